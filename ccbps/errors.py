@@ -1,0 +1,126 @@
+"""Every error this package raises on purpose: one tree, rooted at `CcbpsError`.
+
+Each class also derives from the standard type a caller would expect (`ValueError`,
+`RuntimeError`, ...), so both styles of ``except`` work. A message names the argument, what was
+wanted and what came, and what to do; it never contains a secret. Malformed bytes from the wire are
+one `DecodeError`; a predicate that does not match is ``False``, never an exception.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CcbpsError",
+    "DecodeError",
+    "EventError",
+    "KeyMismatchError",
+    "PadExhaustedError",
+    "ParameterError",
+    "PredicateError",
+    "PredicateSyntaxError",
+    "PredicateTypeError",
+    "RandomnessReuseError",
+    "SerializationError",
+    "ShapeError",
+    "UnknownAttributeError",
+    "UnsupportedPredicateError",
+]
+
+
+class CcbpsError(Exception):
+    """Base of every error raised on purpose by this package."""
+
+
+class ParameterError(CcbpsError, ValueError):
+    """A public parameter is outside what the scheme or type accepts."""
+
+
+class ShapeError(ParameterError):
+    """An array has the wrong shape or dtype."""
+
+
+class KeyMismatchError(CcbpsError, ValueError):
+    """Key material is of the wrong length, or belongs to something else."""
+
+
+class SerializationError(CcbpsError, TypeError):
+    """A secret was about to be pickled or copied without an explicit export."""
+
+
+class DecodeError(CcbpsError, ValueError):
+    """Bytes from the wire are not a message of this kind, version, matcher, pair or round.
+
+    Attributes:
+        rows: positions in the batch of the offending messages; empty when it is not about rows.
+        causes: the cause for each of `rows`, from a small fixed vocabulary.
+    """
+
+    def __init__(
+        self, message: str, *, rows: tuple[int, ...] = (), causes: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.rows = rows
+        self.causes = causes
+
+
+class RandomnessReuseError(CcbpsError, RuntimeError):
+    """A round was asked for twice: its one-time randomness would be used again."""
+
+
+class PadExhaustedError(CcbpsError, RuntimeError):
+    """A one-time pad has no bytes left for the rounds asked for."""
+
+
+class EventError(CcbpsError, ValueError):
+    """A record does not fit the schema.
+
+    Attributes:
+        attribute: name of the offending attribute, or None when it is about the whole batch.
+        row: position of the first offending record in the batch, or None.
+    """
+
+    def __init__(
+        self, message: str, *, attribute: str | None = None, row: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.attribute = attribute
+        self.row = row
+
+
+class PredicateError(CcbpsError, ValueError):
+    """A predicate text cannot be used; shows the text with a caret under the place.
+
+    Attributes:
+        text: the predicate as written.
+        position: offset of the offending place in `text` (characters, 0-based), or None.
+    """
+
+    def __init__(self, message: str, *, text: str = "", position: int | None = None) -> None:
+        shown = message
+        if text and position is not None:
+            line_start = text.rfind("\n", 0, position) + 1
+            line_end = text.find("\n", position)
+            line = text[line_start : line_end if line_end >= 0 else len(text)]
+            column = position - line_start
+            line_number = text.count("\n", 0, position) + 1
+            shown = (
+                f"{message} (line {line_number}, column {column + 1})\n  {line}\n  {' ' * column}^"
+            )
+        super().__init__(shown)
+        self.text = text
+        self.position = position
+
+
+class PredicateSyntaxError(PredicateError):
+    """The text is not a predicate in SQL."""
+
+
+class UnknownAttributeError(PredicateError):
+    """The predicate names an attribute that the schema does not have."""
+
+
+class PredicateTypeError(PredicateError):
+    """An operator or a constant does not fit the attribute's type."""
+
+
+class UnsupportedPredicateError(PredicateError):
+    """Valid SQL, but outside the predicate language, or outside what this matcher can hide."""

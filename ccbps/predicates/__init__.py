@@ -1,0 +1,52 @@
+"""Predicates: schemas of typed attributes, subscriptions in SQL, and what they mean.
+
+A `Schema` turns records into `Events` (codes) and SQL text into a `Predicate`; a predicate gives
+its plaintext meaning, its code form (`Form`) and, if it is one, its `Box`. Everything here belongs
+to one party; nothing here is encrypted.
+"""
+
+from __future__ import annotations
+
+from ccbps.predicates.box import Box
+from ccbps.predicates.form import (
+    AllOf,
+    Always,
+    AnyOf,
+    AtLeastOf,
+    Form,
+    HammingWithin,
+    InRange,
+    Never,
+    iter_leaves,
+)
+from ccbps.predicates.numeric import Decimal, Int, UInt
+from ccbps.predicates.predicate import Predicate
+from ccbps.predicates.schema import Events, Schema
+from ccbps.predicates.temporal import Timestamp
+from ccbps.predicates.textual import Category, Keyword, Text
+from ccbps.predicates.types import AttributeType, Bool
+
+__all__ = [
+    "AllOf",
+    "Always",
+    "AnyOf",
+    "AtLeastOf",
+    "AttributeType",
+    "Bool",
+    "Box",
+    "Category",
+    "Decimal",
+    "Events",
+    "Form",
+    "HammingWithin",
+    "InRange",
+    "Int",
+    "Keyword",
+    "Never",
+    "Predicate",
+    "Schema",
+    "Text",
+    "Timestamp",
+    "UInt",
+    "iter_leaves",
+]

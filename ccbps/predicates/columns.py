@@ -1,0 +1,266 @@
+"""Columns: one attribute's values from any container, as arrays without a loop over rows.
+
+A `Column` is either a NumPy array of numbers, booleans or datetime64, or a dictionary: the list of
+distinct Python values and, for every row, the position of its value in that list. Text is always
+a dictionary, so that each distinct string is encoded once. Missing values (None, NaN, NaT, pd.NA,
+Arrow nulls) are a separate mask; what stands under the mask means nothing.
+
+pandas and pyarrow are recognised by the module of a value's type and are never imported unless
+the caller already holds such a value.
+"""
+
+from __future__ import annotations
+
+import decimal
+import importlib
+import itertools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ccbps.errors import EventError
+from ccbps.predicates.codes import BoolArray
+
+__all__ = ["Column", "column_of", "comes_from", "length_of"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Column:
+    """Values of one attribute, one per row.
+
+    Attributes:
+        missing: bool, shape (rows,).
+        values: the values themselves, shape (rows,), of dtype kind b, i, u, f (float64) or M; for
+            a dictionary, the row's position in `distinct`.
+        distinct: the distinct Python values of a dictionary column, else None.
+    """
+
+    missing: BoolArray
+    values: npt.NDArray[Any]
+    distinct: list[Any] | None = None
+
+
+def comes_from(value: object, package: str) -> bool:
+    """Whether the type of `value`, or a type it derives from, belongs to `package`."""
+    return any(base.__module__.partition(".")[0] == package for base in type(value).__mro__)
+
+
+def length_of(values: Any, attribute: str) -> int:
+    """Number of rows of a column given by the caller.
+
+    Raises:
+        EventError: it is a single value, not a column.
+    """
+    if isinstance(values, (str, bytes)):
+        raise _not_a_column(attribute)
+    try:
+        return len(values)
+    except TypeError:  # a number, or a zero-dimensional array
+        raise _not_a_column(attribute) from None
+
+
+def column_of(values: Any, attribute: str) -> Column:
+    """Normalise a list, NumPy array, pandas Series or Arrow array to a `Column`.
+
+    Raises:
+        EventError: not one-dimensional, or of a kind that no attribute type takes.
+    """
+    if comes_from(values, "pyarrow"):
+        return _from_arrow(values, attribute)
+    if comes_from(values, "pandas"):
+        return _from_pandas(values, attribute)
+    if isinstance(values, np.ndarray):
+        return _from_numpy(values, attribute)
+    length_of(values, attribute)
+    return _from_objects(list(values))
+
+
+def _not_a_column(attribute: str) -> EventError:
+    return EventError(
+        f"attribute {attribute!r}: expected one value per record in a list or one-dimensional "
+        "array; wrap a single value in a list",
+        attribute=attribute,
+    )
+
+
+def _unsupported(attribute: str, kind: str) -> EventError:
+    return EventError(
+        f"attribute {attribute!r}: a column of {kind} has no encoding; convert it to numbers, "
+        "strings, booleans or timestamps first",
+        attribute=attribute,
+    )
+
+
+def _from_numpy(values: npt.NDArray[Any], attribute: str) -> Column:
+    if values.ndim != 1:
+        raise _not_a_column(attribute)
+    missing = np.zeros(values.shape, dtype=np.bool_)
+    if isinstance(values, np.ma.MaskedArray):
+        missing = np.ma.getmaskarray(values).copy()
+        values = values.filled(values.dtype.type(0)) if values.dtype.kind in "biuf" else values.data
+    kind = values.dtype.kind
+    if kind in "biu":
+        return Column(missing, values)
+    if kind == "f":
+        wide = values.astype(np.float64)
+        return Column(missing | np.isnan(wide), wide)
+    if kind == "M":
+        return Column(missing | np.isnat(values), values)
+    if kind in "UT":
+        distinct, index = np.unique(values, return_inverse=True)
+        return Column(missing, index.reshape(-1).astype(np.intp), distinct.tolist())
+    if kind == "O":
+        column = _from_objects(values.tolist())
+        return Column(column.missing | missing, column.values, column.distinct)
+    raise _unsupported(attribute, f"NumPy dtype {values.dtype}")
+
+
+def _from_objects(values: list[Any]) -> Column:
+    """Python objects: by way of NumPy when all are of one plain type, else a dictionary."""
+    kinds = set(map(type, values))
+    has_none = type(None) in kinds
+    kinds.discard(type(None))
+    if kinds <= {int} or kinds <= {bool} or kinds <= {float}:
+        missing = np.zeros(len(values), dtype=np.bool_)
+        if has_none:
+            missing = _nones(values)
+            values = [0 if value is None else value for value in values]
+        if kinds == {int}:
+            for integers in (np.int64, np.uint64):
+                try:
+                    return Column(missing, np.array(values, dtype=integers))
+                except OverflowError:
+                    continue
+        elif kinds == {bool}:
+            return Column(missing, np.array(values, dtype=np.bool_))
+        else:
+            floats = np.array(values, dtype=np.float64)
+            return Column(missing | np.isnan(floats), floats)
+        # Integers beyond 64 bits stay Python integers, so that the range check is exact.
+        return _dictionary(values, missing)
+    if kinds == {str}:
+        missing = np.zeros(len(values), dtype=np.bool_)
+        if has_none:
+            missing = _nones(values)
+            values = ["" if value is None else value for value in values]
+        return _dictionary(values, missing)
+    return _tagged_dictionary(values)
+
+
+def _nones(values: list[Any]) -> BoolArray:
+    is_none = map(operator.is_, values, itertools.repeat(None))
+    return np.fromiter(is_none, dtype=np.bool_, count=len(values))
+
+
+def _dictionary(values: Sequence[Any], missing: BoolArray) -> Column:
+    place = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    index = np.fromiter(map(place.__getitem__, values), dtype=np.intp, count=len(values))
+    return Column(missing, index, list(place))
+
+
+def _tagged_dictionary(values: list[Any]) -> Column:
+    """A dictionary of values of mixed types: the type is part of the key, as 1 == True == 1.0."""
+    try:
+        keyed = _dictionary(list(zip(map(type, values), values)), np.zeros(len(values), np.bool_))
+    except TypeError:
+        # Something unhashable, so certainly not a value of ours: let the type refuse it by row.
+        index = np.arange(len(values), dtype=np.intp)
+        keyed = Column(np.zeros(len(values), np.bool_), index, [(type(v), v) for v in values])
+    assert keyed.distinct is not None
+    distinct = [value for _, value in keyed.distinct]
+    gone = np.array([_is_missing(value) for value in distinct], dtype=np.bool_)
+    missing = gone[keyed.values] if len(values) else keyed.missing
+    return Column(missing, keyed.values, distinct)
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NaTType", "NAType"):
+        return True
+    if isinstance(value, (float, np.floating)):
+        return bool(np.isnan(value))
+    if isinstance(value, decimal.Decimal):
+        return value.is_nan()
+    return isinstance(value, np.datetime64) and bool(np.isnat(value))
+
+
+def _from_pandas(series: Any, attribute: str) -> Column:
+    pd: Any = importlib.import_module("pandas")
+
+    if not isinstance(series, (pd.Series, pd.Index, pd.api.extensions.ExtensionArray)):
+        raise _not_a_column(attribute)
+    series = pd.Series(series)
+    dtype = series.dtype
+    if isinstance(dtype, np.dtype):
+        return _from_numpy(series.to_numpy(), attribute)
+    if isinstance(dtype, pd.ArrowDtype):
+        arrow: Any = importlib.import_module("pyarrow")
+        return _from_arrow(arrow.array(series.array), attribute)
+    missing = series.isna().to_numpy(dtype=np.bool_)
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return Column(missing, series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
+    if isinstance(dtype, (pd.StringDtype, pd.CategoricalDtype)):
+        codes, distinct = pd.factorize(series)
+        return Column(missing, np.where(missing, 0, codes).astype(np.intp), list(distinct))
+    if hasattr(dtype, "numpy_dtype"):  # the masked Int64, Float64 and boolean family
+        plain = series.array.to_numpy(dtype=dtype.numpy_dtype, na_value=dtype.numpy_dtype.type(0))
+        column = _from_numpy(plain, attribute)
+        return Column(column.missing | missing, column.values)
+    raise _unsupported(attribute, f"pandas dtype {dtype}")
+
+
+def _from_arrow(array: Any, attribute: str) -> Column:
+    pa: Any = importlib.import_module("pyarrow")
+    kinds: Any = pa.types
+
+    if not isinstance(array, (pa.Array, pa.ChunkedArray)):
+        raise _not_a_column(attribute)
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if kinds.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    dtype = array.type
+    missing = array.is_null().to_numpy(zero_copy_only=False).astype(np.bool_)
+    if kinds.is_null(dtype):
+        return Column(missing, np.zeros(len(array), dtype=np.float64))
+    if kinds.is_boolean(dtype):
+        return Column(missing, array.fill_null(False).to_numpy(zero_copy_only=False))
+    if kinds.is_integer(dtype):
+        return Column(missing, array.fill_null(0).to_numpy(zero_copy_only=False))
+    if kinds.is_floating(dtype):
+        floats = array.cast(pa.float64()).fill_null(float("nan")).to_numpy(zero_copy_only=False)
+        return Column(missing | np.isnan(floats), floats)
+    if kinds.is_string(dtype) or kinds.is_large_string(dtype) or kinds.is_string_view(dtype):
+        encoded = array.cast(pa.large_string()).dictionary_encode()
+        index = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.intp)
+        return Column(missing, index, encoded.dictionary.to_pylist())
+    if kinds.is_timestamp(dtype):
+        ticks = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        return Column(missing, ticks.view(f"M8[{dtype.unit}]"))
+    if kinds.is_date32(dtype):
+        days = array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+        return Column(missing, days.astype(np.int64).view("M8[D]"))
+    if kinds.is_date64(dtype):
+        ticks = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        return Column(missing, ticks.view("M8[ms]"))
+    if kinds.is_decimal(dtype):
+        return Column(missing, _decimals(array))
+    raise _unsupported(attribute, f"Arrow type {dtype}")
+
+
+def _decimals(array: Any) -> npt.NDArray[Any]:
+    """Arrow decimals: exact when they are whole numbers of 64 bits, else the nearest float64."""
+    pa: Any = importlib.import_module("pyarrow")
+
+    if array.type.scale <= 0:
+        for integers in (pa.int64(), pa.uint64()):
+            try:
+                whole: npt.NDArray[Any] = array.cast(integers).fill_null(0).to_numpy(False)
+                return whole
+            except pa.ArrowInvalid:
+                continue
+    floats: npt.NDArray[Any] = array.cast(pa.float64()).fill_null(0.0).to_numpy(False)
+    return floats

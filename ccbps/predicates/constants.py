@@ -1,0 +1,82 @@
+"""Constants: which codes an operand selects, and whether it fits its attribute at all.
+
+The one place where comparison operators, LIKE patterns and Hamming centres meet attribute types.
+Both readings of a predicate (plaintext meaning, lowering) and both checks (while parsing, while
+binding) ask here. Errors say what is accepted and never repeat the constant: it may be private.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccbps.predicates.numeric import UInt
+from ccbps.predicates.types import AttributeType, ConstantError
+
+__all__ = ["PatternError", "check_constant", "check_use", "hamming_code", "is_prefix", "selected"]
+
+
+class PatternError(ConstantError):
+    """A LIKE pattern or Hamming attribute that is valid SQL but outside the language."""
+
+
+def is_prefix(pattern: Any) -> bool:
+    """Whether a LIKE pattern ends in its one wildcard; without one it is an equality.
+
+    Raises:
+        PatternError: other wildcards, or a backslash (an escape to some engines, not to others).
+        ConstantError: not a string.
+    """
+    if not isinstance(pattern, str):
+        raise ConstantError("LIKE needs a string pattern in single quotes")
+    stem = pattern.removesuffix("%")
+    if "%" in stem or "_" in stem or "\\" in stem:
+        raise PatternError(
+            "LIKE takes a text with at most one wildcard, a final %, and without _ or backslash"
+        )
+    return stem != pattern
+
+
+def selected(kind: AttributeType, use: str, constant: Any) -> tuple[int, int]:
+    """Inclusive range of codes for `use`: =, <, <=, >, >= or "like".
+
+    Raises:
+        ConstantError: see `AttributeType.code_range` and `is_prefix`.
+    """
+    if use != "like":
+        return kind.code_range(use, constant)
+    kind.check_operator("prefix")
+    if is_prefix(constant):
+        return kind.code_range("prefix", constant.removesuffix("%"))
+    return kind.code_range("=", constant)
+
+
+def hamming_code(kind: AttributeType, constant: Any) -> int:
+    """Code of the centre of a Hamming ball.
+
+    Raises:
+        ConstantError: not an integer of the attribute's width: its surplus bits would count.
+    """
+    low, high = kind.code_range("=", constant)
+    if low > high:
+        raise ConstantError(f"hamming(attribute, value) needs a value that is {kind.accepts}")
+    return low
+
+
+def check_use(kind: AttributeType, use: str) -> None:
+    """Raise ConstantError when no constant at all makes `use` fit the type."""
+    if use == "hamming":
+        if not isinstance(kind, UInt):
+            raise ConstantError("hamming(attribute, value) needs a UInt attribute")
+        if kind.nullable:
+            raise PatternError("hamming(attribute, value) needs an attribute without NULL")
+    else:
+        kind.check_operator("prefix" if use == "like" else use)
+
+
+def check_constant(kind: AttributeType, use: str, constant: Any) -> None:
+    """Raise ConstantError when the constant, other than NULL, does not fit the use."""
+    check_use(kind, use)
+    if use == "hamming":
+        hamming_code(kind, constant)
+    else:
+        selected(kind, use, constant)

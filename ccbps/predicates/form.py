@@ -1,0 +1,182 @@
+"""Code form: a predicate as two-valued logic over ranges of codes, with negation at the leaves.
+
+A form is true exactly where the predicate is TRUE in SQL; unknown and false are both false here.
+NULL is an ordinary code (0), and forms spell out where it must not count. Matchers compile forms.
+
+Not protected: a form with its bounds filled in is the subscription. Its repr hides the bounds; the
+form of an unbound predicate (`None` for private bounds) is the public template.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ccbps.errors import ParameterError
+from ccbps.predicates.codes import BoolArray, conjunction, disjunction, distance_at_most, in_range
+from ccbps.predicates.schema import Events
+
+__all__ = [
+    "AllOf",
+    "Always",
+    "AnyOf",
+    "AtLeastOf",
+    "Form",
+    "HammingWithin",
+    "InRange",
+    "Never",
+    "iter_leaves",
+]
+
+
+class Form(ABC):
+    """A node of the code form."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def evaluate(self, events: Events) -> BoolArray:
+        """Truth of the form for every event, shape (count,).
+
+        Raises:
+            ParameterError: a bound is private and not filled in.
+        """
+
+    @property
+    def children(self) -> tuple[Form, ...]:
+        """The parts of an inner node; a leaf has none."""
+        return ()
+
+
+def _unbound(attribute: str) -> ParameterError:
+    return ParameterError(f"a private constant on attribute {attribute!r} is not bound")
+
+
+@dataclass(frozen=True, slots=True)
+class InRange(Form):
+    """(low <= code <= high) XOR negated, over codes that include the NULL code.
+
+    An empty range has ``high == low - 1``: (1, 0) where both bounds are free, otherwise next to
+    the public bound, so `high` may be -1 and `low` may be one more than the greatest code.
+
+    Attributes:
+        attribute: name in the schema.
+        low: least code inside, or None while it depends on an unbound private constant.
+        high: greatest code inside, or None likewise.
+        equal: the range comes from an equality: it holds one code or none.
+        negated: whether truth is swapped.
+    """
+
+    attribute: str
+    low: int | None = field(repr=False)
+    high: int | None = field(repr=False)
+    equal: bool
+    negated: bool
+
+    def evaluate(self, events: Events) -> BoolArray:
+        if self.low is None or self.high is None:
+            raise _unbound(self.attribute)
+        inside = in_range(events.codes[self.attribute], self.low, self.high)
+        return inside ^ np.bool_(self.negated)
+
+
+@dataclass(frozen=True, slots=True)
+class HammingWithin(Form):
+    """(bits that differ between code and value <= limit) XOR negated; never on nullable codes.
+
+    Attributes:
+        attribute: name of a UInt attribute.
+        value: the centre, or None while it is an unbound private constant.
+        limit: number of bits, 0..bits.
+        negated: whether truth is swapped.
+    """
+
+    attribute: str
+    value: int | None = field(repr=False)
+    limit: int
+    negated: bool
+
+    def evaluate(self, events: Events) -> BoolArray:
+        if self.value is None:
+            raise _unbound(self.attribute)
+        inside = distance_at_most(events.codes[self.attribute], self.value, self.limit)
+        return inside ^ np.bool_(self.negated)
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf(Form):
+    """All parts hold; at least one part."""
+
+    parts: tuple[Form, ...]
+
+    def evaluate(self, events: Events) -> BoolArray:
+        return conjunction([part.evaluate(events) for part in self.parts])
+
+    @property
+    def children(self) -> tuple[Form, ...]:
+        return self.parts
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf(Form):
+    """Some part holds; at least one part.
+
+    Attributes:
+        parts: the alternatives.
+        disjoint: at most one of them can hold, whatever the event and the private constants.
+    """
+
+    parts: tuple[Form, ...]
+    disjoint: bool
+
+    def evaluate(self, events: Events) -> BoolArray:
+        return disjunction([part.evaluate(events) for part in self.parts])
+
+    @property
+    def children(self) -> tuple[Form, ...]:
+        return self.parts
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeastOf(Form):
+    """At least `k` of the parts hold, 1 <= k <= number of parts."""
+
+    k: int
+    parts: tuple[Form, ...]
+
+    def evaluate(self, events: Events) -> BoolArray:
+        held = np.sum([part.evaluate(events) for part in self.parts], axis=0)
+        return np.asarray(held >= self.k, dtype=np.bool_)
+
+    @property
+    def children(self) -> tuple[Form, ...]:
+        return self.parts
+
+
+@dataclass(frozen=True, slots=True)
+class Always(Form):
+    """True for every event."""
+
+    def evaluate(self, events: Events) -> BoolArray:
+        return np.ones(events.count, dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Never(Form):
+    """False for every event."""
+
+    def evaluate(self, events: Events) -> BoolArray:
+        return np.zeros(events.count, dtype=np.bool_)
+
+
+def iter_leaves(form: Form) -> Iterator[InRange | HammingWithin]:
+    """The leaves that look at an attribute, left to right."""
+    waiting = [form]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (InRange, HammingWithin)):
+            yield node
+        waiting.extend(reversed(node.children))

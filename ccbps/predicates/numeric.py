@@ -1,0 +1,262 @@
+"""Numeric attribute types: unsigned and two's complement integers, and fixed-point decimals.
+
+Constants are exact: they become fractions, and the codes they split are found by floor and
+ceiling, so `price < 0.1` never depends on binary floating point. Event columns of floats are
+accepted when each value is, within a small tolerance, one of the domain's values.
+
+Convention: NaN is a missing value (NULL); infinity is an error; a bool is not a number.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ccbps.errors import ParameterError
+from ccbps.predicates.codes import BoolArray
+from ccbps.predicates.types import AttributeType, ConstantError, Refused
+
+__all__ = ["Decimal", "Int", "UInt"]
+
+_MAX_DIGITS: Final = 1000
+_EXACT_FLOAT: Final = 2**53
+_TOLERANCE: Final = 1e-3  # in steps; far above float64's error on 2**40 steps, far below a half
+_MAX_STEPS: Final = 2**40
+
+Outcome = tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]]
+
+
+def _exact(constant: Any) -> Fraction:
+    """The exact value of a numeric constant; a float counts as the decimal it prints as."""
+    if isinstance(constant, np.generic):
+        constant = constant.item()
+    if isinstance(constant, bool) or not isinstance(constant, (int, float, decimal.Decimal)):
+        raise ConstantError("a numeric attribute compares with numbers")
+    if isinstance(constant, int):
+        return Fraction(constant)
+    number = decimal.Decimal(str(constant)) if isinstance(constant, float) else constant
+    if not number.is_finite():
+        raise ConstantError("a numeric attribute compares with finite numbers")
+    if number and number.adjusted() > _MAX_DIGITS:
+        # Outside every domain: any number as large gives the same answers without its digits.
+        return Fraction(10**_MAX_DIGITS) * (-1 if number < 0 else 1)
+    exponent = number.as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -_MAX_DIGITS:
+        raise ConstantError(f"a number may have at most {_MAX_DIGITS} decimals")
+    return Fraction(number)
+
+
+def _split(position: Fraction, count: int) -> tuple[int, int]:
+    """How many of 0..count-1 are (< position, <= position)."""
+    below = min(max(math.ceil(position), 0), count)
+    upto = min(max(math.floor(position) + 1, 0), count)
+    return below, upto
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class _WholeNumber(AttributeType):
+    """Integers from `least` up, `2**width` of them.
+
+    Attributes:
+        width: bits of a value. (`bits` is the width of a code, one more for NULL if need be.)
+    """
+
+    width: int
+
+    def __init__(self, bits: int, *, nullable: bool = False) -> None:
+        if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 64:
+            raise ParameterError(f"{type(self).__name__} bits must be 1..64, got {bits!r}")
+        object.__setattr__(self, "width", bits)
+        object.__setattr__(self, "nullable", bool(nullable))
+
+    @property
+    def least(self) -> int:
+        """The least value."""
+        return 0
+
+    @property
+    def cardinality(self) -> int:
+        return int(2**self.width)
+
+    @property
+    def accepts(self) -> str:
+        return f"a whole number {self.least}..{self.least + self.cardinality - 1}"
+
+    def parameters(self) -> dict[str, Any]:
+        return {"bits": self.width}
+
+    def bisect(self, constant: Any) -> tuple[int, int]:
+        return _split(_exact(constant) - self.least, self.cardinality)
+
+    def number_of(self, value: Any) -> int:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
+            raise Refused(f"wrong type ({type(value).__name__})")
+        if isinstance(value, (float, decimal.Decimal)):
+            if not math.isfinite(value):
+                raise Refused("not finite")
+            if value != int(value):
+                raise Refused("not a whole number")
+            value = int(value)
+        if not self.least <= value < self.least + self.cardinality:
+            raise Refused("out of range")
+        return int(value) - self.least
+
+    def numbers_of(self, values: npt.NDArray[Any]) -> Outcome | None:
+        kind = values.dtype.kind
+        problems: list[tuple[BoolArray, str]] = []
+        if kind == "f":
+            infinite = ~np.isfinite(values)
+            values = np.where(infinite, 0.0, values)
+            inexact = np.abs(values) > _EXACT_FLOAT
+            values = np.where(inexact, 0.0, values)
+            problems = [
+                (infinite, "not finite"),
+                (values != np.rint(values), "not a whole number"),
+                (inexact, "a float beyond 2**53 is not exact, pass integers"),
+            ]
+            values = np.rint(values).astype(np.int64)
+        elif kind not in "iu":
+            return None
+        # Both comparisons are exact: NumPy compares integer arrays with Python integers exactly.
+        outside = (values < self.least) | (values >= self.least + self.cardinality)
+        # Subtraction modulo 2**64 gives the number whatever the signs, for rows in range.
+        numbers = values.astype(np.uint64) - np.uint64(self.least % 2**64)
+        return numbers, [*problems, (outside, "out of range")]
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class UInt(_WholeNumber):
+    """Unsigned integers 0..2**bits - 1, bits 1..64."""
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Int(_WholeNumber):
+    """Two's complement integers -2**(bits-1)..2**(bits-1) - 1, bits 1..64."""
+
+    @property
+    def least(self) -> int:
+        return -int(2 ** (self.width - 1))
+
+
+def _parameter(name: str, value: Any) -> decimal.Decimal:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = decimal.Decimal(str(value))
+    except (decimal.InvalidOperation, TypeError):
+        raise ParameterError(f"Decimal {name} must be a number, got {value!r}") from None
+    if not number.is_finite() or abs(number.adjusted()) > 100:
+        raise ParameterError(f"Decimal {name} must be finite and below 10**100, got {value!r}")
+    return number
+
+
+def _shortest(number: decimal.Decimal) -> str:
+    """The number without trailing zeros: equal numbers are described alike, none is rounded."""
+    digits = format(number.copy_abs(), "f") if number else "0"
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    return f"-{digits}" if number < 0 else digits
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Decimal(AttributeType):
+    """Decimal numbers low, low + step, ..., high.
+
+    Attributes:
+        low: least value.
+        high: greatest value, a whole number of steps above `low`.
+        step: distance of neighbours, > 0. At most 2**40 steps fit into the larger of |low|, |high|,
+            so that a float64 tells neighbours apart with room to spare.
+    """
+
+    low: decimal.Decimal
+    high: decimal.Decimal
+    step: decimal.Decimal
+
+    def __init__(self, low: Any, high: Any, step: Any, *, nullable: bool = False) -> None:
+        bounds = {"low": low, "high": high, "step": step}
+        for name, value in bounds.items():
+            object.__setattr__(self, name, _parameter(name, value))
+        object.__setattr__(self, "nullable", bool(nullable))
+        if self.step <= 0:
+            raise ParameterError(f"Decimal step must be > 0, got {step!r}")
+        if self.high < self.low:
+            raise ParameterError(f"Decimal high {high!r} is below low {low!r}")
+        steps = (Fraction(self.high) - Fraction(self.low)) / Fraction(self.step)
+        if steps.denominator != 1:
+            raise ParameterError(
+                f"Decimal high {high!r} is not a whole number of steps {step!r} above low {low!r}"
+            )
+        widest = max(abs(Fraction(self.low)), abs(Fraction(self.high))) / Fraction(self.step)
+        if widest > _MAX_STEPS:
+            raise ParameterError("Decimal may have at most 2**40 steps between 0 and low or high")
+
+    @property
+    def cardinality(self) -> int:
+        return int((Fraction(self.high) - Fraction(self.low)) / Fraction(self.step)) + 1
+
+    @property
+    def accepts(self) -> str:
+        return f"a number {self.low}..{self.high} in steps of {self.step}"
+
+    def parameters(self) -> dict[str, Any]:
+        bounds = {"low": self.low, "high": self.high, "step": self.step}
+        return {name: _shortest(value) for name, value in bounds.items()}
+
+    def bisect(self, constant: Any) -> tuple[int, int]:
+        position = (_exact(constant) - Fraction(self.low)) / Fraction(self.step)
+        return _split(position, self.cardinality)
+
+    def number_of(self, value: Any) -> int:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, float):
+            return self._number_of_float(value)
+        if isinstance(value, bool) or not isinstance(value, (int, str, decimal.Decimal)):
+            raise Refused(f"wrong type ({type(value).__name__})")
+        try:
+            number = decimal.Decimal(value)
+        except decimal.InvalidOperation:
+            raise Refused("not a number") from None
+        if not number.is_finite():
+            raise Refused("not finite")
+        # Decimal comparison is exact, and cheap however large the exponent is.
+        if not self.low <= number <= self.high:
+            raise Refused("out of range")
+        position = (Fraction(number) - Fraction(self.low)) / Fraction(self.step)
+        if position.denominator != 1:
+            raise Refused("not a multiple of step")
+        return int(position)
+
+    def _number_of_float(self, value: float) -> int:
+        numbers, problems = self._numbers_of_floats(np.array([value]))
+        for mask, reason in problems:
+            if mask[0]:
+                raise Refused(reason)
+        return int(numbers[0])
+
+    def numbers_of(self, values: npt.NDArray[Any]) -> Outcome | None:
+        return self._numbers_of_floats(values) if values.dtype.kind in "iuf" else None
+
+    def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
+        wide = values.astype(np.float64)
+        infinite = ~np.isfinite(wide)
+        position = (np.where(infinite, 0.0, wide) - float(self.low)) / float(self.step)
+        nearest = np.rint(position)
+        outside = (nearest < 0) | (nearest >= self.cardinality)
+        between = np.abs(position - nearest) > _TOLERANCE
+        numbers = np.where(infinite | outside, 0.0, nearest).astype(np.uint64)
+        problems = [
+            (infinite, "not finite"),
+            (outside & ~infinite, "out of range"),
+            (between & ~outside & ~infinite, "not a multiple of step"),
+        ]
+        return numbers, problems

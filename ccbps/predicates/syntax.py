@@ -1,0 +1,221 @@
+"""Syntax: the door to sqlglot. Text in, its syntax tree and a position for every node out.
+
+sqlglot records the place of names and most literals, but not of operators, NULL, placeholders and
+calls. `Syntax.position` completes it from the tokens: leaves of the tree come in the order of the
+text, so the place of an unmarked one is the next token that can be it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ccbps.errors import PredicateSyntaxError
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+__all__ = ["Syntax", "read_syntax"]
+
+# The parser spends about 20 frames of Python's stack on one level of parentheses or NOT.
+_MAX_NESTING: Final = 24
+_OPENING: Final = frozenset({"(", "[", "{"})
+_CLOSING: Final = frozenset({")", "]", "}"})
+_PREFIXES: Final = frozenset({"not", "-", "+", "~", "case", "!"})
+# Going back from the first name or literal of a call, these tokens certainly precede the call.
+_BOUNDARIES: Final = frozenset({
+    "and", "or", "not", ",", "=", "==", "!=", "<>", "<", "<=", ">", ">=", "<=>", "between", "in",
+    "like", "ilike", "is",
+})  # fmt: skip
+# Nodes that start where their first name or literal does.
+_TRANSPARENT: Final = frozenset({
+    "Column", "Identifier", "Literal", "Placeholder", "Null", "Boolean", "And", "Or", "Between",
+    "In", "Like", "ILike", "Is", "EQ", "NEQ", "LT", "LTE", "GT", "GTE", "NullSafeEQ", "Escape",
+    "Add", "Sub", "Mul", "Div", "Mod", "DPipe",
+})  # fmt: skip
+
+
+@dataclass(slots=True)
+class Syntax:
+    """A parsed text.
+
+    Attributes:
+        text: as given.
+        root: sqlglot's tree.
+        tokens: sqlglot's tokens.
+        starts: start offset of every token, ascending.
+        places: start offset by `id` of a leaf of the tree.
+    """
+
+    text: str
+    root: exp.Expr
+    tokens: list[Any]
+    starts: list[int]
+    places: dict[int, int] = field(default_factory=dict)
+
+    def position(self, node: exp.Expr) -> int:
+        """Offset of the node's first token in the text."""
+        kind = type(node).__name__
+        start = node.meta.get("start")
+        if start is not None:
+            return int(start)
+        leaves = [self.places[id(leaf)] for leaf in node.walk() if id(leaf) in self.places]
+        first = min(leaves, default=0)
+        if kind in _TRANSPARENT:
+            return first
+        return self._start_of_call(first) if kind != "Not" else self._start_of_not(first)
+
+    def _index(self, offset: int) -> int:
+        """Index of the token that starts at `offset`."""
+        return min(bisect.bisect_left(self.starts, offset), len(self.starts) - 1)
+
+    def _start_of_call(self, offset: int) -> int:
+        """Back over what can stand before the first leaf of a call, cast, minus or CASE."""
+        index = self._index(offset)
+        while index > 0 and self.tokens[index - 1].text.lower() not in _BOUNDARIES:
+            index -= 1
+        while self.tokens[index].start < offset and self.tokens[index].text == "(":
+            index += 1
+        return int(self.tokens[index].start)
+
+    def _start_of_not(self, offset: int) -> int:
+        index = self._index(offset)
+        back = index
+        while back > 0 and self.tokens[back - 1].text in _OPENING | {"-"}:
+            back -= 1
+        if back > 0 and self.tokens[back - 1].text.lower() == "not":
+            return int(self.tokens[back - 1].start)
+        return offset  # as in `x NOT IN (...)`
+
+
+def read_syntax(text: str, names: Sequence[str]) -> Syntax:
+    """Tokenise and parse.
+
+    Args:
+        text: one condition.
+        names: attribute names, for a hint when one of them is a word of SQL.
+
+    Raises:
+        PredicateSyntaxError: not one condition in SQL.
+    """
+    from sqlglot import ErrorLevel, exp
+    from sqlglot.dialects.dialect import Dialect
+    from sqlglot.errors import ParseError, TokenError
+
+    if not text.strip():
+        raise PredicateSyntaxError("the predicate is empty", text=text, position=0)
+    dialect = Dialect.get_or_raise("")
+    try:
+        tokens = dialect.tokenize(text)
+    except TokenError:
+        position = _open_quote(text)
+        problem = "this is never closed" if position is not None else "not SQL"
+        raise PredicateSyntaxError(problem, text=text, position=position or 0) from None
+    if not tokens:
+        raise PredicateSyntaxError("the predicate is empty", text=text, position=0)
+    _check_nesting(text, tokens)
+    try:
+        parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
+        trees = parser.parse_into(exp.Condition, tokens, text)
+    except ParseError as error:
+        problem, position = _explain(text, error)
+    else:
+        if len(trees) == 1 and trees[0] is not None:
+            syntax = Syntax(text, trees[0], tokens, [int(token.start) for token in tokens])
+            _place_leaves(syntax)
+            return syntax
+        separators = [token.start for token in tokens if token.text == ";"]
+        problem, position = "expected one condition", separators[0] if separators else 0
+    reserved = {token.text.lower() for token in tokens if token.token_type.name not in _NAMES}
+    hints = [name for name in names if name.lower() in reserved]
+    if hints:
+        problem += f'; an attribute named like a word of SQL is written "{hints[0]}"'
+    raise PredicateSyntaxError(problem, text=text, position=position)
+
+
+_NAMES: Final = frozenset({"VAR", "IDENTIFIER", "STRING", "NUMBER"})
+
+
+def _check_nesting(text: str, tokens: list[Any]) -> None:
+    # Counted before parsing: what the parser does at the bottom of the stack is not under control.
+    depth = 0
+    run = 0
+    for token in tokens:
+        word = token.text.lower() if token.token_type.name != "STRING" else ""
+        depth += (word in _OPENING) - (word in _CLOSING)
+        run = run + 1 if word in _PREFIXES else (run if word in _OPENING else 0)
+        if depth + run > _MAX_NESTING:
+            raise PredicateSyntaxError(
+                f"the predicate is nested more than {_MAX_NESTING} levels deep",
+                text=text,
+                position=int(token.start),
+            )
+
+
+def _explain(text: str, error: Any) -> tuple[str, int]:
+    """(what is wrong, where) from sqlglot's ParseError, whose column is that of a token's end."""
+    if not error.errors:
+        return "not a condition in SQL", 0
+    detail = error.errors[0]
+    line, column = detail.get("line") or 1, detail.get("col") or 1
+    lines = text.split("\n")
+    line_start = sum(len(before) + 1 for before in lines[: line - 1])
+    position = line_start + column - max(1, len(detail.get("highlight") or ""))
+    problem = str(detail.get("description") or "not a condition in SQL")
+    if problem.startswith("Required keyword"):
+        problem = "something is missing here"
+    elif problem.startswith("Invalid expression"):
+        problem = "unexpected here"
+    return problem, min(max(position, 0), max(len(text) - 1, 0))
+
+
+def _open_quote(text: str) -> int | None:
+    """Offset of the quote or comment that is never closed."""
+    closed = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|[^'\"]", re.DOTALL)
+    position = 0
+    while position < len(text):
+        match = closed.match(text, position)
+        if match is None or text.startswith("/*", position) and not match[0].endswith("*/"):
+            return position
+        position = match.end()
+    return None
+
+
+def _place_leaves(syntax: Syntax) -> None:
+    """Find the token of every leaf; sqlglot's depth-first order is the order of the text."""
+    tokens = syntax.tokens
+    index = 0
+    for node in syntax.root.walk(bfs=False):
+        kind = type(node).__name__
+        start = node.meta.get("start")
+        if start is not None:
+            syntax.places[id(node)] = int(start)
+            while index < len(tokens) and tokens[index].start <= start:
+                index += 1
+            continue
+        if kind == "DataType" or any(True for _ in node.iter_expressions()):
+            continue
+        found = index
+        while found < len(tokens) and not _can_be(tokens[found], kind):
+            found += 1
+        if found < len(tokens):
+            syntax.places[id(node)] = int(tokens[found].start)
+            index = found + 1
+
+
+def _can_be(token: Any, kind: str) -> bool:
+    word = str(token.text).lower()
+    if kind == "Placeholder":
+        return word in (":", "?")
+    if kind == "Boolean":
+        return word in ("true", "false")
+    if kind == "Null":
+        return word in ("null", "isnull", "notnull")
+    if kind == "Star":
+        return word == "*"
+    if kind == "Literal":
+        return str(token.token_type.name) in ("NUMBER", "STRING", "DOT")
+    return word not in _BOUNDARIES | _OPENING | _CLOSING  # CURRENT_DATE, @variable, ...

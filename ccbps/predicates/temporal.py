@@ -1,0 +1,263 @@
+"""Timestamps: whole units (days down to nanoseconds) from a start to an end, both included.
+
+Time without a zone is UTC, and a value with a zone is converted to UTC. Constants are exact: ISO
+text becomes a fraction of seconds since 1970, and one that is finer than the unit falls between
+two codes just as SQL would compare it. An event value finer than the unit is refused, because
+rounding it would change which predicates it satisfies.
+
+Convention: proleptic Gregorian calendar, years 1..9999, no leap seconds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ccbps.errors import ParameterError
+from ccbps.predicates.codes import BoolArray
+from ccbps.predicates.types import AttributeType, ConstantError, Refused
+
+__all__ = ["Instant", "Timestamp"]
+
+_NANOSECONDS: Final = {
+    "day": 86_400 * 10**9,
+    "s": 10**9,
+    "ms": 10**6,
+    "us": 10**3,
+    "ns": 1,
+}
+_NUMPY_UNIT: Final = {"D": "day", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
+_EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
+_ISO: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)"
+    r"(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,18}))?)?\s*(Z|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII,
+)
+_INT64_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, order=True, repr=False)
+class Instant:
+    """A point in time, exactly.
+
+    Attributes:
+        seconds: since 1970-01-01 00:00:00 UTC.
+    """
+
+    seconds: Fraction
+
+    @classmethod
+    def parse(cls, text: str) -> Instant:
+        """From ISO text: a date, or date and time with up to 18 decimals and an offset.
+
+        Raises:
+            ValueError: not such a text; the message does not repeat it.
+        """
+        match = _ISO.fullmatch(text.strip())
+        if match is None:
+            raise ValueError("not an ISO date or timestamp")
+        year, month, day, hour, minute, second, fraction, zone = match.groups()
+        try:
+            days = datetime.date(int(year), int(month), int(day)).toordinal() - _EPOCH
+        except ValueError:
+            raise ValueError("no such date") from None
+        clock = (int(hour or 0), int(minute or 0), int(second or 0))
+        if clock[0] > 23 or clock[1] > 59 or clock[2] > 59:
+            raise ValueError("no such time of day")
+        total = Fraction(days * 86_400 + clock[0] * 3600 + clock[1] * 60 + clock[2])
+        if fraction:
+            total += Fraction(int(fraction), 10 ** len(fraction))
+        if zone and zone != "Z":
+            digits = zone[1:].replace(":", "").ljust(4, "0")
+            offset = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+            total += offset if zone[0] == "-" else -offset
+        return cls(total)
+
+    @classmethod
+    def of(cls, value: Any) -> Instant:
+        """From ISO text, a date, a datetime, a pandas Timestamp or a datetime64.
+
+        Raises:
+            ValueError: text that is not ISO, or NaT.
+            TypeError: anything else.
+        """
+        if isinstance(value, Instant):
+            return value
+        if isinstance(value, str):
+            return cls.parse(value)
+        if isinstance(value, np.datetime64):
+            return cls._of_datetime64(value)
+        if isinstance(value, datetime.datetime):
+            # Not astimezone(), which overflows in the first and last hours of the calendar.
+            offset = value.utcoffset() or datetime.timedelta()
+            seconds = (value.toordinal() - _EPOCH) * 86_400
+            seconds += value.hour * 3600 + value.minute * 60 + value.second
+            # pandas Timestamps carry nanoseconds beyond datetime's microseconds.
+            nanoseconds = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
+            local = seconds + Fraction(nanoseconds, 10**9)
+            return cls(local - Fraction(offset // datetime.timedelta(microseconds=1), 10**6))
+        if isinstance(value, datetime.date):
+            return cls(Fraction((value.toordinal() - _EPOCH) * 86_400))
+        raise TypeError("not a date or timestamp")
+
+    @classmethod
+    def _of_datetime64(cls, value: np.datetime64) -> Instant:
+        if np.isnat(value):
+            raise ValueError("not a time")
+        unit, count = np.datetime_data(value.dtype)
+        if unit in ("Y", "M", "W"):
+            value, unit, count = value.astype("M8[D]"), "D", 1
+        elif unit in ("h", "m"):
+            value, unit, count = value.astype("M8[s]"), "s", 1
+        if unit not in _NUMPY_UNIT:
+            raise ValueError("finer than a nanosecond")
+        ticks = int(value.astype(np.int64)) * count
+        return cls(Fraction(ticks * _NANOSECONDS[_NUMPY_UNIT[unit]], 10**9))
+
+    def date(self) -> Instant:
+        """Midnight (UTC) at the start of the day."""
+        return Instant(Fraction(math.floor(self.seconds / 86_400) * 86_400))
+
+    def iso(self) -> str:
+        """ISO text: a date at midnight, else date and time with as many decimals as it takes."""
+        days, rest = divmod(self.seconds, 86_400)
+        day = datetime.date.fromordinal(int(days) + _EPOCH).isoformat()
+        if rest == 0:
+            return day
+        whole, fraction = divmod(rest, 1)
+        clock = f"{int(whole) // 3600:02}:{int(whole) // 60 % 60:02}:{int(whole) % 60:02}"
+        decimals = f"{int(fraction * 10**18):018}".rstrip("0")
+        return f"{day}T{clock}.{decimals}" if decimals else f"{day}T{clock}"
+
+
+def _parameter(name: str, value: Any) -> Instant:
+    try:
+        instant = Instant.of(value)
+        instant.iso()  # an offset can move it out of the calendar
+        return instant
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise ParameterError(
+            f"Timestamp {name} must be an ISO date or timestamp, got {value!r}: {problem}"
+        ) from None
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Timestamp(AttributeType):
+    """Points in time on a grid.
+
+    Attributes:
+        unit: "day", "s", "ms", "us" or "ns".
+        start: least value, a whole number of units since 1970.
+        end: greatest value (included), likewise.
+    """
+
+    unit: str
+    start: Instant
+    end: Instant
+
+    def __init__(self, unit: str, start: Any, end: Any, *, nullable: bool = False) -> None:
+        if unit not in _NANOSECONDS:
+            raise ParameterError(
+                f"Timestamp unit must be one of {', '.join(_NANOSECONDS)}, got {unit!r}"
+            )
+        object.__setattr__(self, "unit", unit)
+        object.__setattr__(self, "start", _parameter("start", start))
+        object.__setattr__(self, "end", _parameter("end", end))
+        object.__setattr__(self, "nullable", bool(nullable))
+        for name, value in (("start", self.start), ("end", self.end)):
+            ticks = self._ticks(value)
+            if ticks.denominator != 1:
+                raise ParameterError(f"Timestamp {name} is finer than the unit {unit!r}")
+            if abs(ticks) > _INT64_MAX:
+                raise ParameterError(f"Timestamp {name} does not fit 64 bits of {unit!r}")
+        if self.end < self.start:
+            raise ParameterError("Timestamp end is before start")
+
+    def _ticks(self, instant: Instant) -> Fraction:
+        """Units since 1970."""
+        return instant.seconds * 10**9 / _NANOSECONDS[self.unit]
+
+    @property
+    def _first(self) -> int:
+        return int(self._ticks(self.start))
+
+    @property
+    def cardinality(self) -> int:
+        return int(self._ticks(self.end)) - self._first + 1
+
+    @property
+    def accepts(self) -> str:
+        return (
+            f"a date or timestamp from {self.start.iso()} to {self.end.iso()} (UTC), "
+            f"in whole units of {self.unit!r}"
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        return {"unit": self.unit, "start": self.start.iso(), "end": self.end.iso()}
+
+    def bisect(self, constant: Any) -> tuple[int, int]:
+        try:
+            position = self._ticks(Instant.of(constant)) - self._first
+        except TypeError:
+            raise ConstantError(
+                "a Timestamp compares with ISO dates and timestamps in single quotes"
+            ) from None
+        except ValueError as problem:
+            raise ConstantError(
+                f"{problem}; a Timestamp compares with text such as '2024-01-31' or "
+                "'2024-01-31 12:30:00'"
+            ) from None
+        below = min(max(math.ceil(position), 0), self.cardinality)
+        upto = min(max(math.floor(position) + 1, 0), self.cardinality)
+        return below, upto
+
+    def number_of(self, value: Any) -> int:
+        try:
+            position = self._ticks(Instant.of(value)) - self._first
+        except TypeError:
+            raise Refused(f"wrong type ({type(value).__name__})") from None
+        except ValueError as problem:
+            raise Refused(str(problem)) from None
+        if not 0 <= position <= self.cardinality - 1:
+            raise Refused("out of range")
+        if position.denominator != 1:
+            raise Refused(f"finer than the unit {self.unit!r}")
+        return int(position)
+
+    def numbers_of(
+        self, values: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]] | None:
+        if values.dtype.kind != "M":
+            return None
+        unit, count = np.datetime_data(values.dtype)
+        if unit in ("Y", "M", "W") or (unit == "D" and count != 1):
+            values, unit = values.astype("M8[D]"), "D"
+        elif unit in ("h", "m") or (unit == "s" and count != 1):
+            values, unit = values.astype("M8[s]"), "s"
+        elif count != 1:
+            values = values.astype(f"M8[{unit}]")
+        if unit not in _NUMPY_UNIT:
+            return None
+        ticks = values.astype(np.int64)
+        theirs, ours = _NANOSECONDS[_NUMPY_UNIT[unit]], _NANOSECONDS[self.unit]
+        first, last = self._first, self._first + self.cardinality - 1
+        if theirs <= ours:
+            ratio = ours // theirs
+            whole, rest = np.divmod(ticks, ratio)
+            outside = (whole < first) | (whole > last) | ((whole == last) & (rest > 0))
+            finer = (rest != 0) & ~outside
+        else:
+            # Compare before multiplying: far-away dates would overflow in the finer unit.
+            ratio = theirs // ours
+            outside = (ticks < -(-first // ratio)) | (ticks > last // ratio)
+            whole = np.where(outside, 0, ticks) * ratio
+            finer = np.zeros(len(ticks), dtype=np.bool_)
+        numbers = whole.astype(np.uint64) - np.uint64(first % 2**64)
+        return numbers, [(outside, "out of range"), (finer, f"finer than the unit {self.unit!r}")]

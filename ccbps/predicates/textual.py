@@ -1,0 +1,223 @@
+"""Textual attribute types: a closed list of names, hashed words, and short prefix-able text.
+
+All three compare the UTF-8 bytes, which is SQL's binary collation: upper case before lower case,
+no locale, no normalisation, no padding of trailing blanks. LIKE 'pre%' is then a range of codes.
+
+Not protected: a `Category` list is public, as every parameter of a type is.
+Convention: constants are strings and are never trimmed or converted; a constant outside the
+domain splits it where SQL would.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ccbps.errors import ParameterError
+from ccbps.predicates.types import AttributeType, ConstantError, Refused
+
+__all__ = ["Category", "Keyword", "Text"]
+
+
+def _constant_bytes(constant: Any, kind: str) -> bytes:
+    if not isinstance(constant, str):
+        raise ConstantError(f"a {kind} attribute compares with strings in single quotes")
+    try:
+        return constant.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConstantError("the string is not valid Unicode") from None
+
+
+def _value_bytes(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise Refused(f"wrong type ({type(value).__name__})")
+    try:
+        return value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Refused("not valid Unicode") from None
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Category(AttributeType):
+    """One of a closed, public list of names.
+
+    Attributes:
+        values: the distinct names, sorted by their UTF-8 bytes, whatever order they came in.
+    """
+
+    values: tuple[str, ...]
+
+    def __init__(self, values: Iterable[str], *, nullable: bool = False) -> None:
+        names = [values] if isinstance(values, str) else list(values)
+        if isinstance(values, str) or not all(isinstance(name, str) for name in names):
+            raise ParameterError("Category values must be a list of strings")
+        if not names:
+            raise ParameterError("Category needs at least one value")
+        if len(set(names)) != len(names):
+            raise ParameterError("Category values must be distinct")
+        try:
+            names.sort(key=lambda name: name.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise ParameterError("Category values must be valid Unicode") from None
+        object.__setattr__(self, "values", tuple(str(name) for name in names))
+        object.__setattr__(self, "nullable", bool(nullable))
+
+    @cached_property
+    def _sorted(self) -> list[bytes]:
+        return [name.encode("utf-8") for name in self.values]
+
+    @cached_property
+    def _numbers(self) -> dict[bytes, int]:
+        return {name: number for number, name in enumerate(self._sorted)}
+
+    @property
+    def cardinality(self) -> int:
+        return len(self.values)
+
+    @property
+    def accepts(self) -> str:
+        shown = ", ".join(repr(name) for name in self.values[:8])
+        more = f", ... ({len(self.values)} in all)" if len(self.values) > 8 else ""
+        return f"one of {shown}{more}"
+
+    def parameters(self) -> dict[str, Any]:
+        return {"values": list(self.values)}
+
+    def bisect(self, constant: Any) -> tuple[int, int]:
+        name = _constant_bytes(constant, "Category")
+        return bisect.bisect_left(self._sorted, name), bisect.bisect_right(self._sorted, name)
+
+    def number_of(self, value: Any) -> int:
+        number = self._numbers.get(_value_bytes(value))
+        if number is None:
+            raise Refused("not in the list")
+        return number
+
+    def check_operator(self, operator: str) -> None:
+        return None
+
+    def prefix_range(self, prefix: str) -> tuple[int, int]:
+        start = _constant_bytes(prefix, "Category")
+        first = bisect.bisect_left(self._sorted, start)
+        # Sorted by bytes, the names with one prefix are neighbours.
+        end = bisect.bisect_left(
+            self._sorted[first:], True, key=lambda name: not name.startswith(start)
+        )
+        return first, first + end - 1
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Keyword(AttributeType):
+    """Any string, as BLAKE2b of its UTF-8 bytes truncated to `width` bits: only =, != and IN.
+
+    Two strings share a code with probability `false_positive_rate`, and then compare equal.
+
+    Attributes:
+        width: bits of the hash, 8..256. (`bits` is the width of a code.)
+    """
+
+    width: int
+
+    def __init__(self, bits: int, *, nullable: bool = False) -> None:
+        if isinstance(bits, bool) or not isinstance(bits, int) or not 8 <= bits <= 256:
+            raise ParameterError(f"Keyword bits must be 8..256, got {bits!r}")
+        object.__setattr__(self, "width", bits)
+        object.__setattr__(self, "nullable", bool(nullable))
+
+    @property
+    def false_positive_rate(self) -> float:
+        """Probability that a given other string has the same code."""
+        return float(2.0**-self.width)
+
+    @property
+    def cardinality(self) -> int:
+        return int(2**self.width)
+
+    @property
+    def accepts(self) -> str:
+        return "a string"
+
+    def parameters(self) -> dict[str, Any]:
+        return {"bits": self.width}
+
+    def _hash(self, text: bytes) -> int:
+        size = -(-self.width // 8)
+        digest = hashlib.blake2b(text, digest_size=size).digest()
+        return int.from_bytes(digest, "big") >> (8 * size - self.width)
+
+    def check_operator(self, operator: str) -> None:
+        if operator != "=":
+            raise ConstantError("a Keyword is hashed and only takes =, != and IN")
+
+    def bisect(self, constant: Any) -> tuple[int, int]:
+        number = self._hash(_constant_bytes(constant, "Keyword"))
+        return number, number + 1
+
+    def number_of(self, value: Any) -> int:
+        return self._hash(_value_bytes(value))
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Text(AttributeType):
+    """Strings of at most `chars` bytes of UTF-8 without NUL, zero padded on the right.
+
+    Attributes:
+        chars: longest string in bytes of UTF-8 (a non-ASCII character takes 2 to 4), 1..1024.
+    """
+
+    chars: int
+
+    def __init__(self, chars: int, *, nullable: bool = False) -> None:
+        if isinstance(chars, bool) or not isinstance(chars, int) or not 1 <= chars <= 1024:
+            raise ParameterError(f"Text chars must be 1..1024, got {chars!r}")
+        object.__setattr__(self, "chars", chars)
+        object.__setattr__(self, "nullable", bool(nullable))
+
+    @property
+    def cardinality(self) -> int:
+        return int(256**self.chars)
+
+    @property
+    def accepts(self) -> str:
+        return f"a string of at most {self.chars} bytes of UTF-8 without NUL"
+
+    def parameters(self) -> dict[str, Any]:
+        return {"chars": self.chars}
+
+    def check_operator(self, operator: str) -> None:
+        return None
+
+    def _padded(self, text: bytes, filler: bytes = b"\0") -> int:
+        return int.from_bytes(text[: self.chars].ljust(self.chars, filler), "big")
+
+    def _constant(self, constant: Any) -> bytes:
+        text = _constant_bytes(constant, "Text")
+        if b"\0" in text:
+            raise ConstantError("a Text attribute does not compare with strings that contain NUL")
+        return text
+
+    def bisect(self, constant: Any) -> tuple[int, int]:
+        text = self._constant(constant)
+        number = self._padded(text)
+        if len(text) <= self.chars:
+            return number, number + 1
+        # Too long to be equal to any value: its own first bytes still sort before it.
+        return number + 1, number + 1
+
+    def prefix_range(self, prefix: str) -> tuple[int, int]:
+        text = self._constant(prefix)
+        if len(text) > self.chars:
+            return 1, 0
+        return self._padded(text), self._padded(text, b"\xff")
+
+    def number_of(self, value: Any) -> int:
+        text = _value_bytes(value)
+        if b"\0" in text:
+            raise Refused("contains NUL")
+        if len(text) > self.chars:
+            raise Refused("too long")
+        return self._padded(text)

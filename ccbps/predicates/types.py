@@ -1,0 +1,268 @@
+"""Attribute types: an order-preserving code of fixed width for every value of an attribute.
+
+`AttributeType` is what all types share. Values of a type are numbered 0, 1, ... in the order SQL
+compares them; the code is that number, or that number plus one when the type is nullable, so that
+code 0 is then NULL. Every comparison with a constant becomes an inclusive range of codes, clamped
+exactly where the constant is outside the domain: `volume < 10**9` on a 16-bit attribute is the
+full range, never an error.
+
+A type is a frozen public value: it validates itself, compares, hashes and pickles.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ccbps.errors import EventError
+from ccbps.predicates.codes import BoolArray, CodeArray, increment, limbs_for, pack
+from ccbps.predicates.columns import Column, column_of
+
+__all__ = ["EMPTY", "OPERATORS", "AttributeType", "Bool", "ConstantError", "Refused"]
+
+OPERATORS: Final = ("=", "<", "<=", ">", ">=", "prefix")
+EMPTY: Final = (1, 0)
+"""The canonical empty range where both bounds are free."""
+
+
+class ConstantError(TypeError):
+    """A constant or operator does not fit the type; the front end adds name and position."""
+
+
+class Refused(ValueError):
+    """A value of an event is not in the domain; `encode` adds attribute, row and what fits."""
+
+
+@dataclass(frozen=True, repr=False)
+class AttributeType(ABC):
+    """What every attribute type is: a numbering of values, in SQL's order.
+
+    Attributes:
+        nullable: whether records may leave the attribute out (NULL, code 0).
+    """
+
+    nullable: bool = field(default=False, kw_only=True)
+
+    # -- what a type defines ----------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def cardinality(self) -> int:
+        """Number of values, NULL not counted."""
+
+    @property
+    @abstractmethod
+    def accepts(self) -> str:
+        """What a value may be, in words, for error messages."""
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Any]:
+        """The constructor's arguments except `nullable`, as JSON values."""
+
+    @abstractmethod
+    def bisect(self, constant: Any) -> tuple[int, int]:
+        """(number of values < constant, number of values <= constant).
+
+        Raises:
+            ConstantError: the constant is of a kind that this type does not compare with.
+        """
+
+    @abstractmethod
+    def number_of(self, value: Any) -> int:
+        """Number of one Python value of an event.
+
+        Raises:
+            Refused: not a value of this type.
+        """
+
+    def numbers_of(
+        self, values: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]] | None:
+        """Numbers of an array of values, with (mask, reason) of the rows that are not values.
+
+        None when the type does not take arrays of this dtype. Only called on types whose numbers
+        fit one limb; rows of missing values may hold anything.
+        """
+        return None
+
+    def prefix_range(self, prefix: str) -> tuple[int, int]:
+        """Inclusive range of the numbers of values that start with `prefix`."""
+        raise ConstantError("LIKE needs a Text or Category attribute")
+
+    def check_operator(self, operator: str) -> None:
+        """Raise ConstantError when `operator` (one of `OPERATORS`) never fits this type."""
+        if operator == "prefix":
+            raise ConstantError("LIKE needs a Text or Category attribute")
+
+    # -- what follows from it ---------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Number of codes, the NULL code included."""
+        return self.cardinality + self.nullable
+
+    @property
+    def bits(self) -> int:
+        """Width of a code in bits, at least 1."""
+        return max(1, (self.size - 1).bit_length())
+
+    @property
+    def limbs(self) -> int:
+        """Width of a code in 64-bit limbs."""
+        return limbs_for(self.bits)
+
+    @property
+    def lowest(self) -> int:
+        """Code of the least value: 0, or 1 when code 0 is NULL."""
+        return int(self.nullable)
+
+    @property
+    def highest(self) -> int:
+        """Code of the greatest value."""
+        return self.size - 1
+
+    def code_range(self, operator: str, constant: Any) -> tuple[int, int]:
+        """Inclusive range (low, high) of the codes that satisfy ``attribute operator constant``.
+
+        `low` is `lowest` for ``<`` and ``<=``; `high` is `highest` for ``>`` and ``>=``; an empty
+        range has ``high == low - 1`` and is (1, 0) for ``=`` and ``prefix``. NULL is never inside.
+
+        Raises:
+            ConstantError: the operator or the constant does not fit this type.
+        """
+        self.check_operator(operator)
+        if operator == "prefix":
+            if not isinstance(constant, str):
+                raise ConstantError("LIKE needs a string pattern")
+            first, last = self.prefix_range(constant)
+            return (first + self.lowest, last + self.lowest) if first <= last else EMPTY
+        below, upto = self.bisect(constant)
+        if operator == "=":
+            return (below + self.lowest, upto - 1 + self.lowest) if below < upto else EMPTY
+        if operator == "<":
+            return self.lowest, below - 1 + self.lowest
+        if operator == "<=":
+            return self.lowest, upto - 1 + self.lowest
+        if operator == ">":
+            return upto + self.lowest, self.highest
+        if operator == ">=":
+            return below + self.lowest, self.highest
+        raise ConstantError(f"unknown operator {operator!r}; expected one of {OPERATORS}")
+
+    def encode(self, values: Any, *, attribute: str = "value") -> CodeArray:
+        """Codes of a column of values.
+
+        Args:
+            values: list, NumPy array, pandas Series or Arrow array, one value per row.
+            attribute: name used in error messages.
+
+        Returns:
+            uint64, shape (limbs, rows), most significant limb first.
+
+        Raises:
+            EventError: a value is missing in a type that is not nullable, of the wrong kind, or
+                outside the domain; names attribute and row, never the value.
+        """
+        column = column_of(values, attribute)
+        if not self.nullable and column.missing.any():
+            row = int(np.argmax(column.missing))
+            raise EventError(
+                f"attribute {attribute!r}, row {row}: the value is missing (None, NaN or NaT); "
+                f"declare it {type(self).__name__}(..., nullable=True) to allow that",
+                attribute=attribute,
+                row=row,
+            )
+        rows = len(column.missing)
+        if column.missing.all():  # also the empty batch, whose dtype says nothing
+            return np.zeros((self.limbs, rows), dtype=np.uint64)
+        if column.distinct is None:
+            codes = self._encode_array(column, attribute)
+        else:
+            codes = self._encode_dictionary(column, column.distinct, attribute)
+        codes[:, column.missing] = 0
+        return codes
+
+    def _encode_array(self, column: Column, attribute: str) -> CodeArray:
+        outcome = self.numbers_of(column.values)
+        if outcome is None:
+            first = int(np.argmin(column.missing))
+            raise self._refusal(attribute, first, f"wrong type ({column.values.dtype})")
+        numbers, problems = outcome
+        bad = [(mask & ~column.missing, reason) for mask, reason in problems]
+        found = [(int(np.argmax(mask)), reason) for mask, reason in bad if mask.any()]
+        if found:
+            raise self._refusal(attribute, *min(found))
+        codes = np.zeros((self.limbs, len(numbers)), dtype=np.uint64)
+        codes[-1] = numbers
+        return increment(codes) if self.nullable else codes
+
+    def _encode_dictionary(self, column: Column, distinct: list[Any], attribute: str) -> CodeArray:
+        used = np.zeros(len(distinct), dtype=np.bool_)
+        used[column.values[~column.missing]] = True
+        numbers = [0] * len(distinct)
+        reasons: dict[int, str] = {}
+        for place in np.flatnonzero(used).tolist():
+            try:
+                numbers[place] = self.number_of(distinct[place]) + self.lowest
+            except Refused as problem:
+                reasons[place] = str(problem)
+        if reasons:
+            bad = np.zeros(len(distinct), dtype=np.bool_)
+            bad[list(reasons)] = True
+            row = int(np.argmax(bad[column.values] & ~column.missing))
+            raise self._refusal(attribute, row, reasons[int(column.values[row])])
+        return np.ascontiguousarray(pack(numbers, self.limbs)[:, column.values])
+
+    def _refusal(self, attribute: str, row: int, reason: str) -> EventError:
+        return EventError(
+            f"attribute {attribute!r}, row {row}: {reason}; expected {self.accepts}",
+            attribute=attribute,
+            row=row,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Type name and all parameters as JSON values, in a fixed order, for a fingerprint."""
+        return {"type": type(self).__name__, **self.parameters(), "nullable": self.nullable}
+
+    def __repr__(self) -> str:
+        # JSON numbers and strings read like Python's; a list of strings does too.
+        parts = [json.dumps(value, ensure_ascii=False) for value in self.parameters().values()]
+        if self.nullable:
+            parts.append("nullable=True")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Bool(AttributeType):
+    """A truth value; FALSE sorts before TRUE. Integers 0 and 1 are not accepted for it."""
+
+    @property
+    def cardinality(self) -> int:
+        return 2
+
+    @property
+    def accepts(self) -> str:
+        return "a boolean (True or False)"
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def bisect(self, constant: Any) -> tuple[int, int]:
+        if not isinstance(constant, (bool, np.bool_)):
+            raise ConstantError("a Bool compares with TRUE and FALSE")
+        return int(constant), int(constant) + 1
+
+    def number_of(self, value: Any) -> int:
+        if not isinstance(value, (bool, np.bool_)):
+            raise Refused(f"wrong type ({type(value).__name__})")
+        return int(value)
+
+    def numbers_of(
+        self, values: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]] | None:
+        return (values.astype(np.uint64), []) if values.dtype.kind == "b" else None

@@ -1,0 +1,43 @@
+"""Programs that compute a predicate: mod-2 branching programs over two parties' bits."""
+
+from ccbps.programs.branching import (
+    ONE,
+    ZERO,
+    BranchingProgram,
+    Label,
+    at_least,
+    below_constant,
+    conjunction,
+    constant,
+    disjunction,
+    equality,
+    event_bit,
+    hamming_within,
+    interest_bit,
+    interval,
+    less_than,
+    negation,
+    parallel,
+    series,
+)
+
+__all__ = [
+    "ONE",
+    "ZERO",
+    "BranchingProgram",
+    "Label",
+    "at_least",
+    "below_constant",
+    "conjunction",
+    "constant",
+    "disjunction",
+    "equality",
+    "event_bit",
+    "hamming_within",
+    "interest_bit",
+    "interval",
+    "less_than",
+    "negation",
+    "parallel",
+    "series",
+]

@@ -1,0 +1,435 @@
+"""Mod-2 branching programs over the bits of two parties, and how to compose them.
+
+A program is a DAG on nodes 0 .. s in topological order. Each edge carries an affine bit: a sum mod 2
+of event bits, interest bits and a constant. The program's value is the number of paths from node 0
+to node s whose edges all carry 1, mod 2; equally det(L) over GF(2) of the s x s matrix with
+L[u, v - 1] = label of edge u -> v and ones just below the diagonal.
+
+No label ever multiplies an event bit with an interest bit, so L = L_event + L_interest and each
+party can encode its own half.
+
+Costs, in *inner nodes* (s = inner nodes + 1), for values of k bits:
+
+=====================  =====================================================
+equality               k - 1 (a chain of k edges)
+comparison             k
+interval               2k - 1: two chains that share their last node
+AND (series)           sum of the parts, plus 1 for each join
+XOR, disjoint OR       sum of the parts (parallel)
+NOT                    0 (one constant edge from source to sink)
+OR                     as AND, by De Morgan
+=====================  =====================================================
+
+Hazard: a program is public. Constants written into labels are visible to everyone; constants that
+must stay private are interest bits.
+
+Sources: Ishai and Kushilevitz, FOCS 2000 (the representation); the comparison and interval chains
+are derived in the docstrings below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.errors import ParameterError, ShapeError
+
+__all__ = [
+    "ONE",
+    "ZERO",
+    "BranchingProgram",
+    "Label",
+    "at_least",
+    "below_constant",
+    "conjunction",
+    "constant",
+    "disjunction",
+    "equality",
+    "event_bit",
+    "hamming_within",
+    "interest_bit",
+    "interval",
+    "less_than",
+    "negation",
+    "parallel",
+    "series",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """An affine bit: XOR of event bits, interest bits and a constant. Add labels with ``^``."""
+
+    event: frozenset[int] = frozenset()
+    interest: frozenset[int] = frozenset()
+    one: bool = False
+
+    def __xor__(self, other: Label) -> Label:
+        return Label(
+            self.event ^ other.event, self.interest ^ other.interest, self.one != other.one
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.event or self.interest or self.one)
+
+    @property
+    def public(self) -> bool:
+        """True when the label depends on no party's input."""
+        return not (self.event or self.interest)
+
+
+ZERO = Label()
+ONE = Label(one=True)
+
+
+def event_bit(index: int) -> Label:
+    """Bit ``index`` of the event."""
+    return Label(event=frozenset((index,)))
+
+
+def interest_bit(index: int) -> Label:
+    """Bit ``index`` of the subscriber's private constants."""
+    return Label(interest=frozenset((index,)))
+
+
+@dataclass(frozen=True, slots=True)
+class BranchingProgram:
+    """A mod-2 branching program. Build one with the functions of this module.
+
+    Attributes:
+        size: s, the sink's number; the matrix L is s x s and the DAG has s + 1 nodes.
+        edges: ``(u, v) -> Label`` with 0 <= u < v <= s; parallel edges are merged by XOR, and
+            edges whose label is the constant 0 are left out.
+    """
+
+    size: int
+    edges: dict[tuple[int, int], Label] = field(hash=False)
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ParameterError(f"size must be at least 1, got {self.size}")
+        for u, v in self.edges:
+            if not 0 <= u < v <= self.size:
+                raise ParameterError(
+                    f"edge ({u}, {v}) must run upward within nodes 0..{self.size}"
+                )
+
+    @property
+    def inner_nodes(self) -> int:
+        """Nodes other than source and sink."""
+        return self.size - 1
+
+    @property
+    def event_bits(self) -> int:
+        """One more than the largest event bit used."""
+        return 1 + max((i for e in self.edges.values() for i in e.event), default=-1)
+
+    @property
+    def interest_bits(self) -> int:
+        """One more than the largest interest bit used."""
+        return 1 + max((i for e in self.edges.values() for i in e.interest), default=-1)
+
+    def matrix(
+        self, event: NDArray[np.uint8], interest: NDArray[np.uint8]
+    ) -> NDArray[np.uint8]:
+        """L for each pair of 0/1 rows; shapes (batch, event bits), (batch, interest bits) ->
+        (batch, s, s)."""
+        if len(event) != len(interest):
+            raise ShapeError(f"{len(event)} event rows do not pair with {len(interest)} others")
+        out = np.zeros((len(event), self.size, self.size), dtype=np.uint8)
+        below = np.arange(1, self.size)
+        out[:, below, below - 1] = 1
+        for (u, v), label in self.edges.items():
+            bit = np.full(len(event), label.one, dtype=np.uint8)
+            for i in label.event:
+                bit ^= event[:, i]
+            for i in label.interest:
+                bit ^= interest[:, i]
+            out[:, u, v - 1] = bit
+        return out
+
+    def evaluate(
+        self, event: NDArray[np.uint8], interest: NDArray[np.uint8]
+    ) -> NDArray[np.bool_]:
+        """Number of paths mod 2 for each pair of 0/1 rows, by the recurrence over nodes."""
+        matrix = self.matrix(event, interest)
+        paths = np.zeros((len(event), self.size + 1), dtype=np.uint8)
+        paths[:, 0] = 1
+        for node in range(1, self.size + 1):
+            arriving = paths[:, :node] & matrix[:, :node, node - 1]
+            paths[:, node] = np.bitwise_xor.reduce(arriving, axis=1)
+        return paths[:, self.size].astype(bool)
+
+
+def _program(size: int, edges: Iterable[tuple[int, int, Label]]) -> BranchingProgram:
+    """Merge parallel edges and drop those that are constantly 0."""
+    merged: dict[tuple[int, int], Label] = {}
+    for u, v, label in edges:
+        merged[u, v] = merged.get((u, v), ZERO) ^ label
+    return BranchingProgram(size, {key: label for key, label in sorted_edges(merged) if label})
+
+
+def sorted_edges(
+    edges: dict[tuple[int, int], Label],
+) -> list[tuple[tuple[int, int], Label]]:
+    """Edges by target, then by source: the order in which columns of L are built."""
+    return sorted(edges.items(), key=lambda item: (item[0][1], item[0][0]))
+
+
+def constant(value: bool | Label) -> BranchingProgram:
+    """One edge from source to sink that carries a label (or a public bit)."""
+    label = value if isinstance(value, Label) else (ONE if value else ZERO)
+    return _program(1, [(0, 1, label)])
+
+
+def series(first: BranchingProgram, second: BranchingProgram) -> BranchingProgram:
+    """AND: the sink of `first` is the source of `second`. Inner nodes add, plus one."""
+    shift = first.size
+    edges = [(u, v, e) for (u, v), e in first.edges.items()]
+    edges += [(u + shift, v + shift, e) for (u, v), e in second.edges.items()]
+    return _program(first.size + second.size, edges)
+
+
+def parallel(first: BranchingProgram, second: BranchingProgram) -> BranchingProgram:
+    """XOR: common source, common sink. Inner nodes add. OR, where both are never true at once."""
+    size = first.size + second.size - 1
+    shift = first.size - 1
+    edges = [(u, size if v == first.size else v, e) for (u, v), e in first.edges.items()]
+    edges += [(u + shift if u else 0, v + shift, e) for (u, v), e in second.edges.items()]
+    return _program(size, edges)
+
+
+def negation(program: BranchingProgram, by: Label = ONE) -> BranchingProgram:
+    """NOT, or XOR with any label (an interest bit hides whether it is negated). No node."""
+    edges = [(u, v, e) for (u, v), e in program.edges.items()]
+    return _program(program.size, [*edges, (0, program.size, by)])
+
+
+def conjunction(programs: Sequence[BranchingProgram]) -> BranchingProgram:
+    """AND of any number of programs; of none: true."""
+    return reduce(series, programs) if programs else constant(True)
+
+
+def disjunction(
+    programs: Sequence[BranchingProgram], *, disjoint: bool = False
+) -> BranchingProgram:
+    """OR of any number of programs; of none: false. ``disjoint``: at most one is ever true."""
+    if disjoint:
+        return reduce(parallel, programs) if programs else constant(False)
+    return negation(conjunction([negation(p) for p in programs]))
+
+
+def equality(value: Sequence[Label], wanted: Sequence[Label]) -> BranchingProgram:
+    """[value = wanted]: a chain of k edges, edge i carrying value_i + wanted_i + 1."""
+    _check_widths(value, wanted)
+    return _program(
+        len(value),
+        [(i, i + 1, x ^ c ^ ONE) for i, (x, c) in enumerate(zip(value, wanted, strict=True))],
+    )
+
+
+def less_than(
+    value: Sequence[Label], bound: Sequence[Label], flip: Label = ZERO
+) -> BranchingProgram:
+    """[value < bound] XOR flip, most significant bit first: k inner nodes.
+
+    Let e_i be "the first i bits are equal". The values compare at the first difference, so
+    [x < c] = sum over i of e_i c_i (1 + x_i) mod 2. For i < k - 1 this is (e_i + e_{i+1}) c_i, which
+    needs only the private constants c_i + c_{i-1} on an edge from chain node i to the sink. The
+    last term goes through one node more: e_{k-1} --c_{k-1}--> node --(1 + x_{k-1})--> sink.
+
+    ``flip`` on the edge source -> sink turns the comparison around, or makes it constant where no
+    k-bit bound can say so (bound 0 and flip 1: always true).
+    """
+    _check_widths(value, bound)
+    k = len(value)
+    last, sink = k, k + 1
+    edges = [
+        *_chain(value, bound, list(range(k)), sink),
+        (k - 1, last, bound[k - 1]),
+        (last, sink, value[k - 1] ^ ONE),
+        (0, sink, flip),
+    ]
+    return _program(sink, edges)
+
+
+def below_constant(value: Sequence[Label], bound: int) -> BranchingProgram:
+    """[value < bound] for a public bound: trailing zeros of the bound and the last node drop out."""
+    if bound <= 0 or bound >> len(value):
+        return constant(bound > 0)
+    k = len(value) - (bound & -bound).bit_length() + 1
+    digits = [ONE if bound >> (len(value) - 1 - i) & 1 else ZERO for i in range(k)]
+    return _program(k, [*_chain(value[:k], digits, list(range(k)), k), (k - 1, k, value[k - 1] ^ ONE)])
+
+
+def interval(
+    value: Sequence[Label], low: Sequence[Label], high: Sequence[Label]
+) -> BranchingProgram:
+    """[low <= value <= high], bounds included: 2k - 1 inner nodes. Empty when low = high + 1.
+
+    [x <= high] + [x < low] mod 2, two chains from one source to one sink. Their last terms are
+    h (1 + x (1 + c)) and l c (1 + x), with h, l the two chains' nodes k - 1 and x, c the last bits;
+    both are "something + something * x", so one node in front of an edge labelled x serves both.
+    With low > high + 1 the sum is 1 between the bounds: canonicalise empty intervals first.
+    """
+    _check_widths(value, low)
+    _check_widths(value, high)
+    k = len(value)
+    high_chain = list(range(k))
+    low_chain = [0, *range(k, 2 * k - 1)]
+    last, sink = 2 * k - 1, 2 * k
+    h, low_end = high_chain[-1], low_chain[-1]
+    edges = [
+        *_chain(value, high, high_chain, sink),
+        *_chain(value, low, low_chain, sink),
+        (h, sink, ONE),
+        (h, last, ONE ^ high[-1]),
+        (low_end, sink, low[-1]),
+        (low_end, last, low[-1]),
+        (last, sink, value[-1]),
+    ]
+    return _program(sink, edges)
+
+
+def hamming_within(
+    value: Sequence[Label], wanted: Sequence[Label], limit: int
+) -> BranchingProgram:
+    """[Hamming distance of two k-bit strings <= limit]: one node for each (bit, distance so far)."""
+    _check_widths(value, wanted)
+    if limit < 0:
+        return constant(False)
+    if limit >= len(value):
+        return constant(True)
+    graph = _Graph()
+    row = {0: graph.source}
+    for x, c in zip(value, wanted, strict=True):
+        following: dict[int, int] = {}
+        for distance, node in row.items():
+            for reached, label in ((distance, x ^ c ^ ONE), (distance + 1, x ^ c)):
+                if reached <= limit:
+                    following.setdefault(reached, graph.node())
+                    graph.add(node, following[reached], label)
+        row = following
+    for node in row.values():
+        graph.add(node, graph.sink, ONE)
+    return graph.program()
+
+
+def at_least(count: int, programs: Sequence[BranchingProgram]) -> BranchingProgram:
+    """[at least `count` of the programs are true]: one node for each (program, number so far)."""
+    if count <= 0:
+        return constant(True)
+    if count > len(programs):
+        return constant(False)
+    graph = _Graph()
+    row = {0: graph.source}
+    for done, program in enumerate(programs):
+        following: dict[int, int] = {}
+        for true, node in row.items():
+            left = len(programs) - done - 1
+            if true + 1 == count:
+                graph.embed(program, node, graph.sink)
+            else:
+                following.setdefault(true + 1, graph.node())
+                graph.embed(program, node, following[true + 1])
+            if true + left >= count:
+                following.setdefault(true, graph.node())
+                graph.embed(negation(program), node, following[true])
+        row = following
+    return graph.program()
+
+
+def _check_widths(value: Sequence[Label], other: Sequence[Label]) -> None:
+    if not value or len(value) != len(other):
+        raise ShapeError(
+            f"both sides must have the same number of bits, at least 1: {len(value)}, {len(other)}"
+        )
+
+
+def _chain(
+    value: Sequence[Label], bound: Sequence[Label], nodes: Sequence[int], sink: int
+) -> list[tuple[int, int, Label]]:
+    """The equality chain over all bits but the last, and the exits (e_i + e_{i+1}) c_i."""
+    edges = []
+    for i in range(len(value) - 1):
+        edges.append((nodes[i], nodes[i + 1], value[i] ^ bound[i] ^ ONE))
+        edges.append((nodes[i], sink, bound[i]))
+        edges.append((nodes[i + 1], sink, bound[i]))
+    return edges
+
+
+class _Graph:
+    """A DAG under construction with one source and one sink, numbered when it is finished."""
+
+    source = 0
+    sink = 1
+
+    def __init__(self) -> None:
+        self._nodes = 2
+        self._edges: dict[tuple[int, int], Label] = {}
+
+    def node(self) -> int:
+        self._nodes += 1
+        return self._nodes - 1
+
+    def add(self, u: int, v: int, label: Label) -> None:
+        self._edges[u, v] = self._edges.get((u, v), ZERO) ^ label
+
+    def embed(self, program: BranchingProgram, u: int, v: int) -> None:
+        """Put a whole program between two nodes."""
+        inner = [u, *(self.node() for _ in range(program.inner_nodes)), v]
+        for (a, b), label in program.edges.items():
+            self.add(inner[a], inner[b], label)
+
+    def program(self) -> BranchingProgram:
+        """Keep the nodes on some path from source to sink, in reverse postorder."""
+        forward: dict[int, list[int]] = {}
+        backward: dict[int, list[int]] = {}
+        for (u, v), label in self._edges.items():
+            if label:
+                forward.setdefault(u, []).append(v)
+                backward.setdefault(v, []).append(u)
+        useful = self._reach(self.sink, backward)
+        order = [n for n in self._postorder(forward) if n in useful and n != self.sink]
+        order = [*reversed(order), self.sink]
+        if self.source not in useful:
+            return constant(False)
+        number = {node: i for i, node in enumerate(order)}
+        return _program(
+            len(order) - 1,
+            [
+                (number[u], number[v], label)
+                for (u, v), label in self._edges.items()
+                if u in number and v in number
+            ],
+        )
+
+    @staticmethod
+    def _reach(start: int, neighbours: dict[int, list[int]]) -> set[int]:
+        seen, todo = {start}, [start]
+        while todo:
+            for node in neighbours.get(todo.pop(), ()):
+                if node not in seen:
+                    seen.add(node)
+                    todo.append(node)
+        return seen
+
+    def _postorder(self, forward: dict[int, list[int]]) -> list[int]:
+        order: list[int] = []
+        seen = {self.source}
+        stack = [(self.source, iter(forward.get(self.source, ())))]
+        while stack:
+            node, targets = stack[-1]
+            for target in targets:
+                if target not in seen:
+                    seen.add(target)
+                    stack.append((target, iter(forward.get(target, ()))))
+                    break
+            else:
+                order.append(node)
+                stack.pop()
+        return order

@@ -1,0 +1,342 @@
+"""Shared one-time randomness: from a seed (AES-256-CTR) or from a pad of true random bytes.
+
+A *round* numbers one use of a pair's shared randomness: one event and one interest. A source hands
+out a fixed number of bytes for each round, the same to both parties, and never twice to the same
+role: roles keep a `RoundLedger`.
+
+- `SharedSeed`: 32 bytes. HKDF-SHA256 turns it into one AES-256 key for each purpose (a matcher's
+  fingerprint) and pair label; round r reads blocks r*n .. r*n + n - 1 of the CTR key stream, where
+  n is the number of 16-byte blocks a round needs. So any round can be reached directly, and a run
+  of consecutive rounds costs one pass of the cipher. Security is computational.
+- `OneTimePad`: true random bytes, round r reads bytes r*w .. r*w + w - 1. Security is perfect.
+
+Hazard: a ledger lives as long as its role. Whoever makes a new role for the same seed must not
+give it rounds that an earlier one has used.
+Sources: RFC 5869 (HKDF), NIST SP 800-38A (CTR).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Final, Protocol, Self, runtime_checkable
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import ArrayLike, NDArray
+
+from ccbps.errors import (
+    KeyMismatchError,
+    PadExhaustedError,
+    ParameterError,
+    RandomnessReuseError,
+)
+from ccbps.keys import SecretBytes
+
+__all__ = [
+    "OneTimePad",
+    "PairColumn",
+    "RandomnessReader",
+    "RandomnessSource",
+    "RoundLedger",
+    "SharedSeed",
+    "as_rounds",
+]
+
+Bytes = NDArray[np.uint8]
+Rounds = NDArray[np.uint64]
+
+BLOCK: Final = 16
+SHORT_RUN: Final = 4
+"""Runs of fewer consecutive rounds are enciphered together, block by block."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairColumn:
+    """A pair label for each row of a batch: ``labels[index[i]]`` is that of row i."""
+
+    labels: Sequence[str]
+    index: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, values: Sequence[str] | NDArray[np.object_]) -> PairColumn:
+        """From one label a row."""
+        labels, index = np.unique(np.asarray(values, dtype=np.str_), return_inverse=True)
+        return cls([str(label) for label in labels], index.astype(np.intp))
+
+
+class RandomnessReader(Protocol):
+    """Hands out the randomness of a batch in order: rows start .. stop - 1, each once."""
+
+    def __call__(self, start: int, stop: int) -> Bytes:
+        """Shape (stop - start, width), uint8, rows contiguous; valid until the next call."""
+
+
+@runtime_checkable
+class RandomnessSource(Protocol):
+    """What roles take as ``seed``: a `SharedSeed` or a `OneTimePad`."""
+
+    def reader(
+        self, purpose: bytes, width: int, rounds: Rounds, pairs: PairColumn | None
+    ) -> RandomnessReader:
+        """A reader of `width` bytes for each of the rounds, for one purpose.
+
+        Args:
+            purpose: what the bytes are for; different purposes never share bytes.
+            width: bytes a round.
+            rounds: uint64, shape (batch,).
+            pairs: labels of the pairs the rows belong to, or None: the source is a pair's own.
+        """
+
+
+class SharedSeed(SecretBytes):
+    """A 32-byte seed that a publisher and a subscriber share.
+
+    A publisher with many subscribers keeps one master seed and gives subscriber "alice" the seed
+    ``master.pair("alice")``; no subscriber can derive another's.
+    """
+
+    kind = "seed"
+    length = 32
+    __slots__ = ()
+
+    @classmethod
+    def generate(cls) -> Self:
+        """A fresh seed from the operating system."""
+        return cls(os.urandom(32))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what `to_text` wrote.
+
+        Raises:
+            KeyMismatchError: it is not a seed in text form (the text is not shown).
+        """
+        match = re.fullmatch(r"\s*ccbps-seed-1:([0-9a-fA-F]{64})\s*", text)
+        if not match:
+            raise KeyMismatchError(
+                "not a seed: expected 'ccbps-seed-1:' and 64 hex digits (SharedSeed.to_text())"
+            )
+        return cls(bytes.fromhex(match[1]))
+
+    def to_text(self) -> str:
+        """The secret in text form, for a key file or an environment variable."""
+        return f"ccbps-seed-1:{self.export_secret().hex()}"
+
+    def pair(self, label: str) -> SharedSeed:
+        """The seed shared with one counterpart."""
+        return SharedSeed(self._derive(b"pair", label.encode()))
+
+    def reader(
+        self, purpose: bytes, width: int, rounds: Rounds, pairs: PairColumn | None = None
+    ) -> RandomnessReader:
+        """See `RandomnessSource.reader`."""
+        seeds = [self] if pairs is None else [self.pair(label) for label in pairs.labels]
+        keys = [seed._derive(b"stream", purpose) for seed in seeds]
+        return _KeyStream(keys, None if pairs is None else pairs.index, rounds, width)
+
+    def _derive(self, use: bytes, info: bytes) -> bytes:
+        context = b"ccbps 1 " + use + b"\0" + len(info).to_bytes(8, "big") + info
+        return HKDF(SHA256(), 32, salt=None, info=context).derive(self._secret)
+
+
+class _KeyStream:
+    """AES-256-CTR key stream by round, for rows of one or many keys."""
+
+    def __init__(
+        self, keys: list[bytes], index: NDArray[np.intp] | None, rounds: Rounds, width: int
+    ) -> None:
+        self._algorithms = [algorithms.AES256(key) for key in keys]
+        self._index = np.zeros(len(rounds), dtype=np.intp) if index is None else index
+        self._rounds, self._width = rounds, width
+        self._blocks = -(-width // BLOCK)
+        # A run is a stretch of rows with one key and consecutive rounds.
+        new_run = np.ones(len(rounds), dtype=np.bool_)
+        new_run[1:] = (np.diff(rounds) != 1) | (np.diff(self._index) != 0)
+        self._new_run, self._runs = new_run, np.flatnonzero(new_run)
+        self._open: tuple[int, CipherContext] | None = None
+        self._zeros = np.zeros(0, dtype=np.uint8)
+        self._buffer = np.zeros(0, dtype=np.uint8)
+
+    def __call__(self, start: int, stop: int) -> Bytes:
+        stride = self._blocks * BLOCK
+        size = (stop - start) * stride
+        if len(self._zeros) < size:
+            self._zeros = np.zeros(size, dtype=np.uint8)
+            self._buffer = np.empty(size + BLOCK - 1, dtype=np.uint8)
+        first, last = np.searchsorted(self._runs, [start, stop - 1], side="right")
+        edges = [start, *self._runs[first:last].tolist(), stop]
+        if len(edges) - 1 > max(1, (stop - start) // SHORT_RUN):
+            self._scattered(start, stop)
+        else:
+            for low, high in zip(edges[:-1], edges[1:], strict=True):
+                self._run(low, high, (low - start) * stride)
+        return self._buffer[:size].reshape(stop - start, stride)[:, : self._width]
+
+    def _run(self, low: int, high: int, offset: int) -> None:
+        """Rows of one key with consecutive rounds, continuing the cipher where it stands."""
+        if self._open is None or self._open[0] != low or self._new_run[low]:
+            counter = int(self._rounds[low]) * self._blocks
+            mode = modes.CTR((counter % (1 << 128)).to_bytes(BLOCK, "big"))
+            context = Cipher(self._algorithms[self._index[low]], mode).encryptor()
+        else:
+            context = self._open[1]
+        size = (high - low) * self._blocks * BLOCK
+        context.update_into(
+            memoryview(self._zeros)[:size], memoryview(self._buffer)[offset : offset + size + 15]
+        )
+        self._open = high, context
+
+    def _scattered(self, start: int, stop: int) -> None:
+        """Rows in no order: write out the counter blocks and encipher them, key by key."""
+        rounds, index = self._rounds[start:stop], self._index[start:stop]
+        stride = self._blocks * BLOCK
+        rows = self._buffer[: (stop - start) * stride].reshape(-1, stride)
+        order = np.argsort(index, kind="stable")
+        edges = np.flatnonzero(np.diff(index[order], prepend=-1)).tolist() + [len(order)]
+        for low, high in zip(edges[:-1], edges[1:], strict=True):
+            at = order[low:high]
+            counters = _counter_blocks(rounds[at], self._blocks)
+            cipher = Cipher(self._algorithms[index[at[0]]], modes.ECB()).encryptor()
+            stream = cipher.update(memoryview(counters).cast("B"))
+            rows[at] = np.frombuffer(stream, dtype=np.uint8).reshape(len(at), stride)
+        self._open = None
+
+
+def _counter_blocks(rounds: Rounds, blocks: int) -> NDArray[np.uint64]:
+    """The 128-bit big-endian numbers round * blocks + j, j < blocks: shape (batch, blocks, 2)."""
+    half, low_half = np.uint64(32), np.uint64(0xFFFFFFFF)
+    factor = np.uint64(blocks)
+    carried = (rounds >> half) * factor + ((rounds & low_half) * factor >> half)
+    low = (rounds * factor)[:, None] + np.arange(blocks, dtype=np.uint64)
+    high = (carried >> half)[:, None] + (low < (rounds * factor)[:, None])
+    return np.ascontiguousarray(np.stack([high, low], axis=-1).astype(">u8"))
+
+
+class OneTimePad(SecretBytes):
+    """True random bytes that two parties hold copies of, read by position: round r is bytes
+    ``r * width .. (r + 1) * width - 1``, with the width of the matcher that uses it.
+
+    A pad serves one matcher. A role that asks for bytes beyond its end raises `PadExhaustedError`.
+    """
+
+    kind = "one-time pad"
+    __slots__ = ("_array", "_bound")
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._array = np.frombuffer(self._secret, dtype=np.uint8)
+        self._bound: tuple[bytes, int] | None = None
+
+    @classmethod
+    def generate(cls, length: int) -> Self:
+        """`length` bytes from the operating system's generator."""
+        return cls(os.urandom(length))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """The bytes of a file."""
+        return cls(Path(path).read_bytes())
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def reader(
+        self, purpose: bytes, width: int, rounds: Rounds, pairs: PairColumn | None = None
+    ) -> RandomnessReader:
+        """See `RandomnessSource.reader`.
+
+        Raises:
+            RandomnessReuseError: the pad already serves another purpose.
+            PadExhaustedError: a round lies beyond the end of the pad.
+        """
+        if pairs is not None:
+            raise ParameterError("a one-time pad belongs to one pair: it takes no pair labels")
+        if self._bound not in (None, (purpose, width)):
+            raise RandomnessReuseError(
+                "this one-time pad already serves another matcher; its bytes would be used twice"
+            )
+        available = len(self._array) // width
+        if len(rounds) and int(rounds.max()) >= available:
+            raise PadExhaustedError(
+                f"round {int(rounds.max())} lies beyond the pad: {len(self._array)} bytes last for "
+                f"rounds 0..{available - 1} of {width} bytes"
+                if available
+                else f"the pad has {len(self._array)} bytes, one round needs {width}"
+            )
+        self._bound = purpose, width
+        table = self._array[: available * width].reshape(available, width)
+        # Words of a round are read in place, so the rows handed out must be contiguous copies.
+        return lambda start, stop: table[rounds[start:stop].astype(np.intp)]
+
+
+class RoundLedger:
+    """Rounds that a role has used, as sorted disjoint intervals; refuses to use one again."""
+
+    def __init__(self) -> None:
+        self._first = np.empty(0, dtype=np.uint64)
+        self._last = np.empty(0, dtype=np.uint64)
+        self._lock = Lock()
+
+    def claim(self, rounds: Rounds) -> None:
+        """Mark rounds as used: all of them, or none when it raises.
+
+        Raises:
+            RandomnessReuseError: a round was used before, or occurs twice.
+        """
+        if not len(rounds):
+            return
+        wanted = np.sort(rounds)
+        twice = np.flatnonzero(wanted[1:] == wanted[:-1])
+        if len(twice):
+            raise RandomnessReuseError(
+                f"round {wanted[twice[0]]} occurs more than once in this batch; each round encodes "
+                "one event and one predicate, once"
+            )
+        with self._lock:
+            place = np.searchsorted(self._first, wanted, side="right")
+            inside = np.zeros(len(wanted), dtype=np.bool_)
+            seen = place > 0
+            inside[seen] = wanted[seen] <= self._last[place[seen] - 1]
+            if inside.any():
+                raise RandomnessReuseError(
+                    f"round {wanted[np.flatnonzero(inside)[0]]} was already used by this role; "
+                    "encode under a fresh round"
+                )
+            starts = np.flatnonzero(np.diff(wanted, prepend=wanted[0]) != 1)
+            ends = np.append(starts[1:], len(wanted)) - 1
+            first = np.concatenate([self._first, wanted[starts]])
+            last = np.concatenate([self._last, wanted[ends]])
+            order = np.argsort(first)
+            first, last = first[order], last[order]
+            apart = np.ones(len(first), dtype=np.bool_)
+            apart[1:] = first[1:] - last[:-1] != 1
+            self._first = first[apart]
+            self._last = last[np.append(np.flatnonzero(apart)[1:], len(last)) - 1]
+
+
+def as_rounds(rounds: ArrayLike, count: int) -> Rounds:
+    """Check round numbers: integers 0 .. 2^64 - 1, one for each of `count` rows.
+
+    Raises:
+        ParameterError: not integers, negative, or not `count` of them.
+    """
+    array = np.asarray(rounds)
+    if array.size == 0:
+        array = array.astype(np.uint64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ParameterError(
+            f"rounds must be a sequence of whole numbers, one a row, got {array.dtype} "
+            f"of shape {array.shape}"
+        )
+    if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
+        raise ParameterError(f"rounds must not be negative, got {int(array.min())}")
+    if len(array) != count:
+        raise ParameterError(f"{count} rows need {count} rounds, got {len(array)}")
+    return array.astype(np.uint64)

@@ -1,0 +1,114 @@
+"""The 16-byte header in front of every message.
+
+=====  =====  ================================================================
+bytes  field  meaning
+=====  =====  ================================================================
+0      kind   1 = event, 2 = interest
+1      version  of the message format: 1
+2-7    matcher  first 6 bytes of the matcher's fingerprint (its public parameters)
+8-15   tag    8 bytes of the pair's shared randomness for this round
+=====  =====  ================================================================
+
+Both messages of a pair and round carry the same tag. It is randomness that serves nothing else,
+so it tells the broker only what belongs together, and it lets the broker refuse two messages of
+different pairs, rounds or seeds (one chance in 2^64) where it would otherwise compute nonsense.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.errors import DecodeError
+
+__all__ = ["HEADER_BYTES", "TAG_BYTES", "Cause", "Kind", "check_headers", "raise_for", "write_header"]
+
+Bytes = NDArray[np.uint8]
+
+HEADER_BYTES: Final = 16
+TAG_BYTES: Final = 8
+VERSION: Final = 1
+
+
+class Kind(IntEnum):
+    """Which party a message comes from."""
+
+    EVENT = 1
+    INTEREST = 2
+
+
+class Cause(IntEnum):
+    """Why a message is refused."""
+
+    NONE = 0
+    EVENT_WIDTH = 1
+    INTEREST_WIDTH = 2
+    EVENT_KIND = 3
+    INTEREST_KIND = 4
+    EVENT_MATCHER = 5
+    INTEREST_MATCHER = 6
+    PAIRING = 7
+    PADDING = 8
+
+    @property
+    def text(self) -> str:
+        """The cause in words."""
+        return _TEXTS[self]
+
+
+_TEXTS: Final = {
+    Cause.NONE: "",
+    Cause.EVENT_WIDTH: "the event message has the wrong number of bytes",
+    Cause.INTEREST_WIDTH: "the interest message has the wrong number of bytes",
+    Cause.EVENT_KIND: "the event bytes are not an event message of this version",
+    Cause.INTEREST_KIND: "the interest bytes are not an interest message of this version",
+    Cause.EVENT_MATCHER: "the event message was made for another matcher",
+    Cause.INTEREST_MATCHER: "the interest message was made for another matcher",
+    Cause.PAIRING: "event and interest are of different pairs, rounds or seeds",
+    Cause.PADDING: "unused bits at the end of a message are not zero",
+}
+
+
+def _first_word(kind: Kind, fingerprint: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(bytes([kind, VERSION]) + fingerprint[:6], dtype=np.uint8)
+
+
+def write_header(messages: Bytes, kind: Kind, fingerprint: bytes) -> None:
+    """Write all of the header but the tag, shape (batch, bytes)."""
+    messages[:, :8] = _first_word(kind, fingerprint)
+
+
+def check_headers(events: Bytes, interests: Bytes, fingerprint: bytes) -> NDArray[np.uint8]:
+    """The `Cause` to refuse each pair of messages, 0 where there is none; shape (batch,)."""
+    causes = np.zeros(len(events), dtype=np.uint8)
+    event, interest = (rows[:, :HEADER_BYTES].copy().view("<u8") for rows in (events, interests))
+    good = np.ones(len(events), dtype=np.bool_)
+    good &= event[:, 0] == _first_word(Kind.EVENT, fingerprint).view("<u8")[0]
+    good &= interest[:, 0] == _first_word(Kind.INTEREST, fingerprint).view("<u8")[0]
+    good &= event[:, 1] == interest[:, 1]
+    if good.all():
+        return causes
+    causes[event[:, 1] != interest[:, 1]] = Cause.PAIRING
+    for rows, kind, kind_cause, matcher_cause in (
+        (interests, Kind.INTEREST, Cause.INTEREST_KIND, Cause.INTEREST_MATCHER),
+        (events, Kind.EVENT, Cause.EVENT_KIND, Cause.EVENT_MATCHER),
+    ):
+        wanted = _first_word(kind, fingerprint)
+        causes[(rows[:, 2:8] != wanted[2:]).any(axis=1)] = matcher_cause
+        causes[(rows[:, :2] != wanted[:2]).any(axis=1)] = kind_cause
+    return causes
+
+
+def raise_for(causes: NDArray[np.uint8]) -> None:
+    """Raise one `DecodeError` that names the refused rows, if there are any."""
+    rows = np.flatnonzero(causes)
+    if not len(rows):
+        return
+    texts = tuple(Cause(c).text for c in causes[rows])
+    more = f" (and {len(rows) - 1} more rows)" if len(rows) > 1 else ""
+    raise DecodeError(
+        f"row {rows[0]}: {texts[0]}{more}", rows=tuple(rows.tolist()), causes=texts
+    )
