@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol, Self, runtime_checkable
@@ -31,6 +29,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import ArrayLike, NDArray
 
+from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import (
     KeyMismatchError,
     PadExhaustedError,
@@ -41,12 +40,13 @@ from ccbps.keys import SecretBytes
 
 __all__ = [
     "OneTimePad",
-    "PairColumn",
+    "Pairs",
     "RandomnessReader",
     "RandomnessSource",
     "RoundLedger",
     "SharedSeed",
     "as_rounds",
+    "claim_by_pair",
 ]
 
 Bytes = NDArray[np.uint8]
@@ -57,18 +57,8 @@ SHORT_RUN: Final = 4
 """Runs of fewer consecutive rounds are enciphered together, block by block."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairColumn:
-    """A pair label for each row of a batch: ``labels[index[i]]`` is that of row i."""
-
-    labels: Sequence[str]
-    index: NDArray[np.intp]
-
-    @classmethod
-    def of(cls, values: Sequence[str] | NDArray[np.object_]) -> PairColumn:
-        """From one label a row."""
-        labels, index = np.unique(np.asarray(values, dtype=np.str_), return_inverse=True)
-        return cls([str(label) for label in labels], index.astype(np.intp))
+Pairs = DictionaryColumn[str]
+"""A pair label for each row of a batch."""
 
 
 class RandomnessReader(Protocol):
@@ -83,7 +73,7 @@ class RandomnessSource(Protocol):
     """What roles take as ``seed``: a `SharedSeed` or a `OneTimePad`."""
 
     def reader(
-        self, purpose: bytes, width: int, rounds: Rounds, pairs: PairColumn | None
+        self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None
     ) -> RandomnessReader:
         """A reader of `width` bytes for each of the rounds, for one purpose.
 
@@ -134,10 +124,10 @@ class SharedSeed(SecretBytes):
         return SharedSeed(self._derive(b"pair", label.encode()))
 
     def reader(
-        self, purpose: bytes, width: int, rounds: Rounds, pairs: PairColumn | None = None
+        self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
         """See `RandomnessSource.reader`."""
-        seeds = [self] if pairs is None else [self.pair(label) for label in pairs.labels]
+        seeds = [self] if pairs is None else [self.pair(label) for label in pairs.values]
         keys = [seed._derive(b"stream", purpose) for seed in seeds]
         return _KeyStream(keys, None if pairs is None else pairs.index, rounds, width)
 
@@ -248,7 +238,7 @@ class OneTimePad(SecretBytes):
         return len(self._array)
 
     def reader(
-        self, purpose: bytes, width: int, rounds: Rounds, pairs: PairColumn | None = None
+        self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
         """See `RandomnessSource.reader`.
 
@@ -284,6 +274,10 @@ class RoundLedger:
         self._last = np.empty(0, dtype=np.uint64)
         self._lock = Lock()
 
+    def check(self, rounds: Rounds) -> None:
+        """Raise what `claim` would raise, and change nothing."""
+        self._refuse_used(np.sort(rounds))
+
     def claim(self, rounds: Rounds) -> None:
         """Mark rounds as used: all of them, or none when it raises.
 
@@ -293,22 +287,8 @@ class RoundLedger:
         if not len(rounds):
             return
         wanted = np.sort(rounds)
-        twice = np.flatnonzero(wanted[1:] == wanted[:-1])
-        if len(twice):
-            raise RandomnessReuseError(
-                f"round {wanted[twice[0]]} occurs more than once in this batch; each round encodes "
-                "one event and one predicate, once"
-            )
         with self._lock:
-            place = np.searchsorted(self._first, wanted, side="right")
-            inside = np.zeros(len(wanted), dtype=np.bool_)
-            seen = place > 0
-            inside[seen] = wanted[seen] <= self._last[place[seen] - 1]
-            if inside.any():
-                raise RandomnessReuseError(
-                    f"round {wanted[np.flatnonzero(inside)[0]]} was already used by this role; "
-                    "encode under a fresh round"
-                )
+            self._refuse_used(wanted)
             starts = np.flatnonzero(np.diff(wanted, prepend=wanted[0]) != 1)
             ends = np.append(starts[1:], len(wanted)) - 1
             first = np.concatenate([self._first, wanted[starts]])
@@ -319,6 +299,49 @@ class RoundLedger:
             apart[1:] = first[1:] - last[:-1] != 1
             self._first = first[apart]
             self._last = last[np.append(np.flatnonzero(apart)[1:], len(last)) - 1]
+
+    def _refuse_used(self, wanted: Rounds) -> None:
+        """`wanted` is sorted."""
+        twice = np.flatnonzero(wanted[1:] == wanted[:-1])
+        if len(twice):
+            raise RandomnessReuseError(
+                f"round {wanted[twice[0]]} occurs more than once in this batch; each round encodes "
+                "one event and one predicate, once"
+            )
+        place = np.searchsorted(self._first, wanted, side="right")
+        inside = np.zeros(len(wanted), dtype=np.bool_)
+        seen = place > 0
+        inside[seen] = wanted[seen] <= self._last[place[seen] - 1]
+        if inside.any():
+            raise RandomnessReuseError(
+                f"round {wanted[np.flatnonzero(inside)[0]]} was already used by this role; "
+                "encode under a fresh round"
+            )
+
+
+def claim_by_pair(
+    ledgers: dict[str | None, RoundLedger], rounds: Rounds, pairs: Pairs | None
+) -> None:
+    """Claim each row's round in its pair's ledger; ledgers are made as pairs appear.
+
+    Raises:
+        RandomnessReuseError: a pair's round was used before, or occurs twice; names the pair.
+    """
+    if pairs is None:
+        ledgers.setdefault(None, RoundLedger()).claim(rounds)
+        return
+    order = np.argsort(pairs.index, kind="stable")
+    edges = np.searchsorted(pairs.index[order], np.arange(len(pairs.values) + 1))
+    groups = [
+        (ledgers.setdefault(label, RoundLedger()), label, rounds[order[low:high]])
+        for label, low, high in zip(pairs.values, edges[:-1], edges[1:], strict=True)
+    ]
+    for act in (RoundLedger.check, RoundLedger.claim):  # all of them, or none
+        for ledger, label, used in groups:
+            try:
+                act(ledger, used)
+            except RandomnessReuseError as error:
+                raise RandomnessReuseError(f"pair {label!r}: {error}") from None
 
 
 def as_rounds(rounds: ArrayLike, count: int) -> Rounds:

@@ -18,20 +18,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
 from ccbps.encodings.branching import DECODE_ROWS, BranchingEncoding
-from ccbps.errors import DecodeError, ParameterError, PredicateError
+from ccbps.errors import CcbpsError, DecodeError, ParameterError
 from ccbps.leakage import LeakageCard
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.branching import CompiledForm, box_form, event_words
 from ccbps.predicates.form import Form
 from ccbps.programs.branching import sorted_edges
-from ccbps.randomness import PairColumn, RandomnessSource, RoundLedger, as_rounds
+from ccbps.randomness import Pairs, RandomnessSource, RoundLedger, as_rounds, claim_by_pair
 from ccbps.wire import (
     HEADER_BYTES,
     TAG_BYTES,
@@ -118,9 +120,7 @@ class BranchingMatch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Small and public: rebuilt from schema and template wherever it arrives.
-        if self.template is None:
-            return (BranchingMatch.box, (self.schema,))
-        return (BranchingMatch, (self.schema, self.template.text))
+        return _rebuild, (self.schema, None if self.template is None else self.template.text)
 
     @property
     def leakage(self) -> LeakageCard:
@@ -209,6 +209,12 @@ class BranchingMatch:
         return self._compiled.interest_words(box_form(self.schema, interest.box()))
 
 
+@lru_cache(maxsize=64)
+def _rebuild(schema: Schema, template: str | None) -> BranchingMatch:
+    """Unpickle. A worker that receives the same matcher with every task builds it once."""
+    return BranchingMatch.box(schema) if template is None else BranchingMatch(schema, template)
+
+
 class _Encoder:
     """What publisher and subscriber have in common: a seed, and rounds that they never reuse."""
 
@@ -230,12 +236,12 @@ class _Encoder:
         """Claim the rounds, draw their randomness, write headers and bodies."""
         matcher, encoding = self.matcher, self.matcher.encoding
         numbers = as_rounds(rounds, count)
-        column = pairs if pairs is None or isinstance(pairs, PairColumn) else PairColumn.of(pairs)
-        if column is not None and len(column.index) != count:
-            raise ParameterError(f"{count} rows need {count} pair labels, got {len(column.index)}")
+        column = _pair_column(pairs)
+        if column is not None and len(column) != count:
+            raise ParameterError(f"{count} rows need {count} pair labels, got {len(column)}")
         # A reader that cannot serve all rounds raises before any of them is claimed.
         reader = self._seed.reader(matcher.fingerprint, matcher.randomness_bytes, numbers, column)
-        self._claim(numbers, column)
+        claim_by_pair(self._ledgers, numbers, column)
         out = np.empty((count, matcher.event_bytes), dtype=np.uint8)
         write_header(out, self.kind, matcher.fingerprint)
 
@@ -249,19 +255,6 @@ class _Encoder:
             encode(inputs, draw, out[:, HEADER_BYTES:])
         return out
 
-    def _claim(self, rounds: NDArray[np.uint64], pairs: PairColumn | None) -> None:
-        if pairs is None:
-            self._ledgers.setdefault(None, RoundLedger()).claim(rounds)
-            return
-        order = np.argsort(pairs.index, kind="stable")
-        edges = np.searchsorted(pairs.index[order], np.arange(len(pairs.labels) + 1))
-        for label, low, high in zip(pairs.labels, edges[:-1], edges[1:], strict=True):
-            try:
-                self._ledgers.setdefault(label, RoundLedger()).claim(rounds[order[low:high]])
-            except Exception as error:
-                error.add_note(f"pair {label!r}")
-                raise
-
 
 class BranchingPublisher(_Encoder):
     """Encodes events. Holds the seed; made by `BranchingMatch.publisher`."""
@@ -269,7 +262,7 @@ class BranchingPublisher(_Encoder):
     kind = Kind.EVENT
 
     def encode(
-        self, events: Any, rounds: ArrayLike, *, pairs: PairColumn | Sequence[str] | None = None
+        self, events: Any, rounds: ArrayLike, *, pairs: Pairs | Sequence[str] | None = None
     ) -> Bytes:
         """Messages for events, each under its own round.
 
@@ -297,16 +290,17 @@ class BranchingSubscriber(_Encoder):
 
     def encode(
         self,
-        interest: Interest | Sequence[Interest],
+        interest: Interest | Sequence[Interest] | DictionaryColumn[Interest],
         rounds: ArrayLike,
         *,
-        pairs: PairColumn | Sequence[str] | None = None,
+        pairs: Pairs | Sequence[str] | None = None,
     ) -> Bytes:
         """Messages for one subscription in many rounds, or for a subscription a round.
 
         Args:
             interest: for a box, a predicate as SQL text or `Predicate`; for a template, a mapping
-                from private names to values; or a sequence of them, one a round.
+                from private names to values; or a sequence (or `DictionaryColumn`) of them, one a
+                round.
             rounds: round numbers. Messages do not depend on events: provision them ahead.
             pairs: a pair label for each round, when the seed is a master for many pairs.
 
@@ -321,28 +315,31 @@ class BranchingSubscriber(_Encoder):
         count = len(np.asarray(rounds))
         if isinstance(interest, (str, Predicate, Mapping)):
             return self._encode(self.matcher._private_words(interest), rounds, count, pairs)
-        if len(interest) != count:
-            raise ParameterError(f"{len(interest)} interests need as many rounds, got {count}")
-        return self._encode(self._distinct_words(interest), rounds, count, pairs)
+        column = interest if isinstance(interest, DictionaryColumn) else _interest_column(interest)
+        if len(column) != count:
+            raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
+        words = [np.zeros((1, 0), dtype=np.uint64)]
+        for number, value in enumerate(column.values):
+            try:
+                words.append(self.matcher._private_words(value))
+            except CcbpsError as error:
+                error.add_note(f"interest of row {np.flatnonzero(column.index == number)[0]}")
+                raise
+        inputs = np.concatenate(words[1:] or words, axis=1)[:, column.index]
+        return self._encode(inputs, rounds, count, pairs)
 
-    def _distinct_words(self, interests: Sequence[Interest]) -> Words:
-        """Private bits of many subscriptions, equal texts parsed once: shape (words, count)."""
-        columns: dict[str | int, int] = {}
-        words: list[Words] = []
-        index = np.empty(len(interests), dtype=np.intp)
-        for row, interest in enumerate(interests):
-            key = interest if isinstance(interest, str) else id(interest)
-            if key not in columns:
-                try:
-                    words.append(self.matcher._private_words(interest))
-                except PredicateError as error:
-                    error.add_note(f"interest number {row}")
-                    raise
-                columns[key] = len(words) - 1
-            index[row] = columns[key]
-        if not words:
-            return np.zeros((1, 1), dtype=np.uint64)
-        return np.concatenate(words, axis=1)[:, index]
+
+def _pair_column(pairs: Pairs | Sequence[str] | None) -> Pairs | None:
+    if pairs is None or isinstance(pairs, DictionaryColumn):
+        return pairs
+    return dictionary_of_strings(pairs)
+
+
+def _interest_column(interests: Sequence[Interest]) -> DictionaryColumn[Any]:
+    """One interest a row; equal texts become one value, so that each is parsed once."""
+    if all(isinstance(interest, str) for interest in interests):
+        return dictionary_of_strings(interests)  # type: ignore[arg-type]
+    return DictionaryColumn(interests, np.arange(len(interests), dtype=np.intp))
 
 
 class BranchingBroker:

@@ -1,0 +1,80 @@
+# Everything runs in .venv, which is made on first use. Needs Python 3.11 or later and make.
+# PYTHON=... chooses the interpreter the environment is made with.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python
+
+# Arguments passed on: make test ARGS="-k wire", make quickstart ARGS="--events 1000"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test test-all lint docs bench clean
+
+help:
+	@echo "make quickstart  set up and run the stock quotes example on a local Spark"
+	@echo "make test        run the tests"
+	@echo "make test-all    run the tests, slow ones too"
+	@echo "make lint        ruff, mypy --strict and the import contracts"
+	@echo "make docs        build the documentation and run its examples"
+	@echo "make bench       run the benchmarks"
+	@echo "make clean       remove what the other targets made, but not .venv"
+	@echo "ARGS=... is passed on to the example, pytest or the benchmarks"
+
+$(RUN):
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or later found; set PYTHON=..." >&2; exit 1; }
+	@echo "==> Making $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make virtual environments;" \
+		"on Debian and Ubuntu install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+
+# One stamp for each set of extras: installing again takes place when pyproject.toml changes.
+$(VENV)/.installed-%: pyproject.toml | $(RUN)
+	@echo "==> Installing ccbps[$*] into $(VENV)"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+quickstart: $(VENV)/.installed-examples
+	@echo "==> Running examples/stock_quotes.py"
+	@JAVA_HOME="$$($(RUN) tools/java_home.py)" && export JAVA_HOME && \
+		$(RUN) examples/stock_quotes.py $(ARGS)
+
+test: $(VENV)/.installed-test
+	@echo "==> Running the tests"
+	@JAVA_HOME="$$($(RUN) tools/java_home.py)" && export JAVA_HOME && \
+		$(RUN) -m pytest $(ARGS)
+
+test-all: $(VENV)/.installed-test
+	@echo "==> Running all tests"
+	@JAVA_HOME="$$($(RUN) tools/java_home.py)" && export JAVA_HOME && \
+		$(RUN) -m pytest -m "" $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	@echo "==> ruff check"
+	@$(RUN) -m ruff check .
+	@echo "==> ruff format --check"
+	@$(RUN) -m ruff format --check .
+	@echo "==> mypy --strict ccbps"
+	@$(RUN) -m mypy --strict ccbps
+	@echo "==> lint-imports"
+	@$(BIN)/lint-imports
+
+docs: $(VENV)/.installed-dev
+	@echo "==> Building the documentation"
+	@$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "==> Running the examples in the documentation"
+	@$(RUN) -m sphinx -W --keep-going -q -b doctest docs docs/_build/doctest
+	@echo "==> Open docs/_build/html/index.html"
+
+bench: $(VENV)/.installed-bench
+	@echo "==> Running the benchmarks"
+	@JAVA_HOME="$$($(RUN) tools/java_home.py)" && export JAVA_HOME && \
+		for file in benchmarks/bench_*.py; do \
+			echo "==> $$file"; $(RUN) $$file $(ARGS) || exit 1; done
+
+clean:
+	@echo "==> Removing build products and caches"
+	@rm -rf build dist docs/_build output spark-warehouse metastore_db derby.log
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

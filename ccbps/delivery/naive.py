@@ -1,0 +1,169 @@
+"""Naive delivery: one payload encryption per event, one wrapped key per subscriber.
+
+A payload is encrypted once, with AES-256-GCM under its event's own key. For each subscriber the
+32-byte key is wrapped: XORed with 32 bytes that publisher and subscriber share for that round. The
+broker holds ciphertexts and wrapped keys, and hands a wrapped key on where the pair matched. A
+subscriber that gets none learns nothing but the payload's length.
+
+"Naive" as in the literature: the publisher wraps once for every subscriber; key caches that wrap
+once for a group are measured against it.
+
+Not protected: a broker that hands a wrapped key to a subscriber that did not match. The event's
+number and the payload's length are public. A wrapped key is not authenticated on its own: a wrong
+one fails at the payload.
+
+Sources: NIST SP 800-38D (GCM); Opyrchal and Prakash, USENIX Security 2001, section 3 (the baseline).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from numpy.typing import ArrayLike, NDArray
+
+from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.randomness import RoundLedger, SharedSeed, as_rounds, claim_by_pair
+
+__all__ = ["KEY_BYTES", "OVERHEAD_BYTES", "PayloadOpener", "PayloadSealer"]
+
+Bytes = NDArray[np.uint8]
+
+KEY_BYTES: Final = 32
+NONCE_BYTES: Final = 12
+HEAD: Final = b"\x03\x01"
+"""Kind 3 (payload), version 1; 8 bytes of event number and the nonce follow."""
+OVERHEAD_BYTES: Final = len(HEAD) + 8 + NONCE_BYTES + 16
+
+_EVENT_KEY: Final = b"delivery: event key"
+_WRAP: Final = b"delivery: key wrap"
+
+
+class PayloadSealer:
+    """The publisher's side: encrypts payloads and wraps their keys.
+
+    Holds the master seed; event keys and wraps are derived from it, so encrypting again after a
+    failure gives the same keys.
+    """
+
+    def __init__(self, seed: SharedSeed) -> None:
+        if not isinstance(seed, SharedSeed):
+            raise ParameterError(f"seed must be a SharedSeed, got {type(seed).__name__}")
+        self._seed = seed
+        self._ledgers: dict[str | None, RoundLedger] = {}
+
+    def seal(self, payloads: Sequence[bytes], events: ArrayLike) -> list[bytes]:
+        """Encrypt payloads: `OVERHEAD_BYTES` more than the plaintext.
+
+        Args:
+            payloads: one a row.
+            events: event numbers, 0 .. 2^64 - 1; one number names one event, always.
+
+        Returns:
+            a ciphertext for each payload.
+
+        Cost: one AES-256 key schedule, one nonce and one GCM call a payload.
+        """
+        numbers = as_rounds(events, len(payloads))
+        keys = self._event_keys(numbers)
+        out = []
+        for payload, key, number in zip(payloads, keys, numbers.tolist(), strict=True):
+            head, nonce = HEAD + number.to_bytes(8, "big"), os.urandom(NONCE_BYTES)
+            out.append(head + nonce + AESGCM(key.tobytes()).encrypt(nonce, bytes(payload), head))
+        return out
+
+    def wrap(
+        self,
+        events: ArrayLike,
+        rounds: ArrayLike,
+        *,
+        pairs: DictionaryColumn[str] | Sequence[str] | None = None,
+    ) -> Bytes:
+        """Wrap each event's key for the subscriber and round of its row: uint8, (rows, 32).
+
+        Args:
+            events: event number of each row.
+            rounds: round of each row, those of the match messages; each serves one event, once.
+            pairs: pair label of each row; None when the seed is one pair's own.
+
+        Raises:
+            RandomnessReuseError: a pair's round was used before; nothing is wrapped.
+        """
+        numbers = as_rounds(events, np.size(np.asarray(events)))
+        used = as_rounds(rounds, len(numbers))
+        if pairs is not None and not isinstance(pairs, DictionaryColumn):
+            pairs = dictionary_of_strings(pairs)
+        claim_by_pair(self._ledgers, used, pairs)
+        masks = self._seed.reader(_WRAP, KEY_BYTES, used, pairs)
+        distinct, index = np.unique(numbers, return_inverse=True)
+        keys = self._event_keys(distinct)
+        out: Bytes = keys[index] ^ masks(0, len(used)) if len(used) else keys[index]
+        return out
+
+    def _event_keys(self, numbers: NDArray[np.uint64]) -> Bytes:
+        if not len(numbers):
+            return np.empty((0, KEY_BYTES), dtype=np.uint8)
+        return self._seed.reader(_EVENT_KEY, KEY_BYTES, numbers, None)(0, len(numbers)).copy()
+
+
+class PayloadOpener:
+    """The subscriber's side: unwraps keys and decrypts payloads. Holds the pair's seed."""
+
+    def __init__(self, seed: SharedSeed) -> None:
+        if not isinstance(seed, SharedSeed):
+            raise ParameterError(f"seed must be a SharedSeed, got {type(seed).__name__}")
+        self._seed = seed
+
+    def open(
+        self,
+        ciphertexts: Sequence[bytes],
+        wrapped: Bytes,
+        rounds: ArrayLike,
+        *,
+        pairs: DictionaryColumn[str] | Sequence[str] | None = None,
+    ) -> list[bytes]:
+        """Decrypt payloads.
+
+        Args:
+            ciphertexts: from `PayloadSealer.seal`.
+            wrapped: uint8, shape (rows, 32), from `PayloadSealer.wrap` for this subscriber.
+            rounds: the rounds they were wrapped under.
+            pairs: pair label of each row, when the seed is a master.
+
+        Raises:
+            DecodeError: a ciphertext is malformed, or its key, round or pair is another's.
+        """
+        used = as_rounds(rounds, len(ciphertexts))
+        if wrapped.shape != (len(ciphertexts), KEY_BYTES) or wrapped.dtype != np.uint8:
+            raise DecodeError(
+                f"wrapped must be uint8 of shape ({len(ciphertexts)}, {KEY_BYTES}), "
+                f"got {wrapped.dtype} {wrapped.shape}"
+            )
+        if not len(used):
+            return []
+        if pairs is not None and not isinstance(pairs, DictionaryColumn):
+            pairs = dictionary_of_strings(pairs)
+        keys = wrapped ^ self._seed.reader(_WRAP, KEY_BYTES, used, pairs)(0, len(used))
+        start = len(HEAD) + 8
+        out = []
+        for row, (ciphertext, key) in enumerate(zip(ciphertexts, keys, strict=True)):
+            head, rest = bytes(ciphertext[:start]), bytes(ciphertext[start:])
+            opened = None
+            if head[:2] == HEAD and len(ciphertext) >= OVERHEAD_BYTES:
+                try:
+                    opened = AESGCM(key.tobytes()).decrypt(
+                        rest[:NONCE_BYTES], rest[NONCE_BYTES:], head
+                    )
+                except InvalidTag:
+                    pass
+            if opened is None:
+                raise DecodeError(
+                    f"row {row}: not a payload for this pair and round", rows=(row,)
+                )
+            out.append(opened)
+        return out

@@ -1,0 +1,49 @@
+"""A batch's column with few distinct values: the values once, and an index for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.errors import ShapeError
+
+__all__ = ["DictionaryColumn", "dictionary_of_strings"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryColumn(Generic[T]):
+    """``values[index[i]]`` is the value of row i. Arrow's term and layout.
+
+    Attributes:
+        values: the distinct values.
+        index: shape (rows,), integers 0 .. len(values) - 1.
+    """
+
+    values: Sequence[T]
+    index: NDArray[np.intp]
+
+    def __post_init__(self) -> None:
+        if self.index.ndim != 1 or self.index.dtype != np.intp:
+            raise ShapeError(
+                f"index must be intp of shape (rows,), got {self.index.dtype} {self.index.shape}"
+            )
+        if len(self.index) and not 0 <= self.index.min() <= self.index.max() < len(self.values):
+            raise ShapeError(f"index must lie within the {len(self.values)} values")
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        return f"<DictionaryColumn of {len(self.values)} values, {len(self.index)} rows>"
+
+
+def dictionary_of_strings(texts: Sequence[str]) -> DictionaryColumn[str]:
+    """A column of strings, one a row, with equal ones found."""
+    values, index = np.unique(np.asarray(texts, dtype=np.str_), return_inverse=True)
+    return DictionaryColumn([str(value) for value in values], index.astype(np.intp))

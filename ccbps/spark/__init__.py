@@ -1,0 +1,38 @@
+"""Matching in DataFrames: a thin layer from columns to columns over the same kernels.
+
+Arrow in, Arrow out, no row of Python. Works under classic sessions and Spark Connect: only
+DataFrame methods and `pyspark.sql.functions` are used. NULL in, NULL out.
+
+The broker's functions take nothing secret. The encoders and the payload functions take a
+`KeySource`, which names where a key is (an environment variable, a file) and never what it is.
+
+Needs ``pip install 'ccbps[spark]'`` and Java 17 or later.
+"""
+
+try:
+    import pyarrow  # noqa: F401
+    import pyspark  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"ccbps.spark needs {error.name}: pip install 'ccbps[spark]'. On a Spark worker, it is the "
+        "worker's Python that lacks it: set PYSPARK_PYTHON to the interpreter that has ccbps"
+    ) from error
+
+from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
+from ccbps.spark.encoding import encode_events, encode_interests
+from ccbps.spark.keysource import EnvKey, FileKey, KeySource
+from ccbps.spark.matching import match, match_column
+
+__all__ = [
+    "EnvKey",
+    "FileKey",
+    "KeySource",
+    "deliver",
+    "encode_events",
+    "encode_interests",
+    "match",
+    "match_column",
+    "open_payloads",
+    "seal_payloads",
+    "wrap_keys",
+]

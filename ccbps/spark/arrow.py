@@ -1,0 +1,84 @@
+"""Arrow columns as NumPy arrays and back, without a copy where the bytes allow it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import ShapeError
+
+__all__ = ["binary_column", "binary_rows", "integers", "is_valid", "strings"]
+
+Bytes = NDArray[np.uint8]
+
+
+def is_valid(*arrays: pa.Array) -> NDArray[np.bool_]:
+    """Rows in which no column is NULL, shape (rows,)."""
+    out = np.ones(len(arrays[0]), dtype=np.bool_)
+    for array in arrays:
+        if array.null_count:
+            out &= array.is_valid().to_numpy(zero_copy_only=False)
+    return out
+
+
+def binary_rows(array: pa.Array, width: int) -> tuple[Bytes, NDArray[np.bool_]]:
+    """A binary column as rows of `width` bytes: (rows, good), good where there are that many.
+
+    A view on the column's buffer where every row is good; else a copy, zero where it is not.
+    """
+    if pa.types.is_fixed_size_binary(array.type):
+        array = array.cast(pa.binary())
+    large = pa.types.is_large_binary(array.type)
+    _, offset_buffer, data = array.buffers()
+    kind = np.int64 if large else np.int32
+    if not len(array):
+        return np.empty((0, width), dtype=np.uint8), np.empty(0, dtype=np.bool_)
+    offsets = np.frombuffer(offset_buffer, dtype=kind)[array.offset :][: len(array) + 1]
+    values = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
+    good = (np.diff(offsets) == width) & is_valid(array)
+    if good.all():
+        return values[offsets[0] : offsets[-1]].reshape(len(array), width), good
+    rows = np.zeros((len(array), width), dtype=np.uint8)
+    rows[good] = values[offsets[:-1][good][:, None] + np.arange(width)]
+    return rows, good
+
+
+def binary_column(rows: Bytes, valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Rows of bytes as a binary column; NULL where not `valid`.
+
+    With `valid`, `rows` holds the valid rows only, in order.
+    """
+    width = rows.shape[1]
+    lengths = np.full(len(rows) if valid is None else len(valid), width, dtype=np.int64)
+    if valid is not None:
+        lengths[~valid] = 0
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ShapeError(
+            f"{offsets[-1]} bytes are too many for one Arrow batch; lower "
+            "spark.sql.execution.arrow.maxRecordsPerBatch"
+        )
+    mask = None
+    if valid is not None and not valid.all():
+        mask = pa.array(valid).buffers()[1]
+    return pa.Array.from_buffers(
+        pa.binary(),
+        len(lengths),
+        [mask, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(rows))],
+    )
+
+
+def integers(array: pa.Array) -> NDArray[np.int64]:
+    """A column of whole numbers without NULL."""
+    out: NDArray[np.int64] = pc.cast(array, pa.int64()).to_numpy(zero_copy_only=False)
+    return out
+
+
+def strings(array: pa.Array) -> DictionaryColumn[str]:
+    """A column without NULL as strings, each distinct one once."""
+    encoded = pc.cast(array, pa.string()).dictionary_encode()
+    index = encoded.indices.to_numpy(zero_copy_only=False).astype(np.intp)
+    return DictionaryColumn(encoded.dictionary.to_pylist(), index)

@@ -1,0 +1,141 @@
+"""Payloads through Spark: sealed once per event, keys wrapped per subscription, opened by it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
+from ccbps.errors import DecodeError
+from ccbps.spark.arrow import binary_column, binary_rows, integers, is_valid
+from ccbps.spark.encoding import check_key, check_rounds, ordered
+from ccbps.spark.keysource import KeySource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["deliver", "open_payloads", "seal_payloads", "wrap_keys"]
+
+
+def seal_payloads(
+    df: DataFrame,
+    key: KeySource,
+    *,
+    event: str = "event",
+    payload: str = "payload",
+    output: str = "sealed",
+) -> DataFrame:
+    """Encrypt payloads, one row an event: `df` without `payload`, with a binary `output`.
+
+    Args:
+        df: has `event`, a whole number that names one event, always; and `payload`, binary or
+            string.
+        key: where the workers find the publisher's master seed.
+    """
+    check_key(key)
+
+    @F.arrow_udf("binary")
+    def seal(row: pa.Array) -> pa.Array:
+        numbers, payloads = row.flatten()
+        valid = is_valid(numbers, payloads)
+        mask = pa.array(valid)
+        chosen = payloads.filter(mask).cast(pa.binary()).to_pylist()
+        sealed = iter(PayloadSealer(key.load()).seal(chosen, integers(numbers.filter(mask))))
+        return pa.array([next(sealed) if ok else None for ok in valid.tolist()], type=pa.binary())
+
+    message = seal(F.struct(F.col(f"`{event}`"), F.col(f"`{payload}`").cast("binary")))
+    kept = [F.col(f"`{name}`") for name in df.columns if name != payload]
+    return df.select(*kept, message.alias(output))
+
+
+def wrap_keys(
+    df: DataFrame,
+    key: KeySource,
+    *,
+    event: str = "event",
+    pair: str = "subscription",
+    round: str = "round",
+    output: str = "wrapped_key",
+) -> DataFrame:
+    """Wrap each event's key for each row's subscription: adds a binary column of 32 bytes.
+
+    Args:
+        df: one row for each event and subscription; has `event`, `pair` and `round`.
+        key: where the workers find the publisher's master seed.
+
+    Raises:
+        RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
+    """
+    check_key(key)
+    check_rounds(df, pair, round, [event])
+
+    @F.arrow_udf("binary")
+    def wrap(row: pa.Array) -> pa.Array:
+        numbers, pairs, rounds = row.flatten()
+        valid, order, label, number = ordered(pairs, rounds, numbers)
+        events = integers(numbers.filter(pa.array(valid)))[order]
+        out = np.empty((len(order), KEY_BYTES), dtype=np.uint8)
+        out[order] = PayloadSealer(key.load()).wrap(events, number, pairs=label)
+        return binary_column(out, valid)
+
+    columns = F.struct(*[F.col(f"`{name}`") for name in (event, pair, round)])
+    return df.withColumn(output, wrap(columns))
+
+
+def deliver(
+    matches: DataFrame,
+    sealed: DataFrame,
+    *,
+    event: str = "event",
+    matched: str = "matched",
+) -> DataFrame:
+    """The broker's last step: what each matched subscription receives.
+
+    Args:
+        matches: has `event`, the boolean `matched` and the wrapped keys; rows that did not match
+            (or are NULL) are dropped.
+        sealed: from `seal_payloads`, one row an event.
+    """
+    return matches.where(F.col(f"`{matched}`")).drop(matched).join(sealed, on=event, how="inner")
+
+
+def open_payloads(
+    df: DataFrame,
+    key: KeySource,
+    *,
+    pair: str = "subscription",
+    round: str = "round",
+    sealed: str = "sealed",
+    wrapped: str = "wrapped_key",
+    output: str = "payload",
+) -> DataFrame:
+    """Decrypt delivered payloads: `df` without `sealed` and `wrapped`, with a binary `output`.
+
+    Args:
+        df: has the columns named here.
+        key: where the workers find the master seed the pairs' seeds come from.
+
+    Raises:
+        DecodeError (when the result is computed): a payload, key, pair or round does not fit.
+    """
+    check_key(key)
+
+    @F.arrow_udf("binary")
+    def open_rows(row: pa.Array) -> pa.Array:
+        pairs, rounds, ciphertexts, keys = row.flatten()
+        valid, order, label, number = ordered(pairs, rounds, ciphertexts, keys)
+        mask = pa.array(valid)
+        rows, good = binary_rows(keys.filter(mask), KEY_BYTES)
+        if not good.all():
+            raise DecodeError(f"a wrapped key has {KEY_BYTES} bytes; some here have not")
+        chosen = ciphertexts.filter(mask).take(pa.array(order)).to_pylist()
+        opened = PayloadOpener(key.load()).open(chosen, rows[order], number, pairs=label)
+        back = iter(pa.array(opened, pa.binary()).take(pa.array(np.argsort(order))).to_pylist())
+        return pa.array([next(back) if ok else None for ok in valid.tolist()], type=pa.binary())
+
+    columns = F.struct(*[F.col(f"`{name}`") for name in (pair, round, sealed, wrapped)])
+    kept = [F.col(f"`{name}`") for name in df.columns if name not in (sealed, wrapped)]
+    return df.select(*kept, open_rows(columns).alias(output))

@@ -1,0 +1,151 @@
+"""The broker's side: join messages of one pair and round, and decide. Nothing secret comes here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import functions as F
+
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.matching.branching import BranchingMatch
+from ccbps.spark.arrow import binary_rows, is_valid
+from ccbps.wire import Cause
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql._typing import ColumnOrName
+
+__all__ = ["match", "match_column"]
+
+
+def match(
+    events: DataFrame,
+    interests: DataFrame,
+    matcher: BranchingMatch,
+    *,
+    on: Sequence[str] = ("subscription", "round"),
+    event: str = "event_message",
+    interest: str = "interest_message",
+    output: str = "matched",
+    on_error: Literal["raise", "reject"] = "raise",
+) -> DataFrame:
+    """Match event messages with interest messages of the same pair and round.
+
+    Args:
+        events: has the columns `on` and `event`.
+        interests: has the columns `on` and `interest`.
+        matcher: public.
+        on: what names a pair and round in both; an equi-join.
+        event: binary column of `events`.
+        interest: binary column of `interests`.
+        output: name of the boolean column.
+        on_error: "raise" fails the job and names the first malformed row by its `on` columns;
+            "reject" gives it NULL and the cause in a string column "rejected", and leaves the other
+            rows' answers as they are.
+
+    Returns:
+        the joined rows without the messages, with `output` (NULL where a message is NULL) and,
+        with "reject", "rejected" (NULL where nothing is wrong).
+
+    Raises:
+        ParameterError: a column is missing.
+        DecodeError (as the cause of Spark's error, when the result is computed): see `on_error`.
+    """
+    if on_error not in ("raise", "reject"):
+        raise ParameterError(f"on_error must be 'raise' or 'reject', got {on_error!r}")
+    for name, df, columns in (
+        ("events", events, [*on, event]),
+        ("interests", interests, [*on, interest]),
+    ):
+        missing = [column for column in columns if column not in df.columns]
+        if missing:
+            raise ParameterError(
+                f"{name} lacks column {missing[0]!r}; it has {', '.join(df.columns)}"
+            )
+    joined = events.join(interests, on=list(on), how="inner")
+    row = F.struct(*[F.col(f"`{name}`") for name in [event, interest, *on]])
+    others = [F.col(f"`{name}`") for name in joined.columns if name not in (event, interest)]
+    names = list(on)
+
+    if on_error == "raise":
+
+        @F.arrow_udf("boolean")
+        def decide(row: pa.Array) -> pa.Array:
+            messages, interests, *ids = row.flatten()
+            answers, valid, causes = _examine(matcher, messages, interests)
+            _refuse(causes, names, ids)
+            return pa.array(answers, mask=~valid)
+
+        return joined.select(*others, decide(row).alias(output))
+
+    @F.arrow_udf("matched boolean, rejected string")
+    def decide_or_reject(row: pa.Array) -> pa.Array:
+        messages, interests, *_ = row.flatten()
+        answers, valid, causes = _examine(matcher, messages, interests)
+        texts = pa.array([cause.text or None for cause in Cause], type=pa.string())
+        return pa.StructArray.from_arrays(
+            [pa.array(answers, mask=~valid | (causes != 0)), texts.take(pa.array(causes))],
+            names=["matched", "rejected"],
+        )
+
+    result = joined.select(*others, decide_or_reject(row).alias("__ccbps"))
+    kept = [F.col(f"`{name}`") for name in result.columns[:-1]]
+    return result.select(
+        *kept, F.col("__ccbps.matched").alias(output), F.col("__ccbps.rejected").alias("rejected")
+    )
+
+
+def match_column(
+    event: ColumnOrName, interest: ColumnOrName, matcher: BranchingMatch
+) -> Column:
+    """BOOLEAN column: does the event message match the interest message of the same row?
+
+    For DataFrames that hold both already; `match` joins them. NULL where a message is NULL.
+
+    Raises:
+        DecodeError (as the cause of Spark's error, when computed): a malformed message; names its
+            row by position in the Arrow batch.
+    """
+
+    @F.arrow_udf("boolean")
+    def decide(event: pa.Array, interest: pa.Array) -> pa.Array:
+        answers, valid, causes = _examine(matcher, event, interest)
+        _refuse(causes, [], [])
+        return pa.array(answers, mask=~valid)
+
+    return decide(event, interest)
+
+
+def _examine(
+    matcher: BranchingMatch, events: pa.Array, interests: pa.Array
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.uint8]]:
+    """Answers, rows without NULL, and `Cause`s of a batch; a NULL row has no cause."""
+    valid = is_valid(events, interests)
+    event_rows, event_good = binary_rows(events, matcher.event_bytes)
+    interest_rows, interest_good = binary_rows(interests, matcher.interest_bytes)
+    answers, causes = matcher.broker().examine(event_rows, interest_rows)
+    causes[~interest_good] = Cause.INTEREST_WIDTH
+    causes[~event_good] = Cause.EVENT_WIDTH
+    causes[~valid] = Cause.NONE
+    return answers, valid, causes
+
+
+def _refuse(causes: NDArray[np.uint8], names: list[str], ids: list[pa.Array]) -> None:
+    rows = np.flatnonzero(causes)
+    if not len(rows):
+        return
+    row = int(rows[0])
+    where = ", ".join(
+        f"{name}={column[row].as_py()!r}" for name, column in zip(names, ids, strict=True)
+    )
+    more = f" (and {len(rows) - 1} more rows in this batch)" if len(rows) > 1 else ""
+    raise DecodeError(
+        f"{where or f'row {row} of the batch'}: {Cause(causes[row]).text}{more}; "
+        "with match(..., on_error='reject') such rows are set aside instead",
+        rows=tuple(rows.tolist()),
+        causes=tuple(Cause(c).text for c in causes[rows]),
+    )
