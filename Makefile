@@ -7,6 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
+# Spark's workers run in the same environment as the driver.
+export PYSPARK_PYTHON := $(abspath $(RUN))
+
 # Arguments passed on: make test ARGS="-k wire", make quickstart ARGS="--events 1000"
 ARGS ?=
 
@@ -62,9 +65,11 @@ lint: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	@echo "==> Building the documentation"
-	@$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@$(RUN) -m sphinx -E -W --keep-going -q -b html \
+		-d docs/_build/doctrees docs docs/_build/html
 	@echo "==> Running the examples in the documentation"
-	@$(RUN) -m sphinx -W --keep-going -q -b doctest docs docs/_build/doctest
+	@$(RUN) -m sphinx -W --keep-going -q -b doctest \
+		-d docs/_build/doctrees docs docs/_build/doctest
 	@echo "==> Open docs/_build/html/index.html"
 
 bench: $(VENV)/.installed-bench

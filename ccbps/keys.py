@@ -35,13 +35,9 @@ class SecretBytes:
             KeyMismatchError: not bytes, or not of the length this kind has.
         """
         if not isinstance(secret, (bytes, bytearray, memoryview)):
-            raise KeyMismatchError(
-                f"a {self.kind} is made of bytes, got {type(secret).__name__}"
-            )
+            raise KeyMismatchError(f"a {self.kind} is made of bytes, got {type(secret).__name__}")
         if self.length is not None and len(secret) != self.length:
-            raise KeyMismatchError(
-                f"a {self.kind} has {self.length} bytes, got {len(secret)}"
-            )
+            raise KeyMismatchError(f"a {self.kind} has {self.length} bytes, got {len(secret)}")
         self._secret = bytes(secret)
 
     def export_secret(self) -> bytes:

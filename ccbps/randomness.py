@@ -17,6 +17,7 @@ Sources: RFC 5869 (HKDF), NIST SP 800-38A (CTR).
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import Path
@@ -165,7 +166,7 @@ class _KeyStream:
         if len(edges) - 1 > max(1, (stop - start) // SHORT_RUN):
             self._scattered(start, stop)
         else:
-            for low, high in zip(edges[:-1], edges[1:], strict=True):
+            for low, high in itertools.pairwise(edges):
                 self._run(low, high, (low - start) * stride)
         return self._buffer[:size].reshape(stop - start, stride)[:, : self._width]
 
@@ -179,7 +180,7 @@ class _KeyStream:
             context = self._open[1]
         size = (high - low) * self._blocks * BLOCK
         context.update_into(
-            memoryview(self._zeros)[:size], memoryview(self._buffer)[offset : offset + size + 15]
+            self._zeros[:size].data, self._buffer[offset : offset + size + BLOCK - 1].data
         )
         self._open = high, context
 
@@ -189,12 +190,12 @@ class _KeyStream:
         stride = self._blocks * BLOCK
         rows = self._buffer[: (stop - start) * stride].reshape(-1, stride)
         order = np.argsort(index, kind="stable")
-        edges = np.flatnonzero(np.diff(index[order], prepend=-1)).tolist() + [len(order)]
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        edges = [*np.flatnonzero(np.diff(index[order], prepend=-1)).tolist(), len(order)]
+        for low, high in itertools.pairwise(edges):
             at = order[low:high]
             counters = _counter_blocks(rounds[at], self._blocks)
             cipher = Cipher(self._algorithms[index[at[0]]], modes.ECB()).encryptor()
-            stream = cipher.update(memoryview(counters).cast("B"))
+            stream = cipher.update(counters.tobytes())
             rows[at] = np.frombuffer(stream, dtype=np.uint8).reshape(len(at), stride)
         self._open = None
 
@@ -276,7 +277,7 @@ class RoundLedger:
 
     def check(self, rounds: Rounds) -> None:
         """Raise what `claim` would raise, and change nothing."""
-        self._refuse_used(np.sort(rounds))
+        self._refuse_used(_sorted(rounds))
 
     def claim(self, rounds: Rounds) -> None:
         """Mark rounds as used: all of them, or none when it raises.
@@ -286,7 +287,7 @@ class RoundLedger:
         """
         if not len(rounds):
             return
-        wanted = np.sort(rounds)
+        wanted = _sorted(rounds)
         with self._lock:
             self._refuse_used(wanted)
             starts = np.flatnonzero(np.diff(wanted, prepend=wanted[0]) != 1)
@@ -317,6 +318,11 @@ class RoundLedger:
                 f"round {wanted[np.flatnonzero(inside)[0]]} was already used by this role; "
                 "encode under a fresh round"
             )
+
+
+def _sorted(rounds: Rounds) -> Rounds:
+    """Rounds in order; sequence numbers mostly come so."""
+    return rounds if bool((rounds[1:] > rounds[:-1]).all()) else np.sort(rounds)
 
 
 def claim_by_pair(

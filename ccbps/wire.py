@@ -24,7 +24,15 @@ from numpy.typing import NDArray
 
 from ccbps.errors import DecodeError
 
-__all__ = ["HEADER_BYTES", "TAG_BYTES", "Cause", "Kind", "check_headers", "raise_for", "write_header"]
+__all__ = [
+    "HEADER_BYTES",
+    "TAG_BYTES",
+    "Cause",
+    "Kind",
+    "check_headers",
+    "raise_for",
+    "write_header",
+]
 
 Bytes = NDArray[np.uint8]
 
@@ -76,15 +84,21 @@ def _first_word(kind: Kind, fingerprint: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(bytes([kind, VERSION]) + fingerprint[:6], dtype=np.uint8)
 
 
-def write_header(messages: Bytes, kind: Kind, fingerprint: bytes) -> None:
-    """Write all of the header but the tag, shape (batch, bytes)."""
-    messages[:, :8] = _first_word(kind, fingerprint)
+def write_header(messages: Bytes, kind: Kind, fingerprint: bytes, tags: Bytes) -> None:
+    """Write the headers of messages, shape (batch, bytes); `tags` has shape (batch, 8)."""
+    messages[:, : HEADER_BYTES - TAG_BYTES] = _first_word(kind, fingerprint)
+    messages[:, HEADER_BYTES - TAG_BYTES : HEADER_BYTES] = tags
 
 
 def check_headers(events: Bytes, interests: Bytes, fingerprint: bytes) -> NDArray[np.uint8]:
-    """The `Cause` to refuse each pair of messages, 0 where there is none; shape (batch,)."""
+    """The `Cause` to refuse each pair of messages, 0 where there is none; shape (batch,).
+
+    Args:
+        events, interests: the messages' headers, C-contiguous, shape (batch, HEADER_BYTES).
+        fingerprint: of the broker's matcher.
+    """
     causes = np.zeros(len(events), dtype=np.uint8)
-    event, interest = (rows[:, :HEADER_BYTES].copy().view("<u8") for rows in (events, interests))
+    event, interest = events.view("<u8"), interests.view("<u8")
     good = np.ones(len(events), dtype=np.bool_)
     good &= event[:, 0] == _first_word(Kind.EVENT, fingerprint).view("<u8")[0]
     good &= interest[:, 0] == _first_word(Kind.INTEREST, fingerprint).view("<u8")[0]
@@ -109,6 +123,4 @@ def raise_for(causes: NDArray[np.uint8]) -> None:
         return
     texts = tuple(Cause(c).text for c in causes[rows])
     more = f" (and {len(rows) - 1} more rows)" if len(rows) > 1 else ""
-    raise DecodeError(
-        f"row {rows[0]}: {texts[0]}{more}", rows=tuple(rows.tolist()), causes=texts
-    )
+    raise DecodeError(f"row {rows[0]}: {texts[0]}{more}", rows=tuple(rows.tolist()), causes=texts)

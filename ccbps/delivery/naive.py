@@ -12,11 +12,12 @@ Not protected: a broker that hands a wrapped key to a subscriber that did not ma
 number and the payload's length are public. A wrapped key is not authenticated on its own: a wrong
 one fails at the payload.
 
-Sources: NIST SP 800-38D (GCM); Opyrchal and Prakash, USENIX Security 2001, section 3 (the baseline).
+Sources: NIST SP 800-38D (GCM); Opyrchal and Prakash, USENIX Security 2001, section 3 (baseline).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import Final
@@ -155,15 +156,11 @@ class PayloadOpener:
             head, rest = bytes(ciphertext[:start]), bytes(ciphertext[start:])
             opened = None
             if head[:2] == HEAD and len(ciphertext) >= OVERHEAD_BYTES:
-                try:
+                with contextlib.suppress(InvalidTag):
                     opened = AESGCM(key.tobytes()).decrypt(
                         rest[:NONCE_BYTES], rest[NONCE_BYTES:], head
                     )
-                except InvalidTag:
-                    pass
             if opened is None:
-                raise DecodeError(
-                    f"row {row}: not a payload for this pair and round", rows=(row,)
-                )
+                raise DecodeError(f"row {row}: not a payload for this pair and round", rows=(row,))
             out.append(opened)
         return out

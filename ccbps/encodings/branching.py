@@ -11,8 +11,8 @@ two messages together depend on the answer and on nothing else (see `BranchingEn
 The ones below the diagonal of L count to the event's half and are not sent.
 
 The decoder REC is the recurrence of the determinant of a matrix with ones below its diagonal, run
-from the last column: z_s = 1, z_i = sum over c >= i of m[i, c] * z_{c+1}, answer z_0. An accumulator
-holds, bit by bit, the z's still being summed, so each column costs one AND and one XOR per word.
+from the last column: z_s = 1, z_i = sum over c >= i of m[i, c] * z_{c+1}, answer z_0. One word for
+64 of the z's still being summed is enough, so each column costs one AND and one XOR per word.
 
 Everything works on blocks of messages with the batch innermost: word j of all messages of a block
 lies contiguous, and one NumPy call treats one word (or many) of the whole block.
@@ -43,7 +43,7 @@ Draw = Callable[[int, int], Bytes]
 """``draw(start, stop)``: the shared randomness of pairs start .. stop - 1, asked for in order and
 once; shape (stop - start, randomness_bytes), uint8, rows contiguous. May reuse one buffer."""
 
-# Block lengths are an odd number of cache lines (8 words each): with a power of two, equal positions
+# Block lengths are an odd number of cache lines (8 words each): with a power of two, equal places
 # of different words would compete for the same few cache sets, and transposing is 7 times slower.
 ENCODE_ROWS: Final = 8 * 257
 """Messages encoded at a time."""
@@ -103,8 +103,10 @@ class BranchingEncoding:
 
         def half(half: _Half) -> int:
             runs = [
-                (2 * (min(stop, size) - start), sum(max(0, stop - max(start, WORD * b))
-                 for b in range(shape.blocks)))
+                (
+                    2 * (min(stop, size) - start),
+                    sum(max(0, stop - max(start, WORD * b)) for b in range(shape.blocks)),
+                )
                 for _, start, stop in half.runs
             ]
             return common + sum(masks + 2 * terms for masks, terms in runs) + 4 * len(half.moves)
@@ -116,7 +118,14 @@ class BranchingEncoding:
             "broker": 2 * self.layout.words + 2 * (size - 1) + 2 * words + folded,
         }
 
-    def encode_event(self, event: Words, randomness: Bytes | Draw, out: Bytes | None = None) -> Bytes:
+    def encode_event(
+        self,
+        event: Words,
+        randomness: Bytes | Draw,
+        out: Bytes | None = None,
+        *,
+        index: NDArray[np.intp] | None = None,
+    ) -> Bytes:
         """Event messages.
 
         Args:
@@ -125,6 +134,7 @@ class BranchingEncoding:
                 that yields it a few hundred pairs at a time, so that it never leaves the cache.
             out: where to write, shape (batch, message_bytes), rows contiguous. Made when None
                 (then `randomness` must be an array).
+            index: column of `event` for each message, where few events serve many.
 
         Returns:
             shape (batch, message_bytes), uint8; unused bits of the last byte are 0.
@@ -132,13 +142,18 @@ class BranchingEncoding:
         Raises:
             ShapeError: a shape does not fit.
         """
-        return self._encode(self._event, event, randomness, out)
+        return self._encode(self._event, event, randomness, out, index)
 
     def encode_interest(
-        self, interest: Words, randomness: Bytes | Draw, out: Bytes | None = None
+        self,
+        interest: Words,
+        randomness: Bytes | Draw,
+        out: Bytes | None = None,
+        *,
+        index: NDArray[np.intp] | None = None,
     ) -> Bytes:
         """Interest messages; as `encode_event`."""
-        return self._encode(self._interest, interest, randomness, out)
+        return self._encode(self._interest, interest, randomness, out, index)
 
     def decode(self, events: Bytes, interests: Bytes, *, skip: int = 0) -> NDArray[np.bool_]:
         """REC: the program's value for each pair of messages.
@@ -150,17 +165,30 @@ class BranchingEncoding:
         Returns:
             shape (batch,), bool.
         """
+        return self.decode_with_heads(events, interests, skip)[0]
+
+    def decode_with_heads(
+        self, events: Bytes, interests: Bytes, skip: int
+    ) -> tuple[NDArray[np.bool_], Bytes, NDArray[np.bool_]]:
+        """As `decode`; also gathers, while the messages are in the cache, what a caller checks.
+
+        Returns:
+            answers, shape (batch,); the first `skip` bytes of event and interest messages, shape
+            (2, batch, skip); and where unused bits of the two messages' sum are not zero.
+        """
         width = skip + self.message_bytes
         for name, rows in (("events", events), ("interests", interests)):
             if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != width:
                 raise ShapeError(
                     f"{name} must be uint8 of shape (batch, {width}), got {rows.dtype} {rows.shape}"
                 )
-        if len(events) != len(interests):
-            raise ShapeError(f"{len(events)} events do not pair with {len(interests)} interests")
+        batch = len(events)
+        if batch != len(interests):
+            raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
         events, interests = np.ascontiguousarray(events), np.ascontiguousarray(interests)
-        answers = np.empty(len(events), dtype=np.bool_)
-        rows_at_once = min(DECODE_ROWS, max(1, len(events)))
+        answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
+        heads = np.empty((2, batch, skip), dtype=np.uint8)
+        rows_at_once = min(DECODE_ROWS, max(1, batch))
         words = np.empty((self.layout.words, rows_at_once), dtype=np.uint64)
         work = np.empty((self._shape.blocks + 3, rows_at_once), dtype=np.uint64)
         both = np.empty((LOAD_ROWS, width), dtype=np.uint8)
@@ -168,16 +196,23 @@ class BranchingEncoding:
         # brings them to word boundaries, which transposing wants.
         aligned = np.zeros((LOAD_ROWS, self.layout.words), dtype="<u8")
         body = aligned.view(np.uint8)[:, : self.message_bytes]
-        for start in range(0, len(events), rows_at_once):
-            count = min(rows_at_once, len(events) - start)
+        for start in range(0, batch, rows_at_once):
+            count = min(rows_at_once, batch - start)
             for first in range(0, count, LOAD_ROWS):
                 n = min(LOAD_ROWS, count - first)
                 at = slice(start + first, start + first + n)
                 np.bitwise_xor(events[at], interests[at], out=both[:n])
+                heads[0, at], heads[1, at] = events[at, :skip], interests[at, :skip]
                 body[:n] = both[:n, skip:]
                 np.copyto(words[:, first : first + n], aligned[:n].T)
-            answers[start : start + count] = self._recurrence(words[:, :count], work[:, :count])
-        return answers
+            block = slice(start, start + count)
+            used = (self.layout.bits - 1) % WORD + 1
+            if used < WORD:
+                stray[block] = words[-1, :count] >= SHIFTS[1] << SHIFTS[used]
+            else:
+                stray[block] = False
+            answers[block] = self._recurrence(words[:, :count], work[:, :count])
+        return answers, heads, stray
 
     def simulate(self, answers: NDArray[np.bool_], uniform: Bytes) -> tuple[Bytes, Bytes]:
         """SIM: a pair of messages made from the answer alone, distributed as the real ones.
@@ -205,7 +240,12 @@ class BranchingEncoding:
         return events, events ^ total
 
     def _encode(
-        self, half: _Half, inputs: Words, randomness: Bytes | Draw, out: Bytes | None
+        self,
+        half: _Half,
+        inputs: Words,
+        randomness: Bytes | Draw,
+        out: Bytes | None,
+        index: NDArray[np.intp] | None,
     ) -> Bytes:
         if isinstance(randomness, np.ndarray):
             rows = randomness
@@ -222,31 +262,41 @@ class BranchingEncoding:
             def draw(start: int, stop: int) -> Bytes:
                 return rows[start:stop]
 
+            source: Draw = draw
         elif out is None:
             raise ShapeError("out is needed when randomness is a function")
         else:
-            draw = randomness
+            source = randomness
         batch = len(out)
+        columns = batch if index is None else len(index)
         if (
             inputs.ndim != 2
             or len(inputs) < half.input_words
-            or inputs.shape[1] not in (1, batch)
+            or columns != batch
+            or (index is None and inputs.shape[1] not in (1, batch))
         ):
             raise ShapeError(
-                f"{half.name} bits must be uint64 of shape ({half.input_words}, {batch} or 1), "
-                f"got {inputs.shape}"
+                f"{half.name} bits must be uint64 of shape ({half.input_words}, {batch} or 1), or "
+                f"have an index of {batch} columns; got {inputs.shape}"
             )
+        if batch == 0:
+            return out
+        if index is None and inputs.shape[1] == 1:
+            index = np.zeros(1, dtype=np.intp)  # broadcast: the same column for every row
         work = _Workspace(self._shape, half, min(batch, ENCODE_ROWS))
-        one_for_all = inputs.shape[1] == 1
         with _direct_broadcast():
-            labels = half.labels(inputs)
+            known = None if index is None else half.labels(inputs)
             for start in range(0, batch, ENCODE_ROWS):
                 at = slice(start, min(start + ENCODE_ROWS, batch))
+                if known is None or index is None:
+                    labels = half.labels(inputs[:, at])
+                elif len(index) == 1:
+                    labels = known
+                else:
+                    labels = np.take(known, index[at], axis=2)
                 block = work.first(at.stop - at.start)
-                self._load(draw, at, block)
-                self._encode_block(
-                    half, labels if one_for_all else labels[:, :, at], out[at], block
-                )
+                self._load(source, at, block)
+                self._encode_block(half, labels, out[at], block)
         return out
 
     def _load(self, draw: Draw, at: slice, work: _Workspace) -> None:
@@ -259,9 +309,7 @@ class BranchingEncoding:
             np.copyto(work.message[:, place], rows[:, :words].T)
             np.copyto(work.random[:, place], rows[:, words:].T)
 
-    def _encode_block(
-        self, half: _Half, labels: Words, out: Bytes, work: _Workspace
-    ) -> None:
+    def _encode_block(self, half: _Half, labels: Words, out: Bytes, work: _Workspace) -> None:
         """Encode one block whose randomness is loaded. `labels`: see `_Half.labels`."""
         shape, message, random = self._shape, work.message, work.random
         if half.below_diagonal:
@@ -341,7 +389,8 @@ class BranchingEncoding:
             for b in shape.split_reads[i - 1]:
                 conj(shape.read(i - 1, b, words, part), mask, term)
                 xor(sums[b], term, sums[b])
-        return (sums[0] & SHIFTS[1]).astype(np.bool_)
+        answers: NDArray[np.bool_] = (sums[0] & SHIFTS[1]).astype(np.bool_)
+        return answers
 
 
 @contextmanager
@@ -433,7 +482,7 @@ class _Half:
 
     def mix(self, labels: Words, last: Words, work: _Workspace) -> Words:
         """L_half times R2's last column, without its 1 at the end: packed, shape (blocks, rows)."""
-        mixed = np.bitwise_and(labels[0], last, out=work.mixed)
+        mixed: Words = np.bitwise_and(labels[0], last, out=work.mixed)
         mixed[-1] &= np.uint64((1 << (self.size - 1) % WORD) - 1)
         if self.below_diagonal:
             mixed ^= last << SHIFTS[1]
@@ -441,7 +490,9 @@ class _Half:
         for run, (column, start, stop) in enumerate(self.runs):
             if column == self.size - 1:
                 continue
-            factor = _masks(last[column // WORD], slice(column % WORD, column % WORD + 1), work.mask)
+            factor = _masks(
+                last[column // WORD], slice(column % WORD, column % WORD + 1), work.mask
+            )
             blocks = slice(start // WORD, (stop - 1) // WORD + 1)
             mixed[blocks] ^= labels[1 + run, blocks] & factor
         return mixed
@@ -621,8 +672,11 @@ class _Shape:
             if len(self._pieces[u - 1, own]) == 1
         ]
         folds = [
-            [(u - first, *self._pieces[u, b][0]) for u in range(first, stop)
-             if len(self._pieces[u, b]) == 1]
+            [
+                (u - first, *self._pieces[u, b][0])
+                for u in range(first, stop)
+                if len(self._pieces[u, b]) == 1
+            ]
             for b in range(own + 1)
         ]
         return _Tile(

@@ -32,7 +32,7 @@ WORD = 64
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows ``first_row .. first_row + length - 1`` of a column, at bit ``offset`` of word ``word``."""
+    """Rows ``first_row .. first_row + length - 1`` of a column, at bit ``offset`` of a word."""
 
     column: int
     first_row: int
@@ -80,7 +80,7 @@ class TriangleLayout:
         self.partial = _fold(waiting, word)
 
     def bit_position(self, row: int, column: int) -> int:
-        """Bit number of entry (row, column) on the wire: byte ``// 8``, bit ``% 8`` from the low end."""
+        """Bit number of an entry on the wire: in byte ``// 8``, bit ``% 8`` from the low end."""
         block = row // WORD
         word, first, count = self.full[block]
         if column >= first and count:

@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
-from ccbps.encodings.branching import DECODE_ROWS, BranchingEncoding
-from ccbps.errors import CcbpsError, DecodeError, ParameterError
+from ccbps.encodings.branching import BranchingEncoding
+from ccbps.errors import CcbpsError, DecodeError, ParameterError, ShapeError
 from ccbps.leakage import LeakageCard
-from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.branching import CompiledForm, box_form, event_words
 from ccbps.predicates.form import Form
 from ccbps.programs.branching import sorted_edges
@@ -232,28 +232,39 @@ class _Encoder:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.matcher!r}>"
 
-    def _encode(self, inputs: Words, rounds: ArrayLike, count: int, pairs: Any) -> Bytes:
+    def _encode(
+        self,
+        inputs: Words,
+        rounds: ArrayLike,
+        count: int,
+        pairs: Pairs | Sequence[str] | None,
+        out: Bytes | None,
+        index: NDArray[np.intp] | None = None,
+    ) -> Bytes:
         """Claim the rounds, draw their randomness, write headers and bodies."""
         matcher, encoding = self.matcher, self.matcher.encoding
         numbers = as_rounds(rounds, count)
         column = _pair_column(pairs)
         if column is not None and len(column) != count:
             raise ParameterError(f"{count} rows need {count} pair labels, got {len(column)}")
+        shape = (count, matcher.event_bytes)
+        if out is None:
+            out = np.empty(shape, dtype=np.uint8)
+        elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
+            raise ShapeError(f"out must be C-contiguous uint8 of shape {shape}, got {out.shape}")
         # A reader that cannot serve all rounds raises before any of them is claimed.
         reader = self._seed.reader(matcher.fingerprint, matcher.randomness_bytes, numbers, column)
         claim_by_pair(self._ledgers, numbers, column)
-        out = np.empty((count, matcher.event_bytes), dtype=np.uint8)
-        write_header(out, self.kind, matcher.fingerprint)
+        messages = out
 
         def draw(start: int, stop: int) -> Bytes:
             rows = reader(start, stop)
-            out[start:stop, HEADER_BYTES - TAG_BYTES : HEADER_BYTES] = rows[:, :TAG_BYTES]
+            write_header(messages[start:stop], self.kind, matcher.fingerprint, rows[:, :TAG_BYTES])
             return rows[:, TAG_BYTES:]
 
         encode = encoding.encode_event if self.kind is Kind.EVENT else encoding.encode_interest
-        if count:
-            encode(inputs, draw, out[:, HEADER_BYTES:])
-        return out
+        encode(inputs, draw, messages[:, HEADER_BYTES:], index=index)
+        return messages
 
 
 class BranchingPublisher(_Encoder):
@@ -262,7 +273,12 @@ class BranchingPublisher(_Encoder):
     kind = Kind.EVENT
 
     def encode(
-        self, events: Any, rounds: ArrayLike, *, pairs: Pairs | Sequence[str] | None = None
+        self,
+        events: Any,
+        rounds: ArrayLike,
+        *,
+        pairs: Pairs | Sequence[str] | None = None,
+        out: Bytes | None = None,
     ) -> Bytes:
         """Messages for events, each under its own round.
 
@@ -270,6 +286,7 @@ class BranchingPublisher(_Encoder):
             events: `Events`, or any records `Schema.encode` takes.
             rounds: a round for each event.
             pairs: a pair label for each event, when the seed is a master for many pairs.
+            out: where to write, C-contiguous uint8 of the result's shape; made when None.
 
         Returns:
             uint8, shape (events, event_bytes).
@@ -280,7 +297,7 @@ class BranchingPublisher(_Encoder):
             PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
         """
         batch = self.matcher.schema.encode(events)
-        return self._encode(event_words(batch), rounds, batch.count, pairs)
+        return self._encode(event_words(batch), rounds, batch.count, pairs, out)
 
 
 class BranchingSubscriber(_Encoder):
@@ -294,6 +311,7 @@ class BranchingSubscriber(_Encoder):
         rounds: ArrayLike,
         *,
         pairs: Pairs | Sequence[str] | None = None,
+        out: Bytes | None = None,
     ) -> Bytes:
         """Messages for one subscription in many rounds, or for a subscription a round.
 
@@ -303,6 +321,7 @@ class BranchingSubscriber(_Encoder):
                 round.
             rounds: round numbers. Messages do not depend on events: provision them ahead.
             pairs: a pair label for each round, when the seed is a master for many pairs.
+            out: where to write, C-contiguous uint8 of the result's shape; made when None.
 
         Returns:
             uint8, shape (rounds, interest_bytes).
@@ -314,7 +333,7 @@ class BranchingSubscriber(_Encoder):
         """
         count = len(np.asarray(rounds))
         if isinstance(interest, (str, Predicate, Mapping)):
-            return self._encode(self.matcher._private_words(interest), rounds, count, pairs)
+            return self._encode(self.matcher._private_words(interest), rounds, count, pairs, out)
         column = interest if isinstance(interest, DictionaryColumn) else _interest_column(interest)
         if len(column) != count:
             raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
@@ -325,8 +344,8 @@ class BranchingSubscriber(_Encoder):
             except CcbpsError as error:
                 error.add_note(f"interest of row {np.flatnonzero(column.index == number)[0]}")
                 raise
-        inputs = np.concatenate(words[1:] or words, axis=1)[:, column.index]
-        return self._encode(inputs, rounds, count, pairs)
+        inputs = np.concatenate(words[1:] or words, axis=1)
+        return self._encode(inputs, rounds, count, pairs, out, column.index)
 
 
 def _pair_column(pairs: Pairs | Sequence[str] | None) -> Pairs | None:
@@ -382,17 +401,10 @@ class BranchingBroker:
                 )
         if len(events) != len(interests):
             raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
-        encoding = self.matcher.encoding
-        unused = np.uint8(~encoding.layout.last_byte_mask & 0xFF)
-        answers = np.empty(len(events), dtype=np.bool_)
-        causes = np.empty(len(events), dtype=np.uint8)
-        for start in range(0, len(events), DECODE_ROWS):
-            at = slice(start, start + DECODE_ROWS)
-            event, interest = events[at], interests[at]
-            causes[at] = check_headers(event, interest, self.matcher.fingerprint)
-            if unused:
-                padded = (event[:, -1] | interest[:, -1]) & unused
-                causes[at][(padded != 0) & (causes[at] == 0)] = Cause.PADDING
-            answers[at] = encoding.decode(event, interest, skip=HEADER_BYTES)
-        answers[causes != 0] = False
+        answers, heads, stray = self.matcher.encoding.decode_with_heads(
+            events, interests, HEADER_BYTES
+        )
+        causes = check_headers(heads[0], heads[1], self.matcher.fingerprint)
+        causes[stray & (causes == Cause.NONE)] = Cause.PADDING
+        answers[causes != Cause.NONE] = False
         return answers, causes

@@ -48,13 +48,21 @@ __all__ = ["CompiledForm", "box_form", "event_words"]
 Words = NDArray[np.uint64]
 WORD = 64
 
-_REVERSED_BYTES = np.array([int(f"{i:08b}"[::-1], 2) for i in range(256)], dtype=np.uint8)
+_SWAPS = [
+    (np.uint64(4), np.uint64(0x0F0F0F0F0F0F0F0F)),
+    (np.uint64(2), np.uint64(0x3333333333333333)),
+    (np.uint64(1), np.uint64(0x5555555555555555)),
+]
 
 
 def box_form(schema: Schema, box: Box | None = None) -> Form:
     """A private interval on every attribute: the box template, or (with a box) it filled in."""
-    ranges = {name: (None, None) for name in schema} if box is None else box.ranges
-    return AllOf(tuple(InRange(name, *ranges[name], equal=False, negated=False) for name in schema))
+
+    def leaf(name: str) -> InRange:
+        low, high = (None, None) if box is None else box.ranges[name]
+        return InRange(name, low, high, equal=False, negated=False)
+
+    return AllOf(tuple(leaf(name) for name in schema))
 
 
 def event_words(events: Events) -> Words:
@@ -81,8 +89,10 @@ def event_words(events: Events) -> Words:
 
 def _reverse(words: Words) -> Words:
     """Each 64-bit word with its bits in the opposite order."""
-    as_bytes = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(-1, 8)
-    return np.ascontiguousarray(_REVERSED_BYTES[as_bytes[:, ::-1]]).view("<u8")[:, 0]
+    out = words.byteswap()
+    for shift, low in _SWAPS:  # neighbouring nibbles, pairs of bits, bits
+        out = (out >> shift & low) | ((out & low) << shift)
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +147,19 @@ class CompiledForm:
     def _fill(self, slot: _Slot, leaf: InRange | HammingWithin) -> int:
         """A leaf's private bits as a number, the first bit lowest."""
         k = slot.bits
+        values: list[int | None]
+        flags: list[bool] = []
         if isinstance(leaf, HammingWithin):
-            values, flags = [leaf.value], []
+            values = [leaf.value]
         else:
             assert leaf.low is not None and leaf.high is not None
             empty = leaf.high < leaf.low
             if slot.kind == "equal":
-                values, flags = [(1 << k) - 1 if empty else leaf.low], []
+                values = [(1 << k) - 1 if empty else leaf.low]
             elif slot.kind == "equal or never":
                 values, flags = [0 if empty else leaf.low], [not empty]
             elif slot.kind == "interval":
-                values, flags = [leaf.low, leaf.high], []
+                values = [leaf.low, leaf.high]
             else:
                 bound = leaf.high + 1 if slot.kind == "below" else leaf.low
                 values, flags = [bound % (1 << k)], [bound >> k == 1]

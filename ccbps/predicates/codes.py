@@ -55,7 +55,9 @@ def unpack(codes: CodeArray) -> list[int]:
     """The codes as Python integers, one per row; the inverse of `pack`."""
     values: list[int] = [0] * codes.shape[1]
     for limb in codes:
-        values = [(value << _LIMB_BITS) | word for value, word in zip(values, limb.tolist())]
+        values = [
+            (value << _LIMB_BITS) | word for value, word in zip(values, limb.tolist(), strict=True)
+        ]
     return values
 
 

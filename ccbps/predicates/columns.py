@@ -165,7 +165,7 @@ def _dictionary(values: Sequence[Any], missing: BoolArray) -> Column:
 def _tagged_dictionary(values: list[Any]) -> Column:
     """A dictionary of values of mixed types: the type is part of the key, as 1 == True == 1.0."""
     try:
-        keyed = _dictionary(list(zip(map(type, values), values)), np.zeros(len(values), np.bool_))
+        keyed = _dictionary([(type(v), v) for v in values], np.zeros(len(values), np.bool_))
     except TypeError:
         # Something unhashable, so certainly not a value of ours: let the type refuse it by row.
         index = np.arange(len(values), dtype=np.intp)

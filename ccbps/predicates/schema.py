@@ -152,8 +152,8 @@ class Schema:
         if isinstance(records, Sequence) and not isinstance(records, (str, bytes)):
             return self._columns_of_rows(records)
         raise EventError(
-            "records must be a mapping of names to columns, a list of mappings, a pandas DataFrame, "
-            f"a pyarrow Table or a structured NumPy array, got {type(records).__name__}"
+            "records must be a mapping of names to columns, a list of mappings, a pandas DataFrame"
+            f", a pyarrow Table or a structured NumPy array, got {type(records).__name__}"
         )
 
     def _require(self, present: list[Any]) -> None:

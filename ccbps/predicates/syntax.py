@@ -178,7 +178,7 @@ def _open_quote(text: str) -> int | None:
     position = 0
     while position < len(text):
         match = closed.match(text, position)
-        if match is None or text.startswith("/*", position) and not match[0].endswith("*/"):
+        if match is None or (text.startswith("/*", position) and not match[0].endswith("*/")):
             return position
         position = match.end()
     return None

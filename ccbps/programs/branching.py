@@ -1,7 +1,7 @@
 """Mod-2 branching programs over the bits of two parties, and how to compose them.
 
-A program is a DAG on nodes 0 .. s in topological order. Each edge carries an affine bit: a sum mod 2
-of event bits, interest bits and a constant. The program's value is the number of paths from node 0
+A program is a DAG on nodes 0 .. s in topological order. Each edge carries an affine bit: a sum mod
+2 of event bits, interest bits and a constant. The value is the number of paths from node 0
 to node s whose edges all carry 1, mod 2; equally det(L) over GF(2) of the s x s matrix with
 L[u, v - 1] = label of edge u -> v and ones just below the diagonal.
 
@@ -114,9 +114,7 @@ class BranchingProgram:
             raise ParameterError(f"size must be at least 1, got {self.size}")
         for u, v in self.edges:
             if not 0 <= u < v <= self.size:
-                raise ParameterError(
-                    f"edge ({u}, {v}) must run upward within nodes 0..{self.size}"
-                )
+                raise ParameterError(f"edge ({u}, {v}) must run upward within nodes 0..{self.size}")
 
     @property
     def inner_nodes(self) -> int:
@@ -133,9 +131,7 @@ class BranchingProgram:
         """One more than the largest interest bit used."""
         return 1 + max((i for e in self.edges.values() for i in e.interest), default=-1)
 
-    def matrix(
-        self, event: NDArray[np.uint8], interest: NDArray[np.uint8]
-    ) -> NDArray[np.uint8]:
+    def matrix(self, event: NDArray[np.uint8], interest: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """L for each pair of 0/1 rows; shapes (batch, event bits), (batch, interest bits) ->
         (batch, s, s)."""
         if len(event) != len(interest):
@@ -152,9 +148,7 @@ class BranchingProgram:
             out[:, u, v - 1] = bit
         return out
 
-    def evaluate(
-        self, event: NDArray[np.uint8], interest: NDArray[np.uint8]
-    ) -> NDArray[np.bool_]:
+    def evaluate(self, event: NDArray[np.uint8], interest: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Number of paths mod 2 for each pair of 0/1 rows, by the recurrence over nodes."""
         matrix = self.matrix(event, interest)
         paths = np.zeros((len(event), self.size + 1), dtype=np.uint8)
@@ -238,7 +232,7 @@ def less_than(
     """[value < bound] XOR flip, most significant bit first: k inner nodes.
 
     Let e_i be "the first i bits are equal". The values compare at the first difference, so
-    [x < c] = sum over i of e_i c_i (1 + x_i) mod 2. For i < k - 1 this is (e_i + e_{i+1}) c_i, which
+    [x < c] = sum over i of e_i c_i (1 + x_i) mod 2. For i < k - 1 this is (e_i + e_{i+1}) c_i: it
     needs only the private constants c_i + c_{i-1} on an edge from chain node i to the sink. The
     last term goes through one node more: e_{k-1} --c_{k-1}--> node --(1 + x_{k-1})--> sink.
 
@@ -258,12 +252,14 @@ def less_than(
 
 
 def below_constant(value: Sequence[Label], bound: int) -> BranchingProgram:
-    """[value < bound] for a public bound: trailing zeros of the bound and the last node drop out."""
+    """[value < bound] for a public bound: its trailing zeros and the last node drop out."""
     if bound <= 0 or bound >> len(value):
         return constant(bound > 0)
     k = len(value) - (bound & -bound).bit_length() + 1
     digits = [ONE if bound >> (len(value) - 1 - i) & 1 else ZERO for i in range(k)]
-    return _program(k, [*_chain(value[:k], digits, list(range(k)), k), (k - 1, k, value[k - 1] ^ ONE)])
+    return _program(
+        k, [*_chain(value[:k], digits, list(range(k)), k), (k - 1, k, value[k - 1] ^ ONE)]
+    )
 
 
 def interval(
@@ -295,10 +291,8 @@ def interval(
     return _program(sink, edges)
 
 
-def hamming_within(
-    value: Sequence[Label], wanted: Sequence[Label], limit: int
-) -> BranchingProgram:
-    """[Hamming distance of two k-bit strings <= limit]: one node for each (bit, distance so far)."""
+def hamming_within(value: Sequence[Label], wanted: Sequence[Label], limit: int) -> BranchingProgram:
+    """[Hamming distance of two bit strings <= limit]: a node for each (bit, distance so far)."""
     _check_widths(value, wanted)
     if limit < 0:
         return constant(False)

@@ -66,6 +66,11 @@ def match(
             raise ParameterError(
                 f"{name} lacks column {missing[0]!r}; it has {', '.join(df.columns)}"
             )
+    shared = (set(events.columns) & set(interests.columns)) - set(on)
+    if shared:
+        raise ParameterError(
+            f"column {min(shared)!r} is in both DataFrames; drop it in one, or name it in on="
+        )
     joined = events.join(interests, on=list(on), how="inner")
     row = F.struct(*[F.col(f"`{name}`") for name in [event, interest, *on]])
     others = [F.col(f"`{name}`") for name in joined.columns if name not in (event, interest)]
@@ -99,9 +104,7 @@ def match(
     )
 
 
-def match_column(
-    event: ColumnOrName, interest: ColumnOrName, matcher: BranchingMatch
-) -> Column:
+def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: BranchingMatch) -> Column:
     """BOOLEAN column: does the event message match the interest message of the same row?
 
     For DataFrames that hold both already; `match` joins them. NULL where a message is NULL.

@@ -1,0 +1,183 @@
+"""What does a perfectly private match cost, beside the passes over memory and cipher it needs?
+
+From wire bytes to answers, one core. Units: nanoseconds a pair, bytes. Limits, in the same run:
+XOR of the same message bytes (the broker must read both), and the AES-256-CTR key stream of the
+bytes the encoders use.
+
+    python benchmarks/bench_branching.py [--batch 100000] [--plot growth.png]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+from timing import machine, one_core, seconds
+
+one_core()
+
+import numpy as np  # noqa: E402  (threads are set before NumPy loads)
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: E402
+
+from ccbps import Schema, SharedSeed, UInt  # noqa: E402
+from ccbps.dictionary import DictionaryColumn  # noqa: E402
+from ccbps.matching import BranchingMatch  # noqa: E402
+from ccbps.predicates import Events  # noqa: E402
+
+
+def box(widths: list[int]) -> BranchingMatch:
+    """A box matcher over unsigned attributes of these widths."""
+    return BranchingMatch.box(Schema(**{f"a{i}": UInt(k) for i, k in enumerate(widths)}))
+
+
+def sample(matcher: BranchingMatch, batch: int) -> tuple[Events, list[str]]:
+    """Uniform events, and predicates that each constrain every attribute."""
+    rng = np.random.default_rng(7)
+    schema = matcher.schema
+    events = schema.encode(
+        {
+            n: rng.integers(0, 1 << schema[n].bits, batch, dtype=np.uint64)
+            if schema[n].bits < 64
+            else rng.integers(0, 1 << 63, batch, dtype=np.uint64)
+            for n in schema
+        }
+    )
+    predicates = []
+    for _ in range(100):
+        bounds = {
+            n: sorted(rng.integers(0, 1 << min(62, schema[n].bits), 2).tolist()) for n in schema
+        }
+        predicates.append(" AND ".join(f"{n} BETWEEN {a} AND {b}" for n, (a, b) in bounds.items()))
+    return events, predicates
+
+
+def key_stream(batch: int, width: int) -> Callable[[], None]:
+    """The raw cipher: AES-256-CTR over `batch` times `width` bytes, in cache-sized chunks."""
+    zeros, out = np.zeros(1 << 18, dtype=np.uint8), np.empty((1 << 18) + 15, dtype=np.uint8)
+
+    def run() -> None:
+        cipher = Cipher(algorithms.AES256(bytes(32)), modes.CTR(bytes(16))).encryptor()
+        left = batch * width
+        while left > 0:
+            cipher.update_into(memoryview(zeros)[: min(left, len(zeros))], out)
+            left -= len(zeros)
+
+    return run
+
+
+def measure(widths: list[int], batch: int, rounds: int = 7) -> dict[str, float]:
+    """Nanoseconds a pair of every step and limit; sizes in bytes."""
+    matcher = box(widths)
+    events, predicates = sample(matcher, batch)
+    seed, broker = SharedSeed.generate(), matcher.broker()
+    numbers = np.arange(batch)
+    many = DictionaryColumn(predicates, (numbers % len(predicates)).astype(np.intp))
+    event_messages = matcher.publisher(seed).encode(events, numbers)
+    interest_messages = matcher.subscriber(seed).encode(many, numbers)
+    answers = broker.match(event_messages, interest_messages)
+    wanted = np.zeros(batch, dtype=bool)
+    for i, text in enumerate(predicates):
+        rows = numbers % len(predicates) == i
+        wanted[rows] = matcher.schema.parse(text).evaluate(events)[rows]
+    assert np.array_equal(answers, wanted), "encrypted and plaintext answers differ"
+    both = np.empty_like(event_messages)
+    actions: dict[str, Callable[[], object]] = {
+        "broker": lambda: broker.match(event_messages, interest_messages),
+        "xor": lambda: np.bitwise_xor(event_messages, interest_messages),
+        "xor into": lambda: np.bitwise_xor(event_messages, interest_messages, out=both),
+        "publisher": lambda: matcher.publisher(seed).encode(events, numbers, out=both),
+        "subscriber": lambda: matcher.subscriber(seed).encode(predicates[0], numbers, out=both),
+        "subscriber, 100 predicates": lambda: matcher.subscriber(seed).encode(
+            many, numbers, out=both
+        ),
+        "key stream": key_stream(batch, -(-matcher.randomness_bytes // 16) * 16),
+    }
+    result = {name: 1e9 * s / batch for name, s in seconds(actions, rounds).items()}
+    tracemalloc.start()
+    broker.match(event_messages, interest_messages)
+    result["working memory"] = tracemalloc.get_traced_memory()[1] / batch
+    tracemalloc.stop()
+    result |= {"nodes": matcher.program.size + 1, "bytes": matcher.event_bytes}
+    result["randomness"] = matcher.randomness_bytes
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch", type=int, default=100_000)
+    parser.add_argument("--plot", type=Path, help="also draw how the costs grow")
+    options = parser.parse_args()
+    print(machine())
+
+    r = measure([16, 16, 20], options.batch)
+    print(
+        f"\nbox over 16+16+20 bits, {options.batch:,} pairs: {r['nodes']:.0f} nodes, "
+        f"{r['bytes']:.0f} bytes a side, {r['randomness']:.0f} bytes of randomness a round"
+    )
+    print(f"{'':<28}{'ns a pair':>10}{'ratio':>8}  to")
+    print(
+        f"{'broker':<28}{r['broker']:>10.0f}{r['broker'] / r['xor']:>8.2f}  "
+        f"numpy.bitwise_xor(events, interests): {r['xor']:.0f} ns"
+    )
+    print(
+        f"{'':<38}{r['broker'] / r['xor into']:>8.2f}  "
+        f"the same into an array that is there: {r['xor into']:.0f} ns"
+    )
+    for name in ("publisher", "subscriber", "subscriber, 100 predicates"):
+        print(
+            f"{name:<28}{r[name]:>10.0f}{r[name] / r['key stream']:>8.2f}  "
+            f"AES-256-CTR key stream: {r['key stream']:.0f} ns"
+        )
+    print(
+        f"memory a pair in flight: 2 x {r['bytes']:.0f} bytes of messages, "
+        f"{r['working memory']:.0f} bytes of working memory at the peak of a match"
+    )
+
+    print("\nHow it grows (boxes of 16-bit attributes):")
+    print(
+        f"{'bits':>5}{'nodes':>7}{'bytes':>8}{'broker':>10}{'/ xor':>7}"
+        f"{'publisher':>11}{'/ aes':>7}{'subscriber':>12}{'/ aes':>7}   (ns a pair)"
+    )
+    rows = []
+    for bits in (16, 32, 64, 128, 256, 512):
+        batch = max(1000, min(options.batch, options.batch * 2500 // bits**2 * 4))
+        r = measure([16] * (bits // 16), batch, rounds=3)
+        rows.append((bits, r))
+        print(
+            f"{bits:>5}{r['nodes']:>7.0f}{r['bytes']:>8.0f}{r['broker']:>10.0f}"
+            f"{r['broker'] / r['xor']:>7.2f}{r['publisher']:>11.0f}"
+            f"{r['publisher'] / r['key stream']:>7.2f}{r['subscriber']:>12.0f}"
+            f"{r['subscriber'] / r['key stream']:>7.2f}"
+        )
+    if options.plot:
+        draw(rows, options.plot)
+
+
+def draw(rows: list[tuple[int, dict[str, float]]], path: Path) -> None:
+    """Costs against box width, on logarithmic axes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    bits = [b for b, _ in rows]
+    for name, style in (
+        ("broker", "o-"),
+        ("publisher", "s-"),
+        ("subscriber", "^-"),
+        ("xor", "o:"),
+        ("key stream", "s:"),
+    ):
+        axes.loglog(bits, [r[name] for _, r in rows], style, label=name)
+    axes.set_xlabel("bits in the box")
+    axes.set_ylabel("ns a pair, one core")
+    axes.set_xticks(bits, [str(b) for b in bits])
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()

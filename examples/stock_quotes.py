@@ -1,0 +1,351 @@
+"""Real stock quotes, routed by a broker that cannot read them.
+
+Twelve thousand daily quotes (bokeh-sampledata: AAPL, FB, GOOG, IBM, MSFT, 2000 to 2013) meet more
+than a hundred private subscriptions such as ``issue = 'IBM' AND close < 95 AND volume > 8000000``.
+
+1. The publisher encodes every quote for every subscription, and encrypts the full quote once.
+2. The subscribers encode their predicates, ahead of time: messages do not depend on quotes.
+3. The broker joins messages of one subscription and round and learns one bit a pair: match or not.
+   It hands on the encrypted quote and its wrapped key where they match.
+4. Subscribers open what they were sent.
+
+The stages hand each other Parquet files and nothing else; the broker's stage gets no key. At the
+end every answer is compared with the plaintext filter.
+
+    python examples/stock_quotes.py --events 12154 --subscribers 120 --output output
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import shutil
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from bokeh_sampledata import stocks
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tqdm import tqdm
+
+from ccbps import Category, Decimal, Schema, SharedSeed, UInt
+from ccbps import spark as cs
+from ccbps.delivery import PayloadOpener
+from ccbps.errors import DecodeError
+from ccbps.matching import BranchingMatch
+
+ISSUES = ("AAPL", "FB", "GOOG", "IBM", "MSFT")
+SCHEMA = Schema(
+    issue=Category(ISSUES),
+    close=Decimal(0, "1310.71", step="0.01"),
+    volume=UInt(30),
+)
+MATCHER = BranchingMatch.box(SCHEMA)
+KEY = cs.EnvKey("CCBPS_EXAMPLE_SEED")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run all stages; returns the number of answers that differ from the plaintext filter."""
+    options = parse(arguments)
+    output: Path = options.output
+    output.mkdir(parents=True, exist_ok=True)
+    seed = SharedSeed.generate()
+    os.environ[KEY.name] = seed.to_text()
+    quotes, subscriptions = read_quotes(options.events), make_subscriptions(options.subscribers)
+    print(f"{quotes.num_rows:,} quotes, {subscriptions.num_rows} private subscriptions")
+    print(MATCHER.explain(), "\n")
+
+    spark = session(options.master)
+    try:
+        times = {
+            "encode events": publish(spark, quotes, subscriptions, output),
+            "encode interests": subscribe(spark, quotes, subscriptions, output),
+            "match and deliver": broker(spark, output),
+        }
+        opened = receive(spark, output)
+        differences, pairs, matches = audit(spark, quotes, subscriptions, output)
+        report(output, times, pairs, matches, differences)
+        show_deliveries(opened, subscriptions)
+        show_broker_view(spark, output, seed)
+        path = plot(opened, output)
+        print(f"\nMatches over time: {path}")
+    finally:
+        spark.stop()
+        os.environ.pop(KEY.name, None)
+    return differences
+
+
+def publish(spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, output: Path) -> float:
+    """Publisher: knows the quotes and the labels of the subscriptions, not their predicates."""
+    events = spark.createDataFrame(quotes).withColumn("round", F.col("event"))
+    labels = spread(spark.createDataFrame(subscriptions.select(["subscription"])))
+    addressed = labels.crossJoin(F.broadcast(events.select("event", "round", *SCHEMA)))
+    messages = cs.encode_events(addressed, MATCHER, KEY)
+    messages = cs.wrap_keys(messages, KEY)
+    payload = F.to_json(F.struct(*[name for name in quotes.column_names if name != "event"]))
+    sealed = cs.seal_payloads(events.select("event", payload.alias("payload")), KEY)
+    watch(spark, "publisher: seal quotes", lambda: write(sealed, output / "sealed"))
+    return watch(spark, "publisher: encode events", lambda: write(messages, output / "events"))
+
+
+def subscribe(
+    spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, output: Path
+) -> float:
+    """Subscribers: know their predicates, and how many rounds to provision; no quote."""
+    rounds = spark.range(quotes.num_rows).withColumnRenamed("id", "round")
+    wanted = spread(spark.createDataFrame(subscriptions)).crossJoin(F.broadcast(rounds))
+    messages = cs.encode_interests(wanted, MATCHER, KEY)
+    return watch(
+        spark, "subscribers: encode predicates", lambda: write(messages, output / "interests")
+    )
+
+
+def broker(spark: SparkSession, output: Path) -> float:
+    """Broker: reads messages, ciphertexts and wrapped keys; has no key."""
+    events = spark.read.parquet(str(output / "events"))
+    interests = spark.read.parquet(str(output / "interests"))
+    matches = cs.match(events, interests, MATCHER)
+    seconds = watch(spark, "broker: match", lambda: write(matches, output / "matches"))
+    delivered = cs.deliver(
+        spark.read.parquet(str(output / "matches")), spark.read.parquet(str(output / "sealed"))
+    )
+    return seconds + watch(spark, "broker: deliver", lambda: write(delivered, output / "delivered"))
+
+
+def receive(spark: SparkSession, output: Path) -> pa.Table:
+    """Subscribers: open what the broker handed on."""
+    delivered = spark.read.parquet(str(output / "delivered"))
+    opened = cs.open_payloads(delivered, KEY)
+    columns = {"issue": "string", "day": "date", "close": "double", "volume": "long"}
+    quote = F.from_json(
+        F.col("payload").cast("string"), ", ".join(f"{k} {v}" for k, v in columns.items())
+    )
+    table: pa.Table = (
+        opened.select("subscription", "event", quote.alias("q"))
+        .select("subscription", "event", "q.*")
+        .toArrow()
+    )
+    return table.sort_by([("subscription", "ascending"), ("event", "ascending")])
+
+
+def audit(
+    spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, output: Path
+) -> tuple[int, int, int]:
+    """Compare every answer with the plaintext filter: (differences, pairs, matches)."""
+    columns = ["subscription", "round", "matched"]
+    answers = spark.read.parquet(str(output / "matches")).select(columns).toArrow()
+    place = {name: i for i, name in enumerate(subscriptions["subscription"].to_pylist())}
+    got = np.full((len(place), quotes.num_rows), -1, dtype=np.int8)
+    coded = answers["subscription"].combine_chunks().dictionary_encode()
+    rows = np.array([place[name] for name in coded.dictionary.to_pylist()])[coded.indices]
+    got[rows, answers["round"].to_numpy()] = answers["matched"].to_numpy()
+    events = SCHEMA.encode(quotes)
+    wanted = np.stack(
+        [SCHEMA.parse(text).evaluate(events) for text in subscriptions["predicate"].to_pylist()]
+    )
+    return int((got != wanted).sum()), got.size, int(wanted.sum())
+
+
+def report(
+    output: Path, times: dict[str, float], pairs: int, matches: int, differences: int
+) -> None:
+    """The table of results."""
+    print(f"\n{'pairs tested':<24}{pairs:>14,}")
+    print(f"{'matches':<24}{matches:>14,}")
+    print(f"{'differences':<24}{differences:>14,}   against the plaintext filter")
+    print(f"{'bytes a side':<24}{MATCHER.event_bytes:>14,}   a pair")
+    for name, seconds in times.items():
+        print(f"{name:<24}{pairs / seconds:>14,.0f}   pairs a second ({seconds:.1f} s)")
+
+
+def show_deliveries(opened: pa.Table, subscriptions: pa.Table) -> None:
+    """What one subscriber reads in the end."""
+    names = opened["subscription"].to_pylist()
+    if not names:
+        print("\nNo quote matched any subscription.")
+        return
+    name = names[0]
+    index = subscriptions["subscription"].to_pylist().index(name)
+    mine = opened.slice(0, names.count(name))
+    print(f"\n{name} subscribed to: {subscriptions['predicate'][index]}")
+    print(f"and received {mine.num_rows:,} quotes:")
+    for row in mine.slice(0, 5).to_pylist():
+        print(f"  {row['day']}  {row['issue']:<5} {row['close']:>8.2f} {row['volume']:>12,}")
+
+
+def show_broker_view(spark: SparkSession, output: Path, seed: SharedSeed) -> None:
+    """The same pair as the broker saw it, and what a stranger's key makes of a delivery."""
+    print("\nWhat the broker saw of one pair:")
+    for kind in ("event", "interest"):
+        rows = spark.read.parquet(str(output / f"{kind}s"))
+        one = rows.where("subscription = 'subscriber-0000' AND round = 0").first()
+        message = bytes(one[f"{kind}_message"])
+        print(f"  {kind} message, {len(message)} bytes (header, then the first of the matrix):")
+        for start in (0, 16, 32, 48):
+            print(f"    {start:04x}  {message[start : start + 16].hex(' ')}")
+    row = spark.read.parquet(str(output / "delivered")).first()
+    if row is not None:
+        stranger = PayloadOpener(seed.pair("somebody else"))
+        wrapped = np.frombuffer(row["wrapped_key"], dtype=np.uint8)[None, :]
+        try:
+            stranger.open([bytes(row["sealed"])], wrapped, [row["round"]])
+            print("  somebody else opened the payload: this must not happen")
+        except DecodeError as error:
+            print(f"  somebody else who tries to open the delivery gets: {error}")
+
+
+def plot(opened: pa.Table, output: Path) -> Path:
+    """Matches a quarter, by issue."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(10, 4.5), layout="constrained")
+    days = opened["day"].to_numpy().astype("datetime64[M]")
+    issues = opened["issue"].to_numpy()
+    quarters = np.arange(np.datetime64("2000-01"), np.datetime64("2013-07"), np.timedelta64(3, "M"))
+    counts = [
+        np.histogram(days[issues == issue].astype(int), quarters.astype(int))[0] for issue in ISSUES
+    ]
+    axes.stackplot(quarters[:-1].astype("datetime64[D]"), counts, labels=ISSUES)
+    axes.set_ylabel("deliveries a quarter")
+    axes.set_title(f"{opened.num_rows:,} quotes delivered to the subscriptions they match")
+    axes.legend(loc="upper left")
+    path = output / "matches.png"
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path
+
+
+def read_quotes(count: int) -> pa.Table:
+    """The first `count` quotes in order of time, prices rounded to the cent."""
+    columns: dict[str, list[object]] = {name: [] for name in ("issue", "day", "volume")}
+    prices: dict[str, list[float]] = {name: [] for name in ("open", "high", "low", "close")}
+    for issue in ISSUES:
+        data = getattr(stocks, issue)
+        columns["issue"] += [issue] * len(data["date"])
+        columns["day"] += data["date"]
+        columns["volume"] += data["volume"]
+        for name, values in prices.items():
+            values += data[name]
+    table = pa.table(
+        {
+            "issue": columns["issue"],
+            "day": columns["day"],
+            **{name: np.round(values, 2) for name, values in prices.items()},
+            "volume": pa.array(columns["volume"], pa.int64()),
+        }
+    ).sort_by([("day", "ascending"), ("issue", "ascending")])
+    table = table.slice(0, count)
+    return table.append_column("event", pa.array(np.arange(table.num_rows)))
+
+
+def make_subscriptions(count: int) -> pa.Table:
+    """Price alerts, bands, volume spikes and whole feeds, the same ones every time."""
+    rng = random.Random(2000)
+    usual = {"AAPL": 150, "FB": 28, "GOOG": 480, "IBM": 115, "MSFT": 30}
+    predicates = []
+    for i in range(count):
+        issue = rng.choice(ISSUES)
+        price = usual[issue] * rng.uniform(0.6, 1.5)
+        volume = rng.choice([2, 5, 10, 20, 50, 100, 200]) * 1_000_000
+        predicates.append(
+            [
+                f"issue = '{issue}' AND close < {price:.2f}",
+                f"issue = '{issue}' AND close >= {price:.2f} AND volume > {volume}",
+                f"close BETWEEN {price:.2f} AND {price * 1.1:.2f} AND volume >= {volume}",
+                f"volume > {volume * 3}",
+                f"issue LIKE '{issue[:1]}%' AND close > {price:.2f}",
+                f"issue = '{issue}' AND close BETWEEN {price * 0.95:.2f} AND {price * 1.05:.2f}",
+            ][i % 6]
+        )
+    names = [f"subscriber-{i:04d}" for i in range(count)]
+    return pa.table({"subscription": names, "predicate": predicates})
+
+
+def spread(df: DataFrame) -> DataFrame:
+    """A partition for every few subscriptions, so that all cores work and progress shows."""
+    return df.repartition(16, "subscription")
+
+
+def write(df: DataFrame, path: Path) -> None:
+    df.write.mode("overwrite").option("compression", "none").parquet(str(path))
+
+
+def watch(spark: SparkSession, label: str, action: Callable[[], None]) -> float:
+    """Run a Spark action with a progress bar over its tasks; returns seconds."""
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            action()
+        except BaseException as error:  # handed to the waiting thread
+            failure.append(error)
+
+    tracker = spark.sparkContext.statusTracker()
+    started = time.perf_counter()
+    worker = threading.Thread(target=run)
+    worker.start()
+    seen: dict[int, tuple[int, int]] = {}
+    with tqdm(desc=f"{label:<32}", unit=" tasks", mininterval=1) as bar:
+        while worker.is_alive():
+            worker.join(0.2)
+            for stage in tracker.getActiveStageIds():
+                info = tracker.getStageInfo(stage)
+                if info is not None:
+                    seen[stage] = (info.numCompletedTasks, info.numTasks)
+            bar.total = sum(total for _, total in seen.values())
+            bar.update(sum(done for done, _ in seen.values()) - bar.n)
+        if not failure:
+            bar.update(bar.total - bar.n)
+    if failure:
+        raise failure[0]
+    return time.perf_counter() - started
+
+
+def session(master: str) -> SparkSession:
+    """A local session that keeps quiet and uses this interpreter for its workers."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    spark = (
+        SparkSession.builder.master(master)
+        .appName("ccbps stock quotes")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "3g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "16")
+        .config("spark.sql.execution.arrow.maxBytesPerBatch", "8m")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--events", type=int, default=12154, help="how many quotes (12154)")
+    parser.add_argument("--subscribers", type=int, default=120, help="how many (120)")
+    parser.add_argument("--output", type=Path, default=Path("output"), help="folder (output)")
+    parser.add_argument("--master", default="local[2]", help="Spark master (local[2])")
+    options = parser.parse_args(arguments)
+    if options.events < 1 or options.subscribers < 1:
+        parser.error("--events and --subscribers must be at least 1")
+    for name in ("events", "interests", "sealed", "matches", "delivered"):
+        shutil.rmtree(options.output / name, ignore_errors=True)
+    return options
+
+
+if __name__ == "__main__":
+    raise SystemExit(1 if main() else 0)

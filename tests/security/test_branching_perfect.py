@@ -1,0 +1,344 @@
+"""Perfect security: the broker's joint view depends on the answer and on nothing else.
+
+Small programs: over *all* randomness, and compared with the simulator over all of its. A 16+16+20
+bit box: statistics of samples with fixed seeds, at a significance corrected for their number, next
+to encoders that are broken on purpose, which the same statistics reject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from ccbps import programs
+from ccbps.encodings import BranchingEncoding
+from ccbps.programs import BranchingProgram
+from tests.program_strategies import (
+    bit_rows,
+    box_program,
+    event_bits,
+    input_words,
+    interest_bits,
+)
+from tests.reference.ishai_kushilevitz import positions
+
+Bytes = NDArray[np.uint8]
+Counts = NDArray[np.int64]
+PValues = NDArray[np.float64]
+
+# -- all randomness, enumerated -----------------------------------------------------------------
+
+
+def equalities(*widths: int) -> BranchingProgram:
+    starts = np.cumsum([0, *widths]).tolist()
+    return programs.conjunction(
+        [
+            programs.equality(event_bits(i, k), interest_bits(i, k))
+            for i, k in zip(starts, widths, strict=False)
+        ]
+    )
+
+
+def comparison(k: int) -> BranchingProgram:
+    """A comparison that a private bit may turn around."""
+    return programs.less_than(event_bits(0, k), interest_bits(0, k), programs.interest_bit(k))
+
+
+# With the size s of each: its randomness has s(s+1)/2 bits of Z, s(s-1)/2 of R1 and s-1 of R2.
+SMALL: dict[str, tuple[BranchingProgram, int]] = {
+    "1-bit equality": (equalities(1), 1),
+    "1-bit interval": (box_program([1]), 2),
+    "1-bit comparison": (comparison(1), 2),
+    "AND of two 1-bit equalities": (equalities(1, 1), 2),
+    "2-bit comparison": (comparison(2), 3),
+    "Hamming distance of 2 bits": (
+        programs.hamming_within(event_bits(0, 2), interest_bits(0, 2), 0), 3
+    ),
+    "AND of two 1-bit intervals": (box_program([1, 1]), 4),
+    "2-bit interval": (box_program([2]), 4),
+}  # fmt: skip
+
+
+def rows_with(bits: Sequence[int], width: int) -> Bytes:
+    """Rows of `width` bytes: all values of the chosen bits, the others at random."""
+    rng = np.random.default_rng(0)
+    rows = np.unpackbits(
+        rng.integers(0, 256, (1 << len(bits), width), dtype=np.uint8), axis=1, bitorder="little"
+    )
+    rows[:, bits] = bit_rows(len(bits))
+    return np.packbits(rows, axis=1, bitorder="little")
+
+
+def all_randomness(encoding: BranchingEncoding) -> Bytes:
+    """Z, R1 and R2, each possible value once; bits that serve nothing at random."""
+    size, half = encoding.program.size, 4 * encoding.randomness_bytes
+    triangle = positions(size)[np.triu_indices(size)].tolist()
+    corner = int(positions(size)[-1, -1])  # the one at the end of R2's last column
+    used = [*triangle, *(half + bit for bit in triangle if bit != corner)]
+    assert len(used) == size * (size + 1) // 2 + size * (size - 1) // 2 + size - 1
+    return rows_with(used, encoding.randomness_bytes)
+
+
+def all_uniform(encoding: BranchingEncoding) -> Bytes:
+    """What SIM reads: a triangle from the first bytes and one from the last, each value once."""
+    bits, start = encoding.layout.bits, 8 * (encoding.randomness_bytes - encoding.message_bytes)
+    return rows_with([*range(bits), *range(start, start + bits)], encoding.randomness_bytes)
+
+
+def numbers(messages: Bytes) -> Counts:
+    """Messages of a few bytes as integers."""
+    return messages.astype(np.int64) @ (1 << 8 * np.arange(messages.shape[1]))
+
+
+def occurrences(encoding: BranchingEncoding, events: Counts, interests: Counts) -> Counts:
+    """How often each pair of messages occurs, shape (2 ** (bits of both),)."""
+    bits = encoding.layout.bits
+    return np.bincount(events | interests << bits, minlength=1 << 2 * bits)
+
+
+@dataclass(frozen=True)
+class Views:
+    """The joint view's distributions over all randomness, for all inputs with one answer."""
+
+    inputs: int
+    first: Counts
+    differing: list[tuple[int, int]]
+    """Event and interest where it is not as for the first of them."""
+
+
+@lru_cache
+def real_views(name: str) -> dict[bool, Views]:
+    program, _ = SMALL[name]
+    encoding = BranchingEncoding(program)
+    randomness = all_randomness(encoding)
+    event, interest = bit_rows(program.event_bits), bit_rows(program.interest_bits)
+    events, interests = (
+        [numbers(encode(word[:, None], randomness)) for word in input_words(rows).T]
+        for encode, rows in (
+            (encoding.encode_event, event),
+            (encoding.encode_interest, interest),
+        )
+    )
+    views: dict[bool, Views] = {}
+    for x in range(len(event)):
+        answers = program.evaluate(np.repeat(event[x : x + 1], len(interest), axis=0), interest)
+        for p, answer in enumerate(answers.tolist()):
+            counts = occurrences(encoding, events[x], interests[p])
+            known = views.setdefault(answer, Views(0, counts, []))
+            views[answer] = replace(known, inputs=known.inputs + 1)
+            if not np.array_equal(counts, known.first):
+                known.differing.append((x, p))
+    return views
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_joint_view_is_the_same_for_all_inputs_with_one_answer(name: str) -> None:
+    program, size = SMALL[name]
+    views = real_views(name)
+    assert program.size == size
+    for answer in (True, False):
+        assert views[answer].inputs > 1
+        assert views[answer].differing == []
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_joint_views_of_the_two_answers_have_nothing_in_common(name: str) -> None:
+    views = real_views(name)
+    assert not ((views[True].first > 0) & (views[False].first > 0)).any()
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("answer", [True, False])
+def test_joint_view_is_distributed_as_the_simulator_says(name: str, answer: bool) -> None:
+    encoding = BranchingEncoding(SMALL[name][0])
+    uniform = all_uniform(encoding)
+    messages = encoding.simulate(np.full(len(uniform), answer), uniform)
+    simulated = occurrences(encoding, *map(numbers, messages))
+    # SIM takes one bit more than there is in Z, R1 and R2: twice as many cases.
+    assert np.array_equal(simulated, 2 * real_views(name)[answer].first)
+
+
+# -- the real size, sampled ---------------------------------------------------------------------
+
+BOX = box_program([16, 16, 20])
+ENCODING = BranchingEncoding(BOX)
+SAMPLES = 12_000
+SEED = 20_261_121
+FAMILY_ERROR = 1e-4  # that a sound encoder would have been refused with these seeds
+
+# An event, and boxes (low, high): the tightest around it, everything, nothing, one code beside it.
+EVENT = (1200, 65_535, 0)
+MATCHING = [[(x, x) for x in EVENT], [(0, 65_535), (0, 65_535), (0, 2**20 - 1)]]
+OTHERS = [[(1, 0), (0, 65_535), (0, 2**20 - 1)], [*[(x, x) for x in EVENT[:2]], (1, 1)]]
+INPUTS = {"tight": MATCHING[0], "full": MATCHING[1], "empty": OTHERS[0], "beside": OTHERS[1]}
+
+Randomness = Callable[[Bytes], None]
+"""Spoils rows of randomness in place."""
+
+
+def digits(value: int, bits: int) -> list[int]:
+    return [int(d) for d in f"{value:0{bits}b}"]
+
+
+def uniform_rows(seed: int) -> Bytes:
+    rng = np.random.default_rng([SEED, seed])
+    return rng.integers(0, 256, (SAMPLES, ENCODING.randomness_bytes), dtype=np.uint8)
+
+
+def with_sum(events: Bytes, interests: Bytes) -> Bytes:
+    """Both messages and their sum side by side: what a broker can look at bit by bit."""
+    return np.hstack([events, interests, events ^ interests])
+
+
+@lru_cache
+def simulated(answer: bool) -> Bytes:
+    return with_sum(*ENCODING.simulate(np.full(SAMPLES, answer), uniform_rows(100 + answer)))
+
+
+def real(box: list[tuple[int, int]], seed: int, spoil: Randomness | None = None) -> Bytes:
+    widths = (16, 16, 20)
+    x = [d for value, k in zip(EVENT, widths, strict=True) for d in digits(value, k)]
+    p = [d for (low, high), k in zip(box, widths, strict=True)
+         for value in (low, high) for d in digits(value, k)]  # fmt: skip
+    randomness = uniform_rows(seed)
+    if spoil is not None:
+        spoil(randomness)
+    event, interest = (input_words(np.array([row], np.uint8)) for row in (x, p))
+    return with_sum(
+        ENCODING.encode_event(event, randomness), ENCODING.encode_interest(interest, randomness)
+    )
+
+
+def two_sided(first: Counts, second: Counts) -> PValues:
+    """p-values of "both samples have the same chance of a one", for each column of counts."""
+    chance = (first + second) / (2 * SAMPLES)
+    spread = 2 * SAMPLES * chance * (1 - chance)
+    varies = spread > 0
+    square = np.zeros(len(first))
+    square[varies] = (first - second)[varies] ** 2 / spread[varies]
+    return stats.chi2.sf(square, 1)
+
+
+def bit_marginals(first: Bytes, second: Bytes) -> PValues:
+    """How often each bit of both messages and of their sum is one."""
+
+    def ones(rows: Bytes) -> Counts:
+        return np.concatenate(
+            [np.unpackbits(rows[:, i : i + 64], axis=1).sum(axis=0, dtype=np.int64)
+             for i in range(0, rows.shape[1], 64)]
+        )  # fmt: skip
+
+    return two_sided(ones(first), ones(second))
+
+
+def parities(first: Bytes, second: Bytes) -> PValues:
+    """Parities of random sets of bits: anywhere in both messages, or in their sum."""
+    rng = np.random.default_rng([SEED, 1])
+    width = 8 * ENCODING.message_bytes
+    spans = [(0, 2 * width), (2 * width, 3 * width)]
+    sizes = [2] * 50 + [3] * 40 + [16] * 10 + [width // 2] * 6
+    chosen = [rng.choice(np.arange(*span), size) for span in spans for size in sizes]
+    masks = np.zeros((len(chosen), 3 * width), np.uint8)
+    for mask, bits in zip(masks, chosen, strict=True):
+        mask[bits] = 1
+    packed = np.packbits(masks, axis=1)
+
+    def ones(rows: Bytes) -> Counts:
+        out = []
+        for mask in packed:
+            used = np.flatnonzero(mask)
+            folded = np.bitwise_xor.reduce(rows[:, used] & mask[used], axis=1)
+            out.append(np.count_nonzero(np.bitwise_count(folded) & 1))
+        return np.array(out)
+
+    return two_sided(ones(first), ones(second))
+
+
+def byte_pairs(first: Bytes, second: Bytes) -> PValues:
+    """Joint values of the upper halves of two bytes, 256 cells, for random pairs of bytes."""
+    rng = np.random.default_rng([SEED, 2])
+    pairs = [rng.choice(first.shape[1], 2, replace=False) for _ in range(400)]
+
+    def table(rows: Bytes, i: int, j: int) -> Counts:
+        return np.bincount((rows[:, i] & 0xF0) | rows[:, j] >> 4, minlength=256)
+
+    out = []
+    for i, j in pairs:
+        a, b = table(first, i, j), table(second, i, j)
+        seen = a + b > 0
+        square = ((a - b)[seen] ** 2 / (a + b)[seen]).sum()
+        out.append(stats.chi2.sf(square, max(1, seen.sum() - 1)))
+    return np.array(out)
+
+
+STATISTICS = [bit_marginals, parities, byte_pairs]
+
+
+def corrected(p_values: PValues) -> float:
+    """Bonferroni: the chance that the least of so many p-values is so small."""
+    return float(min(1.0, len(p_values) * p_values.min()))
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("name", INPUTS)
+def test_real_messages_look_like_simulated_ones(
+    name: str, statistic: Callable[[Bytes, Bytes], PValues]
+) -> None:
+    box = INPUTS[name]
+    found = corrected(statistic(real(box, list(INPUTS).index(name)), simulated(box in MATCHING)))
+    assert found > FAMILY_ERROR
+
+
+HALF = ENCODING.randomness_bytes // 2
+LAST_COLUMN = positions(BOX.size)[:, -1]
+
+
+def without_r2(rows: Bytes) -> None:
+    for bit in LAST_COLUMN:
+        rows[:, HALF + bit // 8] &= ~np.uint8(1 << bit % 8)
+
+
+def without_r1(rows: Bytes) -> None:
+    kept = np.zeros(HALF, np.uint8)
+    for bit in LAST_COLUMN:
+        kept[bit // 8] |= np.uint8(1 << bit % 8)
+    rows[:, HALF:] &= kept
+
+
+def without_z(rows: Bytes) -> None:
+    rows[:, :HALF] = 0
+
+
+def with_one_r(rows: Bytes) -> None:
+    rows[:, HALF:] = rows[0, HALF:]
+
+
+def with_one_round(rows: Bytes) -> None:
+    rows[:] = rows[0]
+
+
+SPOILED: list[tuple[Randomness, Callable[[Bytes, Bytes], PValues]]] = [
+    (without_r1, bit_marginals),
+    (without_r2, bit_marginals),
+    (without_z, bit_marginals),
+    (with_one_r, byte_pairs),
+    (with_one_r, parities),
+    (with_one_round, bit_marginals),
+    (with_one_round, byte_pairs),
+    (with_one_round, parities),
+]
+
+
+@pytest.mark.parametrize(("spoil", "statistic"), SPOILED)
+@pytest.mark.parametrize("name", ["tight", "empty"])
+def test_statistics_tell_a_broken_encoder_from_the_simulator(
+    name: str, spoil: Randomness, statistic: Callable[[Bytes, Bytes], PValues]
+) -> None:
+    box = INPUTS[name]
+    assert corrected(statistic(real(box, 7, spoil), simulated(box in MATCHING))) < 1e-30

@@ -1,0 +1,75 @@
+"""One Spark session for the whole run: classic, or Connect when CCBPS_TEST_SPARK=connect.
+
+A process holds one kind of session, so `test_connect.py` runs these tests again in another.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ccbps import SharedSeed
+from ccbps.spark import EnvKey
+
+MODE = os.environ.get("CCBPS_TEST_SPARK", "classic")
+KEY = EnvKey("CCBPS_TEST_SEED")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders Spark writes to of its own accord."""
+
+    event_log: Path
+    local: Path
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    root = tmp_path_factory.mktemp("spark")
+    out = Places(root / "events", root / "local")
+    for path in (out.event_log, out.local):
+        path.mkdir()
+    return out
+
+
+@pytest.fixture(scope="session")
+def seed() -> SharedSeed:
+    """The master seed; workers find it under `KEY`."""
+    out = SharedSeed.generate()
+    os.environ[KEY.name] = out.to_text()
+    return out
+
+
+@pytest.fixture(scope="session")
+def spark(seed: SharedSeed, places: Places) -> Iterator[SparkSession]:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(places.local),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": places.event_log.as_uri(),
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    builder = SparkSession.builder.appName("ccbps tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    if MODE == "connect":
+        session = builder.remote("local[2]").getOrCreate()
+    else:
+        session = builder.master("local[2]").getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

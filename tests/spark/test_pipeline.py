@@ -1,0 +1,315 @@
+"""The adapter end to end: answers equal the plaintext, NULLs, bad input, secrets, delivery."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ccbps import Category, Decimal, Schema, SharedSeed, UInt
+from ccbps import spark as cs
+from ccbps.errors import KeyMismatchError, ParameterError, RandomnessReuseError
+from ccbps.matching import BranchingMatch
+from tests.spark.conftest import KEY, MODE, Places
+
+pytestmark = pytest.mark.spark
+
+Stages = tuple[pa.Table, DataFrame, DataFrame]
+QUOTES = Schema(
+    issue=Category(["AAPL", "GOOG", "IBM"]),
+    price=Decimal(0, "655.35", step="0.01"),
+    volume=UInt(20, nullable=True),
+)
+BOX = BranchingMatch.box(QUOTES)
+PREDICATES = [
+    "issue = 'IBM'",
+    "issue LIKE 'G%' AND price < 300",
+    "price BETWEEN 100 AND 400 AND volume > 500000",
+    "volume IS NULL",
+    "price < 0",
+]
+
+
+def records(count: int) -> pa.Table:
+    rng = np.random.default_rng(11)
+    return pa.table(
+        {
+            "event": np.arange(count),
+            "issue": rng.choice(["AAPL", "GOOG", "IBM"], count).tolist(),
+            "price": np.round(rng.uniform(0, 655, count), 2),
+            "volume": pa.array(rng.integers(0, 1 << 20, count), mask=rng.uniform(size=count) < 0.2),
+        }
+    )
+
+
+def subscriptions(spark: SparkSession, predicates: list[Any] = PREDICATES) -> DataFrame:
+    rows = [(f"s{i}", predicate) for i, predicate in enumerate(predicates)]
+    return spark.createDataFrame(rows, "subscription string, predicate string")
+
+
+def event_messages(spark: SparkSession, table: pa.Table, key: cs.KeySource = KEY) -> DataFrame:
+    events = spark.createDataFrame(table).withColumn("round", F.col("event"))
+    addressed = events.crossJoin(subscriptions(spark).select("subscription"))
+    return cs.encode_events(addressed, BOX, key)
+
+
+def interest_messages(spark: SparkSession, rounds: int, key: cs.KeySource = KEY) -> DataFrame:
+    numbers = spark.range(rounds).withColumnRenamed("id", "round")
+    return cs.encode_interests(subscriptions(spark).crossJoin(numbers), BOX, key)
+
+
+def answers(df: DataFrame) -> dict[tuple[str, int], bool | None]:
+    return {(r["subscription"], r["round"]): r["matched"] for r in df.collect()}
+
+
+@pytest.fixture(scope="module")
+def stages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stages:
+    """300 events for 5 subscriptions, both sides' messages through Parquet."""
+    table, folder = records(300), tmp_path_factory.mktemp("messages")
+    frames = []
+    for name, df in (
+        ("events", event_messages(spark, table)),
+        ("interests", interest_messages(spark, table.num_rows)),
+    ):
+        df.write.parquet(str(folder / name))
+        frames.append(spark.read.parquet(str(folder / name)))
+    return table, frames[0], frames[1]
+
+
+def test_match_equals_the_plaintext_filter(stages: Stages) -> None:
+    table, events, interests = stages
+    got = answers(cs.match(events, interests, BOX))
+    assert len(got) == table.num_rows * len(PREDICATES)
+    for i, text in enumerate(PREDICATES):
+        wanted = QUOTES.parse(text).evaluate(table)
+        assert [got[f"s{i}", n] for n in range(table.num_rows)] == wanted.tolist(), text
+    assert any(got.values())
+
+
+def test_encoded_frames_keep_ids_and_drop_what_is_private(stages: Stages) -> None:
+    _, events, interests = stages
+    assert set(events.columns) == {"event", "subscription", "round", "event_message"}
+    assert set(interests.columns) == {"subscription", "round", "interest_message"}
+
+
+def test_match_column_decides_within_a_row(stages: Stages) -> None:
+    _, events, interests = stages
+    joined = events.join(interests, ["subscription", "round"])
+    column = cs.match_column("event_message", "interest_message", BOX).alias("matched")
+    got = answers(joined.select("subscription", "round", column))
+    assert got == answers(cs.match(events, interests, BOX))
+
+
+def test_template_constants_come_from_columns(spark: SparkSession) -> None:
+    template = "issue = :who AND (price < :limit OR volume IS NULL)"
+    matcher = BranchingMatch(QUOTES, template)
+    table = records(200)
+    events = spark.createDataFrame(table).withColumn("round", F.col("event"))
+    rows = [("a", "IBM", 200), ("b", "GOOG", 50)]
+    wanted = spark.createDataFrame(rows, "subscription string, who string, cap int")
+    numbers = spark.range(table.num_rows).withColumnRenamed("id", "round")
+    encoded = cs.encode_events(events.crossJoin(wanted.select("subscription")), matcher, KEY)
+    interests = cs.encode_interests(
+        wanted.crossJoin(numbers), matcher, KEY, constants={"limit": "cap"}
+    )
+    got = answers(cs.match(encoded, interests, matcher))
+    for name, who, limit in rows:
+        plain = QUOTES.parse(template).bind(who=who, limit=limit).evaluate(table)
+        assert [got[name, n] for n in range(table.num_rows)] == plain.tolist()
+
+
+def test_null_in_gives_null_out(spark: SparkSession) -> None:
+    rows = [("a", 0, "IBM", 1.0, 1), (None, 1, "IBM", 1.0, 1), ("a", None, "IBM", 1.0, 1)]
+    kinds = "subscription string, round long, issue string, price double, volume long"
+    events = cs.encode_events(spark.createDataFrame(rows, kinds), BOX, KEY).collect()
+    assert [row["event_message"] is None for row in events] == [False, True, True]
+    texts = [("a", 0, "price < 3"), ("a", 1, None), ("b", 2, "price < 4")]
+    df = spark.createDataFrame(texts, "subscription string, round long, predicate string")
+    interests = cs.encode_interests(df, BOX, KEY).collect()
+    assert [row["interest_message"] is None for row in interests] == [False, True, False]
+    both = spark.createDataFrame(
+        [(bytes(events[0]["event_message"]), None)],
+        "event_message binary, interest_message binary",
+    )
+    column = cs.match_column("event_message", "interest_message", BOX).alias("matched")
+    assert both.select(column).collect()[0]["matched"] is None
+
+
+def test_empty_frames_give_empty_frames(spark: SparkSession) -> None:
+    none = event_messages(spark, records(3)).where("false")
+    assert cs.match(none, interest_messages(spark, 3), BOX).count() == 0
+
+
+def test_duplicate_rounds_are_refused_before_anything_is_encoded(spark: SparkSession) -> None:
+    twice = spark.createDataFrame(
+        [("a", 7, "price < 3"), ("b", 7, "price < 3"), ("a", 7, "price < 4")],
+        "subscription string, round long, predicate string",
+    )
+    with pytest.raises(RandomnessReuseError, match=r"pair 'a': round 7 occurs 2 times"):
+        cs.encode_interests(twice, BOX, KEY)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ("substring(event_message, 1, 40)", "wrong number of bytes"),
+        ("concat(unhex('07'), substring(event_message, 2))", "not an event message"),
+        (
+            "concat(substring(event_message, 1, 2), unhex('FF'), substring(event_message, 4))",
+            "another matcher",
+        ),
+        (
+            "concat(substring(event_message, 1, 8), unhex('0102030405060708'), "
+            "substring(event_message, 17))",
+            "different pairs, rounds or seeds",
+        ),
+    ],
+)
+def test_malformed_messages_are_named_or_set_aside(stages: Stages, change: str, cause: str) -> None:
+    _, events, interests = stages
+    good = answers(cs.match(events, interests, BOX))
+    hit = "subscription = 's1' AND round = 5"
+    damaged = events.withColumn(
+        "event_message", F.expr(f"CASE WHEN {hit} THEN {change} ELSE event_message END")
+    )
+    with pytest.raises(Exception, match=cause) as failure:
+        cs.match(damaged, interests, BOX).collect()
+    assert "subscription='s1', round=5" in str(failure.value)
+    rows = cs.match(damaged, interests, BOX, on_error="reject").collect()
+    rejected = {(r["subscription"], r["round"]): r["rejected"] for r in rows if r["rejected"]}
+    assert list(rejected) == [("s1", 5)]
+    assert cause in rejected["s1", 5]
+    left = {(r["subscription"], r["round"]): r["matched"] for r in rows}
+    assert left == {**good, ("s1", 5): None}
+
+
+def test_messages_under_another_seed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "seed"
+    path.write_text(SharedSeed.generate().to_text())
+    events = event_messages(spark, records(4), cs.FileKey(str(path)))
+    with pytest.raises(Exception, match="different pairs, rounds or seeds"):
+        cs.match(events, interest_messages(spark, 4), BOX).collect()
+
+
+def test_bad_records_name_the_attribute_and_no_value(spark: SparkSession) -> None:
+    table = records(5).set_column(2, "price", pa.array([1.0, 2.0, 31415.9, 3.0, 4.0]))
+    with pytest.raises(Exception, match="price") as failure:
+        event_messages(spark, table).collect()
+    assert "EventError" in str(failure.value)
+    assert "31415" not in str(failure.value)
+
+
+def test_missing_columns_and_bad_options_are_refused(spark: SparkSession) -> None:
+    df = spark.createDataFrame([("a", 1)], "subscription string, round long")
+    with pytest.raises(ParameterError, match="issue"):
+        cs.encode_events(df, BOX, KEY)
+    with pytest.raises(ParameterError, match="predicate"):
+        cs.encode_interests(df, BOX, KEY)
+    with pytest.raises(ParameterError, match="event_message"):
+        cs.match(df, df, BOX)
+    with pytest.raises(ParameterError, match="on_error"):
+        cs.match(df, df, BOX, on_error="ignore")  # type: ignore[arg-type]
+
+
+def test_columns_on_both_sides_are_refused(stages: Stages) -> None:
+    _, events, interests = stages
+    with pytest.raises(ParameterError, match="'note'"):
+        cs.match(events.withColumn("note", F.lit(1)), interests.withColumn("note", F.lit(2)), BOX)
+
+
+def test_a_key_itself_is_refused(spark: SparkSession, seed: SharedSeed) -> None:
+    with pytest.raises(ParameterError, match="KeySource"):
+        event_messages(spark, records(2), seed)  # type: ignore[arg-type]
+
+
+def test_a_missing_key_says_which(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="CCBPS_NO_SUCH_SEED"):
+        event_messages(spark, records(2), cs.EnvKey("CCBPS_NO_SUCH_SEED")).collect()
+    with pytest.raises(Exception, match="no-such-file"):
+        event_messages(spark, records(2), cs.FileKey(str(tmp_path / "no-such-file"))).collect()
+
+
+def test_key_sources_load_and_refuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seed = SharedSeed.generate()
+    monkeypatch.setenv("CCBPS_ONE", seed.to_text())
+    assert cs.EnvKey("CCBPS_ONE").load() == seed
+    path = tmp_path / "two"
+    path.write_text("not a seed")
+    with pytest.raises(KeyMismatchError, match="ccbps-seed-1"):
+        cs.FileKey(str(path)).load()
+
+
+def test_workers_use_one_thread_for_numpy(spark: SparkSession) -> None:
+    @F.arrow_udf("string")
+    def threads(column: pa.Array) -> pa.Array:
+        return pa.array([os.environ.get("OMP_NUM_THREADS")] * len(column))
+
+    assert spark.range(1).select(threads("id").alias("n")).collect()[0]["n"] == "1"
+
+
+def test_payloads_reach_the_matched_and_open_for_them_alone(
+    spark: SparkSession, stages: Stages
+) -> None:
+    table, events, interests = stages
+    payloads = spark.createDataFrame(table).select(
+        "event", F.concat(F.lit("quote "), F.col("event")).alias("payload")
+    )
+    sealed = cs.seal_payloads(payloads, KEY)
+    matches = cs.match(cs.wrap_keys(events, KEY), interests, BOX)
+    delivered = cs.deliver(matches, sealed).cache()
+    assert set(delivered.columns) == {"event", "subscription", "round", "wrapped_key", "sealed"}
+    opened = cs.open_payloads(delivered, KEY)
+    got = {(r["subscription"], r["event"]): bytes(r["payload"]) for r in opened.collect()}
+    wanted = {
+        (f"s{i}", n)
+        for i, text in enumerate(PREDICATES)
+        for n in np.flatnonzero(QUOTES.parse(text).evaluate(table)).tolist()
+    }
+    assert got == {(name, n): f"quote {n}".encode() for name, n in wanted}
+    others = delivered.withColumn("subscription", F.lit("somebody else"))
+    with pytest.raises(Exception, match="not a payload for this pair"):
+        cs.open_payloads(others, KEY).collect()
+
+
+def test_payload_null_in_gives_null_out(spark: SparkSession) -> None:
+    df = spark.createDataFrame([(1, "x"), (2, None)], "event long, payload string")
+    rows = cs.seal_payloads(df, KEY).collect()
+    assert [row["sealed"] is None for row in rows] == [False, True]
+
+
+def test_streaming_frames_are_refused(spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load()
+    df = stream.select(
+        F.lit("a").alias("subscription"),
+        F.col("value").alias("round"),
+        F.lit("price < 3").alias("predicate"),
+    )
+    with pytest.raises(ParameterError, match="foreachBatch"):
+        cs.encode_interests(df, BOX, KEY)
+
+
+def test_no_secret_in_plans_errors_logs_or_files(
+    spark: SparkSession, seed: SharedSeed, places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = event_messages(spark, records(20))
+    events.explain(extended=True)
+    text = capsys.readouterr().out
+    assert "event_message" in text
+    with pytest.raises(Exception, match="price") as failure:
+        event_messages(spark, records(3).set_column(2, "price", pa.array([9e9] * 3))).collect()
+    text += str(failure.value)
+    secret = seed.export_secret()
+    needles = [secret, secret.hex().encode(), seed.pair("s0").export_secret()]
+    assert not any(needle in text.encode() for needle in needles)
+    files = [p for root in (places.event_log, places.local) for p in root.rglob("*") if p.is_file()]
+    if MODE == "classic":
+        assert any(p.is_relative_to(places.event_log) for p in files)
+    for path in files:
+        content = path.read_bytes()
+        assert not any(needle in content for needle in needles), path.name

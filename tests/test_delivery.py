@@ -1,0 +1,86 @@
+"""Naive delivery: who can open what, and what refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbps import SharedSeed
+from ccbps.delivery import PayloadOpener, PayloadSealer
+from ccbps.delivery.naive import KEY_BYTES, OVERHEAD_BYTES
+from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
+
+SEED = SharedSeed(bytes(range(32)))
+
+
+@given(payloads=st.lists(st.binary(max_size=50), max_size=5), start=st.integers(0, 2**63))
+def test_open_inverts_seal_for_the_pair(payloads: list[bytes], start: int) -> None:
+    sealer = PayloadSealer(SEED)
+    events = np.arange(start, start + len(payloads), dtype=np.uint64)
+    rounds = events + np.uint64(1)
+    sealed = sealer.seal(payloads, events)
+    assert [len(c) - OVERHEAD_BYTES for c in sealed] == [len(p) for p in payloads]
+    wrapped = sealer.wrap(events, rounds, pairs=["alice"] * len(payloads))
+    assert PayloadOpener(SEED.pair("alice")).open(sealed, wrapped, rounds) == payloads
+
+
+def test_one_payload_serves_many_subscribers_and_no_other() -> None:
+    sealer = PayloadSealer(SEED)
+    sealed = sealer.seal([b"quote"], [3]) * 2
+    wrapped = sealer.wrap([3, 3], [9, 9], pairs=["alice", "bob"])
+    for i, name in enumerate(("alice", "bob")):
+        opener = PayloadOpener(SEED.pair(name))
+        assert opener.open(sealed[i : i + 1], wrapped[i : i + 1], [9]) == [b"quote"]
+        with pytest.raises(DecodeError, match="row 0"):
+            opener.open(sealed[i : i + 1], wrapped[1 - i : 2 - i], [9])
+        with pytest.raises(DecodeError, match="row 0"):
+            opener.open(sealed[i : i + 1], wrapped[i : i + 1], [8])
+
+
+def test_keys_differ_between_events_and_wraps_between_rounds() -> None:
+    sealer = PayloadSealer(SEED)
+    wrapped = sealer.wrap([1, 1, 2], [1, 2, 3], pairs=["a", "a", "a"])
+    assert len({row.tobytes() for row in wrapped}) == 3
+    again = PayloadSealer(SEED).wrap([1], [1], pairs=["a"])
+    assert np.array_equal(again[0], wrapped[0])
+
+
+def test_equal_payloads_seal_to_different_bytes() -> None:
+    first, second = PayloadSealer(SEED).seal([b"same", b"same"], [1, 1])
+    assert first != second
+
+
+@pytest.mark.parametrize("position", [0, 1, 5, 12, 30, -1])
+def test_a_changed_byte_is_a_decode_error(position: int) -> None:
+    sealer = PayloadSealer(SEED)
+    sealed = bytearray(sealer.seal([b"quote"], [3])[0])
+    wrapped = sealer.wrap([3], [9], pairs=["alice"])
+    sealed[position] ^= 1
+    with pytest.raises(DecodeError, match="not a payload"):
+        PayloadOpener(SEED.pair("alice")).open([bytes(sealed)], wrapped, [9])
+
+
+def test_short_bytes_and_wrong_shapes_are_decode_errors() -> None:
+    opener = PayloadOpener(SEED)
+    with pytest.raises(DecodeError, match="not a payload"):
+        opener.open([b"\x03\x01"], np.zeros((1, KEY_BYTES), np.uint8), [0])
+    with pytest.raises(DecodeError, match="wrapped"):
+        opener.open([b"x"], np.zeros((1, 31), np.uint8), [0])
+
+
+def test_a_round_wraps_one_key_once() -> None:
+    sealer = PayloadSealer(SEED)
+    sealer.wrap([1], [5], pairs=["a"])
+    sealer.wrap([1], [5], pairs=["b"])
+    with pytest.raises(RandomnessReuseError, match="pair 'a': round 5"):
+        sealer.wrap([2, 2], [6, 5], pairs=["b", "a"])
+    sealer.wrap([2], [6], pairs=["b"])  # the refused call claimed nothing
+
+
+def test_a_seed_is_required() -> None:
+    with pytest.raises(ParameterError, match="SharedSeed"):
+        PayloadSealer(b"x" * 32)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="SharedSeed"):
+        PayloadOpener(b"x" * 32)  # type: ignore[arg-type]

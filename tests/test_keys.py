@@ -1,0 +1,171 @@
+"""Every kind of secret in the package: it does not print, pickle or copy, and leaves by one door."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import dataclasses
+import importlib
+import json
+import pickle
+import pkgutil
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import ccbps
+from ccbps.errors import KeyMismatchError, SerializationError
+from ccbps.keys import SecretBytes
+from ccbps.randomness import OneTimePad, SharedSeed
+
+
+def subclasses(kind: type[SecretBytes]) -> Iterator[type[SecretBytes]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from subclasses(below)
+
+
+def all_kinds() -> list[type[SecretBytes]]:
+    """Every kind of secret, after importing every module whose dependencies are there."""
+    for module in pkgutil.walk_packages(ccbps.__path__, "ccbps."):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as missing:
+            assert missing.name is not None
+            assert not missing.name.startswith("ccbps")
+    return sorted(set(subclasses(SecretBytes)), key=lambda kind: kind.__qualname__)
+
+
+KINDS = all_kinds()
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def raw(kind: type[SecretBytes], first: int = 0xC0) -> bytes:
+    return bytes((first + i) % 256 for i in range(kind.length or 40))
+
+
+def leaks(text: str, secret: bytes) -> bool:
+    """Whether 4 bytes of the secret stand in the text: as hex, base64, numbers or as they are."""
+    lowered = text.lower()
+    parts = [secret[i : i + 4] for i in range(len(secret) - 3)]
+    numbers = [", ".join(map(str, part)) for part in parts]
+    encoded = base64.b64encode(secret).decode()[:12]
+    return (
+        any(part.hex() in lowered or repr(part)[2:-1] in text for part in parts)
+        or any(number in text for number in numbers)
+        or encoded in text
+    )
+
+
+def test_walk_finds_the_secrets_of_the_package() -> None:
+    assert {SecretBytes, SharedSeed, OneTimePad} <= set(KINDS)
+
+
+def test_leak_check_sees_a_leak() -> None:
+    secret = raw(SharedSeed)
+    for text in (secret.hex(), secret.hex().upper(), str(secret), str(list(secret)), repr(secret[3:9])):
+        assert leaks(f"<Seed {text}>", secret)
+    assert leaks(base64.b64encode(secret).decode(), secret)
+
+
+@every_kind
+@pytest.mark.parametrize(
+    "show",
+    [repr, str, format, ascii, "{}".format, "%s".__mod__, "%r".__mod__, lambda s: f"{[s]} {(s,)!s}"],
+)
+def test_secret_shows_its_class_and_fingerprint_only(
+    kind: type[SecretBytes], show: Callable[[object], str]
+) -> None:
+    secret = kind(raw(kind))
+    shown = show(secret)
+    assert not leaks(shown, raw(kind))
+    assert kind.__name__ in shown
+    assert secret.fingerprint() in shown
+
+
+@every_kind
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_secret_is_not_pickled(kind: type[SecretBytes], protocol: int) -> None:
+    with pytest.raises(SerializationError, match=f"{kind.__name__} must not be pickled"):
+        pickle.dumps({"conf": [kind(raw(kind))]}, protocol)
+
+
+@every_kind
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda s: copy.deepcopy([s])])
+def test_secret_is_not_copied(
+    kind: type[SecretBytes], duplicate: Callable[[Any], object]
+) -> None:
+    with pytest.raises(SerializationError, match="must not be pickled or copied") as refusal:
+        duplicate(kind(raw(kind)))
+    assert not leaks("".join(traceback.format_exception(refusal.value)), raw(kind))
+
+
+@every_kind
+@pytest.mark.parametrize("turn", [json.dumps, dataclasses.asdict, bytes, bytearray, list, vars])
+def test_secret_does_not_turn_into_data(
+    kind: type[SecretBytes], turn: Callable[[Any], object]
+) -> None:
+    with pytest.raises(TypeError) as refusal:
+        turn(kind(raw(kind)))
+    assert not leaks(str(refusal.value), raw(kind))
+
+
+@every_kind
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
+def test_secret_is_exported_on_purpose(
+    kind: type[SecretBytes], wrap: Callable[[bytes], bytes]
+) -> None:
+    exported = kind(wrap(raw(kind))).export_secret()
+    assert type(exported) is bytes
+    assert exported == raw(kind)
+
+
+@every_kind
+def test_secret_does_not_follow_a_buffer_that_changes(kind: type[SecretBytes]) -> None:
+    buffer = bytearray(raw(kind))
+    secret = kind(buffer)
+    buffer[0] ^= 1
+    assert secret.export_secret() == raw(kind)
+
+
+@every_kind
+def test_secrets_are_equal_when_kind_and_bytes_are(kind: type[SecretBytes]) -> None:
+    secret = kind(raw(kind))
+    assert secret == kind(raw(kind))
+    assert hash(secret) == hash(kind(raw(kind)))
+    assert secret != kind(raw(kind, 0xC1))
+    assert secret != raw(kind)
+    assert all(secret != other(raw(kind)) for other in KINDS
+               if other is not kind and other.length in (None, len(raw(kind))))  # fmt: skip
+
+
+@every_kind
+def test_fingerprint_tells_secrets_apart(kind: type[SecretBytes]) -> None:
+    fingerprints = {kind(raw(kind, first)).fingerprint() for first in range(100)}
+    assert len(fingerprints) == 100
+    assert all(len(f) == 16 and int(f, 16) >= 0 for f in fingerprints)
+
+
+def test_fingerprints_of_different_kinds_differ() -> None:
+    same = raw(SharedSeed)
+    kinds = [SecretBytes, SharedSeed, OneTimePad]
+    assert len({kind(same).fingerprint() for kind in kinds}) == 3
+
+
+@every_kind
+@pytest.mark.parametrize("wrong", ["text", 32, None, [1, 2]])
+def test_secret_is_made_of_bytes(kind: type[SecretBytes], wrong: Any) -> None:
+    with pytest.raises(KeyMismatchError, match=f"a {kind.kind} is made of bytes, got"):
+        kind(wrong)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.length is not None])
+@pytest.mark.parametrize("by", [-1, 1])
+def test_secret_of_the_wrong_length_is_refused_unseen(kind: type[SecretBytes], by: int) -> None:
+    assert kind.length is not None
+    wrong = bytes((0xC0 + i) % 256 for i in range(kind.length + by))
+    with pytest.raises(KeyMismatchError, match=f"{kind.length} bytes, got {len(wrong)}") as refusal:
+        kind(wrong)
+    assert not leaks(str(refusal.value), wrong)

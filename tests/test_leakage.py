@@ -1,0 +1,66 @@
+"""Leakage cards are data, and read as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from ccbps import Schema, UInt
+from ccbps.leakage import LeakageCard
+from ccbps.matching import BranchingMatch
+
+SCHEMA = Schema(price=UInt(8), volume=UInt(4))
+CARD = LeakageCard(
+    scheme="Example",
+    adversary="the broker",
+    hides=("the event", "the predicate"),
+    learns=("the answer",),
+    security="computational",
+    assumption="AES",
+    reuse="reusable",
+    hazards=("a key is published",),
+)
+
+
+@pytest.mark.parametrize(
+    "card",
+    [CARD, BranchingMatch.box(SCHEMA).leakage, BranchingMatch(SCHEMA, "price < :p").leakage],
+)
+def test_card_survives_json(card: LeakageCard) -> None:
+    data = json.loads(json.dumps(card.to_dict()))
+    assert set(data) == {field.name for field in dataclasses.fields(LeakageCard)}
+    restored = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
+    assert LeakageCard(**restored) == card
+
+
+def test_card_reads_as_text_with_everything_in_it() -> None:
+    text = " ".join(str(CARD).split())
+    for field in dataclasses.fields(CARD):
+        value = getattr(CARD, field.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            assert part in text
+    assert "known attacks: none" in text
+
+
+def test_card_without_hazards_says_so() -> None:
+    card = dataclasses.replace(CARD, hazards=(), attacks=("known plaintext",))
+    assert "void if: -" in " ".join(str(card).split())
+    assert "known attacks: known plaintext" in " ".join(str(card).split())
+
+
+def test_card_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CARD.security = "perfect"  # type: ignore[misc]
+
+
+def test_branching_cards_tell_box_and_template_apart() -> None:
+    box = BranchingMatch.box(SCHEMA).leakage
+    template = BranchingMatch(SCHEMA, "price < :p").leakage
+    assert box.security == template.security == "perfect"
+    assert box.reuse == template.reuse == "one-time"
+    assert any("which attributes" in text for text in box.hides)
+    assert not any("which attributes" in text for text in template.hides)
+    assert any("template" in text for text in template.learns)
+    assert not any("template" in text for text in box.learns)

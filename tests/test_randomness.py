@@ -1,0 +1,384 @@
+"""Shared randomness: the stream by definition, pads by position, rounds used once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import ArrayLike, NDArray
+
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import (
+    KeyMismatchError,
+    PadExhaustedError,
+    ParameterError,
+    RandomnessReuseError,
+    ShapeError,
+)
+from ccbps.randomness import (
+    OneTimePad,
+    RandomnessReader,
+    RandomnessSource,
+    RoundLedger,
+    SharedSeed,
+    as_rounds,
+    claim_by_pair,
+)
+
+LAST = 2**64 - 1
+SEED = SharedSeed(bytes(range(32)))
+
+
+# -- the slow twin ------------------------------------------------------------------------------
+
+
+def derived(secret: bytes, use: bytes, info: bytes) -> bytes:
+    context = b"ccbps 1 " + use + b"\0" + len(info).to_bytes(8, "big") + info
+    return HKDF(SHA256(), length=32, salt=None, info=context).derive(secret)
+
+
+def stream(secret: bytes, purpose: bytes, width: int, number: int) -> bytes:
+    """One round's bytes: its own cipher, started at its own counter."""
+    blocks = (width + 15) // 16
+    counter = (number * blocks).to_bytes(16, "big")
+    key = algorithms.AES(derived(secret, b"stream", purpose))
+    return Cipher(key, modes.CTR(counter)).encryptor().update(bytes(16 * blocks))[:width]
+
+
+def uint64(rounds: Sequence[int]) -> NDArray[np.uint64]:
+    return np.array(rounds, dtype=np.uint64)
+
+
+def read(reader: RandomnessReader, edges: Sequence[int]) -> list[bytes]:
+    """All rows, in chunks between the edges."""
+    rows: list[bytes] = []
+    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+        chunk = reader(start, stop)
+        assert chunk.dtype == np.uint8
+        assert all(row.flags.c_contiguous for row in chunk)
+        rows += [row.tobytes() for row in chunk]
+    return rows
+
+
+def chunks(data: st.DataObject, count: int) -> list[int]:
+    inner = data.draw(st.sets(st.integers(1, count - 1)) if count > 1 else st.just(set()))
+    return [0, *sorted(inner), count]
+
+
+# -- the stream of a seed -----------------------------------------------------------------------
+
+SPANS = {
+    "consecutive": list(range(1000, 1100)),
+    "descending": list(range(1100, 1000, -1)),
+    "scattered": [7 * i * i % 10_007 for i in range(100)],
+    "runs": [*range(5), *range(90, 99), 3_000_000, *range(20, 60), 2, 1, 0],
+    "huge": [LAST, LAST - 1, 2**63, 2**32, 2**32 - 1, 0, LAST - 2],
+    "over 2^32": list(range(2**32 - 5, 2**32 + 5)),
+    "up to the last": list(range(LAST - 40, LAST + 1)),
+    "repeated": [5, 5, 6, 5, 6, 6],
+    "one": [12],
+}
+
+
+@pytest.mark.parametrize("width", [1, 16, 24, 100, 1400])
+@pytest.mark.parametrize("span", SPANS)
+def test_stream_is_aes_ctr_of_a_derived_key(span: str, width: int) -> None:
+    rounds = SPANS[span]
+    reader = SEED.reader(b"purpose", width, uint64(rounds))
+    expected = [stream(SEED.export_secret(), b"purpose", width, r) for r in rounds]
+    assert read(reader, [0, len(rounds)]) == expected
+
+
+rounds_with_runs = st.lists(
+    st.tuples(st.integers(0, LAST - 8) | st.integers(0, 50), st.integers(1, 8)),
+    min_size=1,
+    max_size=12,
+).map(lambda runs: [first + i for first, length in runs for i in range(length)])
+
+
+@given(rounds=rounds_with_runs, width=st.integers(1, 70), data=st.data())
+def test_stream_does_not_depend_on_the_chunks_it_is_read_in(
+    rounds: list[int], width: int, data: st.DataObject
+) -> None:
+    expected = [stream(SEED.export_secret(), b"p", width, r) for r in rounds]
+    reader = SEED.reader(b"p", width, uint64(rounds))
+    assert read(reader, chunks(data, len(rounds))) == expected
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(["", "alice", "bob", "zoë"]), st.integers(0, 20)),
+        min_size=1,
+        max_size=40,
+    ),
+    data=st.data(),
+)
+def test_stream_of_a_pair_is_that_of_its_own_seed(
+    rows: list[tuple[str, int]], data: st.DataObject
+) -> None:
+    labels = data.draw(st.permutations(["bob", "unused", "alice", "", "zoë"]))
+    index = np.array([labels.index(label) for label, _ in rows], dtype=np.intp)
+    pairs = DictionaryColumn(labels, index)
+    reader = SEED.reader(b"p", 40, uint64([r for _, r in rows]), pairs)
+    expected = [
+        stream(derived(SEED.export_secret(), b"pair", label.encode()), b"p", 40, r)
+        for label, r in rows
+    ]
+    assert read(reader, chunks(data, len(rows))) == expected
+
+
+def test_stream_of_many_pairs_in_one_round_is_that_of_their_seeds() -> None:
+    labels = [f"subscriber {i}" for i in range(300)]
+    pairs = DictionaryColumn(labels, np.arange(300, dtype=np.intp)[::-1].copy())
+    found = read(SEED.reader(b"p", 33, np.full(300, 9, np.uint64), pairs), [0, 299, 300])
+    assert found == [
+        read(SEED.pair(label).reader(b"p", 33, uint64([9])), [0, 1])[0]
+        for label in reversed(labels)
+    ]
+
+
+def test_stream_of_another_purpose_pair_or_seed_is_another() -> None:
+    sources = [SEED, SEED.pair("a"), SEED.pair("b"), SEED.pair("a").pair("a"), SharedSeed(bytes(32))]
+    purposes = [b"", b"p", b"q", b"pq"]
+    found = {
+        read(source.reader(purpose, 32, uint64([0])), [0, 1])[0]
+        for source in sources
+        for purpose in purposes
+    }
+    assert len(found) == len(sources) * len(purposes)
+
+
+def test_rounds_of_one_stream_share_no_block() -> None:
+    rows = read(SEED.reader(b"p", 48, uint64(range(500))), [0, 500])
+    blocks = {row[i : i + 16] for row in rows for i in (0, 16, 32)}
+    assert len(blocks) == 1500
+
+
+# -- seeds --------------------------------------------------------------------------------------
+
+
+def test_pair_seed_is_derived_and_differs_by_label() -> None:
+    assert SEED.pair("alice") == SharedSeed(derived(SEED.export_secret(), b"pair", b"alice"))
+    assert len({SEED.pair(label) for label in ("", "a", "b", "ab", "A", "é")} | {SEED}) == 7
+
+
+def test_generated_seeds_differ() -> None:
+    assert SharedSeed.generate() != SharedSeed.generate()
+
+
+def test_seed_text_can_be_read_again() -> None:
+    text = SEED.to_text()
+    assert text == "ccbps-seed-1:" + bytes(range(32)).hex()
+    assert SharedSeed.from_text(text) == SEED
+    assert SharedSeed.from_text(f"\n {text.upper().replace('CCBPS-SEED', 'ccbps-seed')} \n") == SEED
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ab" * 32, "ccbps-seed-1:", "ccbps-seed-1:" + "ab" * 31, "ccbps-seed-2:" + "ab" * 32,
+     "ccbps-seed-1:" + "ag" * 32, "ccbps-seed-1:" + "ab" * 32 + " ab"],
+)  # fmt: skip
+def test_seed_refuses_other_text_without_showing_it(text: str) -> None:
+    with pytest.raises(KeyMismatchError, match="not a seed") as refusal:
+        SharedSeed.from_text(text)
+    assert "abab" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("length", [0, 16, 31, 33])
+def test_seed_of_the_wrong_length_is_refused(length: int) -> None:
+    with pytest.raises(KeyMismatchError, match=f"a seed has 32 bytes, got {length}"):
+        SharedSeed(bytes(length))
+
+
+def test_seed_of_another_type_is_refused() -> None:
+    with pytest.raises(KeyMismatchError, match="made of bytes, got str"):
+        SharedSeed("a" * 32)  # type: ignore[arg-type]
+
+
+# -- one-time pads ------------------------------------------------------------------------------
+
+PAD = np.random.default_rng(1).integers(0, 256, 1003, dtype=np.uint8).tobytes()
+
+
+@given(rounds=st.lists(st.integers(0, 99), min_size=1, max_size=30), data=st.data())
+def test_pad_round_is_the_bytes_at_its_place(rounds: list[int], data: st.DataObject) -> None:
+    reader = OneTimePad(PAD).reader(b"p", 10, uint64(rounds))
+    expected = [PAD[10 * r : 10 * r + 10] for r in rounds]
+    assert read(reader, chunks(data, len(rounds))) == expected
+
+
+@pytest.mark.parametrize("number", [100, 2**63, LAST])
+def test_pad_refuses_rounds_beyond_its_end(number: int) -> None:
+    with pytest.raises(PadExhaustedError, match=rf"round {number} .* rounds 0\.\.99 of 10 bytes"):
+        OneTimePad(PAD).reader(b"p", 10, uint64([0, number]))
+
+
+def test_pad_shorter_than_a_round_says_so() -> None:
+    with pytest.raises(PadExhaustedError, match="the pad has 1003 bytes, one round needs 1004"):
+        OneTimePad(PAD).reader(b"p", 1004, uint64([0]))
+
+
+@pytest.mark.parametrize(("purpose", "width"), [(b"q", 10), (b"p", 11)])
+def test_pad_serves_one_purpose(purpose: bytes, width: int) -> None:
+    pad = OneTimePad(PAD)
+    pad.reader(b"p", 10, uint64([0]))
+    pad.reader(b"p", 10, uint64([1]))
+    with pytest.raises(RandomnessReuseError, match="already serves another matcher"):
+        pad.reader(purpose, width, uint64([50]))
+
+
+def test_pad_refused_for_being_short_is_still_free() -> None:
+    pad = OneTimePad(PAD)
+    with pytest.raises(PadExhaustedError):
+        pad.reader(b"p", 2000, uint64([0]))
+    assert read(pad.reader(b"q", 3, uint64([2])), [0, 1]) == [PAD[6:9]]
+
+
+def test_pad_takes_no_pair_labels() -> None:
+    pairs = DictionaryColumn(["a"], np.zeros(1, np.intp))
+    with pytest.raises(ParameterError, match="belongs to one pair"):
+        OneTimePad(PAD).reader(b"p", 10, uint64([0]), pairs)
+
+
+def test_pad_comes_from_a_file_or_the_operating_system(tmp_path: Path) -> None:
+    path = tmp_path / "pad"
+    path.write_bytes(PAD)
+    assert OneTimePad.from_file(path) == OneTimePad(PAD)
+    assert OneTimePad.from_file(str(path)).export_secret() == PAD
+    assert len(OneTimePad.generate(500)) == 500
+    assert OneTimePad.generate(500) != OneTimePad.generate(500)
+
+
+@pytest.mark.parametrize("source", [SEED, OneTimePad(PAD)])
+def test_sources_are_recognised(source: object) -> None:
+    assert isinstance(source, RandomnessSource)
+
+
+# -- rounds that a role has used ----------------------------------------------------------------
+
+near = st.integers(0, 40) | st.integers(LAST - 20, LAST)
+batches = st.lists(
+    st.lists(near, max_size=8)
+    | st.builds(lambda first, count: list(range(first, first + count)), st.integers(0, 40),
+                st.integers(0, 12)),
+    max_size=25,
+)  # fmt: skip
+
+
+def refused(ledger: RoundLedger, rounds: list[int]) -> bool:
+    try:
+        ledger.claim(uint64(rounds))
+    except RandomnessReuseError:
+        return True
+    return False
+
+
+@given(claims=batches)
+@settings(max_examples=300)
+def test_ledger_refuses_what_a_set_has_seen_and_takes_all_or_nothing(
+    claims: list[list[int]],
+) -> None:
+    ledger, used = RoundLedger(), set[int]()
+    for rounds in claims:
+        again = len(set(rounds)) < len(rounds) or not used.isdisjoint(rounds)
+        assert refused(ledger, rounds) == again
+        if not again:
+            used.update(rounds)
+    for number in [*range(60), *range(LAST - 25, LAST + 1)]:
+        assert refused(ledger, [number]) == (number in used)
+
+
+def test_ledger_check_changes_nothing() -> None:
+    ledger = RoundLedger()
+    ledger.check(uint64([3, 4]))
+    ledger.claim(uint64([3, 4]))
+    with pytest.raises(RandomnessReuseError):
+        ledger.check(uint64([4, 5]))
+    ledger.claim(uint64([5]))
+
+
+def test_ledger_says_which_round_and_why() -> None:
+    ledger = RoundLedger()
+    with pytest.raises(RandomnessReuseError, match="round 7 occurs more than once in this batch"):
+        ledger.claim(uint64([9, 7, 8, 7]))
+    ledger.claim(uint64([7]))
+    with pytest.raises(RandomnessReuseError, match="round 7 was already used by this role"):
+        ledger.claim(uint64([6, 7]))
+
+
+def test_claims_by_pair_are_separate_and_all_or_nothing() -> None:
+    ledgers: dict[str | None, RoundLedger] = {}
+    pairs = DictionaryColumn(["a", "b"], np.array([0, 1, 1], np.intp))
+    claim_by_pair(ledgers, uint64([1, 1, 2]), pairs)
+    with pytest.raises(RandomnessReuseError, match="pair 'b': round 2 was already used"):
+        claim_by_pair(ledgers, uint64([5, 5, 2]), pairs)
+    claim_by_pair(ledgers, uint64([5, 5, 6]), pairs)
+    claim_by_pair(ledgers, uint64([1, 2, 5]), None)
+
+
+def test_claims_of_a_pair_that_is_listed_twice_are_refused_as_a_whole() -> None:
+    ledgers: dict[str | None, RoundLedger] = {}
+    twice = DictionaryColumn(["a", "a"], np.array([0, 1], np.intp))
+    with pytest.raises(RandomnessReuseError, match="pair 'a': round 5"):
+        claim_by_pair(ledgers, uint64([5, 5]), twice)
+    claim_by_pair(ledgers, uint64([5, 6]), twice)
+
+
+# -- round numbers as callers write them --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        [0, LAST],
+        (1, 2),
+        range(3, 5),
+        np.array([4, 5], np.int8),
+        np.array([0, LAST], np.uint64),
+        [LAST, 1],
+        [2**63, 0],
+    ],
+)
+def test_rounds_may_be_any_whole_numbers_of_64_bits(rounds: Sequence[int]) -> None:
+    found = as_rounds(rounds, 2)
+    assert found.dtype == np.uint64
+    assert found.tolist() == [int(r) for r in rounds]
+
+
+@pytest.mark.parametrize("nothing", [[], (), np.zeros(0), range(0)])
+def test_no_rounds_may_have_any_type(nothing: ArrayLike) -> None:
+    found = as_rounds(nothing, 0)
+    assert (found.dtype, found.shape) == (np.uint64, (0,))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "message"),
+    [
+        ([0.0, 1.0], "whole numbers, one a row, got float64"),
+        (["0", "1"], "whole numbers"),
+        ([True, False], "whole numbers, one a row, got bool"),
+        ([0, 2**64], "whole numbers"),
+        ([[0, 1]], r"whole numbers, one a row, got int64 of shape \(1, 2\)"),
+        (5, "whole numbers"),
+        (None, "whole numbers"),
+        ([3, -1], "must not be negative, got -1"),
+        ([1, 2, 3], "2 rows need 2 rounds, got 3"),
+        ([], "2 rows need 2 rounds, got 0"),
+    ],
+)
+def test_rounds_of_another_type_sign_or_number_are_refused(rounds: ArrayLike, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        as_rounds(rounds, 2)
+
+
+@pytest.mark.parametrize("index", [np.array([0, 2]), np.array([-1]), np.array([0.0]), np.array(0)])
+def test_pair_index_outside_its_labels_is_refused(index: NDArray[np.intp]) -> None:
+    with pytest.raises(ShapeError, match="index must"):
+        DictionaryColumn(["a", "b"], index)
