@@ -21,15 +21,15 @@ from timing import machine, seconds
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-import numpy as np  # noqa: E402  (threads are set before NumPy loads)
-import pyarrow as pa  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
-from pyspark.sql import functions as F  # noqa: E402
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from ccbps import Schema, SharedSeed, UInt  # noqa: E402
-from ccbps import spark as cs  # noqa: E402
-from ccbps.matching import BranchingMatch  # noqa: E402
-from ccbps.spark.arrow import binary_rows  # noqa: E402
+from ccbps import Schema, SharedSeed, UInt
+from ccbps import spark as cs
+from ccbps.matching import BranchingMatch
+from ccbps.spark.arrow import binary_rows
 
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
 SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))

@@ -23,7 +23,7 @@ from ccbps.predicates import (
     Timestamp,
     UInt,
 )
-from ccbps.randomness import OneTimePad, SharedSeed
+from ccbps.randomness import OneTimePad, SeedRing, SharedSeed
 
 __version__ = "0.1.0"
 
@@ -37,6 +37,7 @@ __all__ = [
     "OneTimePad",
     "Predicate",
     "Schema",
+    "SeedRing",
     "SharedSeed",
     "Text",
     "Timestamp",

@@ -20,9 +20,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from threading import Lock
-from typing import Final, Protocol, Self, runtime_checkable
+from typing import Final, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
@@ -36,6 +37,7 @@ from ccbps.errors import (
     PadExhaustedError,
     ParameterError,
     RandomnessReuseError,
+    SerializationError,
 )
 from ccbps.keys import SecretBytes
 
@@ -45,9 +47,11 @@ __all__ = [
     "RandomnessReader",
     "RandomnessSource",
     "RoundLedger",
+    "SeedRing",
     "SharedSeed",
     "as_rounds",
     "claim_by_pair",
+    "parse_seeds",
 ]
 
 Bytes = NDArray[np.uint8]
@@ -124,6 +128,10 @@ class SharedSeed(SecretBytes):
         """The seed shared with one counterpart."""
         return SharedSeed(self._derive(b"pair", label.encode()))
 
+    def ring(self, labels: Iterable[str]) -> SeedRing:
+        """The seeds of some pairs, for a counterpart that must not hold this master."""
+        return SeedRing({label: self.pair(label) for label in labels})
+
     def reader(
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
@@ -135,6 +143,79 @@ class SharedSeed(SecretBytes):
     def _derive(self, use: bytes, info: bytes) -> bytes:
         context = b"ccbps 1 " + use + b"\0" + len(info).to_bytes(8, "big") + info
         return HKDF(SHA256(), 32, salt=None, info=context).derive(self._secret)
+
+
+class SeedRing:
+    """The seeds of several pairs, by label, and nothing they could be derived from.
+
+    What a party holds that subscribes under several labels, or that serves several subscribers:
+    no other pair's seed can be found from it. Rows always name their pair.
+    """
+
+    __slots__ = ("_seeds",)
+
+    def __init__(self, seeds: Mapping[str, SharedSeed]) -> None:
+        for label in seeds:
+            if not label or label != label.strip() or "\n" in label:
+                raise ParameterError(
+                    f"a pair label must be a line of text without space around it, got {label!r}"
+                )
+        self._seeds = dict(seeds)
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    def __repr__(self) -> str:
+        return f"<SeedRing of {len(self)} pairs>"
+
+    def __reduce__(self) -> NoReturn:
+        raise SerializationError(
+            "a SeedRing must not be pickled or copied: hand out a KeySource (EnvKey, FileKey) "
+            "instead, or call to_text() on purpose"
+        )
+
+    def to_text(self) -> str:
+        """The secrets in text form: a line for each pair, its seed and its label."""
+        return "".join(f"{seed.to_text()} {label}\n" for label, seed in self._seeds.items())
+
+    def pair(self, label: str) -> SharedSeed:
+        """The seed of one pair.
+
+        Raises:
+            KeyMismatchError: the ring has none for it.
+        """
+        if label not in self._seeds:
+            raise KeyMismatchError(f"no seed for pair {label!r} among the {len(self)} of this ring")
+        return self._seeds[label]
+
+    def reader(
+        self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
+    ) -> RandomnessReader:
+        """See `RandomnessSource.reader`."""
+        if pairs is None:
+            raise ParameterError("a SeedRing holds many pairs' seeds: name each row's pair")
+        keys = [self.pair(label)._derive(b"stream", purpose) for label in pairs.values]
+        return _KeyStream(keys, pairs.index, rounds, width)
+
+
+def parse_seeds(text: str) -> SharedSeed | SeedRing:
+    """Read what `SharedSeed.to_text` or `SeedRing.to_text` wrote: one seed, or labelled ones.
+
+    Raises:
+        KeyMismatchError: it is neither (the text is not shown).
+    """
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
+    if len(lines) == 1 and len(lines[0]) == 1:
+        return SharedSeed.from_text(lines[0][0])
+    if not lines or any(len(line) == 1 for line in lines):
+        raise KeyMismatchError(
+            "not seeds: expected one line 'ccbps-seed-1:<64 hex digits>' (SharedSeed.to_text()), "
+            "or a label behind the seed on every line (SeedRing.to_text())"
+        )
+    seeds = {label.strip(): SharedSeed.from_text(seed) for seed, label in lines}
+    if len(seeds) != len(lines):
+        raise KeyMismatchError("two seeds have the same pair label")
+    return SeedRing(seeds)
 
 
 class _KeyStream:

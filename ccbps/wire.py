@@ -1,13 +1,13 @@
 """The 16-byte header in front of every message.
 
-=====  =====  ================================================================
-bytes  field  meaning
-=====  =====  ================================================================
-0      kind   1 = event, 2 = interest
+=====  =======  ================================================================
+bytes  field    meaning
+=====  =======  ================================================================
+0      kind     1 = event, 2 = interest
 1      version  of the message format: 1
 2-7    matcher  first 6 bytes of the matcher's fingerprint (its public parameters)
-8-15   tag    8 bytes of the pair's shared randomness for this round
-=====  =====  ================================================================
+8-15   tag      8 bytes of the pair's shared randomness for this round
+=====  =======  ================================================================
 
 Both messages of a pair and round carry the same tag. It is randomness that serves nothing else,
 so it tells the broker only what belongs together, and it lets the broker refuse two messages of

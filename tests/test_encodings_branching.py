@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,6 @@ from ccbps.encodings import BranchingEncoding
 from ccbps.errors import ShapeError
 from ccbps.programs import ONE, BranchingProgram
 from tests.program_strategies import (
-    Bits,
     Words,
     box_program,
     input_bits,
@@ -163,6 +164,12 @@ def inputs_of(encoding: BranchingEncoding, batch: int) -> tuple[Words, Words]:
     return event, interest
 
 
+def messages_of(encoding: BranchingEncoding, batch: int) -> tuple[Bytes, Bytes]:
+    randomness = uniform(encoding, batch, 7)
+    event, interest = inputs_of(encoding, batch)
+    return encoding.encode_event(event, randomness), encoding.encode_interest(interest, randomness)
+
+
 @pytest.mark.parametrize("batch", [0, 1, 300, 5000])
 def test_encoding_of_one_input_for_all_rows_equals_that_input_repeated(
     box: BranchingEncoding, batch: int
@@ -174,13 +181,33 @@ def test_encoding_of_one_input_for_all_rows_equals_that_input_repeated(
         assert np.array_equal(encode(one, randomness), encode(repeated, randomness))
 
 
+@given(known=st.integers(1, 6), batch=st.sampled_from([0, 1, 2, 5, 2056, 2057, 5000]), seed=seeds)
+@settings(max_examples=40)
+@example(known=3, batch=1, seed=0)
+@example(known=1, batch=1, seed=0)
+def test_encoding_of_few_inputs_by_index_equals_those_inputs(
+    box: BranchingEncoding, known: int, batch: int, seed: int
+) -> None:
+    event, interest = inputs_of(box, known)
+    randomness = uniform(box, batch, 4)
+    index = np.random.default_rng(seed).integers(0, known, batch).astype(np.intp)
+    for encode, few in ((box.encode_event, event), (box.encode_interest, interest)):
+        found = encode(few, randomness, index=index)
+        assert np.array_equal(found, encode(few[:, index], randomness))
+
+
+@pytest.mark.parametrize("length", [0, 1, 4, 6])
+def test_encode_refuses_an_index_of_another_length(box: BranchingEncoding, length: int) -> None:
+    event, _ = inputs_of(box, 3)
+    with pytest.raises(ShapeError, match="index of 5"):
+        box.encode_event(event, uniform(box, 5, 4), index=np.zeros(length, np.intp))
+
+
 def test_encoding_takes_more_input_words_than_it_needs(box: BranchingEncoding) -> None:
     event, _ = inputs_of(box, 5)
     randomness = uniform(box, 5, 4)
     longer = np.concatenate([event, ~event])
-    assert np.array_equal(
-        box.encode_event(longer, randomness), box.encode_event(event, randomness)
-    )
+    assert np.array_equal(box.encode_event(longer, randomness), box.encode_event(event, randomness))
 
 
 class Recorder:
@@ -223,9 +250,7 @@ def test_encoding_writes_between_other_bytes(box: BranchingEncoding) -> None:
 @pytest.mark.parametrize("skip", [1, 8, 16, 23])
 def test_decode_skips_headers(box: BranchingEncoding, skip: int) -> None:
     rng = np.random.default_rng(6)
-    randomness = uniform(box, 400, 7)
-    event, interest = inputs_of(box, 400)
-    bodies = box.encode_event(event, randomness), box.encode_interest(interest, randomness)
+    bodies = messages_of(box, 400)
     headers = rng.integers(0, 256, (2, 400, skip), dtype=np.uint8)
     messages = [np.hstack([head, body]) for head, body in zip(headers, bodies, strict=True)]
     answers = box.decode(*bodies)
@@ -234,18 +259,14 @@ def test_decode_skips_headers(box: BranchingEncoding, skip: int) -> None:
 
 
 def test_decode_takes_rows_that_are_not_contiguous(box: BranchingEncoding) -> None:
-    randomness = uniform(box, 40, 7)
-    event, interest = inputs_of(box, 40)
-    events, interests = box.encode_event(event, randomness), box.encode_interest(interest, randomness)
+    events, interests = messages_of(box, 40)
     answers = box.decode(events, interests)
     spread = np.asfortranarray(events), np.repeat(interests, 2, axis=0)[::2]
     assert np.array_equal(box.decode(*spread), answers)
 
 
 def test_decode_leaves_messages_as_they_are(box: BranchingEncoding) -> None:
-    event, interest = inputs_of(box, 40)
-    randomness = uniform(box, 40, 7)
-    events, interests = box.encode_event(event, randomness), box.encode_interest(interest, randomness)
+    events, interests = messages_of(box, 40)
     before = events.copy(), interests.copy()
     box.decode(events, interests)
     assert np.array_equal(events, before[0])
@@ -299,7 +320,7 @@ M = BranchingEncoding(box_program([7, 5])).message_bytes
     ],
 )
 def test_encode_refuses_shapes_that_do_not_fit(
-    box: BranchingEncoding, arguments: tuple[Bits, Bytes], message: str
+    box: BranchingEncoding, arguments: tuple[Any, ...], message: str
 ) -> None:
     with pytest.raises(ShapeError, match=message):
         box.encode_event(*arguments)
@@ -314,7 +335,7 @@ def test_encode_refuses_shapes_that_do_not_fit(
     ],
 )
 def test_encode_refuses_arrays_it_cannot_read(
-    box: BranchingEncoding, arguments: tuple[Bits, Bytes]
+    box: BranchingEncoding, arguments: tuple[Any, ...]
 ) -> None:
     with pytest.raises(ShapeError):
         box.encode_event(*arguments)
@@ -355,5 +376,5 @@ def test_operations_are_positive_and_grow_with_the_program(
     counts = [BranchingEncoding(build(k)).operations for k in (2, 4, 8, 16, 32, 64, 128)]
     assert all(set(count) == {"publisher", "subscriber", "broker"} for count in counts)
     assert all(count[role] > 0 for count in counts for role in count)
-    for less, more in zip(counts[:-1], counts[1:], strict=True):
+    for less, more in pairwise(counts):
         assert all(less[role] < more[role] for role in less)

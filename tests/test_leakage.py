@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,9 @@ CARD = LeakageCard(
 def test_card_survives_json(card: LeakageCard) -> None:
     data = json.loads(json.dumps(card.to_dict()))
     assert set(data) == {field.name for field in dataclasses.fields(LeakageCard)}
-    restored = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
+    restored: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in data.items()
+    }
     assert LeakageCard(**restored) == card
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def all_pairs(k: int, constants: int = 1) -> tuple[Bits, Bits]:
     return rows[:, :k], rows[:, k:]
 
 
-def values(program: BranchingProgram, event: Bits, interest: Bits | None = None) -> list[bool]:
+def values(program: BranchingProgram, event: Bits, interest: Bits | None = None) -> Any:
     if interest is None:
         interest = np.zeros((len(event), 1), dtype=np.uint8)
     return program.evaluate(event, interest).tolist()
@@ -71,9 +72,7 @@ def test_less_than_is_integer_comparison_or_its_negation(k: int, flip: Label) ->
 def test_less_than_takes_a_private_flip(k: int) -> None:
     rows = bit_rows(2 * k + 1)
     x, c, flip = rows[:, :k], rows[:, k:], rows[:, -1]
-    program = programs.less_than(
-        event_bits(0, k), interest_bits(0, k), programs.interest_bit(k)
-    )
+    program = programs.less_than(event_bits(0, k), interest_bits(0, k), programs.interest_bit(k))
     assert values(program, x, c) == ((numbers(x) < numbers(c[:, :-1])) ^ (flip == 1)).tolist()
 
 
@@ -148,9 +147,7 @@ def test_connectives_are_boolean_on_all_inputs(n: int) -> None:
     used = x[:, :n]
     assert values(programs.conjunction(parts), x) == used.all(axis=1).tolist()
     assert values(programs.disjunction(parts), x) == used.any(axis=1).tolist()
-    assert values(programs.negation(programs.conjunction(parts)), x) == (
-        ~used.all(axis=1)
-    ).tolist()
+    assert values(programs.negation(programs.conjunction(parts)), x) == (~used.all(axis=1)).tolist()
 
 
 @pytest.mark.parametrize("n", range(5))
@@ -165,9 +162,7 @@ def test_disjunction_of_disjoint_programs_is_their_or(n: int) -> None:
 
 def test_negation_by_a_private_bit_negates_when_it_is_set() -> None:
     x, c = all_pairs(1, 1)
-    program = programs.negation(
-        programs.constant(programs.event_bit(0)), programs.interest_bit(0)
-    )
+    program = programs.negation(programs.constant(programs.event_bit(0)), programs.interest_bit(0))
     assert values(program, x, c) == (x[:, 0] != c[:, 0]).tolist()
 
 
@@ -197,9 +192,7 @@ def comparisons(draw: st.DrawFn) -> Formula:
 
     kind = draw(st.sampled_from(["equality", "less", "constant", "interval", "hamming"]))
     if kind == "equality":
-        return Formula(
-            programs.equality(value, wanted), lambda x, c: ints(x, e) == ints(c, i)
-        )
+        return Formula(programs.equality(value, wanted), lambda x, c: ints(x, e) == ints(c, i))
     if kind == "less":
         return Formula(programs.less_than(value, wanted), lambda x, c: ints(x, e) < ints(c, i))
     if kind == "constant":
@@ -362,7 +355,9 @@ def test_at_least_has_a_program_for_each_reachable_count(n: int, k: int) -> None
     parts = [programs.equality(event_bits(k * i, k), interest_bits(0, k)) for i in range(n)]
     for count in range(1, n + 1):
         states = [
-            (i, true) for i in range(n) for true in range(min(i, count - 1) + 1)
+            (i, true)
+            for i in range(n)
+            for true in range(min(i, count - 1) + 1)
             if true + n - i >= count
         ]
         negated = sum(true + n - i - 1 >= count for i, true in states)

@@ -1,7 +1,6 @@
-"""The header in front of every message, and how messages that do not belong together are refused."""
+"""The header in front of every message, and what it refuses."""
 
 from __future__ import annotations
-
 
 import numpy as np
 import pytest
@@ -43,8 +42,6 @@ def test_headers_of_a_pair_and_round_are_accepted() -> None:
 def test_headers_of_no_messages_are_accepted() -> None:
     nothing = headers(Kind.EVENT)[:0]
     assert check_headers(nothing, nothing, FINGERPRINT).shape == (0,)
-
-
 
 
 @pytest.mark.parametrize("bit", range(8))

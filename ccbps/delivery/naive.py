@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.randomness import RoundLedger, SharedSeed, as_rounds, claim_by_pair
+from ccbps.randomness import RoundLedger, SeedRing, SharedSeed, as_rounds, claim_by_pair
 
 __all__ = ["KEY_BYTES", "OVERHEAD_BYTES", "PayloadOpener", "PayloadSealer"]
 
@@ -54,7 +54,9 @@ class PayloadSealer:
 
     def __init__(self, seed: SharedSeed) -> None:
         if not isinstance(seed, SharedSeed):
-            raise ParameterError(f"seed must be a SharedSeed, got {type(seed).__name__}")
+            raise ParameterError(
+                f"seed must be the publisher's master, a SharedSeed, got {type(seed).__name__}"
+            )
         self._seed = seed
         self._ledgers: dict[str | None, RoundLedger] = {}
 
@@ -115,9 +117,11 @@ class PayloadSealer:
 class PayloadOpener:
     """The subscriber's side: unwraps keys and decrypts payloads. Holds the pair's seed."""
 
-    def __init__(self, seed: SharedSeed) -> None:
-        if not isinstance(seed, SharedSeed):
-            raise ParameterError(f"seed must be a SharedSeed, got {type(seed).__name__}")
+    def __init__(self, seed: SharedSeed | SeedRing) -> None:
+        if not isinstance(seed, (SharedSeed, SeedRing)):
+            raise ParameterError(
+                f"seed must be a SharedSeed or a SeedRing, got {type(seed).__name__}"
+            )
         self._seed = seed
 
     def open(
@@ -134,7 +138,7 @@ class PayloadOpener:
             ciphertexts: from `PayloadSealer.seal`.
             wrapped: uint8, shape (rows, 32), from `PayloadSealer.wrap` for this subscriber.
             rounds: the rounds they were wrapped under.
-            pairs: pair label of each row, when the seed is a master.
+            pairs: pair label of each row, when the seed is a master or a ring.
 
         Raises:
             DecodeError: a ciphertext is malformed, or its key, round or pair is another's.

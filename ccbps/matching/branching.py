@@ -391,7 +391,11 @@ class BranchingBroker:
     def examine(
         self, events: Bytes, interests: Bytes
     ) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
-        """As `match`, but refuses rows one by one: answers (False where refused) and `Cause`s."""
+        """As `match`, but refuses rows one by one.
+
+        Returns:
+            answers, shape (batch,), False where refused; and the `ccbps.wire.Cause` of each row.
+        """
         width = self.matcher.event_bytes
         for name, rows in (("events", events), ("interests", interests)):
             if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != width:

@@ -12,7 +12,7 @@ from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import DecodeError
 from ccbps.spark.arrow import binary_column, binary_rows, integers, is_valid
 from ccbps.spark.encoding import check_key, check_rounds, ordered
-from ccbps.spark.keysource import KeySource
+from ccbps.spark.keysource import KeySource, master
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +43,7 @@ def seal_payloads(
         valid = is_valid(numbers, payloads)
         mask = pa.array(valid)
         chosen = payloads.filter(mask).cast(pa.binary()).to_pylist()
-        sealed = iter(PayloadSealer(key.load()).seal(chosen, integers(numbers.filter(mask))))
+        sealed = iter(PayloadSealer(master(key)).seal(chosen, integers(numbers.filter(mask))))
         return pa.array([next(sealed) if ok else None for ok in valid.tolist()], type=pa.binary())
 
     message = seal(F.struct(F.col(f"`{event}`"), F.col(f"`{payload}`").cast("binary")))
@@ -78,7 +78,7 @@ def wrap_keys(
         valid, order, label, number = ordered(pairs, rounds, numbers)
         events = integers(numbers.filter(pa.array(valid)))[order]
         out = np.empty((len(order), KEY_BYTES), dtype=np.uint8)
-        out[order] = PayloadSealer(key.load()).wrap(events, number, pairs=label)
+        out[order] = PayloadSealer(master(key)).wrap(events, number, pairs=label)
         return binary_column(out, valid)
 
     columns = F.struct(*[F.col(f"`{name}`") for name in (event, pair, round)])
@@ -116,7 +116,7 @@ def open_payloads(
 
     Args:
         df: has the columns named here.
-        key: where the workers find the master seed the pairs' seeds come from.
+        key: where the workers find the pairs' seeds, or the master they come from.
 
     Raises:
         DecodeError (when the result is computed): a payload, key, pair or round does not fit.

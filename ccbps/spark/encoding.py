@@ -1,9 +1,12 @@
 """Encoders: attributes or predicates in, one-time messages out.
 
-Each row names the pair it is for and its round. A pair's seed is derived from the key source's
-master by label; one event and one predicate may use a (pair, round), once. Duplicates within a
-DataFrame are found before anything is encoded; rounds used by earlier jobs are the caller's to
-remember (a sequence number that never goes back will do).
+Each row names the pair it is for and its round. A pair's seed comes from the key source by label:
+derived from a publisher's master, or one of a subscriber's ring. One event and one predicate may
+use a (pair, round), once. Duplicates within a DataFrame are found before anything is encoded;
+rounds used by earlier jobs are the caller's to remember (a sequence number that never goes back
+will do).
+
+Hazard: columns that are neither attributes nor predicates pass through in the clear.
 """
 
 from __future__ import annotations
@@ -91,7 +94,7 @@ def encode_interests(
     Args:
         df: has `pair`, `round` and the predicate's columns.
         matcher: public.
-        key: where the workers find the seed.
+        key: where the workers find the subscribers' seeds (or the master they come from).
         pair: column with the label of the pair.
         round: column with the round, a whole number.
         predicate: column with SQL text, for a box matcher.

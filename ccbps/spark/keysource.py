@@ -2,7 +2,8 @@
 
 A key that travels inside a Spark plan, a configuration or a broadcast ends up in event logs, in
 temporary files or in error messages. A `KeySource` travels instead; each Python worker reads the
-key itself, once. Keys are in the text form of `SharedSeed.to_text`.
+key itself, once. The text is that of `SharedSeed.to_text` (a publisher's master seed, from which
+every pair's seed is derived) or `SeedRing.to_text` (the seeds of some pairs, for subscribers).
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ccbps.errors import KeyMismatchError
-from ccbps.randomness import SharedSeed
+from ccbps.randomness import SeedRing, SharedSeed, parse_seeds
 
-__all__ = ["EnvKey", "FileKey", "KeySource"]
+__all__ = ["EnvKey", "FileKey", "KeySource", "master"]
 
 
 @runtime_checkable
 class KeySource(Protocol):
-    """Anything picklable that can load a seed where it is needed."""
+    """Anything picklable that can load seeds where they are needed."""
 
-    def load(self) -> SharedSeed:
-        """The seed.
+    def load(self) -> SharedSeed | SeedRing:
+        """The seed or seeds.
 
         Raises:
-            KeyMismatchError: there is none, or it is not a seed.
+            KeyMismatchError: there are none, or the text is not seeds.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class EnvKey:
-    """A seed in an environment variable of the Python workers.
+    """Seeds in an environment variable of the Python workers.
 
     Local sessions inherit the driver's environment; on a cluster let the platform's secret store
     set the variable on the executors.
@@ -41,39 +42,47 @@ class EnvKey:
 
     name: str
 
-    def load(self) -> SharedSeed:
+    def load(self) -> SharedSeed | SeedRing:
         """See `KeySource.load`."""
         return _from_environment(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class FileKey:
-    """A seed in a file that the Python workers can read (a mounted secret)."""
+    """Seeds in a file that the Python workers can read (a mounted secret)."""
 
     path: str
 
-    def load(self) -> SharedSeed:
+    def load(self) -> SharedSeed | SeedRing:
         """See `KeySource.load`."""
         return _from_file(self.path)
 
 
+def master(key: KeySource) -> SharedSeed:
+    """The publisher's master seed; a ring of pairs' seeds will not do."""
+    seed = key.load()
+    if not isinstance(seed, SharedSeed):
+        raise KeyMismatchError(f"{key!r} holds single pairs' seeds; this needs the master seed")
+    return seed
+
+
 @lru_cache(maxsize=16)
-def _from_environment(name: str) -> SharedSeed:
+def _from_environment(name: str) -> SharedSeed | SeedRing:
     text = os.environ.get(name)
     if text is None:
         raise KeyMismatchError(
             f"environment variable {name} is not set on the Python worker; set it to "
-            "SharedSeed.to_text() before the session starts"
+            "SharedSeed.to_text() or SeedRing.to_text() before the session starts"
         )
-    return SharedSeed.from_text(text)
+    return parse_seeds(text)
 
 
 @lru_cache(maxsize=16)
-def _from_file(path: str) -> SharedSeed:
+def _from_file(path: str) -> SharedSeed | SeedRing:
     try:
         text = Path(path).read_text()
     except OSError as error:
         raise KeyMismatchError(
             f"key file {path} cannot be read on the Python worker: {error.strerror}"
         ) from None
-    return SharedSeed.from_text(text)
+    return parse_seeds(text)

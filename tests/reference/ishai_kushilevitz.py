@@ -94,8 +94,7 @@ def encode_event(program: BranchingProgram, event: Bits, randomness: Bytes) -> B
 def encode_interest(program: BranchingProgram, interest: Bits, randomness: Bytes) -> Bytes:
     """R1 * L_interest * R2 + Z; constants of labels belong to this half."""
     labels = {
-        edge: Label(interest=label.interest, one=label.one)
-        for edge, label in program.edges.items()
+        edge: Label(interest=label.interest, one=label.one) for edge, label in program.edges.items()
     }
     z, r1, r2 = factors(program.size, randomness)
     return _wire(_product(_product(r1, _half(program, labels, interest)), r2) ^ z)

@@ -222,7 +222,7 @@ def two_sided(first: Counts, second: Counts) -> PValues:
     varies = spread > 0
     square = np.zeros(len(first))
     square[varies] = (first - second)[varies] ** 2 / spread[varies]
-    return stats.chi2.sf(square, 1)
+    return np.asarray(stats.chi2.sf(square, 1))
 
 
 def bit_marginals(first: Bytes, second: Bytes) -> PValues:
