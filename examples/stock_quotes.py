@@ -23,6 +23,7 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -49,7 +50,7 @@ SCHEMA = Schema(
     volume=UInt(30),
 )
 MATCHER = BranchingMatch.box(SCHEMA)
-KEY = cs.EnvKey("CCBPS_EXAMPLE_SEED")
+MASTER = cs.EnvKey("CCBPS_EXAMPLE_SEED")  # the publisher's
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,9 +58,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     output: Path = options.output
     output.mkdir(parents=True, exist_ok=True)
-    seed = SharedSeed.generate()
-    os.environ[KEY.name] = seed.to_text()
     quotes, subscriptions = read_quotes(options.events), make_subscriptions(options.subscribers)
+    seed = SharedSeed.generate()
+    os.environ[MASTER.name] = seed.to_text()
+    # Subscribers get their own pairs' seeds, from which no other seed can be derived.
+    handle, path = tempfile.mkstemp()
+    ring = cs.FileKey(path)
+    with os.fdopen(handle, "w") as file:
+        file.write(seed.ring(subscriptions["subscription"].to_pylist()).to_text())
     print(f"{quotes.num_rows:,} quotes, {subscriptions.num_rows} private subscriptions")
     print(MATCHER.explain(), "\n")
 
@@ -67,10 +73,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         times = {
             "encode events": publish(spark, quotes, subscriptions, output),
-            "encode interests": subscribe(spark, quotes, subscriptions, output),
+            "encode interests": subscribe(spark, quotes.num_rows, subscriptions, ring, output),
             "match and deliver": broker(spark, output),
         }
-        opened = receive(spark, output)
+        opened = receive(spark, ring, output)
         differences, pairs, matches = audit(spark, quotes, subscriptions, output)
         report(output, times, pairs, matches, differences)
         show_deliveries(opened, subscriptions)
@@ -79,7 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"\nMatches over time: {path}")
     finally:
         spark.stop()
-        os.environ.pop(KEY.name, None)
+        os.environ.pop(MASTER.name, None)
+        Path(ring.path).unlink()
     return differences
 
 
@@ -88,21 +95,21 @@ def publish(spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, outp
     events = spark.createDataFrame(quotes).withColumn("round", F.col("event"))
     labels = spread(spark.createDataFrame(subscriptions.select(["subscription"])))
     addressed = labels.crossJoin(F.broadcast(events.select("event", "round", *SCHEMA)))
-    messages = cs.encode_events(addressed, MATCHER, KEY)
-    messages = cs.wrap_keys(messages, KEY)
+    messages = cs.encode_events(addressed, MATCHER, MASTER)
+    messages = cs.wrap_keys(messages, MASTER)
     payload = F.to_json(F.struct(*[name for name in quotes.column_names if name != "event"]))
-    sealed = cs.seal_payloads(events.select("event", payload.alias("payload")), KEY)
+    sealed = cs.seal_payloads(events.select("event", payload.alias("payload")), MASTER)
     watch(spark, "publisher: seal quotes", lambda: write(sealed, output / "sealed"))
     return watch(spark, "publisher: encode events", lambda: write(messages, output / "events"))
 
 
 def subscribe(
-    spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, output: Path
+    spark: SparkSession, rounds: int, subscriptions: pa.Table, ring: cs.KeySource, output: Path
 ) -> float:
     """Subscribers: know their predicates, and how many rounds to provision; no quote."""
-    rounds = spark.range(quotes.num_rows).withColumnRenamed("id", "round")
-    wanted = spread(spark.createDataFrame(subscriptions)).crossJoin(F.broadcast(rounds))
-    messages = cs.encode_interests(wanted, MATCHER, KEY)
+    numbers = spark.range(rounds).withColumnRenamed("id", "round")
+    wanted = spread(spark.createDataFrame(subscriptions)).crossJoin(F.broadcast(numbers))
+    messages = cs.encode_interests(wanted, MATCHER, ring)
     return watch(
         spark, "subscribers: encode predicates", lambda: write(messages, output / "interests")
     )
@@ -120,10 +127,10 @@ def broker(spark: SparkSession, output: Path) -> float:
     return seconds + watch(spark, "broker: deliver", lambda: write(delivered, output / "delivered"))
 
 
-def receive(spark: SparkSession, output: Path) -> pa.Table:
+def receive(spark: SparkSession, ring: cs.KeySource, output: Path) -> pa.Table:
     """Subscribers: open what the broker handed on."""
     delivered = spark.read.parquet(str(output / "delivered"))
-    opened = cs.open_payloads(delivered, KEY)
+    opened = cs.open_payloads(delivered, ring)
     columns = {"issue": "string", "day": "date", "close": "double", "volume": "long"}
     quote = F.from_json(
         F.col("payload").cast("string"), ", ".join(f"{k} {v}" for k, v in columns.items())
@@ -212,7 +219,8 @@ def plot(opened: pa.Table, output: Path) -> Path:
     figure, axes = plt.subplots(figsize=(10, 4.5), layout="constrained")
     days = opened["day"].to_numpy().astype("datetime64[M]")
     issues = opened["issue"].to_numpy()
-    quarters = np.arange(np.datetime64("2000-01"), np.datetime64("2013-07"), np.timedelta64(3, "M"))
+    first, last = (days.min(), days.max()) if len(days) else ("2000-01", "2013-03")
+    quarters = np.arange(np.datetime64(first), np.datetime64(last) + 4, np.timedelta64(3, "M"))
     counts = [
         np.histogram(days[issues == issue].astype(int), quarters.astype(int))[0] for issue in ISSUES
     ]
