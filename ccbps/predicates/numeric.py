@@ -174,8 +174,7 @@ class Decimal(AttributeType):
         low: least value.
         high: greatest value, a whole number of steps above `low`.
         step: distance of neighbours, > 0. At most 2**40 steps fit into the larger magnitude of
-            low and high,
-            so that a float64 tells neighbours apart with room to spare.
+            low and high, so that a float64 tells neighbours apart with room to spare.
     """
 
     low: decimal.Decimal
