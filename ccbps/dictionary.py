@@ -16,7 +16,7 @@ __all__ = ["DictionaryColumn", "dictionary_of_strings"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DictionaryColumn(Generic[T]):
     """``values[index[i]]`` is the value of row i. Arrow's term and layout.
 

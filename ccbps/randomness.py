@@ -17,10 +17,10 @@ Sources: RFC 5869 (HKDF), NIST SP 800-38A (CTR).
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Final, NoReturn, Protocol, Self, runtime_checkable
@@ -247,7 +247,7 @@ class _KeyStream:
         if len(edges) - 1 > max(1, (stop - start) // SHORT_RUN):
             self._scattered(start, stop)
         else:
-            for low, high in itertools.pairwise(edges):
+            for low, high in pairwise(edges):
                 self._run(low, high, (low - start) * stride)
         return self._buffer[:size].reshape(stop - start, stride)[:, : self._width]
 
@@ -272,7 +272,7 @@ class _KeyStream:
         rows = self._buffer[: (stop - start) * stride].reshape(-1, stride)
         order = np.argsort(index, kind="stable")
         edges = [*np.flatnonzero(np.diff(index[order], prepend=-1)).tolist(), len(order)]
-        for low, high in itertools.pairwise(edges):
+        for low, high in pairwise(edges):
             at = order[low:high]
             counters = _counter_blocks(rounds[at], self._blocks)
             cipher = Cipher(self._algorithms[index[at[0]]], modes.ECB()).encryptor()
@@ -419,20 +419,19 @@ def claim_by_pair(
         return
     order = np.argsort(pairs.index, kind="stable")
     edges = np.searchsorted(pairs.index[order], np.arange(len(pairs.values) + 1))
-    groups = [
-        (ledgers.setdefault(label, RoundLedger()), label, rounds[order[low:high]])
-        for label, low, high in zip(pairs.values, edges[:-1], edges[1:], strict=True)
-    ]
+    groups: dict[str, list[Rounds]] = {}
+    for label, (low, high) in zip(pairs.values, pairwise(edges), strict=True):
+        groups.setdefault(label, []).append(rounds[order[low:high]])
     for act in (RoundLedger.check, RoundLedger.claim):  # all of them, or none
-        for ledger, label, used in groups:
+        for label, parts in groups.items():
             try:
-                act(ledger, used)
+                act(ledgers.setdefault(label, RoundLedger()), np.concatenate(parts))
             except RandomnessReuseError as error:
                 raise RandomnessReuseError(f"pair {label!r}: {error}") from None
 
 
-def as_rounds(rounds: ArrayLike, count: int) -> Rounds:
-    """Check round numbers: integers 0 .. 2^64 - 1, one for each of `count` rows.
+def as_rounds(rounds: ArrayLike, count: int | None) -> Rounds:
+    """Check round numbers: integers 0 .. 2^64 - 1, one for each of `count` rows (None: any).
 
     Raises:
         ParameterError: not integers, negative, or not `count` of them.
@@ -440,6 +439,11 @@ def as_rounds(rounds: ArrayLike, count: int) -> Rounds:
     array = np.asarray(rounds)
     if array.size == 0:
         array = array.astype(np.uint64)
+    elif array.dtype.kind == "f" and all(isinstance(r, int) for r in np.asarray(rounds, object)):
+        # Python ints on both sides of 2^63 have no common NumPy integer type.
+        array = np.asarray(rounds, dtype=object)
+        if all(0 <= r < 1 << 64 for r in array):
+            array = array.astype(np.uint64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ParameterError(
             f"rounds must be a sequence of whole numbers, one a row, got {array.dtype} "
@@ -447,6 +451,6 @@ def as_rounds(rounds: ArrayLike, count: int) -> Rounds:
         )
     if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
         raise ParameterError(f"rounds must not be negative, got {int(array.min())}")
-    if len(array) != count:
+    if count is not None and len(array) != count:
         raise ParameterError(f"{count} rows need {count} rounds, got {len(array)}")
     return array.astype(np.uint64)

@@ -48,6 +48,7 @@ from ccbps.matching import BranchingMatch
 from ccbps.matching.branching import BranchingBroker, BranchingPublisher, BranchingSubscriber
 from ccbps.predicates import Events, Predicate
 from ccbps.wire import Cause
+from tests.reference.ishai_kushilevitz import encode_event, encode_interest
 from tests.strategies import predicates, record, rows, schemas
 
 Bytes = NDArray[np.uint8]
@@ -352,6 +353,26 @@ def test_pad_serves_a_pair_from_end_to_end() -> None:
     messages = publisher.encode(events, rounds), subscriber.encode("price < 300", rounds)
     expected = QUOTES.parse("price < 300").evaluate(events)
     assert np.array_equal(broker.match(*messages), expected)
+
+
+def test_message_is_a_header_and_the_formula_over_the_bytes_of_its_round() -> None:
+    matcher = BranchingMatch.box(Schema(a=UInt(4)))
+    width = matcher.randomness_bytes
+    secret = np.random.default_rng(12).integers(0, 256, 3 * width, np.uint8)
+    publisher, subscriber, _ = roles(matcher, OneTimePad(secret.tobytes()))
+    tag, body = np.split(secret[2 * width :], [8])
+    event = np.array([[0, 1, 0, 1]], np.uint8)
+    interest = np.array([[0, 0, 1, 1, 1, 0, 0, 1]], np.uint8)
+    for message, kind, wanted in (
+        (publisher.encode({"a": [5]}, [2]), 1, encode_event(matcher.program, event, body[None])),
+        (
+            subscriber.encode("a BETWEEN 3 AND 9", [2]),
+            2,
+            encode_interest(matcher.program, interest, body[None]),
+        ),
+    ):
+        header = bytes([kind, 1]) + matcher.fingerprint[:6] + tag.tobytes()
+        assert message.tobytes() == header + wanted.tobytes()
 
 
 def test_messages_of_a_round_share_a_tag_that_no_other_round_has() -> None:

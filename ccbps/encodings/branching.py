@@ -174,7 +174,7 @@ class BranchingEncoding:
 
         Returns:
             answers, shape (batch,); the first `skip` bytes of event and interest messages, shape
-            (2, batch, skip); and where unused bits of the two messages' sum are not zero.
+            (2, batch, skip); and where unused bits of a message are not zero.
         """
         width = skip + self.message_bytes
         for name, rows in (("events", events), ("interests", interests)):
@@ -188,6 +188,7 @@ class BranchingEncoding:
         events, interests = np.ascontiguousarray(events), np.ascontiguousarray(interests)
         answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
         heads = np.empty((2, batch, skip), dtype=np.uint8)
+        ends = np.empty(batch, dtype=np.uint8)
         rows_at_once = min(DECODE_ROWS, max(1, batch))
         words = np.empty((self.layout.words, rows_at_once), dtype=np.uint64)
         work = np.empty((self._shape.blocks + 3, rows_at_once), dtype=np.uint64)
@@ -203,14 +204,13 @@ class BranchingEncoding:
                 at = slice(start + first, start + first + n)
                 np.bitwise_xor(events[at], interests[at], out=both[:n])
                 heads[0, at], heads[1, at] = events[at, :skip], interests[at, :skip]
+                ends[at] = events[at, -1]
                 body[:n] = both[:n, skip:]
                 np.copyto(words[:, first : first + n], aligned[:n].T)
             block = slice(start, start + count)
-            used = (self.layout.bits - 1) % WORD + 1
-            if used < WORD:
-                stray[block] = words[-1, :count] >= SHIFTS[1] << SHIFTS[used]
-            else:
-                stray[block] = False
+            # Either message may have them: the events' are looked at, and the sums'.
+            stray[block] = words[-1, :count] > self._shape.used_bits
+            stray[block] |= ends[block] > self.layout.last_byte_mask
             answers[block] = self._recurrence(words[:, :count], work[:, :count])
         return answers, heads, stray
 
@@ -249,48 +249,45 @@ class BranchingEncoding:
     ) -> Bytes:
         if isinstance(randomness, np.ndarray):
             rows = randomness
-            if rows.dtype != np.uint8 or rows.shape[1:] != (self.randomness_bytes,):
-                raise ShapeError(
-                    f"randomness must be uint8 of shape (batch, {self.randomness_bytes}), "
-                    f"got {rows.dtype} {rows.shape}"
-                )
+            _require("randomness", rows, self.randomness_bytes)
             if out is None:
                 out = np.empty((len(rows), self.message_bytes), dtype=np.uint8)
-            if len(out) != len(rows):
-                raise ShapeError(f"out has {len(out)} rows, randomness {len(rows)}")
 
             def draw(start: int, stop: int) -> Bytes:
                 return rows[start:stop]
 
             source: Draw = draw
+            batch = len(rows)
         elif out is None:
             raise ShapeError("out is needed when randomness is a function")
         else:
-            source = randomness
-        batch = len(out)
+            source, batch = randomness, len(out)
+        _require("out", out, self.message_bytes)
+        if len(out) != batch:
+            raise ShapeError(f"out has {len(out)} rows, randomness {batch}")
         columns = batch if index is None else len(index)
         if (
-            inputs.ndim != 2
+            inputs.dtype != np.uint64
+            or inputs.ndim != 2
             or len(inputs) < half.input_words
             or columns != batch
             or (index is None and inputs.shape[1] not in (1, batch))
         ):
             raise ShapeError(
                 f"{half.name} bits must be uint64 of shape ({half.input_words}, {batch} or 1), or "
-                f"have an index of {batch} columns; got {inputs.shape}"
+                f"have an index of {batch} columns; got {inputs.dtype} {inputs.shape}"
             )
         if batch == 0:
             return out
-        if index is None and inputs.shape[1] == 1:
-            index = np.zeros(1, dtype=np.intp)  # broadcast: the same column for every row
+        one_for_all = index is None and inputs.shape[1] == 1
         work = _Workspace(self._shape, half, min(batch, ENCODE_ROWS))
         with _direct_broadcast():
-            known = None if index is None else half.labels(inputs)
+            known = half.labels(inputs) if one_for_all or index is not None else None
             for start in range(0, batch, ENCODE_ROWS):
                 at = slice(start, min(start + ENCODE_ROWS, batch))
-                if known is None or index is None:
+                if known is None:
                     labels = half.labels(inputs[:, at])
-                elif len(index) == 1:
+                elif index is None:
                     labels = known
                 else:
                     labels = np.take(known, index[at], axis=2)
@@ -365,9 +362,8 @@ class BranchingEncoding:
                 shape.add(column, b, half.sum_of(work.sums, column, b), message)
         for b in range(shape.blocks):
             shape.add(shape.size - 1, b, last[b], message)
-        np.copyto(work.rows.T, message)
-        out[...] = work.rows.view(np.uint8)[:, : self.message_bytes]
-        out[:, -1] &= self.layout.last_byte_mask
+        message[-1] &= shape.used_bits
+        _store(message, out)
 
     def _recurrence(self, words: Words, work: Words) -> NDArray[np.bool_]:
         """z_0 of the summed messages; `words` has shape (layout.words, rows)."""
@@ -391,6 +387,30 @@ class BranchingEncoding:
                 xor(sums[b], term, sums[b])
         answers: NDArray[np.bool_] = (sums[0] & SHIFTS[1]).astype(np.bool_)
         return answers
+
+
+def _store(words: Words, rows: Bytes) -> None:
+    """Words (words, batch) to rows of bytes (batch, bytes), little-endian, the last word cut."""
+    whole = rows.shape[1] // 8
+    np.copyto(rows[:, : 8 * whole].view("<u8").T, words[:whole])
+    if whole < len(words):
+        tail = words[whole].astype("<u8").view(np.uint8).reshape(-1, 8)
+        for i in range(8 * whole, rows.shape[1]):
+            rows[:, i] = tail[:, i - 8 * whole]
+
+
+def _require(name: str, rows: Bytes, width: int) -> None:
+    """Rows of bytes that can be seen as words: each row contiguous."""
+    if (
+        rows.dtype != np.uint8
+        or rows.ndim != 2
+        or rows.shape[1] != width
+        or (rows.size and rows.strides[1] != 1)
+    ):
+        raise ShapeError(
+            f"{name} must be uint8 of shape (batch, {width}) with contiguous rows, "
+            f"got {rows.dtype} {rows.shape}"
+        )
 
 
 @contextmanager
@@ -515,15 +535,14 @@ class _Workspace:
         self.sums = words(half.sum_rows)
         self.r1, self.product = words(ENCODE_COLUMNS), words(ENCODE_COLUMNS)
         self.mask, self.mix = words(ENCODE_COLUMNS), words(ENCODE_COLUMNS)
-        self.rows = np.empty((rows, shape.layout.words), dtype="<u8")
 
     def first(self, rows: int) -> _Workspace:
         """The same arrays, cut to a last, shorter block."""
-        if rows == len(self.rows):
+        if rows == self.message.shape[1]:
             return self
         cut = object.__new__(_Workspace)
         for name, array in vars(self).items():
-            setattr(cut, name, array[:rows] if name == "rows" else array[:, :rows])
+            setattr(cut, name, array[:, :rows])
         return cut
 
 
@@ -634,6 +653,8 @@ class _Shape:
                 self.reads[column].append((b, *pieces[0][:2]))
             else:
                 self.split_reads[column].append(b)
+        # The last word of a message holds its last bits, and nothing above them.
+        self.used_bits = np.uint64((1 << (layout.bits - 1) % WORD + 1) - 1)
         used = (1 << self.size) - 1
         self.used_rows = [
             np.uint64(used >> (WORD * b) & ((1 << WORD) - 1)) for b in range(self.blocks)

@@ -81,14 +81,16 @@ class TriangleLayout:
 
     def bit_position(self, row: int, column: int) -> int:
         """Bit number of an entry on the wire: in byte ``// 8``, bit ``% 8`` from the low end."""
+        if not 0 <= row <= column < self.size:
+            raise ParameterError(f"({row}, {column}) is not in a triangle of size {self.size}")
         block = row // WORD
         word, first, count = self.full[block]
         if column >= first and count:
             return (word + column - first) * WORD + row % WORD
-        for piece in self.partial:
-            if piece.column == column and 0 <= row - piece.first_row < piece.length:
-                return piece.word * WORD + piece.offset + row - piece.first_row
-        raise ParameterError(f"entry ({row}, {column}) is not in a triangle of size {self.size}")
+        piece = next(
+            p for p in self.partial if p.column == column and 0 <= row - p.first_row < p.length
+        )
+        return piece.word * WORD + piece.offset + row - piece.first_row
 
     def pack(self, matrices: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Pack 0/1 matrices, shape (batch, s, s), to messages, shape (batch, message_bytes).

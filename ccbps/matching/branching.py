@@ -74,8 +74,17 @@ class BranchingMatch:
             PredicateError: the template does not parse or does not fit the schema.
         """
         predicate = schema.parse(template) if isinstance(template, str) else template
+        if not isinstance(predicate, Predicate):
+            raise ParameterError(
+                f"template must be SQL text or a Predicate, got {type(template).__name__}"
+            )
         if predicate.schema != schema:
             raise ParameterError("the template was parsed for another schema")
+        if predicate.unbound_names != predicate.private_names:
+            raise ParameterError(
+                "the template's private constants have values, and a template is public; "
+                "pass the predicate before bind()"
+            )
         self._set_up(schema, predicate, predicate.true_form())
 
     @classmethod
@@ -263,7 +272,8 @@ class _Encoder:
             return rows[:, TAG_BYTES:]
 
         encode = encoding.encode_event if self.kind is Kind.EVENT else encoding.encode_interest
-        encode(inputs, draw, messages[:, HEADER_BYTES:], index=index)
+        if count:
+            encode(inputs, draw, messages[:, HEADER_BYTES:], index=index)
         return messages
 
 
@@ -331,26 +341,32 @@ class BranchingSubscriber(_Encoder):
             RandomnessReuseError: a round was used before, or twice here; nothing is encoded.
             PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
         """
-        count = len(np.asarray(rounds))
+        count = len(as_rounds(rounds, None))
+        if not isinstance(interest, (Sequence, DictionaryColumn, Predicate, Mapping)):
+            # One value that is no interest: say what is wanted of one.
+            self.matcher._private_words(interest)
         if isinstance(interest, (str, Predicate, Mapping)):
             return self._encode(self.matcher._private_words(interest), rounds, count, pairs, out)
         column = interest if isinstance(interest, DictionaryColumn) else _interest_column(interest)
         if len(column) != count:
             raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
-        words = [np.zeros((1, 0), dtype=np.uint64)]
-        for number, value in enumerate(column.values):
+        used, index = np.unique(column.index, return_inverse=True)
+        words = []
+        for number in used.tolist():
             try:
-                words.append(self.matcher._private_words(value))
+                words.append(self.matcher._private_words(column.values[number]))
             except CcbpsError as error:
                 error.add_note(f"interest of row {np.flatnonzero(column.index == number)[0]}")
                 raise
-        inputs = np.concatenate(words[1:] or words, axis=1)
-        return self._encode(inputs, rounds, count, pairs, out, column.index)
+        inputs = np.concatenate(words, axis=1) if words else np.zeros((1, 0), dtype=np.uint64)
+        return self._encode(inputs, rounds, count, pairs, out, index.astype(np.intp))
 
 
 def _pair_column(pairs: Pairs | Sequence[str] | None) -> Pairs | None:
     if pairs is None or isinstance(pairs, DictionaryColumn):
         return pairs
+    if isinstance(pairs, str):
+        raise ParameterError("pairs must be a sequence of pair labels, one a row, got one str")
     return dictionary_of_strings(pairs)
 
 
@@ -398,10 +414,11 @@ class BranchingBroker:
         """
         width = self.matcher.event_bytes
         for name, rows in (("events", events), ("interests", interests)):
-            if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != width:
+            array = np.asarray(rows)
+            if array is not rows or array.dtype != np.uint8 or array.shape[1:] != (width,):
                 raise DecodeError(
-                    f"{name} must be uint8 messages of {width} bytes, shape (batch, {width}); "
-                    f"got {rows.dtype} of shape {rows.shape}"
+                    f"{name} must be uint8 messages of {width} bytes, an array of shape "
+                    f"(batch, {width}); got {type(rows).__name__} of {array.dtype} {array.shape}"
                 )
         if len(events) != len(interests):
             raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")

@@ -73,7 +73,7 @@ class Predicate:
         """Names of the placeholders that have no value yet."""
         return tuple(name for name in self.private_names if name not in self._constants)
 
-    def bind(self, **values: Any) -> Predicate:
+    def bind(self, /, **values: Any) -> Predicate:
         """The subscription with these private constants.
 
         Raises:
