@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import itertools
@@ -76,10 +77,8 @@ def keeps(text: str, **values: Any) -> bool:
     events = SCHEMA.encode([row])
     meaning = bool(predicate.evaluate(events)[0])
     assert bool(predicate.true_form().evaluate(events)[0]) == meaning
-    try:
+    with contextlib.suppress(UnsupportedPredicateError):
         assert bool(predicate.box().evaluate(events)[0]) == meaning
-    except UnsupportedPredicateError:
-        pass
     return meaning
 
 
@@ -330,10 +329,8 @@ def test_long_chains_are_not_deep() -> None:
 
 def test_parsing_is_silent(capsys: pytest.CaptureFixture[str], caplog: Any) -> None:
     for text in ("DROP TABLE x", "price = 1", "SHOW x", "foo bar baz"):
-        try:
+        with contextlib.suppress(PredicateError):
             SCHEMA.parse(text)
-        except PredicateError:
-            pass
     out, err = capsys.readouterr()
     assert (out, err, caplog.records) == ("", "", [])
 
@@ -378,22 +375,22 @@ def test_bind_makes_a_subscription_of_a_template() -> None:
 def test_unbound_templates_are_only_shapes(use: str) -> None:
     template = SCHEMA.parse("price < :limit")
     events = SCHEMA.encode([])
+    act = {
+        "evaluate": lambda: template.evaluate(events),
+        "box": template.box,
+        "form": lambda: template.true_form().evaluate(events),
+    }[use]
     with pytest.raises(ParameterError, match=r"limit|'price' is not bound"):
-        if use == "evaluate":
-            template.evaluate(events)
-        elif use == "box":
-            template.box()
-        else:
-            template.true_form().evaluate(events)
+        act()
 
 
 def test_bind_wants_exactly_the_private_names() -> None:
     template = SCHEMA.parse("price < :limit")
     with pytest.raises(ParameterError, match="lacks limit"):
         template.bind()
-    with pytest.raises(ParameterError, match="has no other.*: limit"):
+    with pytest.raises(ParameterError, match=r"has no other.*: limit"):
         template.bind(limit=3, other=4)
-    with pytest.raises(ParameterError, match="has no limit.*: none"):
+    with pytest.raises(ParameterError, match=r"has no limit.*: none"):
         SCHEMA.parse("price < 3").bind(limit=3)
 
 
