@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.errors import ShapeError
+from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["DictionaryColumn", "dictionary_of_strings"]
 
@@ -44,6 +44,14 @@ class DictionaryColumn(Generic[T]):
 
 
 def dictionary_of_strings(texts: Sequence[str]) -> DictionaryColumn[str]:
-    """A column of strings, one a row, with equal ones found."""
-    values, index = np.unique(np.asarray(texts, dtype=np.str_), return_inverse=True)
-    return DictionaryColumn([str(value) for value in values], index.astype(np.intp))
+    """A column of strings, one a row, with equal ones found.
+
+    Raises:
+        ParameterError: something is not a string.
+    """
+    places: dict[str, int] = {}
+    index = np.array([places.setdefault(text, len(places)) for text in texts], dtype=np.intp)
+    for value in places:
+        if not isinstance(value, str):
+            raise ParameterError(f"expected strings, one a row, got {type(value).__name__}")
+    return DictionaryColumn(list(places), index)

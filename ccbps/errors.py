@@ -90,8 +90,10 @@ class PredicateError(CcbpsError, ValueError):
     """A predicate text cannot be used; shows the text with a caret under the place.
 
     Attributes:
+        reason: what is wrong, without the text around it.
         text: the predicate as written.
         position: offset of the offending place in `text` (characters, 0-based), or None.
+        row: position in a batch of the first row that has this predicate, or None.
     """
 
     def __init__(self, message: str, *, text: str = "", position: int | None = None) -> None:
@@ -106,6 +108,8 @@ class PredicateError(CcbpsError, ValueError):
                 f"{message} (line {line_number}, column {column + 1})\n  {line}\n  {' ' * column}^"
             )
         super().__init__(shown)
+        self.reason = message
+        self.row: int | None = None
         self.text = text
         self.position = position
 

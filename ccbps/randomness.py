@@ -1,8 +1,8 @@
 """Shared one-time randomness: from a seed (AES-256-CTR) or from a pad of true random bytes.
 
-A *round* numbers one use of a pair's shared randomness: one event and one interest. A source hands
-out a fixed number of bytes for each round, the same to both parties, and never twice to the same
-role: roles keep a `RoundLedger`.
+A *round* numbers one use of a pair's shared randomness: one event and one interest. A source
+hands out a fixed number of bytes for each round, the same to both parties. That a role asks for a
+round once only is the care of its `ccbps.rounds.RoundLedger`.
 
 - `SharedSeed`: 32 bytes. HKDF-SHA256 turns it into one AES-256 key for each purpose (a matcher's
   fingerprint) and pair label; round r reads blocks r*n .. r*n + n - 1 of the CTR key stream, where
@@ -10,8 +10,6 @@ role: roles keep a `RoundLedger`.
   of consecutive rounds costs one pass of the cipher. Security is computational.
 - `OneTimePad`: true random bytes, round r reads bytes r*w .. r*w + w - 1. Security is perfect.
 
-Hazard: a ledger lives as long as its role. Whoever makes a new role for the same seed must not
-give it rounds that an earlier one has used.
 Sources: RFC 5869 (HKDF), NIST SP 800-38A (CTR).
 """
 
@@ -22,14 +20,13 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from threading import Lock
 from typing import Final, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import (
@@ -46,11 +43,8 @@ __all__ = [
     "Pairs",
     "RandomnessReader",
     "RandomnessSource",
-    "RoundLedger",
     "SeedRing",
     "SharedSeed",
-    "as_rounds",
-    "claim_by_pair",
     "parse_seeds",
 ]
 
@@ -58,6 +52,10 @@ Bytes = NDArray[np.uint8]
 Rounds = NDArray[np.uint64]
 
 BLOCK: Final = 16
+_SEED_TEXT: Final = re.compile(r"ccbps-seed-1:([0-9a-fA-F]{64})")
+_NOT_A_SEED: Final = "not a seed: expected 'ccbps-seed-1:' and 64 hex digits"
+KEPT_PAIRS: Final = 1 << 16
+"""Pairs' seeds kept at a time once derived."""
 SHORT_RUN: Final = 4
 """Runs of fewer consecutive rounds are enciphered together, block by block."""
 
@@ -99,7 +97,13 @@ class SharedSeed(SecretBytes):
 
     kind = "seed"
     length = 32
-    __slots__ = ()
+    __slots__ = ("_ciphers", "_pairs")
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        # What was derived before: HKDF takes longer than a message.
+        self._pairs: dict[str, SharedSeed] = {}
+        self._ciphers: dict[bytes, algorithms.AES256] = {}
 
     @classmethod
     def generate(cls) -> Self:
@@ -113,11 +117,10 @@ class SharedSeed(SecretBytes):
         Raises:
             KeyMismatchError: it is not a seed in text form (the text is not shown).
         """
-        match = re.fullmatch(r"\s*ccbps-seed-1:([0-9a-fA-F]{64})\s*", text)
+        match = _SEED_TEXT.fullmatch(text.strip())
+        text = ""  # locals of a frame that raises may be logged
         if not match:
-            raise KeyMismatchError(
-                "not a seed: expected 'ccbps-seed-1:' and 64 hex digits (SharedSeed.to_text())"
-            )
+            raise KeyMismatchError(f"{_NOT_A_SEED} (SharedSeed.to_text())")
         return cls(bytes.fromhex(match[1]))
 
     def to_text(self) -> str:
@@ -126,7 +129,13 @@ class SharedSeed(SecretBytes):
 
     def pair(self, label: str) -> SharedSeed:
         """The seed shared with one counterpart."""
-        return SharedSeed(self._derive(b"pair", label.encode()))
+        seed = self._pairs.get(label)
+        if seed is None:
+            seed = SharedSeed(self._derive(b"pair", label.encode()))
+            if len(self._pairs) >= KEPT_PAIRS:
+                self._pairs.clear()
+            self._pairs[label] = seed
+        return seed
 
     def ring(self, labels: Iterable[str]) -> SeedRing:
         """The seeds of some pairs, for a counterpart that must not hold this master."""
@@ -136,9 +145,14 @@ class SharedSeed(SecretBytes):
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
         """See `RandomnessSource.reader`."""
-        seeds = [self] if pairs is None else [self.pair(label) for label in pairs.values]
-        keys = [seed._derive(b"stream", purpose) for seed in seeds]
-        return _KeyStream(keys, None if pairs is None else pairs.index, rounds, width)
+        seeds = [self] if pairs is None else map(self.pair, pairs.values)
+        ciphers = [seed._cipher(purpose) for seed in seeds]
+        return _KeyStream(ciphers, None if pairs is None else pairs.index, rounds, width)
+
+    def _cipher(self, purpose: bytes) -> algorithms.AES256:
+        if purpose not in self._ciphers:
+            self._ciphers[purpose] = algorithms.AES256(self._derive(b"stream", purpose))
+        return self._ciphers[purpose]
 
     def _derive(self, use: bytes, info: bytes) -> bytes:
         context = b"ccbps 1 " + use + b"\0" + len(info).to_bytes(8, "big") + info
@@ -155,8 +169,10 @@ class SeedRing:
     __slots__ = ("_seeds",)
 
     def __init__(self, seeds: Mapping[str, SharedSeed]) -> None:
+        if not seeds:
+            raise ParameterError("a ring needs the seed of at least one pair")
         for label in seeds:
-            if not label or label != label.strip() or "\n" in label:
+            if label != label.strip() or len(label.splitlines()) != 1:
                 raise ParameterError(
                     f"a pair label must be a line of text without space around it, got {label!r}"
                 )
@@ -194,8 +210,8 @@ class SeedRing:
         """See `RandomnessSource.reader`."""
         if pairs is None:
             raise ParameterError("a SeedRing holds many pairs' seeds: name each row's pair")
-        keys = [self.pair(label)._derive(b"stream", purpose) for label in pairs.values]
-        return _KeyStream(keys, pairs.index, rounds, width)
+        ciphers = [self.pair(label)._cipher(purpose) for label in pairs.values]
+        return _KeyStream(ciphers, pairs.index, rounds, width)
 
 
 def parse_seeds(text: str) -> SharedSeed | SeedRing:
@@ -204,33 +220,48 @@ def parse_seeds(text: str) -> SharedSeed | SeedRing:
     Raises:
         KeyMismatchError: it is neither (the text is not shown).
     """
+    # Locals of a frame that raises may be logged, so those with secrets are dropped before.
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
-    if len(lines) == 1 and len(lines[0]) == 1:
-        return SharedSeed.from_text(lines[0][0])
-    if not lines or any(len(line) == 1 for line in lines):
-        raise KeyMismatchError(
+    text = ""
+    seeds: dict[str, SharedSeed] = {}
+    problem = ""
+    if not lines or (len(lines) > 1 and any(len(line) == 1 for line in lines)):
+        problem = (
             "not seeds: expected one line 'ccbps-seed-1:<64 hex digits>' (SharedSeed.to_text()), "
             "or a label behind the seed on every line (SeedRing.to_text())"
         )
-    seeds = {label.strip(): SharedSeed.from_text(seed) for seed, label in lines}
-    if len(seeds) != len(lines):
-        raise KeyMismatchError("two seeds have the same pair label")
-    return SeedRing(seeds)
+    for number, line in enumerate(lines if not problem else (), 1):
+        label = line[1].strip() if len(line) == 2 else ""
+        if not _SEED_TEXT.fullmatch(line[0]):
+            problem = f"line {number}: {_NOT_A_SEED}"
+        elif label in seeds:
+            problem = f"line {number}: a second seed for pair {label!r}"
+        else:
+            seeds[label] = SharedSeed.from_text(line[0])
+    if problem:
+        lines, line = [], []
+        raise KeyMismatchError(problem)
+    return seeds[""] if "" in seeds else SeedRing(seeds)
 
 
 class _KeyStream:
     """AES-256-CTR key stream by round, for rows of one or many keys."""
 
     def __init__(
-        self, keys: list[bytes], index: NDArray[np.intp] | None, rounds: Rounds, width: int
+        self,
+        ciphers: list[algorithms.AES256],
+        index: NDArray[np.intp] | None,
+        rounds: Rounds,
+        width: int,
     ) -> None:
-        self._algorithms = [algorithms.AES256(key) for key in keys]
+        self._algorithms = ciphers
         self._index = np.zeros(len(rounds), dtype=np.intp) if index is None else index
         self._rounds, self._width = rounds, width
         self._blocks = -(-width // BLOCK)
         # A run is a stretch of rows with one key and consecutive rounds.
         new_run = np.ones(len(rounds), dtype=np.bool_)
-        new_run[1:] = (np.diff(rounds) != 1) | (np.diff(self._index) != 0)
+        new_run[1:] = (rounds[1:] - rounds[:-1] != 1) | (np.diff(self._index) != 0)
+        new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not go around
         self._new_run, self._runs = new_run, np.flatnonzero(new_run)
         self._open: tuple[int, CipherContext] | None = None
         self._zeros = np.zeros(0, dtype=np.uint8)
@@ -272,12 +303,12 @@ class _KeyStream:
         rows = self._buffer[: (stop - start) * stride].reshape(-1, stride)
         order = np.argsort(index, kind="stable")
         edges = [*np.flatnonzero(np.diff(index[order], prepend=-1)).tolist(), len(order)]
+        counters = _counter_blocks(rounds[order], self._blocks).view(np.uint8).reshape(-1, stride)
+        stream = np.empty(len(order) * stride + BLOCK - 1, dtype=np.uint8)
         for low, high in pairwise(edges):
-            at = order[low:high]
-            counters = _counter_blocks(rounds[at], self._blocks)
-            cipher = Cipher(self._algorithms[index[at[0]]], modes.ECB()).encryptor()
-            stream = cipher.update(counters.tobytes())
-            rows[at] = np.frombuffer(stream, dtype=np.uint8).reshape(len(at), stride)
+            cipher = Cipher(self._algorithms[index[order[low]]], modes.ECB()).encryptor()
+            cipher.update_into(counters[low:high].data, stream[low * stride :].data)
+        rows[order] = stream[: len(order) * stride].reshape(-1, stride)
         self._open = None
 
 
@@ -319,6 +350,20 @@ class OneTimePad(SecretBytes):
     def __len__(self) -> int:
         return len(self._array)
 
+    def fingerprint(self) -> str:
+        """Refused: any hash of a pad would tell something about it.
+
+        Raises:
+            SerializationError: always.
+        """
+        raise SerializationError("a one-time pad has no fingerprint: it would leak part of the pad")
+
+    def __repr__(self) -> str:
+        return f"<OneTimePad of {len(self)} bytes>"
+
+    def __hash__(self) -> int:
+        return hash((self.kind, len(self)))
+
     def reader(
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
@@ -346,111 +391,3 @@ class OneTimePad(SecretBytes):
         table = self._array[: available * width].reshape(available, width)
         # Words of a round are read in place, so the rows handed out must be contiguous copies.
         return lambda start, stop: table[rounds[start:stop].astype(np.intp)]
-
-
-class RoundLedger:
-    """Rounds that a role has used, as sorted disjoint intervals; refuses to use one again."""
-
-    def __init__(self) -> None:
-        self._first = np.empty(0, dtype=np.uint64)
-        self._last = np.empty(0, dtype=np.uint64)
-        self._lock = Lock()
-
-    def check(self, rounds: Rounds) -> None:
-        """Raise what `claim` would raise, and change nothing."""
-        self._refuse_used(_sorted(rounds))
-
-    def claim(self, rounds: Rounds) -> None:
-        """Mark rounds as used: all of them, or none when it raises.
-
-        Raises:
-            RandomnessReuseError: a round was used before, or occurs twice.
-        """
-        if not len(rounds):
-            return
-        wanted = _sorted(rounds)
-        with self._lock:
-            self._refuse_used(wanted)
-            starts = np.flatnonzero(np.diff(wanted, prepend=wanted[0]) != 1)
-            ends = np.append(starts[1:], len(wanted)) - 1
-            first = np.concatenate([self._first, wanted[starts]])
-            last = np.concatenate([self._last, wanted[ends]])
-            order = np.argsort(first)
-            first, last = first[order], last[order]
-            apart = np.ones(len(first), dtype=np.bool_)
-            apart[1:] = first[1:] - last[:-1] != 1
-            self._first = first[apart]
-            self._last = last[np.append(np.flatnonzero(apart)[1:], len(last)) - 1]
-
-    def _refuse_used(self, wanted: Rounds) -> None:
-        """`wanted` is sorted."""
-        twice = np.flatnonzero(wanted[1:] == wanted[:-1])
-        if len(twice):
-            raise RandomnessReuseError(
-                f"round {wanted[twice[0]]} occurs more than once in this batch; each round encodes "
-                "one event and one predicate, once"
-            )
-        place = np.searchsorted(self._first, wanted, side="right")
-        inside = np.zeros(len(wanted), dtype=np.bool_)
-        seen = place > 0
-        inside[seen] = wanted[seen] <= self._last[place[seen] - 1]
-        if inside.any():
-            raise RandomnessReuseError(
-                f"round {wanted[np.flatnonzero(inside)[0]]} was already used by this role; "
-                "encode under a fresh round"
-            )
-
-
-def _sorted(rounds: Rounds) -> Rounds:
-    """Rounds in order; sequence numbers mostly come so."""
-    return rounds if bool((rounds[1:] > rounds[:-1]).all()) else np.sort(rounds)
-
-
-def claim_by_pair(
-    ledgers: dict[str | None, RoundLedger], rounds: Rounds, pairs: Pairs | None
-) -> None:
-    """Claim each row's round in its pair's ledger; ledgers are made as pairs appear.
-
-    Raises:
-        RandomnessReuseError: a pair's round was used before, or occurs twice; names the pair.
-    """
-    if pairs is None:
-        ledgers.setdefault(None, RoundLedger()).claim(rounds)
-        return
-    order = np.argsort(pairs.index, kind="stable")
-    edges = np.searchsorted(pairs.index[order], np.arange(len(pairs.values) + 1))
-    groups: dict[str, list[Rounds]] = {}
-    for label, (low, high) in zip(pairs.values, pairwise(edges), strict=True):
-        groups.setdefault(label, []).append(rounds[order[low:high]])
-    for act in (RoundLedger.check, RoundLedger.claim):  # all of them, or none
-        for label, parts in groups.items():
-            try:
-                act(ledgers.setdefault(label, RoundLedger()), np.concatenate(parts))
-            except RandomnessReuseError as error:
-                raise RandomnessReuseError(f"pair {label!r}: {error}") from None
-
-
-def as_rounds(rounds: ArrayLike, count: int | None) -> Rounds:
-    """Check round numbers: integers 0 .. 2^64 - 1, one for each of `count` rows (None: any).
-
-    Raises:
-        ParameterError: not integers, negative, or not `count` of them.
-    """
-    array = np.asarray(rounds)
-    if array.size == 0:
-        array = array.astype(np.uint64)
-    elif array.dtype.kind == "f" and all(isinstance(r, int) for r in np.asarray(rounds, object)):
-        # Python ints on both sides of 2^63 have no common NumPy integer type.
-        array = np.asarray(rounds, dtype=object)
-        if all(0 <= r < 1 << 64 for r in array):
-            array = array.astype(np.uint64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ParameterError(
-            f"rounds must be a sequence of whole numbers, one a row, got {array.dtype} "
-            f"of shape {array.shape}"
-        )
-    if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
-        raise ParameterError(f"rounds must not be negative, got {int(array.min())}")
-    if count is not None and len(array) != count:
-        raise ParameterError(f"{count} rows need {count} rounds, got {len(array)}")
-    return array.astype(np.uint64)

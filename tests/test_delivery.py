@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ccbps import SharedSeed
 from ccbps.delivery import PayloadOpener, PayloadSealer
-from ccbps.delivery.naive import KEY_BYTES, OVERHEAD_BYTES
+from ccbps.delivery.naive import KEY_BYTES, OVERHEAD_BYTES, PAD_TO
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 
 SEED = SharedSeed(bytes(range(32)))
@@ -21,7 +21,7 @@ def test_open_inverts_seal_for_the_pair(payloads: list[bytes], start: int) -> No
     events = np.arange(start, start + len(payloads), dtype=np.uint64)
     rounds = events + np.uint64(1)
     sealed = sealer.seal(payloads, events)
-    assert [len(c) - OVERHEAD_BYTES for c in sealed] == [len(p) for p in payloads]
+    assert {len(c) - OVERHEAD_BYTES for c in sealed} <= {PAD_TO}
     wrapped = sealer.wrap(events, rounds, pairs=["alice"] * len(payloads))
     assert PayloadOpener(SEED.pair("alice")).open(sealed, wrapped, rounds) == payloads
 
@@ -45,6 +45,22 @@ def test_keys_differ_between_events_and_wraps_between_rounds() -> None:
     assert len({row.tobytes() for row in wrapped}) == 3
     again = PayloadSealer(SEED).wrap([1], [1], pairs=["a"])
     assert np.array_equal(again[0], wrapped[0])
+
+
+@pytest.mark.parametrize("pad_to", [1, 16, 100])
+@given(payload=st.binary(max_size=40) | st.sampled_from([b"\x80", b"\0\0", b"x\x80\0"]))
+def test_padding_hides_the_length_and_comes_off(pad_to: int, payload: bytes) -> None:
+    sealed = PayloadSealer(SEED).seal([payload], [0], pad_to=pad_to)
+    padded = len(sealed[0]) - OVERHEAD_BYTES
+    assert padded % pad_to == 0
+    assert 0 < padded - len(payload) <= pad_to
+    wrapped = PayloadSealer(SEED).wrap([0], [0], pairs=["a"])
+    assert PayloadOpener(SEED.pair("a")).open(sealed, wrapped, [0]) == [payload]
+
+
+def test_padding_below_one_is_refused() -> None:
+    with pytest.raises(ParameterError, match="pad_to"):
+        PayloadSealer(SEED).seal([b""], [0], pad_to=0)
 
 
 def test_equal_payloads_seal_to_different_bytes() -> None:

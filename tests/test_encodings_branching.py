@@ -46,7 +46,7 @@ def check_against_formula(program: BranchingProgram, batch: int, seed: int) -> N
     assert np.array_equal(events, twin.encode_event(program, event, randomness))
     assert np.array_equal(interests, twin.encode_interest(program, interest, randomness))
     answers = encoding.decode(events, interests)
-    assert answers.tolist() == program.evaluate(event, interest).tolist()
+    assert np.array_equal(answers, program.evaluate(event, interest))
 
 
 # -- the formula --------------------------------------------------------------------------------

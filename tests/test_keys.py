@@ -82,7 +82,10 @@ def test_secret_shows_its_class_and_fingerprint_only(
     shown = show(secret)
     assert not leaks(shown, raw(kind))
     assert kind.__name__ in shown
-    assert secret.fingerprint() in shown
+    if kind is OneTimePad:  # any hash of a pad would tell something about it
+        assert shown.strip("[]") == f"<OneTimePad of {len(raw(kind))} bytes>"
+    else:
+        assert secret.fingerprint() in shown
 
 
 @every_kind
@@ -139,7 +142,12 @@ def test_secrets_are_equal_when_kind_and_bytes_are(kind: type[SecretBytes]) -> N
                if other is not kind and other.length in (None, len(raw(kind))))  # fmt: skip
 
 
-@every_kind
+def test_pad_has_no_fingerprint() -> None:
+    with pytest.raises(SerializationError, match="fingerprint"):
+        OneTimePad(raw(OneTimePad)).fingerprint()
+
+
+@pytest.mark.parametrize("kind", [SecretBytes, SharedSeed])
 def test_fingerprint_tells_secrets_apart(kind: type[SecretBytes]) -> None:
     fingerprints = {kind(raw(kind, first)).fingerprint() for first in range(100)}
     assert len(fingerprints) == 100
@@ -148,8 +156,7 @@ def test_fingerprint_tells_secrets_apart(kind: type[SecretBytes]) -> None:
 
 def test_fingerprints_of_different_kinds_differ() -> None:
     same = raw(SharedSeed)
-    kinds = [SecretBytes, SharedSeed, OneTimePad]
-    assert len({kind(same).fingerprint() for kind in kinds}) == 3
+    assert SecretBytes(same).fingerprint() != SharedSeed(same).fingerprint()
 
 
 @every_kind

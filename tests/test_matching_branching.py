@@ -892,6 +892,8 @@ def test_fingerprint_differs_when_anything_public_does() -> None:
     matchers = [BranchingMatch.box(schema) for schema in schemas_]
     templates = [
         "price < :p",
+        "price <= :p",
+        "price > :p",
         "price <= 3",
         "price < 5",
         "price < :q",

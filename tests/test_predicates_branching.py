@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
@@ -53,11 +54,11 @@ def unpacked(words: NDArray[np.uint64], count: int) -> Bits:
     return np.stack(columns, axis=1).astype(np.uint8)
 
 
-def evaluated(compiled: CompiledForm, events: Events, form: Form) -> Any:
+def evaluated(compiled: CompiledForm, events: Events, form: Form) -> NDArray[np.bool_]:
     """The program's value for each event, no encoding in between."""
     event = unpacked(event_words(events), events.schema.bits)
     interest = unpacked(compiled.interest_words(form), max(1, compiled.private_bits))
-    return compiled.program.evaluate(event, np.repeat(interest, events.count, axis=0)).tolist()
+    return compiled.program.evaluate(event, np.repeat(interest, events.count, axis=0))
 
 
 def all_private(drawn: Drawn) -> Drawn:
@@ -111,7 +112,7 @@ def test_program_of_a_predicate_means_the_predicate(schema: Schema, data: st.Dat
     template = schema.parse(drawn.text)
     bound = template.bind(**drawn.private)
     compiled = CompiledForm(schema, template.true_form())
-    assert evaluated(compiled, events, bound.true_form()) == bound.evaluate(events).tolist()
+    assert_array_equal(evaluated(compiled, events, bound.true_form()), bound.evaluate(events))
 
 
 @given(schema=schemas(), data=st.data())
@@ -124,7 +125,7 @@ def test_program_with_all_constants_private_means_the_predicate(
     template = schema.parse(drawn.text)
     bound = template.bind(**drawn.private)
     compiled = CompiledForm(schema, template.true_form())
-    assert evaluated(compiled, events, bound.true_form()) == bound.evaluate(events).tolist()
+    assert_array_equal(evaluated(compiled, events, bound.true_form()), bound.evaluate(events))
 
 
 def every_event(schema: Schema) -> Events:
@@ -159,7 +160,7 @@ def test_program_means_the_predicate_for_every_event_of_a_small_schema(
     bound = template.bind(**drawn.private)
     events = every_event(schema)
     compiled = CompiledForm(schema, template.true_form())
-    assert evaluated(compiled, events, bound.true_form()) == bound.evaluate(events).tolist()
+    assert_array_equal(evaluated(compiled, events, bound.true_form()), bound.evaluate(events))
 
 
 @given(schema=schemas(), data=st.data())
@@ -176,7 +177,7 @@ def test_program_of_the_box_means_every_predicate_that_is_a_box(
         predicate = schema.parse("TRUE")
     events = schema.encode([record(row) for row in data.draw(rows(schema))])
     compiled = CompiledForm(schema, box_form(schema))
-    assert evaluated(compiled, events, form) == predicate.evaluate(events).tolist()
+    assert_array_equal(evaluated(compiled, events, form), predicate.evaluate(events))
 
 
 # -- what is private, what is public, and what they cost ----------------------------------------

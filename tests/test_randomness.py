@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from ccbps.dictionary import DictionaryColumn
+from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
 from ccbps.errors import (
     KeyMismatchError,
     PadExhaustedError,
@@ -27,11 +27,9 @@ from ccbps.randomness import (
     OneTimePad,
     RandomnessReader,
     RandomnessSource,
-    RoundLedger,
     SharedSeed,
-    as_rounds,
-    claim_by_pair,
 )
+from ccbps.rounds import RoundLedger, as_rounds
 
 LAST = 2**64 - 1
 SEED = SharedSeed(bytes(range(32)))
@@ -75,6 +73,12 @@ def chunks(data: st.DataObject, count: int) -> list[int]:
 
 # -- the stream of a seed -----------------------------------------------------------------------
 
+# Counters whose low words overflow: while a round's blocks are counted, and in the product itself,
+# in its low 64 bits and between its halves of 32 bits, for each number of blocks a round below.
+CARRIES = [
+    *[(2**64 - 1) // blocks for blocks in (1, 2, 7, 88)],
+    *[-pow(odd, -1, 2**bits) % 2**bits << 32 | 2**32 - 1 for odd, bits in ((7, 32), (11, 29))],
+]
 SPANS = {
     "consecutive": list(range(1000, 1100)),
     "descending": list(range(1100, 1000, -1)),
@@ -84,6 +88,7 @@ SPANS = {
     "over 2^32": list(range(2**32 - 5, 2**32 + 5)),
     "up to the last": list(range(LAST - 40, LAST + 1)),
     "repeated": [5, 5, 6, 5, 6, 6],
+    "carries": CARRIES,
     "one": [12],
 }
 
@@ -316,21 +321,46 @@ def test_ledger_says_which_round_and_why() -> None:
 
 
 def test_claims_by_pair_are_separate_and_all_or_nothing() -> None:
-    ledgers: dict[str | None, RoundLedger] = {}
+    ledger = RoundLedger()
     pairs = DictionaryColumn(["a", "b"], np.array([0, 1, 1], np.intp))
-    claim_by_pair(ledgers, uint64([1, 1, 2]), pairs)
+    ledger.claim(uint64([1, 1, 2]), pairs)
     with pytest.raises(RandomnessReuseError, match="pair 'b': round 2 was already used"):
-        claim_by_pair(ledgers, uint64([5, 5, 2]), pairs)
-    claim_by_pair(ledgers, uint64([5, 5, 6]), pairs)
-    claim_by_pair(ledgers, uint64([1, 2, 5]), None)
+        ledger.claim(uint64([5, 5, 2]), pairs)
+    ledger.claim(uint64([5, 5, 6]), pairs)
+    ledger.claim(uint64([1, 2, 5]))
 
 
-def test_claims_of_a_pair_that_is_listed_twice_are_refused_as_a_whole() -> None:
-    ledgers: dict[str | None, RoundLedger] = {}
+def test_claims_of_a_pair_that_is_listed_twice_are_of_one_pair() -> None:
+    ledger = RoundLedger()
     twice = DictionaryColumn(["a", "a"], np.array([0, 1], np.intp))
     with pytest.raises(RandomnessReuseError, match="pair 'a': round 5"):
-        claim_by_pair(ledgers, uint64([5, 5]), twice)
-    claim_by_pair(ledgers, uint64([5, 6]), twice)
+        ledger.claim(uint64([5, 5]), twice)
+    ledger.claim(uint64([5, 6]), twice)
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12)), max_size=6)))
+def test_ledger_of_many_pairs_refuses_what_a_set_has_seen(
+    claims: list[list[tuple[str, int]]],
+) -> None:
+    ledger, used = RoundLedger(), set[tuple[str, int]]()
+    for rows in claims:
+        pairs = dictionary_of_strings([label for label, _ in rows])
+        again = len(set(rows)) < len(rows) or not used.isdisjoint(rows)
+        try:
+            ledger.claim(uint64([number for _, number in rows]), pairs)
+        except RandomnessReuseError:
+            assert again
+        else:
+            assert not again
+            used.update(rows)
+
+
+def test_rounds_at_both_ends_have_their_own_bytes() -> None:
+    seed, last = SharedSeed(bytes(32)), 2**64 - 1
+    both = seed.reader(b"p", 40, uint64([last, 0]), None)(0, 2).copy()
+    for place, number in enumerate((last, 0)):
+        alone = seed.reader(b"p", 40, uint64([number]), None)(0, 1)
+        assert np.array_equal(both[place], alone[0])
 
 
 # -- round numbers as callers write them --------------------------------------------------------

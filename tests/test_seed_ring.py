@@ -18,7 +18,7 @@ from ccbps.randomness import parse_seeds
 MASTER = SharedSeed(bytes(range(32)))
 MATCHER = BranchingMatch.box(Schema(a=UInt(4)))
 LABELS = st.text(min_size=1, max_size=12).filter(
-    lambda t: t == t.strip() and len(t.splitlines()) == 1 and "\n" not in t
+    lambda t: t == t.strip() and len(t.splitlines()) == 1
 )
 
 
@@ -36,6 +36,22 @@ def test_ring_has_its_own_pairs_only() -> None:
         MATCHER.subscriber(ring).encode("a < 3", [0], pairs=["y"])
     with pytest.raises(ParameterError, match="name each row's pair"):
         MATCHER.subscriber(ring).encode("a < 3", [0])
+
+
+def test_errors_hold_no_seed_in_their_frames() -> None:
+    text = f"{MASTER.to_text()} a\nbroken b\n"
+    with pytest.raises(KeyMismatchError, match="line 2") as failure:
+        parse_seeds(text)
+    frame = failure.value.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename != __file__:
+            assert MASTER.export_secret().hex() not in repr(frame.tb_frame.f_locals)
+        frame = frame.tb_next
+
+
+def test_empty_rings_are_refused() -> None:
+    with pytest.raises(ParameterError, match="at least one pair"):
+        SeedRing({})
 
 
 def test_ring_does_not_print_or_pickle() -> None:
@@ -74,7 +90,7 @@ def test_other_text_is_refused_and_not_shown(text: str) -> None:
     assert MASTER.export_secret().hex()[:8] not in str(failure.value)
 
 
-@pytest.mark.parametrize("label", ["", " a", "a\nb"])
+@pytest.mark.parametrize("label", ["", " a", "a\nb", "a\rb", "a\u2028b"])
 def test_labels_are_lines(label: str) -> None:
     with pytest.raises(ParameterError, match="label"):
         SeedRing({label: MASTER})

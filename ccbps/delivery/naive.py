@@ -9,8 +9,9 @@ subscriber that gets none learns nothing but the payload's length.
 once for a group are measured against it.
 
 Not protected: a broker that hands a wrapped key to a subscriber that did not match. The event's
-number and the payload's length are public. A wrapped key is not authenticated on its own: a wrong
-one fails at the payload.
+number and the payload's padded length are public: the length of an unpadded record would tell
+about what is in it. A wrapped key is not authenticated on its own: a wrong one fails at the
+payload.
 
 Sources: NIST SP 800-38D (GCM); Opyrchal and Prakash, USENIX Security 2001, section 3 (baseline).
 """
@@ -29,7 +30,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.randomness import RoundLedger, SeedRing, SharedSeed, as_rounds, claim_by_pair
+from ccbps.randomness import SeedRing, SharedSeed
+from ccbps.rounds import RoundLedger, as_rounds
 
 __all__ = ["KEY_BYTES", "OVERHEAD_BYTES", "PayloadOpener", "PayloadSealer"]
 
@@ -40,6 +42,8 @@ NONCE_BYTES: Final = 12
 HEAD: Final = b"\x03\x01"
 """Kind 3 (payload), version 1; 8 bytes of event number and the nonce follow."""
 OVERHEAD_BYTES: Final = len(HEAD) + 8 + NONCE_BYTES + 16
+PAD_TO: Final = 256
+"""Payloads are padded to a multiple of this many bytes, so that lengths tell little."""
 
 _EVENT_KEY: Final = b"delivery: event key"
 _WRAP: Final = b"delivery: key wrap"
@@ -48,8 +52,10 @@ _WRAP: Final = b"delivery: key wrap"
 class PayloadSealer:
     """The publisher's side: encrypts payloads and wraps their keys.
 
-    Holds the master seed; event keys and wraps are derived from it, so encrypting again after a
-    failure gives the same keys.
+    Holds the master seed; each event's key is derived from it by the event's number, so encrypting
+    again after a failure gives the same keys.
+
+    Hazard: whoever holds this seed can derive every event's key. Subscribers get seeds of pairs.
     """
 
     def __init__(self, seed: SharedSeed) -> None:
@@ -58,26 +64,34 @@ class PayloadSealer:
                 f"seed must be the publisher's master, a SharedSeed, got {type(seed).__name__}"
             )
         self._seed = seed
-        self._ledgers: dict[str | None, RoundLedger] = {}
+        self._ledger = RoundLedger()
 
-    def seal(self, payloads: Sequence[bytes], events: ArrayLike) -> list[bytes]:
-        """Encrypt payloads: `OVERHEAD_BYTES` more than the plaintext.
+    def seal(
+        self, payloads: Sequence[bytes], events: ArrayLike, *, pad_to: int = PAD_TO
+    ) -> list[bytes]:
+        """Encrypt payloads.
 
         Args:
             payloads: one a row.
             events: event numbers, 0 .. 2^64 - 1; one number names one event, always.
+            pad_to: pad each payload to a multiple of this many bytes; 1 shows its length.
 
         Returns:
-            a ciphertext for each payload.
+            a ciphertext for each payload, `OVERHEAD_BYTES` longer than the padded payload.
 
-        Cost: one AES-256 key schedule, one nonce and one GCM call a payload.
+        Cost: one AES-256 key schedule, one nonce and one GCM call a payload: a loop over rows, as
+        each event has its own key.
         """
+        if pad_to < 1:
+            raise ParameterError(f"pad_to must be at least 1, got {pad_to}")
         numbers = as_rounds(events, len(payloads))
         keys = self._event_keys(numbers)
         out = []
         for payload, key, number in zip(payloads, keys, numbers.tolist(), strict=True):
             head, nonce = HEAD + number.to_bytes(8, "big"), os.urandom(NONCE_BYTES)
-            out.append(head + nonce + AESGCM(key.tobytes()).encrypt(nonce, bytes(payload), head))
+            # Padding of ISO/IEC 7816-4: a byte 80, then zeros.
+            padded = bytes(payload) + b"\x80" + bytes(-(len(payload) + 1) % pad_to)
+            out.append(head + nonce + AESGCM(key.tobytes()).encrypt(nonce, padded, head))
         return out
 
     def wrap(
@@ -85,23 +99,23 @@ class PayloadSealer:
         events: ArrayLike,
         rounds: ArrayLike,
         *,
-        pairs: DictionaryColumn[str] | Sequence[str] | None = None,
+        pairs: DictionaryColumn[str] | Sequence[str],
     ) -> Bytes:
         """Wrap each event's key for the subscriber and round of its row: uint8, (rows, 32).
 
         Args:
             events: event number of each row.
             rounds: round of each row, those of the match messages; each serves one event, once.
-            pairs: pair label of each row; None when the seed is one pair's own.
+            pairs: pair label of each row.
 
         Raises:
             RandomnessReuseError: a pair's round was used before; nothing is wrapped.
         """
         numbers = as_rounds(events, np.size(np.asarray(events)))
         used = as_rounds(rounds, len(numbers))
-        if pairs is not None and not isinstance(pairs, DictionaryColumn):
+        if not isinstance(pairs, DictionaryColumn):
             pairs = dictionary_of_strings(pairs)
-        claim_by_pair(self._ledgers, used, pairs)
+        self._ledger.claim(used, pairs)
         masks = self._seed.reader(_WRAP, KEY_BYTES, used, pairs)
         distinct, index = np.unique(numbers, return_inverse=True)
         keys = self._event_keys(distinct)
@@ -164,7 +178,8 @@ class PayloadOpener:
                     opened = AESGCM(key.tobytes()).decrypt(
                         rest[:NONCE_BYTES], rest[NONCE_BYTES:], head
                     )
-            if opened is None:
+            end = -1 if opened is None else opened.rstrip(b"\0").rfind(b"\x80")
+            if opened is None or end < 0 or any(opened[end + 1 :]):
                 raise DecodeError(f"row {row}: not a payload for this pair and round", rows=(row,))
-            out.append(opened)
+            out.append(opened[:end])
         return out

@@ -53,6 +53,8 @@ DECODE_ROWS: Final = 8 * 1025
 """Messages decoded at a time: long rows, because REC makes some hundred short calls a block."""
 LOAD_ROWS: Final = 256
 """Messages turned from rows into words at a time: source and target both fit the cache."""
+BLOCK_BYTES: Final = 64 << 20
+"""Working memory of a block at most: large programs are treated in shorter blocks."""
 SHIFTS: Final = tuple(np.uint64(i) for i in range(WORD))
 SIGN: Final = np.int64(WORD - 1)
 _BITS: Final = np.arange(WORD, dtype=np.uint64)[:, None]
@@ -189,7 +191,7 @@ class BranchingEncoding:
         answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
         heads = np.empty((2, batch, skip), dtype=np.uint8)
         ends = np.empty(batch, dtype=np.uint8)
-        rows_at_once = min(DECODE_ROWS, max(1, batch))
+        rows_at_once = min(_block_rows(DECODE_ROWS, self.layout.words), max(1, batch))
         words = np.empty((self.layout.words, rows_at_once), dtype=np.uint64)
         work = np.empty((self._shape.blocks + 3, rows_at_once), dtype=np.uint64)
         both = np.empty((LOAD_ROWS, width), dtype=np.uint8)
@@ -280,11 +282,12 @@ class BranchingEncoding:
         if batch == 0:
             return out
         one_for_all = index is None and inputs.shape[1] == 1
-        work = _Workspace(self._shape, half, min(batch, ENCODE_ROWS))
+        rows_at_once = _block_rows(ENCODE_ROWS, 2 * self.layout.words)
+        work = _Workspace(self._shape, half, min(batch, rows_at_once))
         with _direct_broadcast():
             known = half.labels(inputs) if one_for_all or index is not None else None
-            for start in range(0, batch, ENCODE_ROWS):
-                at = slice(start, min(start + ENCODE_ROWS, batch))
+            for start in range(0, batch, rows_at_once):
+                at = slice(start, min(start + rows_at_once, batch))
                 if known is None:
                     labels = half.labels(inputs[:, at])
                 elif index is None:
@@ -387,6 +390,11 @@ class BranchingEncoding:
                 xor(sums[b], term, sums[b])
         answers: NDArray[np.bool_] = (sums[0] & SHIFTS[1]).astype(np.bool_)
         return answers
+
+
+def _block_rows(rows: int, words: int) -> int:
+    """`rows`, or as many as keep `words` words each within `BLOCK_BYTES`: 8 times an odd number."""
+    return 8 * (min(rows // 8, max(1, BLOCK_BYTES // (64 * words))) - 1 | 1)
 
 
 def _store(words: Words, rows: Bytes) -> None:

@@ -27,13 +27,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
 from ccbps.encodings.branching import BranchingEncoding
-from ccbps.errors import CcbpsError, DecodeError, ParameterError, ShapeError
+from ccbps.errors import CcbpsError, DecodeError, ParameterError, PredicateError, ShapeError
 from ccbps.leakage import LeakageCard
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.branching import CompiledForm, box_form, event_words
 from ccbps.predicates.form import Form
 from ccbps.programs.branching import sorted_edges
-from ccbps.randomness import Pairs, RandomnessSource, RoundLedger, as_rounds, claim_by_pair
+from ccbps.randomness import Pairs, RandomnessSource
+from ccbps.rounds import RoundLedger, as_rounds
 from ccbps.wire import (
     HEADER_BYTES,
     TAG_BYTES,
@@ -109,7 +110,7 @@ class BranchingMatch:
         parameters = {
             "scheme": "branching 1",
             "schema": schema.describe(),
-            "template": None if template is None else list(template.private_names),
+            "template": None if template is None else template.text,
             "size": self.program.size,
             "edges": edges,
         }
@@ -148,7 +149,8 @@ class BranchingMatch:
             learns=(
                 "whether the event matches the predicate",
                 f"public parameters: {public}",
-                "which messages belong to one pair and round",
+                "which messages belong to one pair and round; over many pairs, as far as labels "
+                "and rounds tell, which are of one event or one subscription: who gets what",
             ),
             security="perfect",
             assumption=(
@@ -236,7 +238,7 @@ class _Encoder:
             )
         self.matcher = matcher
         self._seed = seed
-        self._ledgers: dict[str | None, RoundLedger] = {}
+        self._ledger = RoundLedger()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.matcher!r}>"
@@ -263,7 +265,7 @@ class _Encoder:
             raise ShapeError(f"out must be C-contiguous uint8 of shape {shape}, got {out.shape}")
         # A reader that cannot serve all rounds raises before any of them is claimed.
         reader = self._seed.reader(matcher.fingerprint, matcher.randomness_bytes, numbers, column)
-        claim_by_pair(self._ledgers, numbers, column)
+        self._ledger.claim(numbers, column)
         messages = out
 
         def draw(start: int, stop: int) -> Bytes:
@@ -356,7 +358,10 @@ class BranchingSubscriber(_Encoder):
             try:
                 words.append(self.matcher._private_words(column.values[number]))
             except CcbpsError as error:
-                error.add_note(f"interest of row {np.flatnonzero(column.index == number)[0]}")
+                row = int(np.flatnonzero(column.index == number)[0])
+                error.add_note(f"interest of row {row}")
+                if isinstance(error, PredicateError):
+                    error.row = row
                 raise
         inputs = np.concatenate(words, axis=1) if words else np.zeros((1, 0), dtype=np.uint64)
         return self._encode(inputs, rounds, count, pairs, out, index.astype(np.intp))

@@ -2,8 +2,8 @@
 
 The event's bits are the codes of all attributes, in schema order, most significant bit first. The
 interest's bits are the private bounds of the form's leaves, in the order of the leaves. The program
-depends on the form's structure and public bounds only, so `InterestBits.pack` of two subscriptions
-to one template differ in nothing but the bits.
+depends on the form's structure and public bounds only, so what `CompiledForm.interest_words`
+makes of two subscriptions to one template differs in nothing but the bits.
 
 =======================  =====================================================  ============
 leaf                     program                                                private bits

@@ -42,7 +42,8 @@ def binary_rows(array: pa.Array, width: int) -> tuple[Bytes, NDArray[np.bool_]]:
     if good.all():
         return values[offsets[0] : offsets[-1]].reshape(len(array), width), good
     rows = np.zeros((len(array), width), dtype=np.uint8)
-    rows[good] = values[offsets[:-1][good][:, None] + np.arange(width)]
+    if good.any():
+        rows[good] = binary_rows(array.filter(pa.array(good)), width)[0]
     return rows, good
 
 

@@ -8,10 +8,18 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
+from ccbps.delivery.naive import KEY_BYTES, PAD_TO, PayloadOpener, PayloadSealer
 from ccbps.errors import DecodeError
 from ccbps.spark.arrow import binary_column, binary_rows, integers, is_valid
-from ccbps.spark.encoding import check_key, check_rounds, ordered
+from ccbps.spark.frames import (
+    check_key,
+    check_once,
+    column,
+    finish,
+    ordered,
+    require,
+    struct,
+)
 from ccbps.spark.keysource import KeySource, master
 
 if TYPE_CHECKING:
@@ -27,6 +35,7 @@ def seal_payloads(
     event: str = "event",
     payload: str = "payload",
     output: str = "sealed",
+    pad_to: int = PAD_TO,
 ) -> DataFrame:
     """Encrypt payloads, one row an event: `df` without `payload`, with a binary `output`.
 
@@ -34,8 +43,14 @@ def seal_payloads(
         df: has `event`, a whole number that names one event, always; and `payload`, binary or
             string.
         key: where the workers find the publisher's master seed.
+        pad_to: payloads are padded to a multiple of this many bytes, as lengths tell.
+
+    Raises:
+        ParameterError: a column is missing or of the wrong type.
+        RandomnessReuseError: an event number occurs twice. Runs one job to find out.
     """
     check_key(key)
+    require(df, [payload], whole=[event])
 
     @F.arrow_udf("binary")
     def seal(row: pa.Array) -> pa.Array:
@@ -43,12 +58,14 @@ def seal_payloads(
         valid = is_valid(numbers, payloads)
         mask = pa.array(valid)
         chosen = payloads.filter(mask).cast(pa.binary()).to_pylist()
-        sealed = iter(PayloadSealer(master(key)).seal(chosen, integers(numbers.filter(mask))))
+        sealer = PayloadSealer(master(key))
+        sealed = iter(sealer.seal(chosen, integers(numbers.filter(mask)), pad_to=pad_to))
         return pa.array([next(sealed) if ok else None for ok in valid.tolist()], type=pa.binary())
 
-    message = seal(F.struct(F.col(f"`{event}`"), F.col(f"`{payload}`").cast("binary")))
-    kept = [F.col(f"`{name}`") for name in df.columns if name != payload]
-    return df.select(*kept, message.alias(output))
+    message = seal(F.struct(column(event), column(payload).cast("binary")))
+    result = finish(df, [payload], message, output)
+    check_once(df, [event], "each number names one event, always")
+    return result
 
 
 def wrap_keys(
@@ -70,7 +87,7 @@ def wrap_keys(
         RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
     """
     check_key(key)
-    check_rounds(df, pair, round, [event])
+    require(df, [], whole=[round, event], text=[pair])
 
     @F.arrow_udf("binary")
     def wrap(row: pa.Array) -> pa.Array:
@@ -81,8 +98,9 @@ def wrap_keys(
         out[order] = PayloadSealer(master(key)).wrap(events, number, pairs=label)
         return binary_column(out, valid)
 
-    columns = F.struct(*[F.col(f"`{name}`") for name in (event, pair, round)])
-    return df.withColumn(output, wrap(columns))
+    result = finish(df, [], wrap(struct([event, pair, round])), output)
+    check_once(df, [pair, round], "each pair and round wraps one key, once")
+    return result
 
 
 def deliver(
@@ -99,7 +117,9 @@ def deliver(
             (or are NULL) are dropped.
         sealed: from `seal_payloads`, one row an event.
     """
-    return matches.where(F.col(f"`{matched}`")).drop(matched).join(sealed, on=event, how="inner")
+    require(matches, [event, matched], name="matches")
+    require(sealed, [event], name="sealed")
+    return matches.where(column(matched)).drop(matched).join(sealed, on=event, how="inner")
 
 
 def open_payloads(
@@ -122,6 +142,7 @@ def open_payloads(
         DecodeError (when the result is computed): a payload, key, pair or round does not fit.
     """
     check_key(key)
+    require(df, [sealed, wrapped], whole=[round], text=[pair])
 
     @F.arrow_udf("binary")
     def open_rows(row: pa.Array) -> pa.Array:
@@ -136,6 +157,4 @@ def open_payloads(
         back = iter(pa.array(opened, pa.binary()).take(pa.array(np.argsort(order))).to_pylist())
         return pa.array([next(back) if ok else None for ok in valid.tolist()], type=pa.binary())
 
-    columns = F.struct(*[F.col(f"`{name}`") for name in (pair, round, sealed, wrapped)])
-    kept = [F.col(f"`{name}`") for name in df.columns if name not in (sealed, wrapped)]
-    return df.select(*kept, open_rows(columns).alias(output))
+    return finish(df, [sealed, wrapped], open_rows(struct([pair, round, sealed, wrapped])), output)

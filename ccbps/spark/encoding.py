@@ -19,15 +19,26 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.errors import EventError, ParameterError, PredicateError
 from ccbps.matching.branching import BranchingMatch
-from ccbps.spark.arrow import binary_column, integers, is_valid, strings
+from ccbps.spark.arrow import binary_column, strings
+from ccbps.spark.frames import (
+    check_key,
+    check_once,
+    finish,
+    ordered,
+    require,
+    row_name,
+    struct,
+)
 from ccbps.spark.keysource import KeySource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["check_key", "check_rounds", "encode_events", "encode_interests", "ordered"]
+__all__ = ["encode_events", "encode_interests"]
+
+_ONCE = "each pair and round encodes one event and one predicate, once"
 
 
 def encode_events(
@@ -45,7 +56,7 @@ def encode_events(
         df: has the schema's attributes, `pair` and `round`.
         matcher: public.
         key: where the workers find the publisher's master seed.
-        pair: column with the label of the pair.
+        pair: string column with the label of the pair.
         round: column with the round, a whole number.
         output: name of the message column.
 
@@ -53,29 +64,38 @@ def encode_events(
         `df` without the attributes, with a binary message column; NULL where pair or round is.
 
     Raises:
-        ParameterError: a column is missing.
+        ParameterError: a column is missing, of the wrong type, or used twice.
         RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
-        EventError (when the result is computed): a record does not fit the schema.
+        EventError (when the result is computed): a record does not fit the schema; names its pair
+            and round.
     """
     check_key(key)
-    check_rounds(df, pair, round, [*matcher.schema])
+    attributes = list(matcher.schema)
+    _require_apart({"pair": pair, "round": round}, attributes)
+    require(df, attributes, whole=[round], text=[pair])
 
     @F.arrow_udf("binary")
     def encode(row: pa.Array) -> pa.Array:
-        pairs, rounds, *attributes = row.flatten()
+        pairs, rounds, *columns = row.flatten()
         valid, order, label, number = ordered(pairs, rounds)
-        records = pa.RecordBatch.from_arrays(
-            [column.filter(pa.array(valid)) for column in attributes], names=list(matcher.schema)
-        )
-        events = matcher.schema.encode(records).take(order)
+        mask = pa.array(valid)
+        records = pa.RecordBatch.from_arrays([c.filter(mask) for c in columns], names=attributes)
+        problem = None
+        try:
+            events = matcher.schema.encode(records).take(order)
+        except EventError as error:
+            problem = error
+        if problem is not None:
+            where = np.flatnonzero(valid)[problem.row or 0]
+            named = row_name((pair, round), (pairs, rounds), int(where))
+            raise EventError(f"{named}: {problem}", attribute=problem.attribute)
         messages = np.empty((len(order), matcher.event_bytes), dtype=np.uint8)
         messages[order] = matcher.publisher(key.load()).encode(events, number, pairs=label)
         return binary_column(messages, valid)
 
-    columns = [pair, round, *matcher.schema]
-    message = encode(F.struct(*[F.col(f"`{name}`") for name in columns])).alias(output)
-    kept = [F.col(f"`{name}`") for name in df.columns if name not in matcher.schema]
-    return df.select(*kept, message)
+    result = finish(df, attributes, encode(struct([pair, round, *attributes])), output)
+    check_once(df, [pair, round], _ONCE)
+    return result
 
 
 def encode_interests(
@@ -95,7 +115,7 @@ def encode_interests(
         df: has `pair`, `round` and the predicate's columns.
         matcher: public.
         key: where the workers find the subscribers' seeds (or the master they come from).
-        pair: column with the label of the pair.
+        pair: string column with the label of the pair.
         round: column with the round, a whole number.
         predicate: column with SQL text, for a box matcher.
         constants: for a template matcher, the column of each private constant; by default the
@@ -107,18 +127,26 @@ def encode_interests(
         pair, round, predicate and constants is.
 
     Raises:
-        ParameterError: a column is missing.
+        ParameterError: a column is missing, of the wrong type, or used twice.
         RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
-        PredicateError (when the result is computed): a predicate cannot be used.
+        PredicateError (when the result is computed): a predicate cannot be used; names its pair
+            and round, and does not show the predicate.
     """
     check_key(key)
     template = matcher.template
     if template is None:
         sources = {predicate: predicate}
     else:
+        unknown = set(constants or {}) - set(template.private_names)
+        if unknown:
+            raise ParameterError(
+                f"constants names {min(unknown)!r}; the template's private constants are "
+                f"{', '.join(template.private_names) or 'none'}"
+            )
         sources = {name: (constants or {}).get(name, name) for name in template.private_names}
     secret = list(sources.values())
-    check_rounds(df, pair, round, secret)
+    _require_apart({"pair": pair, "round": round}, secret)
+    require(df, secret, whole=[round], text=[pair])
 
     @F.arrow_udf("binary")
     def encode(row: pa.Array) -> pa.Array:
@@ -131,58 +159,30 @@ def encode_interests(
             interests = _bindings(list(sources), chosen, int(valid.sum()))
         interests = DictionaryColumn(interests.values, interests.index[order])
         messages = np.empty((len(order), matcher.interest_bytes), dtype=np.uint8)
-        messages[order] = matcher.subscriber(key.load()).encode(interests, number, pairs=label)
+        problem = None
+        try:
+            messages[order] = matcher.subscriber(key.load()).encode(interests, number, pairs=label)
+        except PredicateError as error:
+            problem = error
+        if problem is not None:
+            where = np.flatnonzero(valid)[order[problem.row or 0]]
+            named = row_name((pair, round), (pairs, rounds), int(where))
+            raise type(problem)(f"{named}: {problem.reason}")
         return binary_column(messages, valid)
 
-    columns = [pair, round, *secret]
-    message = encode(F.struct(*[F.col(f"`{name}`") for name in columns])).alias(output)
-    kept = [F.col(f"`{name}`") for name in df.columns if name not in secret]
-    return df.select(*kept, message)
+    result = finish(df, secret, encode(struct([pair, round, *secret])), output)
+    check_once(df, [pair, round], _ONCE)
+    return result
 
 
-def check_key(key: KeySource) -> None:
-    """A key source, and not a key."""
-    if not isinstance(key, KeySource):
-        raise ParameterError(
-            f"key must be a KeySource such as EnvKey('NAME') or FileKey('path'), got "
-            f"{type(key).__name__}; a key itself must not enter a Spark plan"
-        )
-
-
-def check_rounds(df: DataFrame, pair: str, round: str, columns: list[str]) -> None:
-    """Refuse a DataFrame that lacks a column or would use a (pair, round) twice."""
-    missing = [name for name in [pair, round, *columns] if name not in df.columns]
-    if missing:
-        raise ParameterError(
-            f"column {missing[0]!r} is missing; the DataFrame has {', '.join(df.columns)}"
-        )
-    if df.isStreaming:
-        raise ParameterError(
-            "rounds of a streaming DataFrame cannot be checked: call this in foreachBatch"
-        )
-    counts = df.groupBy(F.col(f"`{pair}`").alias("pair"), F.col(f"`{round}`").alias("round"))
-    twice = counts.count().where("`count` > 1 AND pair IS NOT NULL AND round IS NOT NULL")
-    found = twice.limit(1).collect()
-    if found:
-        raise RandomnessReuseError(
-            f"pair {found[0]['pair']!r}: round {found[0]['round']} occurs {found[0]['count']} "
-            "times; each (pair, round) encodes one event and one predicate, once"
-        )
-
-
-def ordered(
-    pairs: pa.Array, rounds: pa.Array, *others: pa.Array
-) -> tuple[np.ndarray, np.ndarray, DictionaryColumn[str], np.ndarray]:
-    """Rows without NULL, and their order by pair and round, which runs the cipher longest.
-
-    Returns:
-        valid (rows,), order (valid rows,), and pair labels and rounds in that order.
-    """
-    valid = is_valid(pairs, rounds, *others)
-    mask = pa.array(valid)
-    label, number = strings(pairs.filter(mask)), integers(rounds.filter(mask))
-    order = np.lexsort((number, label.index))
-    return valid, order, DictionaryColumn(label.values, label.index[order]), number[order]
+def _require_apart(public: Mapping[str, str], private: list[str]) -> None:
+    """The public columns must not be among those that are encoded."""
+    for argument, name in public.items():
+        if name in private:
+            raise ParameterError(
+                f"{argument}={name!r} is also a column to be encoded; use another column for "
+                f"{argument}="
+            )
 
 
 def _bindings(

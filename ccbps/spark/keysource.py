@@ -36,8 +36,8 @@ class KeySource(Protocol):
 class EnvKey:
     """Seeds in an environment variable of the Python workers.
 
-    Local sessions inherit the driver's environment; on a cluster let the platform's secret store
-    set the variable on the executors.
+    Local sessions inherit the environment the driver had when Java started, so a later change is
+    not seen; on a cluster let the platform's secret store set the variable on the executors.
     """
 
     name: str
@@ -66,23 +66,23 @@ def master(key: KeySource) -> SharedSeed:
     return seed
 
 
-@lru_cache(maxsize=16)
+# Parsed once for each text, not for each name: a key that is replaced is read at the next batch.
+_parse = lru_cache(maxsize=16)(parse_seeds)
+
+
 def _from_environment(name: str) -> SharedSeed | SeedRing:
-    text = os.environ.get(name)
-    if text is None:
+    if name not in os.environ:
         raise KeyMismatchError(
             f"environment variable {name} is not set on the Python worker; set it to "
             "SharedSeed.to_text() or SeedRing.to_text() before the session starts"
         )
-    return parse_seeds(text)
+    return _parse(os.environ[name])
 
 
-@lru_cache(maxsize=16)
 def _from_file(path: str) -> SharedSeed | SeedRing:
+    problem = None
     try:
-        text = Path(path).read_text()
+        return _parse(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise KeyMismatchError(
-            f"key file {path} cannot be read on the Python worker: {error.strerror}"
-        ) from None
-    return parse_seeds(text)
+        problem = error.strerror
+    raise KeyMismatchError(f"key file {path} cannot be read on the Python worker: {problem}")

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching.branching import BranchingMatch
 from ccbps.spark.arrow import binary_rows, is_valid
+from ccbps.spark.frames import column, finish, require, row_name
 from ccbps.wire import Cause
 
 if TYPE_CHECKING:
@@ -57,51 +58,42 @@ def match(
     """
     if on_error not in ("raise", "reject"):
         raise ParameterError(f"on_error must be 'raise' or 'reject', got {on_error!r}")
-    for name, df, columns in (
-        ("events", events, [*on, event]),
-        ("interests", interests, [*on, interest]),
-    ):
-        missing = [column for column in columns if column not in df.columns]
-        if missing:
-            raise ParameterError(
-                f"{name} lacks column {missing[0]!r}; it has {', '.join(df.columns)}"
-            )
-    shared = (set(events.columns) & set(interests.columns)) - set(on)
+    ids = list(on)
+    require(events, [*ids, event], name="events")
+    require(interests, [*ids, interest], name="interests")
+    if event == interest:
+        raise ParameterError(f"both messages are called {event!r}; rename one column")
+    shared = (set(events.columns) & set(interests.columns)) - set(ids)
     if shared:
         raise ParameterError(
-            f"column {min(shared)!r} is in both DataFrames; drop it in one, or name it in on="
+            f"column {min(shared)!r} is in both DataFrames; drop it in one of them"
         )
-    joined = events.join(interests, on=list(on), how="inner")
-    row = F.struct(*[F.col(f"`{name}`") for name in [event, interest, *on]])
-    others = [F.col(f"`{name}`") for name in joined.columns if name not in (event, interest)]
-    names = list(on)
+    joined = events.join(interests, on=ids, how="inner")
+    arguments = [column(name) for name in (event, interest, *ids)]
 
     if on_error == "raise":
 
         @F.arrow_udf("boolean")
-        def decide(row: pa.Array) -> pa.Array:
-            messages, interests, *ids = row.flatten()
-            answers, valid, causes = _examine(matcher, messages, interests)
-            _refuse(causes, names, ids)
+        def decide(event: pa.Array, interest: pa.Array, *columns: pa.Array) -> pa.Array:
+            answers, valid, causes = _examine(matcher, event, interest)
+            _refuse(causes, ids, columns)
             return pa.array(answers, mask=~valid)
 
-        return joined.select(*others, decide(row).alias(output))
+        return finish(joined, [event, interest], decide(*arguments), output)
 
     @F.arrow_udf("matched boolean, rejected string")
-    def decide_or_reject(row: pa.Array) -> pa.Array:
-        messages, interests, *_ = row.flatten()
-        answers, valid, causes = _examine(matcher, messages, interests)
+    def decide_or_reject(event: pa.Array, interest: pa.Array) -> pa.Array:
+        answers, valid, causes = _examine(matcher, event, interest)
         texts = pa.array([cause.text or None for cause in Cause], type=pa.string())
         return pa.StructArray.from_arrays(
             [pa.array(answers, mask=~valid | (causes != 0)), texts.take(pa.array(causes))],
             names=["matched", "rejected"],
         )
 
-    result = joined.select(*others, decide_or_reject(row).alias("__ccbps"))
-    kept = [F.col(f"`{name}`") for name in result.columns[:-1]]
-    return result.select(
-        *kept, F.col("__ccbps.matched").alias(output), F.col("__ccbps.rejected").alias("rejected")
-    )
+    both = "__ccbps_decision"
+    result = finish(joined, [event, interest], decide_or_reject(*arguments[:2]), both)
+    result = finish(result, [], F.col(f"{both}.matched"), output)
+    return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
 
 
 def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: BranchingMatch) -> Column:
@@ -117,7 +109,7 @@ def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Branching
     @F.arrow_udf("boolean")
     def decide(event: pa.Array, interest: pa.Array) -> pa.Array:
         answers, valid, causes = _examine(matcher, event, interest)
-        _refuse(causes, [], [])
+        _refuse(causes, (), ())
         return pa.array(answers, mask=~valid)
 
     return decide(event, interest)
@@ -137,14 +129,12 @@ def _examine(
     return answers, valid, causes
 
 
-def _refuse(causes: NDArray[np.uint8], names: list[str], ids: list[pa.Array]) -> None:
+def _refuse(causes: NDArray[np.uint8], names: Sequence[str], ids: Sequence[pa.Array]) -> None:
     rows = np.flatnonzero(causes)
     if not len(rows):
         return
     row = int(rows[0])
-    where = ", ".join(
-        f"{name}={column[row].as_py()!r}" for name, column in zip(names, ids, strict=True)
-    )
+    where = row_name(names, ids, row)
     more = f" (and {len(rows) - 1} more rows in this batch)" if len(rows) > 1 else ""
     raise DecodeError(
         f"{where or f'row {row} of the batch'}: {Cause(causes[row]).text}{more}; "

@@ -151,7 +151,7 @@ def test_duplicate_rounds_are_refused_before_anything_is_encoded(spark: SparkSes
         [("a", 7, "price < 3"), ("b", 7, "price < 3"), ("a", 7, "price < 4")],
         "subscription string, round long, predicate string",
     )
-    with pytest.raises(RandomnessReuseError, match=r"pair 'a': round 7 occurs 2 times"):
+    with pytest.raises(RandomnessReuseError, match=r"subscription 'a', round 7 occurs 2 times"):
         cs.encode_interests(twice, BOX, KEY)
 
 
@@ -197,11 +197,81 @@ def test_messages_under_another_seed_are_refused(spark: SparkSession, tmp_path: 
         cs.match(events, interest_messages(spark, 4), BOX).collect()
 
 
+def test_a_replaced_key_file_is_read_at_the_next_job(spark: SparkSession, tmp_path: Path) -> None:
+    path, found = tmp_path / "seed", []
+    for _ in range(2):
+        path.write_text(SharedSeed.generate().to_text())
+        events = event_messages(spark, records(1), cs.FileKey(str(path)))
+        found.append({bytes(r["event_message"]) for r in events.collect()})
+    assert not found[0] & found[1]
+
+
+def test_subscribers_use_a_ring_of_their_own_seeds(
+    spark: SparkSession, seed: SharedSeed, tmp_path: Path
+) -> None:
+    path = tmp_path / "ring"
+    path.write_text(seed.ring([f"s{i}" for i in range(len(PREDICATES))]).to_text())
+    ring = cs.FileKey(str(path))
+    with_ring = interest_messages(spark, 3, ring).orderBy("subscription", "round").collect()
+    assert with_ring == interest_messages(spark, 3).orderBy("subscription", "round").collect()
+    path.write_text(seed.ring(["s0"]).to_text())
+    with pytest.raises(Exception, match="no seed for pair 's"):
+        interest_messages(spark, 3, ring).collect()
+    with pytest.raises(Exception, match="needs the master seed"):
+        cs.wrap_keys(event_messages(spark, records(2)), ring).collect()
+
+
+@pytest.mark.parametrize("kind", ["string", "double"])
+def test_rounds_that_are_no_whole_numbers_are_refused(spark: SparkSession, kind: str) -> None:
+    df = subscriptions(spark).withColumn("round", F.lit(1).cast(kind))
+    with pytest.raises(ParameterError, match="'round' must be a whole number"):
+        cs.encode_interests(df, BOX, KEY)
+
+
+def test_pairs_that_are_no_strings_are_refused(spark: SparkSession) -> None:
+    df = subscriptions(spark).withColumn("round", F.lit(1)).withColumn("pair", F.lit(1.5))
+    with pytest.raises(ParameterError, match="'pair' must be a string"):
+        cs.encode_interests(df, BOX, KEY, pair="pair")
+
+
+def test_columns_are_not_used_twice(spark: SparkSession) -> None:
+    df = subscriptions(spark).withColumn("round", F.lit(1))
+    with pytest.raises(ParameterError, match="column of that name"):
+        cs.encode_interests(df, BOX, KEY, output="round")
+    with pytest.raises(ParameterError, match="also a column to be encoded"):
+        cs.encode_interests(df, BOX, KEY, predicate="subscription")
+    template = BranchingMatch(QUOTES, "issue = :who")
+    with pytest.raises(ParameterError, match="'whom'"):
+        cs.encode_interests(df, template, KEY, constants={"whom": "predicate"})
+
+
+def test_any_column_name_will_do(spark: SparkSession) -> None:
+    df = subscriptions(spark, PREDICATES[:1]).withColumn("round", F.lit(1))
+    odd = df.toDF("a.b", "c`d", "e f")
+    got = cs.encode_interests(odd, BOX, KEY, pair="a.b", predicate="c`d", round="e f")
+    assert got.collect()[0][2] == cs.encode_interests(df, BOX, KEY).collect()[0][2]
+
+
+def test_bad_predicates_name_pair_and_round_and_stay_private(spark: SparkSession) -> None:
+    df = subscriptions(spark, ["price < 3", "pryce < 31415"])
+    with pytest.raises(Exception, match="pryce") as failure:
+        cs.encode_interests(df.withColumn("round", F.lit(4)), BOX, KEY).collect()
+    assert "subscription='s1', round=4" in str(failure.value)
+    assert "31415" not in str(failure.value)
+
+
+def test_one_event_number_names_one_event(spark: SparkSession) -> None:
+    df = spark.createDataFrame([(1, "x"), (1, "y")], "event long, payload string")
+    with pytest.raises(RandomnessReuseError, match="event 1 occurs 2 times"):
+        cs.seal_payloads(df, KEY)
+
+
 def test_bad_records_name_the_attribute_and_no_value(spark: SparkSession) -> None:
     table = records(5).set_column(2, "price", pa.array([1.0, 2.0, 31415.9, 3.0, 4.0]))
     with pytest.raises(Exception, match="price") as failure:
         event_messages(spark, table).collect()
     assert "EventError" in str(failure.value)
+    assert "round=2" in str(failure.value)
     assert "31415" not in str(failure.value)
 
 

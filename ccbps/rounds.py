@@ -1,0 +1,135 @@
+"""Rounds: numbers that name one use of a pair's shared randomness, and a ledger of those used.
+
+Hazard: a ledger lives as long as its role. Whoever makes a new role for the same seed must not
+give it rounds that an earlier one has used.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import ParameterError, RandomnessReuseError
+
+__all__ = ["RoundLedger", "as_rounds"]
+
+Rounds = NDArray[np.uint64]
+
+_ONE: Final = np.uint64(1)
+
+
+class RoundLedger:
+    """Rounds that a role has used, pair by pair; refuses to use one again.
+
+    Kept as intervals, so that sequence numbers take no room, and checked for a whole batch at once.
+    """
+
+    def __init__(self) -> None:
+        self._pairs: dict[str | None, int] = {}
+        # Disjoint intervals, sorted by pair and first round: columns pair, first, last.
+        self._used: tuple[NDArray[np.intp], Rounds, Rounds] = (
+            np.empty(0, dtype=np.intp),
+            np.empty(0, dtype=np.uint64),
+            np.empty(0, dtype=np.uint64),
+        )
+        self._lock = Lock()
+
+    def check(self, rounds: Rounds, pairs: DictionaryColumn[str] | None = None) -> None:
+        """Raise what `claim` would raise, and change nothing."""
+        with self._lock:
+            self._with(rounds, pairs)
+
+    def claim(self, rounds: Rounds, pairs: DictionaryColumn[str] | None = None) -> None:
+        """Mark rounds as used: all of them, or none when it raises.
+
+        Args:
+            rounds: uint64, shape (batch,).
+            pairs: the pair of each row; None for a role of one pair.
+
+        Raises:
+            RandomnessReuseError: a pair's round was used before, or occurs twice; names both.
+        """
+        with self._lock:
+            self._used = self._with(rounds, pairs)
+
+    def _with(
+        self, rounds: Rounds, pairs: DictionaryColumn[str] | None
+    ) -> tuple[NDArray[np.intp], Rounds, Rounds]:
+        """The intervals with a batch added."""
+        if not len(rounds):
+            return self._used
+        names: list[str] | list[None] = [None] if pairs is None else list(pairs.values)
+        known = np.array(
+            [self._pairs.setdefault(name, len(self._pairs)) for name in names], dtype=np.intp
+        )
+        owner = np.full(len(rounds), known[0]) if pairs is None else known[pairs.index]
+        if len(names) > 1 or not bool((rounds[1:] > rounds[:-1]).all()):
+            order = np.lexsort((rounds, owner))
+            owner, rounds = owner[order], rounds[order]
+        same = owner[1:] == owner[:-1]
+        self._refuse(
+            same & (rounds[1:] == rounds[:-1]), owner, rounds, "occurs more than once in this batch"
+        )
+        batch = _joined(owner, rounds, rounds)
+        parts = [np.concatenate(columns) for columns in zip(self._used, batch, strict=True)]
+        order = np.lexsort((parts[1], parts[0]))
+        owner, first, last = (part[order] for part in parts)
+        # Both sides are disjoint, so a round in both makes two neighbours overlap.
+        overlap = (owner[1:] == owner[:-1]) & (first[1:] <= last[:-1])
+        self._refuse(overlap, owner, first, "was already used by this role")
+        return _joined(owner, first, last)
+
+    def _refuse(
+        self, wrong: NDArray[np.bool_], owner: NDArray[np.intp], rounds: Rounds, why: str
+    ) -> None:
+        """Raise for the second of the first two neighbours that are wrong."""
+        if not wrong.any():
+            return
+        row = int(np.argmax(wrong)) + 1
+        name = next(name for name, number in self._pairs.items() if number == owner[row])
+        raise RandomnessReuseError(
+            f"{'' if name is None else f'pair {name!r}: '}round {rounds[row]} {why}; each round "
+            "encodes one event and one predicate, once: encode under a fresh round"
+        )
+
+
+def _joined(
+    owner: NDArray[np.intp], first: Rounds, last: Rounds
+) -> tuple[NDArray[np.intp], Rounds, Rounds]:
+    """Sorted disjoint intervals with touching ones made one."""
+    apart = np.ones(len(owner), dtype=np.bool_)
+    # Differences of neighbours are positive within a pair, so they do not wrap around.
+    apart[1:] = (owner[1:] != owner[:-1]) | (first[1:] - last[:-1] != _ONE)
+    starts = np.flatnonzero(apart)
+    ends = np.append(starts[1:], len(owner)) - 1
+    return owner[starts], first[starts], last[ends]
+
+
+def as_rounds(rounds: ArrayLike, count: int | None) -> Rounds:
+    """Check round numbers: integers 0 .. 2^64 - 1, one for each of `count` rows (None: any).
+
+    Raises:
+        ParameterError: not integers, negative, or not `count` of them.
+    """
+    array = np.asarray(rounds)
+    if array.size == 0:
+        array = array.astype(np.uint64)
+    elif array.dtype.kind == "f" and all(isinstance(r, int) for r in np.asarray(rounds, object)):
+        # Python ints on both sides of 2^63 have no common NumPy integer type.
+        array = np.asarray(rounds, dtype=object)
+        if all(0 <= r < 1 << 64 for r in array):
+            array = array.astype(np.uint64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ParameterError(
+            f"rounds must be a sequence of whole numbers, one a row, got {array.dtype} "
+            f"of shape {array.shape}"
+        )
+    if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
+        raise ParameterError(f"rounds must not be negative, got {int(array.min())}")
+    if count is not None and len(array) != count:
+        raise ParameterError(f"{count} rows need {count} rounds, got {len(array)}")
+    return array.astype(np.uint64)

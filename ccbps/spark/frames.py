@@ -1,0 +1,122 @@
+"""What the adapter asks of DataFrames before it encodes, and the order it encodes rows in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import functions as F
+
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.spark.arrow import integers, is_valid, strings
+from ccbps.spark.keysource import KeySource
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = [
+    "check_key",
+    "check_once",
+    "column",
+    "finish",
+    "ordered",
+    "require",
+    "row_name",
+    "struct",
+]
+
+_WHOLE = ("byte", "short", "integer", "long")
+
+
+def column(name: str) -> Column:
+    """A column by its name, whatever characters the name has."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def struct(names: Sequence[str]) -> Column:
+    """Several columns as one, for a function that reads them together."""
+    return F.struct(*[column(name) for name in names])
+
+
+def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) -> DataFrame:
+    """`df` without the columns `dropped`, with `value` under the name `output`."""
+    kept = [name for name in df.columns if name not in dropped]
+    if output in kept:
+        raise ParameterError(f"output={output!r}: the DataFrame has a column of that name")
+    return df.select(*[column(name) for name in kept], value.alias(output))
+
+
+def check_key(key: KeySource) -> None:
+    """A key source, and not a key."""
+    if not isinstance(key, KeySource):
+        raise ParameterError(
+            f"key must be a KeySource such as EnvKey('NAME') or FileKey('path'), got "
+            f"{type(key).__name__}; a key itself must not enter a Spark plan"
+        )
+
+
+def require(
+    df: DataFrame,
+    columns: Sequence[str],
+    *,
+    whole: Sequence[str] = (),
+    text: Sequence[str] = (),
+    name: str = "the DataFrame",
+) -> None:
+    """Refuse a DataFrame that lacks columns, or has them of types that do not name rows exactly.
+
+    Args:
+        whole: columns that must hold whole numbers.
+        text: columns that must hold strings.
+    """
+    missing = [c for c in [*columns, *whole, *text] if c not in df.columns]
+    if missing:
+        raise ParameterError(
+            f"column {missing[0]!r} is missing: {name} has {', '.join(df.columns)}"
+        )
+    for wanted, names, kinds in (
+        ("a whole number", whole, _WHOLE),
+        ("a string", text, ("string",)),
+    ):
+        for c in names:
+            kind = df.schema[c].dataType.typeName()
+            if kind not in kinds:
+                raise ParameterError(f"column {c!r} must be {wanted}, got {kind}; cast it first")
+
+
+def check_once(df: DataFrame, columns: Sequence[str], what: str) -> None:
+    """Refuse a DataFrame in which the same values of `columns` occur in two rows. Runs a job."""
+    if df.isStreaming:
+        raise ParameterError(
+            f"a streaming DataFrame cannot be checked for {what}: call this in foreachBatch"
+        )
+    keys = [column(name).alias(f"key{i}") for i, name in enumerate(columns)]
+    counts = df.select(*keys).dropna().groupBy(*[f"key{i}" for i in range(len(keys))]).count()
+    found = counts.where("`count` > 1").limit(1).collect()
+    if found:
+        values = ", ".join(f"{name} {found[0][f'key{i}']!r}" for i, name in enumerate(columns))
+        raise RandomnessReuseError(f"{values} occurs {found[0]['count']} times: {what}")
+
+
+def ordered(
+    pairs: pa.Array, rounds: pa.Array, *others: pa.Array
+) -> tuple[NDArray[np.bool_], NDArray[np.intp], DictionaryColumn[str], NDArray[np.int64]]:
+    """Rows without NULL, and their order by pair and round, which runs the cipher longest.
+
+    Returns:
+        valid (rows,), order (valid rows,), and pair labels and rounds in that order.
+    """
+    valid = is_valid(pairs, rounds, *others)
+    mask = pa.array(valid)
+    label, number = strings(pairs.filter(mask)), integers(rounds.filter(mask))
+    order = np.lexsort((number, label.index))
+    return valid, order, DictionaryColumn(label.values, label.index[order]), number[order]
+
+
+def row_name(names: Sequence[str], columns: Sequence[pa.Array], row: int) -> str:
+    """A row by its public columns, for an error: ``subscription='s1', round=5``."""
+    return ", ".join(f"{n}={c[row].as_py()!r}" for n, c in zip(names, columns, strict=True))
