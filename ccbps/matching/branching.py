@@ -149,8 +149,9 @@ class BranchingMatch:
             learns=(
                 "whether the event matches the predicate",
                 f"public parameters: {public}",
-                "which messages belong to one pair and round; over many pairs, as far as labels "
-                "and rounds tell, which are of one event or one subscription: who gets what",
+                "which messages belong to one pair and round",
+                "over many pairs, which are of one event or one subscription, as far as "
+                "labels and rounds tell",
             ),
             security="perfect",
             assumption=(
