@@ -13,11 +13,11 @@ from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["DictionaryColumn", "dictionary_of_strings"]
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class DictionaryColumn(Generic[T]):
+class DictionaryColumn(Generic[T_co]):
     """``values[index[i]]`` is the value of row i. Arrow's term and layout.
 
     Attributes:
@@ -25,7 +25,7 @@ class DictionaryColumn(Generic[T]):
         index: shape (rows,), integers 0 .. len(values) - 1.
     """
 
-    values: Sequence[T]
+    values: Sequence[T_co]
     index: NDArray[np.intp]
 
     def __post_init__(self) -> None:

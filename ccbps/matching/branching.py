@@ -353,7 +353,9 @@ class BranchingSubscriber(_Encoder):
         column = interest if isinstance(interest, DictionaryColumn) else _interest_column(interest)
         if len(column) != count:
             raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
-        used, index = np.unique(column.index, return_inverse=True)
+        used = np.flatnonzero(np.bincount(column.index, minlength=len(column.values)))
+        index = np.zeros(len(column.values), dtype=np.intp)
+        index[used] = np.arange(len(used))
         words = []
         for number in used.tolist():
             try:
@@ -365,7 +367,7 @@ class BranchingSubscriber(_Encoder):
                     error.row = row
                 raise
         inputs = np.concatenate(words, axis=1) if words else np.zeros((1, 0), dtype=np.uint64)
-        return self._encode(inputs, rounds, count, pairs, out, index.astype(np.intp))
+        return self._encode(inputs, rounds, count, pairs, out, index[column.index])
 
 
 def _pair_column(pairs: Pairs | Sequence[str] | None) -> Pairs | None:
