@@ -159,6 +159,9 @@ def main() -> None:
         draw(rows, options.plot)
 
 
+LABELS = {"xor into": "limit: XOR of the messages", "key stream": "limit: AES key stream"}
+
+
 def draw(rows: list[tuple[int, dict[str, float]]], path: Path) -> None:
     """Costs against box width, on logarithmic axes."""
     import matplotlib
@@ -172,13 +175,14 @@ def draw(rows: list[tuple[int, dict[str, float]]], path: Path) -> None:
         ("broker", "o-"),
         ("publisher", "s-"),
         ("subscriber", "^-"),
-        ("xor", "o:"),
+        ("xor into", "o:"),
         ("key stream", "s:"),
     ):
-        axes.loglog(bits, [r[name] for _, r in rows], style, label=name)
+        axes.loglog(bits, [r[name] for _, r in rows], style, label=LABELS.get(name, name))
     axes.set_xlabel("bits in the box")
     axes.set_ylabel("ns a pair, one core")
     axes.set_xticks(bits, [str(b) for b in bits])
+    axes.set_xticks([], minor=True)
     axes.legend()
     figure.savefig(path, dpi=120)
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
+from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import (
     KeyMismatchError,
     PadExhaustedError,
@@ -343,8 +343,11 @@ def test_ledger_of_many_pairs_refuses_what_a_set_has_seen(
     claims: list[list[tuple[str, int]]],
 ) -> None:
     ledger, used = RoundLedger(), set[tuple[str, int]]()
-    for rows in claims:
-        pairs = dictionary_of_strings([label for label, _ in rows])
+    sweep = [[(label, number)] for label in "abc" for number in range(13)]
+    for rows in [*claims, *sweep]:
+        # A dictionary may hold labels that no row has, and a label twice.
+        places = [["c", "a", "b", "a"].index(label) for label, _ in rows]
+        pairs = DictionaryColumn(["c", "a", "b", "a"], np.array(places, np.intp))
         again = len(set(rows)) < len(rows) or not used.isdisjoint(rows)
         try:
             ledger.claim(uint64([number for _, number in rows]), pairs)
@@ -353,6 +356,16 @@ def test_ledger_of_many_pairs_refuses_what_a_set_has_seen(
         else:
             assert not again
             used.update(rows)
+
+
+def test_ledger_keeps_pairs_with_neighbouring_rounds_apart() -> None:
+    ledger = RoundLedger()
+    pairs = DictionaryColumn(["a", "b"], np.array([0, 0, 1], np.intp))
+    ledger.claim(uint64([3, 4, 5]), pairs)
+    ledger.claim(uint64([5, 6, 4]), pairs)
+    for rows in ([5, 9, 9], [9, 10, 5], [9, 10, 4]):
+        with pytest.raises(RandomnessReuseError, match="was already used"):
+            ledger.claim(uint64(rows), pairs)
 
 
 def test_rounds_at_both_ends_have_their_own_bytes() -> None:
