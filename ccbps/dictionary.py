@@ -39,6 +39,15 @@ class DictionaryColumn(Generic[T_co]):
     def __len__(self) -> int:
         return len(self.index)
 
+    def used(self) -> DictionaryColumn[T_co]:
+        """The same column without values that no row has."""
+        counts = np.bincount(self.index, minlength=len(self.values))
+        if counts.all():
+            return self
+        place = np.cumsum(counts > 0) - 1
+        values = [value for value, count in zip(self.values, counts, strict=True) if count]
+        return DictionaryColumn(values, place[self.index].astype(np.intp))
+
     def __repr__(self) -> str:
         return f"<DictionaryColumn of {len(self.values)} values, {len(self.index)} rows>"
 
@@ -49,9 +58,9 @@ def dictionary_of_strings(texts: Sequence[str]) -> DictionaryColumn[str]:
     Raises:
         ParameterError: something is not a string.
     """
+    for text in texts:
+        if not isinstance(text, str):
+            raise ParameterError(f"expected strings, one a row, got {type(text).__name__}")
     places: dict[str, int] = {}
     index = np.array([places.setdefault(text, len(places)) for text in texts], dtype=np.intp)
-    for value in places:
-        if not isinstance(value, str):
-            raise ParameterError(f"expected strings, one a row, got {type(value).__name__}")
     return DictionaryColumn(list(places), index)

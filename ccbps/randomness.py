@@ -145,6 +145,7 @@ class SharedSeed(SecretBytes):
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
         """See `RandomnessSource.reader`."""
+        pairs = None if pairs is None else pairs.used()
         seeds = [self] if pairs is None else map(self.pair, pairs.values)
         ciphers = [seed._cipher(purpose) for seed in seeds]
         return _KeyStream(ciphers, None if pairs is None else pairs.index, rounds, width)
@@ -210,6 +211,7 @@ class SeedRing:
         """See `RandomnessSource.reader`."""
         if pairs is None:
             raise ParameterError("a SeedRing holds many pairs' seeds: name each row's pair")
+        pairs = pairs.used()
         ciphers = [self.pair(label)._cipher(purpose) for label in pairs.values]
         return _KeyStream(ciphers, pairs.index, rounds, width)
 
@@ -387,7 +389,12 @@ class OneTimePad(SecretBytes):
                 if available
                 else f"the pad has {len(self._array)} bytes, one round needs {width}"
             )
-        self._bound = purpose, width
         table = self._array[: available * width].reshape(available, width)
-        # Words of a round are read in place, so the rows handed out must be contiguous copies.
-        return lambda start, stop: table[rounds[start:stop].astype(np.intp)]
+
+        def read(start: int, stop: int) -> Bytes:
+            # Bound when bytes are handed out: rounds may still be refused before.
+            self._bound = purpose, width
+            rows: Bytes = table[rounds[start:stop].astype(np.intp)]
+            return rows
+
+        return read

@@ -981,3 +981,41 @@ def test_matcher_shows_its_shape_and_attributes(name: str) -> None:
     assert "issue, price, volume" in shown
     assert ("box" if matcher.template is None else matcher.template.text) in shown
     assert matcher != shown
+
+
+# -- found in review ----------------------------------------------------------------------------
+
+
+def test_labels_that_no_row_has_are_not_looked_up() -> None:
+    pairs = DictionaryColumn(["a", "b"], np.zeros(2, np.intp))
+    subscriber = BranchingMatch.box(QUOTES).subscriber(SEED.ring(["a"]))
+    assert len(subscriber.encode("price < 3", [0, 1], pairs=pairs)) == 2
+
+
+def test_interests_may_be_an_array_of_texts() -> None:
+    texts = ["price < 3", "price < 4"]
+    box = BranchingMatch.box(QUOTES)
+    found = box.subscriber(SEED).encode(np.array(texts, dtype=object), [0, 1])
+    assert np.array_equal(found, box.subscriber(SEED).encode(texts, [0, 1]))
+
+
+@pytest.mark.parametrize("pairs", [5, [[1]], [None], [1, 2]])
+def test_pairs_that_are_no_labels_are_refused(pairs: Any) -> None:
+    with pytest.raises(ParameterError, match=r"pair labels|strings"):
+        BranchingMatch.box(QUOTES).subscriber(SEED).encode("price < 3", [0, 1], pairs=pairs)
+
+
+def test_names_of_private_constants_are_strings() -> None:
+    names: Any = {1: 2}
+    with pytest.raises(ParameterError, match="strings"):
+        BranchingMatch(QUOTES, TEMPLATE).subscriber(SEED).encode(names, [0])
+
+
+def test_a_refused_batch_does_not_bind_a_pad() -> None:
+    box, template = BranchingMatch.box(QUOTES), BranchingMatch(QUOTES, TEMPLATE)
+    pad = OneTimePad(bytes(10 * box.randomness_bytes))
+    with pytest.raises(RandomnessReuseError, match="more than once"):
+        box.subscriber(pad).encode("price < 3", [0, 0])
+    template.subscriber(pad).encode({"issue": "IBM", "price": 120}, [0])
+    with pytest.raises(RandomnessReuseError, match="another matcher"):
+        box.subscriber(pad).encode("price < 3", [0])

@@ -235,8 +235,8 @@ def test_pad_shorter_than_a_round_says_so() -> None:
 @pytest.mark.parametrize(("purpose", "width"), [(b"q", 10), (b"p", 11)])
 def test_pad_serves_one_purpose(purpose: bytes, width: int) -> None:
     pad = OneTimePad(PAD)
-    pad.reader(b"p", 10, uint64([0]))
-    pad.reader(b"p", 10, uint64([1]))
+    pad.reader(b"p", 10, uint64([0]))(0, 1)
+    pad.reader(b"p", 10, uint64([1]))(0, 1)
     with pytest.raises(RandomnessReuseError, match="already serves another matcher"):
         pad.reader(purpose, width, uint64([50]))
 

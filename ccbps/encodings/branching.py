@@ -276,6 +276,8 @@ class BranchingEncoding:
             )
         if batch == 0:
             return out
+        if index is not None and not 0 <= index.min() <= index.max() < inputs.shape[1]:
+            raise ShapeError(f"index must lie within the {inputs.shape[1]} columns of bits")
         one_for_all = index is None and inputs.shape[1] == 1
         rows_at_once = _block_rows(ENCODE_ROWS, 2 * self.layout.words)
         work = _Workspace(self._shape, half, min(batch, rows_at_once))

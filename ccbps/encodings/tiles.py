@@ -157,10 +157,9 @@ class Shape:
 
     def add(self, column: int, block: int, rows: Words, message: Words) -> None:
         """Add a block of a column's rows, zero above its last row, to a message's words."""
-        for word, offset, bit, length in self._pieces[column, block]:
+        for word, offset, bit, _ in self._pieces[column, block]:
+            # A split piece ends at the end of its word, so what is above it is shifted out.
             part = rows >> SHIFTS[bit] if bit else rows
-            if bit or bit + length < min(WORD, column - WORD * block + 1):
-                part = part & np.uint64((1 << length) - 1)
             message[word] ^= part << SHIFTS[offset]
 
     def _tile(self, first: int, stop: int) -> Tile:

@@ -17,7 +17,7 @@ client's input. Sources: Ishai and Kushilevitz, FOCS 2000; `ccbps.encodings.bran
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -208,6 +208,8 @@ class BranchingMatch:
                     "this matcher has a template: an interest is a mapping with values for its "
                     f"private constants ({names or 'none'}), got {type(interest).__name__}"
                 )
+            if not all(isinstance(name, str) for name in interest):
+                raise ParameterError("names of private constants must be strings")
             return self._compiled.interest_words(self.template.bind(**interest).true_form())
         if isinstance(interest, str):
             interest = self.schema.parse(interest)
@@ -345,21 +347,18 @@ class BranchingSubscriber(_Encoder):
             PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
         """
         count = len(as_rounds(rounds, None))
-        if not isinstance(interest, (Sequence, DictionaryColumn, Predicate, Mapping)):
-            # One value that is no interest: say what is wanted of one.
-            self.matcher._private_words(interest)
         if isinstance(interest, (str, Predicate, Mapping)):
             return self._encode(self.matcher._private_words(interest), rounds, count, pairs, out)
+        if not isinstance(interest, (DictionaryColumn, Iterable)):
+            self.matcher._private_words(interest)  # says what an interest is
         column = interest if isinstance(interest, DictionaryColumn) else _interest_column(interest)
         if len(column) != count:
             raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
-        used = np.flatnonzero(np.bincount(column.index, minlength=len(column.values)))
-        index = np.zeros(len(column.values), dtype=np.intp)
-        index[used] = np.arange(len(used))
+        column = column.used()
         words = []
-        for number in used.tolist():
+        for number, value in enumerate(column.values):
             try:
-                words.append(self.matcher._private_words(column.values[number]))
+                words.append(self.matcher._private_words(value))
             except CcbpsError as error:
                 row = int(np.flatnonzero(column.index == number)[0])
                 error.add_note(f"interest of row {row}")
@@ -367,22 +366,26 @@ class BranchingSubscriber(_Encoder):
                     error.row = row
                 raise
         inputs = np.concatenate(words, axis=1) if words else np.zeros((1, 0), dtype=np.uint64)
-        return self._encode(inputs, rounds, count, pairs, out, index[column.index])
+        return self._encode(inputs, rounds, count, pairs, out, column.index)
 
 
 def _pair_column(pairs: Pairs | Sequence[str] | None) -> Pairs | None:
     if pairs is None or isinstance(pairs, DictionaryColumn):
         return pairs
-    if isinstance(pairs, str):
-        raise ParameterError("pairs must be a sequence of pair labels, one a row, got one str")
-    return dictionary_of_strings(pairs)
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+        raise ParameterError(
+            f"pairs must be a sequence of pair labels, one a row, got {type(pairs).__name__}"
+        )
+    return dictionary_of_strings(list(pairs))
 
 
-def _interest_column(interests: Sequence[Interest]) -> DictionaryColumn[Any]:
+def _interest_column(interests: Iterable[Interest]) -> DictionaryColumn[Any]:
     """One interest a row; equal texts become one value, so that each is parsed once."""
-    if all(isinstance(interest, str) for interest in interests):
-        return dictionary_of_strings(interests)  # type: ignore[arg-type]
-    return DictionaryColumn(interests, np.arange(len(interests), dtype=np.intp))
+    rows = list(interests)
+    texts = [interest for interest in rows if isinstance(interest, str)]
+    if len(texts) == len(rows):
+        return dictionary_of_strings(texts)
+    return DictionaryColumn(rows, np.arange(len(rows), dtype=np.intp))
 
 
 class BranchingBroker:
