@@ -983,7 +983,7 @@ def test_matcher_shows_its_shape_and_attributes(name: str) -> None:
     assert matcher != shown
 
 
-# -- found in review ----------------------------------------------------------------------------
+# -- labels, texts and pads at the edges ---------------------------------------------------------
 
 
 def test_labels_that_no_row_has_are_not_looked_up() -> None:
