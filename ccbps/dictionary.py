@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["DictionaryColumn", "dictionary_of_strings"]
+__all__ = ["DictionaryColumn", "dictionary_of_strings", "pair_column"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -64,3 +64,23 @@ def dictionary_of_strings(texts: Sequence[str]) -> DictionaryColumn[str]:
     places: dict[str, int] = {}
     index = np.array([places.setdefault(text, len(places)) for text in texts], dtype=np.intp)
     return DictionaryColumn(list(places), index)
+
+
+def pair_column(
+    pairs: DictionaryColumn[str] | Sequence[str] | None, count: int
+) -> DictionaryColumn[str] | None:
+    """Pair labels as callers give them, one for each of `count` rows; None stays None.
+
+    Raises:
+        ParameterError: not labels, or not `count` of them.
+    """
+    if pairs is None:
+        return None
+    if isinstance(pairs, str) or not isinstance(pairs, (DictionaryColumn, Iterable)):
+        raise ParameterError(
+            f"pairs must be a sequence of pair labels, one a row, got {type(pairs).__name__}"
+        )
+    column = pairs if isinstance(pairs, DictionaryColumn) else dictionary_of_strings(list(pairs))
+    if len(column) != count:
+        raise ParameterError(f"{count} rows need {count} pair labels, got {len(column)}")
+    return column

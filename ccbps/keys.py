@@ -66,6 +66,3 @@ class SecretBytes:
             f"a {type(self).__name__} must not be pickled or copied: hand out "
             "a KeySource (EnvKey, FileKey) instead, or call export_secret() on purpose"
         )
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        self.__reduce__()

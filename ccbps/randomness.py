@@ -73,7 +73,7 @@ class RandomnessReader(Protocol):
 
 @runtime_checkable
 class RandomnessSource(Protocol):
-    """What roles take as ``seed``: a `SharedSeed` or a `OneTimePad`."""
+    """What roles take as ``seed``: a `SharedSeed`, a `SeedRing` or a `OneTimePad`."""
 
     def reader(
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None

@@ -100,3 +100,9 @@ def test_a_seed_is_required() -> None:
         PayloadSealer(b"x" * 32)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="SharedSeed"):
         PayloadOpener(b"x" * 32)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pairs", ["ab", 5, ["a"], [1, 2]])
+def test_pairs_are_labels_one_a_row(pairs: object) -> None:
+    with pytest.raises(ParameterError, match=r"pair labels|strings"):
+        PayloadSealer(SEED).wrap([1, 2], [1, 2], pairs=pairs)  # type: ignore[arg-type]

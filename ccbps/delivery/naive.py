@@ -3,7 +3,7 @@
 A payload is encrypted once, with AES-256-GCM under its event's own key. For each subscriber the
 32-byte key is wrapped: XORed with 32 bytes that publisher and subscriber share for that round. The
 broker holds ciphertexts and wrapped keys, and hands a wrapped key on where the pair matched. A
-subscriber that gets none learns nothing but the payload's length.
+subscriber that gets none learns nothing but the payload's padded length.
 
 "Naive" as in the literature: the publisher wraps once for every subscriber; key caches that wrap
 once for a group are measured against it.
@@ -28,7 +28,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import ArrayLike, NDArray
 
-from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
+from ccbps.dictionary import DictionaryColumn, pair_column
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.randomness import SeedRing, SharedSeed
 from ccbps.rounds import RoundLedger, as_rounds
@@ -111,12 +111,11 @@ class PayloadSealer:
         Raises:
             RandomnessReuseError: a pair's round was used before; nothing is wrapped.
         """
-        numbers = as_rounds(events, np.size(np.asarray(events)))
+        numbers = as_rounds(events, None)
         used = as_rounds(rounds, len(numbers))
-        if not isinstance(pairs, DictionaryColumn):
-            pairs = dictionary_of_strings(pairs)
-        self._ledger.claim(used, pairs)
-        masks = self._seed.reader(_WRAP, KEY_BYTES, used, pairs)
+        column = pair_column(pairs, len(used))
+        self._ledger.claim(used, column)
+        masks = self._seed.reader(_WRAP, KEY_BYTES, used, column)
         distinct, index = np.unique(numbers, return_inverse=True)
         keys = self._event_keys(distinct)
         out: Bytes = keys[index] ^ masks(0, len(used)) if len(used) else keys[index]
@@ -165,21 +164,20 @@ class PayloadOpener:
             )
         if not len(used):
             return []
-        if pairs is not None and not isinstance(pairs, DictionaryColumn):
-            pairs = dictionary_of_strings(pairs)
-        keys = wrapped ^ self._seed.reader(_WRAP, KEY_BYTES, used, pairs)(0, len(used))
+        column = pair_column(pairs, len(used))
+        keys = wrapped ^ self._seed.reader(_WRAP, KEY_BYTES, used, column)(0, len(used))
         start = len(HEAD) + 8
         out = []
         for row, (ciphertext, key) in enumerate(zip(ciphertexts, keys, strict=True)):
             head, rest = bytes(ciphertext[:start]), bytes(ciphertext[start:])
-            opened = None
+            opened = b""
             if head[:2] == HEAD and len(ciphertext) >= OVERHEAD_BYTES:
                 with contextlib.suppress(InvalidTag):
                     opened = AESGCM(key.tobytes()).decrypt(
                         rest[:NONCE_BYTES], rest[NONCE_BYTES:], head
                     )
-            end = -1 if opened is None else opened.rstrip(b"\0").rfind(b"\x80")
-            if opened is None or end < 0 or any(opened[end + 1 :]):
+            padded = opened.rstrip(b"\0")
+            if not padded.endswith(b"\x80"):
                 raise DecodeError(f"row {row}: not a payload for this pair and round", rows=(row,))
-            out.append(opened[:end])
+            out.append(padded[:-1])
         return out

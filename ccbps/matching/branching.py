@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
+from ccbps.dictionary import DictionaryColumn, dictionary_of_strings, pair_column
 from ccbps.encodings.branching import BranchingEncoding
 from ccbps.errors import CcbpsError, DecodeError, ParameterError, PredicateError, ShapeError
 from ccbps.leakage import LeakageCard
@@ -237,7 +237,7 @@ class _Encoder:
     def __init__(self, matcher: BranchingMatch, seed: RandomnessSource) -> None:
         if not isinstance(seed, RandomnessSource):
             raise ParameterError(
-                f"seed must be a SharedSeed or a OneTimePad, got {type(seed).__name__}"
+                f"seed must be a SharedSeed, a SeedRing or a OneTimePad, got {type(seed).__name__}"
             )
         self.matcher = matcher
         self._seed = seed
@@ -258,9 +258,7 @@ class _Encoder:
         """Claim the rounds, draw their randomness, write headers and bodies."""
         matcher, encoding = self.matcher, self.matcher.encoding
         numbers = as_rounds(rounds, count)
-        column = _pair_column(pairs)
-        if column is not None and len(column) != count:
-            raise ParameterError(f"{count} rows need {count} pair labels, got {len(column)}")
+        column = pair_column(pairs, count)
         shape = (count, matcher.event_bytes)
         if out is None:
             out = np.empty(shape, dtype=np.uint8)
@@ -367,16 +365,6 @@ class BranchingSubscriber(_Encoder):
                 raise
         inputs = np.concatenate(words, axis=1) if words else np.zeros((1, 0), dtype=np.uint64)
         return self._encode(inputs, rounds, count, pairs, out, column.index)
-
-
-def _pair_column(pairs: Pairs | Sequence[str] | None) -> Pairs | None:
-    if pairs is None or isinstance(pairs, DictionaryColumn):
-        return pairs
-    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
-        raise ParameterError(
-            f"pairs must be a sequence of pair labels, one a row, got {type(pairs).__name__}"
-        )
-    return dictionary_of_strings(list(pairs))
 
 
 def _interest_column(interests: Iterable[Interest]) -> DictionaryColumn[Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ShapeError
 
-__all__ = ["binary_column", "binary_rows", "integers", "is_valid", "strings"]
+__all__ = ["binary_column", "binary_rows", "integers", "is_valid", "strings", "with_nulls"]
 
 Bytes = NDArray[np.uint8]
 
@@ -70,6 +70,11 @@ def binary_column(rows: Bytes, valid: NDArray[np.bool_] | None = None) -> pa.Arr
         len(lengths),
         [mask, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(rows))],
     )
+
+
+def with_nulls(values: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
+    """A column with `values` in the valid rows, in order, and NULL in the others."""
+    return values.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
 
 
 def integers(array: pa.Array) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ccbps.delivery.naive import KEY_BYTES, PAD_TO, PayloadOpener, PayloadSealer
 from ccbps.errors import DecodeError
-from ccbps.spark.arrow import binary_column, binary_rows, integers, is_valid
+from ccbps.spark.arrow import binary_column, binary_rows, integers, is_valid, with_nulls
 from ccbps.spark.frames import (
     check_key,
     check_once,
@@ -59,8 +59,8 @@ def seal_payloads(
         mask = pa.array(valid)
         chosen = payloads.filter(mask).cast(pa.binary()).to_pylist()
         sealer = PayloadSealer(master(key))
-        sealed = iter(sealer.seal(chosen, integers(numbers.filter(mask)), pad_to=pad_to))
-        return pa.array([next(sealed) if ok else None for ok in valid.tolist()], type=pa.binary())
+        sealed = sealer.seal(chosen, integers(numbers.filter(mask)), pad_to=pad_to)
+        return with_nulls(pa.array(sealed, pa.binary()), valid)
 
     message = seal(F.struct(column(event), column(payload).cast("binary")))
     result = finish(df, [payload], message, output)
@@ -154,7 +154,7 @@ def open_payloads(
             raise DecodeError(f"a wrapped key has {KEY_BYTES} bytes; some here have not")
         chosen = ciphertexts.filter(mask).take(pa.array(order)).to_pylist()
         opened = PayloadOpener(key.load()).open(chosen, rows[order], number, pairs=label)
-        back = iter(pa.array(opened, pa.binary()).take(pa.array(np.argsort(order))).to_pylist())
-        return pa.array([next(back) if ok else None for ok in valid.tolist()], type=pa.binary())
+        back = pa.array(opened, pa.binary()).take(pa.array(np.argsort(order)))
+        return with_nulls(back, valid)
 
     return finish(df, [sealed, wrapped], open_rows(struct([pair, round, sealed, wrapped])), output)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps.spark.arrow import binary_column, binary_rows, integers, strings
+from ccbps.spark.arrow import binary_column, binary_rows, integers, strings, with_nulls
 
 TYPES = [pa.binary(), pa.large_binary()]
 
@@ -55,3 +55,12 @@ def test_strings_and_integers_read_plain_columns() -> None:
     assert [column.values[i] for i in column.index] == ["b", "a", "b"]
     assert integers(pa.array([3, 1], pa.int32())).tolist() == [3, 1]
     assert np.array_equal(integers(pa.array([], pa.int64())), [])
+
+
+@given(st.lists(st.none() | st.binary(max_size=3)))
+def test_with_nulls_puts_values_back_in_their_rows(values: list[bytes | None]) -> None:
+    there = pa.array([v for v in values if v is not None], pa.binary())
+    valid = np.array([v is not None for v in values], dtype=np.bool_)
+    back = with_nulls(there, valid)
+    assert back.type == pa.binary()
+    assert back.to_pylist() == values
