@@ -237,7 +237,7 @@ class _Encoder:
     def __init__(self, matcher: BranchingMatch, seed: RandomnessSource) -> None:
         if not isinstance(seed, RandomnessSource):
             raise ParameterError(
-                f"seed must be a SharedSeed, a SeedRing or a OneTimePad, got {type(seed).__name__}"
+                f"seed must be a SharedSeed or a OneTimePad, got {type(seed).__name__}"
             )
         self.matcher = matcher
         self._seed = seed
