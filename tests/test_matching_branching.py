@@ -44,8 +44,7 @@ from ccbps.errors import (
     UnknownAttributeError,
     UnsupportedPredicateError,
 )
-from ccbps.matching import BranchingMatch
-from ccbps.matching.branching import BranchingBroker, BranchingPublisher, BranchingSubscriber
+from ccbps.matching import BranchingMatch, Broker, Publisher, Subscriber
 from ccbps.predicates import Events, Predicate
 from ccbps.wire import Cause
 from tests.reference.ishai_kushilevitz import encode_event, encode_interest
@@ -53,7 +52,7 @@ from tests.strategies import predicates, record, rows, schemas
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
-Roles = tuple[BranchingPublisher, BranchingSubscriber, BranchingBroker]
+Roles = tuple[Publisher, Subscriber, Broker]
 
 SEED = SharedSeed(bytes(range(32)))
 SYMBOLS = ["IBM", "MSFT", "ORCL", "SAP", "TSM"]
@@ -731,7 +730,7 @@ def test_pair_labels_must_be_as_many_as_rows(role: str, pairs: Any) -> None:
 @pytest.mark.parametrize("seed", [None, bytes(32), "ccbps-seed-1:" + "00" * 32, np.zeros(32)])
 @both_roles
 def test_seed_must_be_a_source_of_randomness(role: str, seed: Any) -> None:
-    with pytest.raises(ParameterError, match="seed must be a SharedSeed or a OneTimePad, got"):
+    with pytest.raises(ParameterError, match="seed must be a SharedSeed, a SeedRing or a OneTimePad, got"):
         getattr(BranchingMatch.box(QUOTES), role)(seed)
 
 
@@ -957,9 +956,9 @@ def test_explain_states_sizes_and_the_leakage_card(name: str) -> None:
     for number in (
         f"{matcher.program.size + 1} nodes",
         f"{len(matcher.program.edges)} edges",
-        f"{matcher.event_bytes} bytes a side",
-        f"{matcher.encoding.layout.bits} bits of matrix",
-        f"{matcher.randomness_bytes} bytes a round",
+        f"{matcher.event_bytes:,} bytes an event",
+        f"{matcher.encoding.layout.bits:,} bits a message",
+        f"{matcher.randomness_bytes:,} bytes a round",
         *(f"{role} {count:,}" for role, count in matcher.encoding.operations.items()),
     ):
         assert number in text

@@ -36,7 +36,7 @@ from ccbps.encodings.triangle import WORD, TriangleLayout
 from ccbps.errors import ShapeError
 from ccbps.programs.branching import BranchingProgram, Label, sorted_edges
 
-__all__ = ["BranchingEncoding"]
+__all__ = ["BranchingEncoding", "Draw"]
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]

@@ -17,43 +17,34 @@ client's input. Sources: Ishai and Kushilevitz, FOCS 2000; `ccbps.encodings.bran
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from ccbps.dictionary import DictionaryColumn, dictionary_of_strings, pair_column
-from ccbps.encodings.branching import BranchingEncoding
-from ccbps.errors import CcbpsError, DecodeError, ParameterError, PredicateError, ShapeError
+from ccbps.dictionary import DictionaryColumn
+from ccbps.encodings.branching import BranchingEncoding, Draw
+from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
+from ccbps.matching.matcher import Interest, Matcher
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.branching import CompiledForm, box_form, event_words
 from ccbps.predicates.form import Form
+from ccbps.predicates.schema import Events
 from ccbps.programs.branching import sorted_edges
-from ccbps.randomness import Pairs, RandomnessSource
-from ccbps.rounds import RoundLedger, as_rounds
-from ccbps.wire import (
-    HEADER_BYTES,
-    TAG_BYTES,
-    Cause,
-    Kind,
-    check_headers,
-    raise_for,
-    write_header,
-)
+from ccbps.randomness import RandomnessReader
+from ccbps.wire import HEADER_BYTES, TAG_BYTES, Cause, Kind, check_headers, write_header
 
-__all__ = ["BranchingBroker", "BranchingMatch", "BranchingPublisher", "BranchingSubscriber"]
+__all__ = ["BranchingMatch"]
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
-Interest = str | Predicate | Mapping[str, Any]
-"""One subscription: a predicate for a box, or values for a template's private constants."""
 
 
-class BranchingMatch:
+class BranchingMatch(Matcher):
     """The public side: schema, template, sizes. Makes the three roles.
 
     Attributes:
@@ -98,6 +89,7 @@ class BranchingMatch:
     def _set_up(self, schema: Schema, template: Predicate | None, form: Form) -> None:
         self.schema = schema
         self.template = template
+        self.private_names = None if template is None else template.private_names
         self._compiled = CompiledForm(schema, form)
         self.program = self._compiled.program
         self.encoding = BranchingEncoding(self.program)
@@ -119,14 +111,6 @@ class BranchingMatch:
     def __repr__(self) -> str:
         shape = "box" if self.template is None else f"template {self.template.text!r}"
         return f"<BranchingMatch {shape} over {', '.join(self.schema)}>"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, BranchingMatch):
-            return NotImplemented
-        return self.fingerprint == other.fingerprint
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Small and public: rebuilt from schema and template wherever it arrives.
@@ -165,18 +149,6 @@ class BranchingMatch:
             ),
         )
 
-    def publisher(self, seed: RandomnessSource) -> BranchingPublisher:
-        """The role that encodes events."""
-        return BranchingPublisher(self, seed)
-
-    def subscriber(self, seed: RandomnessSource) -> BranchingSubscriber:
-        """The role that encodes predicates."""
-        return BranchingSubscriber(self, seed)
-
-    def broker(self) -> BranchingBroker:
-        """The role that matches. It holds nothing secret."""
-        return BranchingBroker(self)
-
     def explain(self) -> str:
         """Program size, bytes a side, predicted operations and the leakage card, as text."""
         operations = self.encoding.operations
@@ -185,21 +157,21 @@ class BranchingMatch:
             if self.template is None
             else f"template: {self.template.text}"
         )
-        lines = [
+        return self._explain(
             f"BranchingMatch over {', '.join(self.schema)} ({self.schema.bits} bits)",
-            f"  {shape}",
-            f"  program:     {self.program.size + 1} nodes, {len(self.program.edges)} edges",
-            f"  messages:    {self.event_bytes} bytes a side ({HEADER_BYTES} of them header; "
-            f"{self.encoding.layout.bits} bits of matrix)",
-            f"  randomness:  {self.randomness_bytes} bytes a round "
-            f"({-(-self.randomness_bytes // 16)} AES blocks)",
-            "  operations:  64-bit word operations a pair: "
-            + ", ".join(f"{role} {count:,}" for role, count in operations.items()),
-            *("  " + line for line in str(self.leakage).splitlines()),
-        ]
-        return "\n".join(lines)
+            [
+                ("shape", shape),
+                ("program", f"{self.program.size + 1} nodes, {len(self.program.edges)} edges"),
+                ("matrix", f"{self.encoding.layout.bits:,} bits a message"),
+                (
+                    "operations",
+                    "64-bit word operations a pair: "
+                    + ", ".join(f"{role} {count:,}" for role, count in operations.items()),
+                ),
+            ],
+        )
 
-    def _private_words(self, interest: Interest) -> Words:
+    def _prepare(self, interest: Interest) -> Words:
         """A subscription's private bits, shape (words, 1)."""
         if self.template is not None:
             if not isinstance(interest, Mapping):
@@ -222,209 +194,36 @@ class BranchingMatch:
             raise ParameterError("the predicate was parsed for another schema")
         return self._compiled.interest_words(box_form(self.schema, interest.box()))
 
+    def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:
+        draw = self._draw(Kind.EVENT, reader, out)
+        self.encoding.encode_event(event_words(events), draw, out[:, HEADER_BYTES:])
+
+    def _encode_interests(
+        self, interests: DictionaryColumn[Words], reader: RandomnessReader, out: Bytes
+    ) -> None:
+        draw = self._draw(Kind.INTEREST, reader, out)
+        words = np.concatenate(interests.values, axis=1)
+        index = None if len(interests.values) == 1 else interests.index
+        self.encoding.encode_interest(words, draw, out[:, HEADER_BYTES:], index=index)
+
+    def _draw(self, kind: Kind, reader: RandomnessReader, out: Bytes) -> Draw:
+        """The encoder's randomness; headers are written along, while rows are in the cache."""
+
+        def draw(start: int, stop: int) -> Bytes:
+            rows = reader(start, stop)
+            write_header(out[start:stop], kind, self.fingerprint, rows[:, :TAG_BYTES])
+            return rows[:, TAG_BYTES:]
+
+        return draw
+
+    def _examine(self, events: Bytes, interests: Bytes) -> tuple[NDArray[np.bool_], Bytes]:
+        answers, heads, stray = self.encoding.decode_with_heads(events, interests, HEADER_BYTES)
+        causes = check_headers(heads[0], heads[1], self.fingerprint)
+        causes[stray & (causes == Cause.NONE)] = Cause.PADDING
+        return answers, causes
+
 
 @lru_cache(maxsize=64)
 def _rebuild(schema: Schema, template: str | None) -> BranchingMatch:
     """Unpickle. A worker that receives the same matcher with every task builds it once."""
     return BranchingMatch.box(schema) if template is None else BranchingMatch(schema, template)
-
-
-class _Encoder:
-    """What publisher and subscriber have in common: a seed, and rounds that they never reuse."""
-
-    kind: Kind
-
-    def __init__(self, matcher: BranchingMatch, seed: RandomnessSource) -> None:
-        if not isinstance(seed, RandomnessSource):
-            raise ParameterError(
-                f"seed must be a SharedSeed or a OneTimePad, got {type(seed).__name__}"
-            )
-        self.matcher = matcher
-        self._seed = seed
-        self._ledger = RoundLedger()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.matcher!r}>"
-
-    def _encode(
-        self,
-        inputs: Words,
-        rounds: ArrayLike,
-        count: int,
-        pairs: Pairs | Sequence[str] | None,
-        out: Bytes | None,
-        index: NDArray[np.intp] | None = None,
-    ) -> Bytes:
-        """Claim the rounds, draw their randomness, write headers and bodies."""
-        matcher, encoding = self.matcher, self.matcher.encoding
-        numbers = as_rounds(rounds, count)
-        column = pair_column(pairs, count)
-        shape = (count, matcher.event_bytes)
-        if out is None:
-            out = np.empty(shape, dtype=np.uint8)
-        elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
-            raise ShapeError(f"out must be C-contiguous uint8 of shape {shape}, got {out.shape}")
-        # A reader that cannot serve all rounds raises before any of them is claimed.
-        reader = self._seed.reader(matcher.fingerprint, matcher.randomness_bytes, numbers, column)
-        self._ledger.claim(numbers, column)
-        messages = out
-
-        def draw(start: int, stop: int) -> Bytes:
-            rows = reader(start, stop)
-            write_header(messages[start:stop], self.kind, matcher.fingerprint, rows[:, :TAG_BYTES])
-            return rows[:, TAG_BYTES:]
-
-        encode = encoding.encode_event if self.kind is Kind.EVENT else encoding.encode_interest
-        if count:
-            encode(inputs, draw, messages[:, HEADER_BYTES:], index=index)
-        return messages
-
-
-class BranchingPublisher(_Encoder):
-    """Encodes events. Holds the seed; made by `BranchingMatch.publisher`."""
-
-    kind = Kind.EVENT
-
-    def encode(
-        self,
-        events: Any,
-        rounds: ArrayLike,
-        *,
-        pairs: Pairs | Sequence[str] | None = None,
-        out: Bytes | None = None,
-    ) -> Bytes:
-        """Messages for events, each under its own round.
-
-        Args:
-            events: `Events`, or any records `Schema.encode` takes.
-            rounds: a round for each event.
-            pairs: a pair label for each event, when the seed is a master for many pairs.
-            out: where to write, C-contiguous uint8 of the result's shape; made when None.
-
-        Returns:
-            uint8, shape (events, event_bytes).
-
-        Raises:
-            EventError: a record does not fit the schema.
-            RandomnessReuseError: a round was used before, or twice here; nothing is encoded.
-            PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
-        """
-        batch = self.matcher.schema.encode(events)
-        return self._encode(event_words(batch), rounds, batch.count, pairs, out)
-
-
-class BranchingSubscriber(_Encoder):
-    """Encodes predicates. Holds the seed; made by `BranchingMatch.subscriber`."""
-
-    kind = Kind.INTEREST
-
-    def encode(
-        self,
-        interest: Interest | Sequence[Interest] | DictionaryColumn[Interest],
-        rounds: ArrayLike,
-        *,
-        pairs: Pairs | Sequence[str] | None = None,
-        out: Bytes | None = None,
-    ) -> Bytes:
-        """Messages for one subscription in many rounds, or for a subscription a round.
-
-        Args:
-            interest: for a box, a predicate as SQL text or `Predicate`; for a template, a mapping
-                from private names to values; or a sequence (or `DictionaryColumn`) of them, one a
-                round.
-            rounds: round numbers. Messages do not depend on events: provision them ahead.
-            pairs: a pair label for each round, when the seed is a master for many pairs.
-            out: where to write, C-contiguous uint8 of the result's shape; made when None.
-
-        Returns:
-            uint8, shape (rounds, interest_bytes).
-
-        Raises:
-            PredicateError: a predicate does not parse, does not fit the schema, or is no box.
-            RandomnessReuseError: a round was used before, or twice here; nothing is encoded.
-            PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
-        """
-        count = len(as_rounds(rounds, None))
-        if isinstance(interest, (str, Predicate, Mapping)):
-            return self._encode(self.matcher._private_words(interest), rounds, count, pairs, out)
-        if not isinstance(interest, (DictionaryColumn, Iterable)):
-            self.matcher._private_words(interest)  # says what an interest is
-        column = interest if isinstance(interest, DictionaryColumn) else _interest_column(interest)
-        if len(column) != count:
-            raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
-        column = column.used()
-        words = []
-        for number, value in enumerate(column.values):
-            try:
-                words.append(self.matcher._private_words(value))
-            except CcbpsError as error:
-                row = int(np.flatnonzero(column.index == number)[0])
-                error.add_note(f"interest of row {row}")
-                if isinstance(error, PredicateError):
-                    error.row = row
-                raise
-        inputs = np.concatenate(words, axis=1) if words else np.zeros((1, 0), dtype=np.uint64)
-        return self._encode(inputs, rounds, count, pairs, out, column.index)
-
-
-def _interest_column(interests: Iterable[Interest]) -> DictionaryColumn[Any]:
-    """One interest a row; equal texts become one value, so that each is parsed once."""
-    rows = list(interests)
-    texts = [interest for interest in rows if isinstance(interest, str)]
-    if len(texts) == len(rows):
-        return dictionary_of_strings(texts)
-    return DictionaryColumn(rows, np.arange(len(rows), dtype=np.intp))
-
-
-class BranchingBroker:
-    """Matches messages. Holds public parameters only; made by `BranchingMatch.broker`."""
-
-    def __init__(self, matcher: BranchingMatch) -> None:
-        self.matcher = matcher
-
-    def __repr__(self) -> str:
-        return f"<BranchingBroker of {self.matcher!r}>"
-
-    def match(self, events: Bytes, interests: Bytes) -> NDArray[np.bool_]:
-        """Which pairs of messages match; row i of one belongs to row i of the other.
-
-        Args:
-            events: uint8, shape (batch, event_bytes).
-            interests: uint8, shape (batch, interest_bytes).
-
-        Returns:
-            bool, shape (batch,).
-
-        Raises:
-            DecodeError: some bytes are not messages of this matcher, or two are of different
-                pairs or rounds; names the rows.
-        """
-        answers, causes = self.examine(events, interests)
-        raise_for(causes)
-        return answers
-
-    def examine(
-        self, events: Bytes, interests: Bytes
-    ) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
-        """As `match`, but refuses rows one by one.
-
-        Returns:
-            answers, shape (batch,), False where refused; and the `ccbps.wire.Cause` of each row.
-        """
-        width = self.matcher.event_bytes
-        for name, rows in (("events", events), ("interests", interests)):
-            array = np.asarray(rows)
-            if array is not rows or array.dtype != np.uint8 or array.shape[1:] != (width,):
-                raise DecodeError(
-                    f"{name} must be uint8 messages of {width} bytes, an array of shape "
-                    f"(batch, {width}); got {type(rows).__name__} of {array.dtype} {array.shape}"
-                )
-        if len(events) != len(interests):
-            raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
-        answers, heads, stray = self.matcher.encoding.decode_with_heads(
-            events, interests, HEADER_BYTES
-        )
-        causes = check_headers(heads[0], heads[1], self.matcher.fingerprint)
-        causes[stray & (causes == Cause.NONE)] = Cause.PADDING
-        answers[causes != Cause.NONE] = False
-        return answers, causes
