@@ -1,0 +1,299 @@
+"""Boolean circuits with gates of at most two inputs: shape, depth, value for many inputs at once.
+
+Convention: wires are numbered, the inputs 0 .. n-1 first, then one wire for each gate in
+topological order: a gate reads wires below its own. Operands that a gate does not have are -1
+(the second of NOT, both of the constants).
+
+Depth counts what a program over a group pays for: AND and OR are one level, NOT and constants none.
+XOR is two, because it stands for (a | b) & (~a | ~b).
+
+Not protected: a circuit shows its function. A circuit with a subscription's constants in it is the
+subscription.
+
+Source: [SSM] section 2 (circuits of fan-in two, depth in AND and OR, NOT free).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.errors import ParameterError, ShapeError
+
+__all__ = ["Circuit", "Gate", "Op", "pack_lanes", "unpack_lanes"]
+
+Words = NDArray[np.uint64]
+Bools = NDArray[np.bool_]
+
+WORD = 64
+# Values of all wires that evaluation holds at a time: 2**20 words are 8 MB, about a second cache.
+_WORKING_WORDS = 1 << 20
+_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+
+class Op(IntEnum):
+    """What a gate computes."""
+
+    FALSE = 0
+    TRUE = 1
+    NOT = 2
+    AND = 3
+    OR = 4
+    XOR = 5
+
+    @property
+    def operands(self) -> int:
+        """Number of wires read: 0, 1 or 2."""
+        return _OPERANDS[self]
+
+    @property
+    def levels(self) -> int:
+        """What the gate adds to the depth."""
+        return _LEVELS[self]
+
+
+_OPERANDS = (0, 0, 1, 2, 2, 2)
+_LEVELS = (0, 0, 0, 1, 1, 2)
+
+
+class Gate(NamedTuple):
+    """One gate: its operation and the wires it reads, -1 where there is none."""
+
+    op: Op
+    a: int = -1
+    b: int = -1
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """A circuit; immutable, compared gate by gate. Make one with `CircuitBuilder`.
+
+    Attributes:
+        inputs: n, number of input wires.
+        gates: gates in topological order; gate g drives wire n + g.
+        outputs: wires that are the circuit's value; any wire, also more than once.
+
+    Raises:
+        ParameterError: a gate reads a wire that is not below its own, or an output is no wire.
+    """
+
+    inputs: int
+    gates: tuple[Gate, ...]
+    outputs: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.inputs < 0:
+            raise ParameterError(f"inputs must be at least 0, got {self.inputs}")
+        gates = tuple(Gate(Op(op), int(a), int(b)) for op, a, b in self.gates)
+        for wire, (op, a, b) in enumerate(gates, self.inputs):
+            wanted = _OPERANDS[op]
+            fits = (0 <= a < wire) if wanted else a == -1
+            fits = fits and ((0 <= b < wire) if wanted == 2 else b == -1)
+            if not fits:
+                raise ParameterError(
+                    f"gate {wire - self.inputs}, {op.name} on wire {wire}, must read {wanted} "
+                    f"wires below {wire} and have -1 for the others, got a={a}, b={b}"
+                )
+        outputs = tuple(int(wire) for wire in self.outputs)
+        for wire in outputs:
+            if not 0 <= wire < self.inputs + len(gates):
+                raise ParameterError(
+                    f"outputs must be wires 0..{self.inputs + len(gates) - 1}, got {wire}"
+                )
+        object.__setattr__(self, "gates", gates)
+        object.__setattr__(self, "outputs", outputs)
+
+    def __repr__(self) -> str:
+        # Gates hold a subscriber's constants: a repr shows the shape only.
+        return (
+            f"<Circuit: {self.inputs} inputs, {self.size} gates, {len(self.outputs)} outputs, "
+            f"depth {self.depth}>"
+        )
+
+    @property
+    def wires(self) -> int:
+        """Number of wires: inputs and gates."""
+        return self.inputs + len(self.gates)
+
+    @property
+    def size(self) -> int:
+        """Number of AND, OR and XOR gates; NOT and constants are free."""
+        return sum(gate.op >= Op.AND for gate in self.gates)
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """Depth of every wire: AND and OR 1, XOR 2, NOT and constants 0."""
+        depths = [0] * self.inputs
+        for op, a, b in self.gates:
+            below = max(depths[a] if a >= 0 else 0, depths[b] if b >= 0 else 0)
+            depths.append(below + _LEVELS[op])
+        return tuple(depths)
+
+    @property
+    def output_depths(self) -> tuple[int, ...]:
+        """Depth of every output."""
+        return tuple(self.depths[wire] for wire in self.outputs)
+
+    @property
+    def depth(self) -> int:
+        """d, the greatest depth of an output."""
+        return max(self.output_depths, default=0)
+
+    # -- evaluation ---------------------------------------------------------------------------
+
+    def evaluate(self, bits: NDArray[np.bool_] | NDArray[np.integer] | Sequence[object]) -> Bools:
+        """The outputs for rows of input bits.
+
+        Args:
+            bits: bool or 0/1 integers, shape (..., n).
+
+        Returns:
+            Shape (..., outputs), bool.
+
+        Raises:
+            ShapeError: the last axis is not n long, or the values are not bits.
+        """
+        rows = np.asarray(bits)
+        if rows.ndim == 0 or rows.shape[-1] != self.inputs:
+            raise ShapeError(f"bits must have shape (..., {self.inputs}), got {rows.shape}")
+        if rows.dtype != np.bool_:
+            if rows.size and (rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() > 1):
+                raise ShapeError(f"bits must be bool, or integers 0 and 1, got {rows.dtype}")
+            rows = rows.astype(np.bool_)
+        shape = rows.shape[:-1]
+        count = int(np.prod(shape, dtype=np.int64))
+        words = self.evaluate_words(pack_lanes(rows.reshape(count, self.inputs)))
+        return unpack_lanes(words, count).reshape(*shape, len(self.outputs))
+
+    def evaluate_words(self, words: Words) -> Words:
+        """The outputs for 64 inputs in each word: bit r of word w belongs to row 64 w + r.
+
+        Args:
+            words: shape (n, words), uint64; see `pack_lanes`.
+
+        Returns:
+            Shape (outputs, words), uint64. Lanes past the last row hold anything.
+
+        Cost: one word operation for every gate and 64 rows, gates of one level together.
+        """
+        words = np.asarray(words)
+        if words.ndim != 2 or len(words) != self.inputs or words.dtype != np.uint64:
+            raise ShapeError(
+                f"words must be uint64 of shape ({self.inputs}, words), "
+                f"got {words.dtype} of shape {words.shape}"
+            )
+        out = np.empty((len(self.outputs), words.shape[1]), dtype=np.uint64)
+        chunk = max(1, _WORKING_WORDS // max(1, self.wires))
+        wanted = list(self.outputs)
+        for start in range(0, words.shape[1], chunk):
+            part = words[:, start : start + chunk]
+            values = np.empty((self.wires, part.shape[1]), dtype=np.uint64)
+            values[: self.inputs] = part
+            for op, wires, left, right in self._schedule:
+                if op == Op.AND:
+                    values[wires] = values[left] & values[right]
+                elif op == Op.OR:
+                    values[wires] = values[left] | values[right]
+                elif op == Op.XOR:
+                    values[wires] = values[left] ^ values[right]
+                elif op == Op.NOT:
+                    values[wires] = ~values[left]
+                else:
+                    values[wires] = _ONES if op == Op.TRUE else 0
+            out[:, start : start + chunk] = values[wanted]
+        return out
+
+    @cached_property
+    def _schedule(self) -> list[tuple[Op, NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
+        """(operation, wires, left operands, right operands), gates that can go together joined."""
+        ranks = [0] * self.inputs
+        groups: dict[tuple[int, Op], list[tuple[int, int, int]]] = {}
+        for wire, (op, a, b) in enumerate(self.gates, self.inputs):
+            # Gates count here whatever they cost: equal ranks do not depend on one another.
+            rank = 1 + max(ranks[a] if a >= 0 else 0, ranks[b] if b >= 0 else 0)
+            ranks.append(rank)
+            groups.setdefault((rank, op), []).append((wire, a, b))
+        joined = []
+        for (_, op), members in sorted(groups.items()):
+            wires, left, right = np.array(members, dtype=np.intp).T
+            joined.append((op, wires, left, right))
+        return joined
+
+    # -- circuits from circuits ---------------------------------------------------------------
+
+    def cone(self, positions: Iterable[int] | None = None) -> Circuit:
+        """The same inputs, the outputs at `positions` (default: all), and the gates they need.
+
+        Raises:
+            ParameterError: a position is not an output's.
+        """
+        chosen = range(len(self.outputs)) if positions is None else list(positions)
+        for position in chosen:
+            if not 0 <= position < len(self.outputs):
+                raise ParameterError(
+                    f"positions must be within 0..{len(self.outputs) - 1}, got {position}"
+                )
+        outputs = [self.outputs[position] for position in chosen]
+        needed = [False] * self.wires
+        for wire in outputs:
+            needed[wire] = True
+        for wire in range(self.wires - 1, self.inputs - 1, -1):
+            if needed[wire]:
+                op, a, b = self.gates[wire - self.inputs]
+                for operand in (a, b)[: op.operands]:
+                    needed[operand] = True
+        place = {wire: wire for wire in range(self.inputs)}
+        place[-1] = -1
+        gates: list[Gate] = []
+        for wire, (op, a, b) in enumerate(self.gates, self.inputs):
+            if needed[wire]:
+                place[wire] = self.inputs + len(gates)
+                gates.append(Gate(op, place[a], place[b]))
+        return Circuit(self.inputs, tuple(gates), tuple(place[wire] for wire in outputs))
+
+    def substitute(self, inner: Circuit) -> Circuit:
+        """The composition self(inner(x)): input i of this circuit becomes output i of `inner`.
+
+        Raises:
+            ParameterError: `inner` does not have as many outputs as this circuit has inputs.
+        """
+        if len(inner.outputs) != self.inputs:
+            raise ParameterError(
+                f"inner must have {self.inputs} outputs, one for each input, "
+                f"got {len(inner.outputs)}"
+            )
+        shift = inner.wires - self.inputs
+
+        def moved(wire: int) -> int:
+            if wire < 0:
+                return wire
+            return inner.outputs[wire] if wire < self.inputs else wire + shift
+
+        gates = [Gate(op, moved(a), moved(b)) for op, a, b in self.gates]
+        outputs = tuple(moved(wire) for wire in self.outputs)
+        return Circuit(inner.inputs, (*inner.gates, *gates), outputs)
+
+
+def pack_lanes(bits: Bools) -> Words:
+    """Rows of bits, shape (rows, n), as words of 64 rows each, shape (n, words), uint64.
+
+    Bit r of word w is row 64 w + r; rows that fill up the last word are 0.
+    """
+    rows, n = bits.shape
+    padded = np.zeros((n, -(-rows // WORD) * WORD), dtype=np.bool_)
+    padded[:, :rows] = bits.T
+    packed = np.packbits(padded, axis=1, bitorder="little")
+    return packed.view("<u8").astype(np.uint64, copy=False)
+
+
+def unpack_lanes(words: Words, rows: int) -> Bools:
+    """The first `rows` rows, shape (rows, n), bool; the inverse of `pack_lanes`."""
+    packed = np.ascontiguousarray(words.astype("<u8", copy=False)).view(np.uint8)
+    bits = np.unpackbits(packed, axis=1, count=rows, bitorder="little")
+    return np.ascontiguousarray(bits.T).view(np.bool_)
