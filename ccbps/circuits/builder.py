@@ -75,6 +75,7 @@ class CircuitBuilder:
         self._depths: list[int] = []
         self._wires: list[Wire] = []
         self._known: dict[Gate, Wire] = {}
+        self._inputs: list[int] = []
 
     def _wire(self, wire: Wire | bool) -> Wire:
         if isinstance(wire, Wire):
@@ -106,7 +107,9 @@ class CircuitBuilder:
         """The next `count` inputs of the circuit."""
         if count < 0:
             raise ParameterError(f"count must be at least 0, got {count}")
-        return [self._new(None) for _ in range(count)]
+        wires = [self._new(None) for _ in range(count)]
+        self._inputs.extend(wire.number for wire in wires)
+        return wires
 
     def constant(self, value: bool) -> Wire:
         """The wire that is always `value`."""
@@ -255,13 +258,19 @@ class CircuitBuilder:
     def build(self, *outputs: Wire | bool) -> Circuit:
         """The circuit of these outputs: all inputs made so far, and the gates that are needed."""
         wanted = [self._wire(wire).number for wire in outputs]
-        place = {-1: -1}
-        inputs = [number for number, gate in enumerate(self._gates) if gate is None]
-        for number in inputs:
-            place[number] = len(place) - 1
+        needed, waiting = set(wanted), list(wanted)
+        while waiting:
+            gate = self._gates[waiting.pop()]
+            for operand in () if gate is None else (gate.a, gate.b)[: gate.op.operands]:
+                if operand not in needed:
+                    needed.add(operand)
+                    waiting.append(operand)
+        place = {number: i for i, number in enumerate(self._inputs)}
+        place[-1] = -1
         gates: list[Gate] = []
-        for number, gate in enumerate(self._gates):
-            if gate is not None:
-                place[number] = len(inputs) + len(gates)
-                gates.append(Gate(gate.op, place[gate.a], place[gate.b]))
-        return Circuit(len(inputs), tuple(gates), tuple(place[n] for n in wanted)).cone()
+        for number in sorted(needed):
+            made = self._gates[number]
+            if made is not None:
+                place[number] = len(self._inputs) + len(gates)
+                gates.append(Gate(made.op, place[made.a], place[made.b]))
+        return Circuit(len(self._inputs), tuple(gates), tuple(place[n] for n in wanted))

@@ -1,0 +1,240 @@
+"""Sorting networks, and Hamming distance thresholds from them.
+
+A comparator (i, j), i < j, puts the smaller value on line i and the larger on line j; on bits it is
+one AND and one OR, depth 1. A network sorts upwards: of n sorted bits, line n - k is 1 exactly when
+at least k of them are (lines from 0).
+
+========  ======================  ======================
+n         Batcher, size / depth   Bose-Nelson
+========  ======================  ======================
+2         1 / 1                   1 / 1
+4         5 / 3                   5 / 3
+8         19 / 6                  19 / 7
+16        63 / 10                 65 / 15
+32        191 / 15                211 / 31
+========  ======================  ======================
+
+For n = 2**t the depths are t (t + 1) / 2 and 2**t - 1. Outer lines are reached earlier: take the
+cone of the line that is needed, and read its depth there.
+
+Erratum: [SSM] section 5 and appendix B call Bose-Nelson's networks the shallowest. They have few
+comparators; from n = 8 on Batcher's are shallower, and depth is what a group program pays for.
+
+Source: [BN62]; [B68]; 0-1 principle: a network that sorts all rows of bits sorts everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.circuits.builder import CircuitBuilder, Wire
+from ccbps.circuits.circuit import Circuit
+from ccbps.errors import ParameterError, ShapeError
+
+__all__ = ["NetworkName", "SortingNetwork", "batcher", "bose_nelson", "hamming_circuit"]
+
+NetworkName = Literal["batcher", "bose-nelson"]
+
+
+@dataclass(frozen=True)
+class SortingNetwork:
+    """Comparators on n lines, in order; `batcher` and `bose_nelson` make ones that sort.
+
+    Attributes:
+        lines: n.
+        comparators: pairs (i, j), 0 <= i < j < n.
+
+    Raises:
+        ParameterError: fewer than one line, or a comparator that is no such pair.
+    """
+
+    lines: int
+    comparators: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if self.lines < 1:
+            raise ParameterError(f"lines must be at least 1, got {self.lines}")
+        for i, j in self.comparators:
+            if not 0 <= i < j < self.lines:
+                raise ParameterError(
+                    f"comparators must be pairs i < j within 0..{self.lines - 1}, got ({i}, {j})"
+                )
+
+    @property
+    def size(self) -> int:
+        """Number of comparators."""
+        return len(self.comparators)
+
+    @cached_property
+    def layers(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The comparators, each in the earliest layer that its lines allow."""
+        busy = [0] * self.lines
+        layers: list[list[tuple[int, int]]] = []
+        for i, j in self.comparators:
+            layer = max(busy[i], busy[j])
+            busy[i] = busy[j] = layer + 1
+            if layer == len(layers):
+                layers.append([])
+            layers[layer].append((i, j))
+        return tuple(tuple(layer) for layer in layers)
+
+    @property
+    def depth(self) -> int:
+        """Number of layers."""
+        return len(self.layers)
+
+    @cached_property
+    def line_depths(self) -> tuple[int, ...]:
+        """Depth of each line's cone at the end, as AND and OR gates."""
+        return self.circuit().output_depths
+
+    def sort(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The network applied to the last axis, shape (..., n); sorted upwards.
+
+        Raises:
+            ShapeError: the last axis is not n long.
+        """
+        out = np.array(values)
+        if out.ndim == 0 or out.shape[-1] != self.lines:
+            raise ShapeError(f"values must have shape (..., {self.lines}), got {out.shape}")
+        for layer in self.layers:
+            low, high = np.array(layer, dtype=np.intp).T
+            smaller = np.minimum(out[..., low], out[..., high])
+            out[..., high] = np.maximum(out[..., low], out[..., high])
+            out[..., low] = smaller
+        return out
+
+    def on_wires(self, wires: Sequence[Wire]) -> list[Wire]:
+        """The lines after the network has sorted these wires.
+
+        Raises:
+            ShapeError: not one wire for each line.
+        """
+        if len(wires) != self.lines:
+            raise ShapeError(f"wires must be {self.lines}, one for each line, got {len(wires)}")
+        lines = list(wires)
+        for i, j in self.comparators:
+            lines[i], lines[j] = lines[i] & lines[j], lines[i] | lines[j]
+        return lines
+
+    def circuit(self) -> Circuit:
+        """n bits in, n sorted bits out."""
+        builder = CircuitBuilder()
+        return builder.build(*self.on_wires(builder.inputs(self.lines)))
+
+
+@lru_cache(maxsize=128)
+def bose_nelson(n: int) -> SortingNetwork:
+    """Bose and Nelson's network: sort both halves, then merge them.
+
+    Cost: for n = 2**t, 3**t - 2**t comparators, depth 2**t - 1.
+    Source: [BN62].
+    """
+    out: list[tuple[int, int]] = []
+
+    def merge(i: int, x: int, j: int, y: int) -> None:
+        """Merge the x sorted lines from i with the y sorted lines from j; x, y differ by <= 1."""
+        if x == 1 and y == 1:
+            out.append((i, j))
+        elif x == 1 and y == 2:
+            out.extend([(i, j + 1), (i, j)])
+        elif x == 2 and y == 1:
+            out.extend([(i, j), (i + 1, j)])
+        else:
+            a = x // 2
+            b = y // 2 if x % 2 else -(-y // 2)
+            merge(i, a, j, b)
+            merge(i + a, x - a, j + b, y - b)
+            merge(i + a, x - a, j, b)
+
+    def sort(i: int, m: int) -> None:
+        if m > 1:
+            a = m // 2
+            sort(i, a)
+            sort(i + a, m - a)
+            merge(i, a, i + a, m - a)
+
+    sort(0, n)
+    return SortingNetwork(n, tuple(out))
+
+
+@lru_cache(maxsize=128)
+def batcher(n: int) -> SortingNetwork:
+    """Batcher's odd-even merge sort for any n, in its merge exchange form.
+
+    Stage p makes every p-th line a sorted chain: it merges the chains of stage 2p two by two. Lines
+    at distance p are compared first, and then lines that lie one odd step after the other, at
+    distances q - p for q from the largest power of two down to 2p.
+
+    Cost: for n = 2**t, (t * t - t + 4) * 2**(t - 2) - 1 comparators, depth t (t + 1) / 2; for other
+    n at most the depth of the next power of two.
+    Source: [B68]; Knuth, The Art of Computer Programming 3, 5.2.2 M.
+    """
+    out: list[tuple[int, int]] = []
+    top = (1 << max(0, n - 1).bit_length()) // 2
+    p = top
+    while p:
+        out.extend((i, i + p) for i in range(n - p) if not i & p)
+        q = top
+        while q > p:
+            out.extend((i, i + q - p) for i in range(n - q + p) if i & p)
+            q //= 2
+        p //= 2
+    return SortingNetwork(n, tuple(out))
+
+
+NETWORKS: dict[str, Callable[[int], SortingNetwork]] = {
+    "batcher": batcher,
+    "bose-nelson": bose_nelson,
+}
+
+
+def hamming_circuit(
+    n: int,
+    threshold: int,
+    *,
+    network: NetworkName = "batcher",
+    y: Sequence[int] | None = None,
+    within: bool = False,
+) -> Circuit:
+    """Whether two n-bit strings differ in more than `threshold` bits: sort x ^ y, read one line.
+
+    Args:
+        n: bits of a string, at least 1.
+        threshold: t; any integer, out of 0..n-1 the circuit is constant.
+        network: "batcher" or "bose-nelson".
+        y: n bits to hard-code: the XOR is then free NOTs. None: inputs n .. 2n-1 are y, and the
+            XOR takes two levels.
+        within: compute "distance <= t" instead of "distance > t"; the same depth.
+
+    Returns:
+        One output, with no gates but those of its cone.
+
+    Raises:
+        ParameterError: n, network or y is not as above.
+
+    Source: [SSM] section 5.
+    """
+    if n < 1:
+        raise ParameterError(f"n must be at least 1, got {n}")
+    if network not in NETWORKS:
+        raise ParameterError(f"network must be one of {', '.join(NETWORKS)}, got {network!r}")
+    if y is not None and (len(y) != n or not all(bit in (0, 1) for bit in y)):
+        # Not the bits themselves: they are the subscription.
+        raise ParameterError(f"y must be {n} bits, each 0 or 1, or None; got {len(y)} values")
+    builder = CircuitBuilder()
+    x = builder.inputs(n)
+    other: Sequence[Wire | bool]
+    other = builder.inputs(n) if y is None else [bool(bit) for bit in y]
+    if threshold < 0 or threshold >= n:
+        out = builder.constant(threshold < 0)
+    else:
+        different = [a ^ b for a, b in zip(x, other, strict=True)]
+        out = NETWORKS[network](n).on_wires(different)[n - 1 - threshold]
+    return builder.build(~out if within else out)
