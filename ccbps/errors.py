@@ -19,6 +19,7 @@ __all__ = [
     "PredicateSyntaxError",
     "PredicateTypeError",
     "RandomnessReuseError",
+    "SamplingError",
     "SerializationError",
     "ShapeError",
     "UnknownAttributeError",
@@ -68,6 +69,13 @@ class RandomnessReuseError(CcbpsError, RuntimeError):
 
 class PadExhaustedError(CcbpsError, RuntimeError):
     """A one-time pad has no bytes left for the rounds asked for."""
+
+
+class SamplingError(CcbpsError, RuntimeError):
+    """A round's random bytes were used up before its random elements were complete.
+
+    Nothing of the round may be sent: give it up and use another one.
+    """
 
 
 class EventError(CcbpsError, ValueError):

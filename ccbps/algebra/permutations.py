@@ -1,0 +1,207 @@
+"""S5: all 120 permutations of five points, multiplied by table look-up.
+
+A bulk is the array of ranks itself: shape (batch, length), uint8, as on the wire. Two neighbouring
+bytes, read as one 16-bit number, are the index of a table of products; so a product of a long
+sequence is a tree of look-ups with no arithmetic for the index at all.
+
+Conventions: as in `ccbps.algebra.group`; ranks are lexicographic in one-line form.
+Hazard: look-ups at secret addresses: not constant time.
+Source: [SSM] section 1.2, the group the paper works in.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.algebra.group import Bits, Bulk, Bytes, Group, Ranks, all_permutations, require_rows
+from ccbps.algebra.rejection import Reserve
+from ccbps.errors import ParameterError, ShapeError
+
+__all__ = ["S5", "SymmetricGroup"]
+
+BLOCK: Final = 1 << 15
+"""Elements treated at a time: indices and results stay in the cache."""
+ACCEPTED: Final = 240
+"""Random bytes below it are kept: twice the order, so that each rank comes from two bytes."""
+
+
+class SymmetricGroup(Group):
+    """S5; see the module. Use the instance `S5`."""
+
+    def __init__(self) -> None:
+        super().__init__("S5", all_permutations(), beta="(1 2 4 5 3)")
+        # Entry p + 256 q: the bytes p, q in this order, read as a little-endian number. Bytes that
+        # are no ranks meet zeros, so that what comes from the wire cannot reach beyond the table.
+        self._products = _pair_table(self.multiplication)
+        self._inverses = np.zeros(256, dtype=np.uint8)
+        self._inverses[: self.order] = self.inverses
+        self._quotients = _pair_table(self.multiplication[self.inverses])
+
+    def padded(self, length: int) -> int:
+        if length < 1:
+            raise ParameterError(f"length must be at least 1, got {length}")
+        return length
+
+    def element_bytes(self, length: int) -> int:
+        return length
+
+    def random_bytes(self, length: int) -> int:
+        """A byte an element, and a reserve for one in 15 and 3 standard units of slack."""
+        return length + _reserve(length)
+
+    def from_ranks(self, ranks: Ranks) -> Bulk:
+        self._require_ranks(ranks, 2)
+        return np.ascontiguousarray(ranks)
+
+    def to_ranks(self, bulk: Bulk) -> Ranks:
+        return bulk.astype(np.uint8)
+
+    def pack(self, bits: NDArray[np.bool_]) -> Bits:
+        return bits
+
+    def pack_periodic(self, bits: NDArray[np.bool_], length: int) -> Bits:
+        times = -(-length // bits.shape[1])
+        return np.tile(bits, (1, times))[:, :length]
+
+    def powers(self, bits: Bits, element: int) -> Bulk:
+        self._require_rank(element)
+        result: Ranks = np.multiply(bits, np.uint8(element), dtype=np.uint8)
+        return result
+
+    def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
+        return _look_up(self._products, x, y, out)
+
+    def inverse(self, x: Bulk, out: Bulk | None = None) -> Bulk:
+        return self._inverses.take(x, out=out, mode="clip")
+
+    def blind(self, left: Bulk, x: Bulk, right: Bulk, out: Bulk | None = None) -> Bulk:
+        if left.shape != x.shape or x.shape != right.shape:
+            raise ShapeError(f"shapes differ: {left.shape}, {x.shape}, {right.shape}")
+        out = np.empty_like(x) if out is None else out
+        step = max(1, BLOCK // max(1, x.shape[1]))
+        for rows in range(0, len(x), step):
+            for start in range(0, x.shape[1], BLOCK):
+                at = (slice(rows, rows + step), slice(start, start + BLOCK))
+                part = _look_up(self._quotients, left[at], x[at], None)
+                _look_up(self._products, part, right[at], out[at])
+        return out
+
+    def delay(self, x: Bulk, first: Ranks, out: Bulk | None = None) -> Bulk:
+        out = np.empty_like(x) if out is None else out
+        out[:, 1:] = x[:, :-1]
+        out[:, 0] = first
+        return out
+
+    def last(self, x: Bulk) -> Ranks:
+        return x[:, -1].astype(np.uint8)
+
+    def product(self, x: Bulk) -> Ranks:
+        """See `Group.product`. Cost: one look-up a product, about 0.7 ns."""
+        batch, length = x.shape
+        if length > BLOCK:
+            whole = length // BLOCK * BLOCK
+            heads = self.product(x[:, :whole].reshape(-1, BLOCK)).reshape(batch, -1)
+            tail = self.product(x[:, whole:])[:, None] if whole < length else heads[:, :0]
+            return self.product(np.concatenate([heads, tail], axis=1))
+        result = np.empty(batch, dtype=np.uint8)
+        step = max(1, BLOCK // length)
+        for start in range(0, batch, step):
+            level = x[start : start + step]
+            while (count := level.shape[1]) > 1:
+                pairs = np.ascontiguousarray(level[:, : count - count % 2]).view("<u2")
+                shorter = np.empty((len(level), -(-count // 2)), dtype=np.uint8)
+                shorter[:, : count // 2] = self._products.take(pairs)
+                if count % 2:
+                    shorter[:, -1] = level[:, -1]
+                level = shorter
+            result[start : start + step] = level[:, 0]
+        return result
+
+    def uniform(self, randomness: Bytes) -> Bulk:
+        length = self._length(randomness.shape[1])
+        require_rows("randomness", randomness, self.random_bytes(length))
+        spare = Reserve(_reduced(randomness[:, length:]))
+        result = _reduced(randomness[:, :length])
+        draws = result.reshape(-1)
+        rejected = np.flatnonzero(draws >= self.order)
+        while len(rejected):
+            fresh = spare.take(rejected // length)
+            draws[rejected] = fresh
+            rejected = rejected[fresh >= self.order]
+        return result
+
+    def store(self, x: Bulk, out: Bytes) -> None:
+        require_rows("out", out, x.shape[1])
+        np.copyto(out, x.astype(np.uint8, copy=False))
+
+    def load(self, rows: Bytes) -> tuple[Bulk, NDArray[np.bool_]]:
+        require_rows("rows", rows)
+        return rows, self._valid(rows)
+
+    def product_of(self, x: Bytes, y: Bytes) -> tuple[Ranks, NDArray[np.bool_]]:
+        require_rows("x", x)
+        require_rows("y", y, x.shape[1])
+        batch, length = x.shape
+        pieces = -(-length // BLOCK)
+        partial = np.empty((batch, pieces), dtype=np.uint8)
+        step = max(1, BLOCK // length)
+        for rows in range(0, batch, step):
+            at = slice(rows, rows + step)
+            for piece in range(pieces):
+                part = slice(piece * BLOCK, (piece + 1) * BLOCK)
+                partial[at, piece] = self.product(self.multiply(x[at, part], y[at, part]))
+        return self.product(partial), self._valid(x) & self._valid(y)
+
+    def _valid(self, rows: Bytes) -> NDArray[np.bool_]:
+        valid: NDArray[np.bool_] = rows.max(axis=1) < self.order
+        return valid
+
+    def _length(self, random_bytes: int) -> int:
+        """The length whose `random_bytes` these are; it grows by 1 or more with each element."""
+        low, high = 1, max(1, random_bytes)
+        while low < high:
+            middle = (low + high) // 2
+            if self.random_bytes(middle) < random_bytes:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def _pair_table(products: Ranks) -> Bytes:
+    table = np.zeros((256, 256), dtype=np.uint8)
+    table[: products.shape[1], : products.shape[0]] = products.T
+    return table.reshape(-1)
+
+
+def _look_up(table: Bytes, x: Bulk, y: Bulk, out: Bulk | None) -> Bulk:
+    """table[x + 256 y] for all positions, a block at a time."""
+    if x.shape != y.shape:
+        raise ShapeError(f"shapes differ: {x.shape} and {y.shape}")
+    out = np.empty(x.shape, dtype=np.uint8) if out is None else out
+    step = max(1, BLOCK // max(1, x.shape[1]))
+    for rows in range(0, len(x), step):
+        for start in range(0, x.shape[1], BLOCK):
+            at = (slice(rows, rows + step), slice(start, start + BLOCK))
+            pairs = np.empty((*x[at].shape, 2), dtype=np.uint8)
+            pairs[..., 0], pairs[..., 1] = x[at], y[at]
+            out[at] = table.take(pairs.view("<u2")[..., 0])
+    return out
+
+
+def _reduced(draws: Bytes) -> Bytes:
+    """Bytes below 240 mod 120; the others to numbers from 120 up."""
+    reduced: Bytes = np.minimum(draws, draws - np.uint8(ACCEPTED // 2))
+    return reduced
+
+
+def _reserve(length: int) -> int:
+    """Spare draws: mean length / 15, standard deviation 0.27 sqrt(length)."""
+    return length // 15 + 3 * isqrt(length) + 22
+
+
+S5: Final = SymmetricGroup()
