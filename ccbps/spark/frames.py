@@ -65,6 +65,7 @@ def require(
     *,
     whole: Sequence[str] = (),
     text: Sequence[str] = (),
+    binary: Sequence[str] = (),
     name: str = "the DataFrame",
 ) -> None:
     """Refuse a DataFrame that lacks columns, or has them of types that do not name rows exactly.
@@ -72,8 +73,9 @@ def require(
     Args:
         whole: columns that must hold whole numbers.
         text: columns that must hold strings.
+        binary: columns that must hold bytes.
     """
-    missing = [c for c in [*columns, *whole, *text] if c not in df.columns]
+    missing = [c for c in [*columns, *whole, *text, *binary] if c not in df.columns]
     if missing:
         raise ParameterError(
             f"column {missing[0]!r} is missing: {name} has {', '.join(df.columns)}"
@@ -81,6 +83,7 @@ def require(
     for wanted, names, kinds in (
         ("a whole number", whole, _WHOLE),
         ("a string", text, ("string",)),
+        ("binary", binary, ("binary",)),
     ):
         for c in names:
             kind = df.schema[c].dataType.typeName()

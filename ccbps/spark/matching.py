@@ -10,10 +10,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.errors import ParameterError
 from ccbps.matching.branching import BranchingMatch
 from ccbps.spark.arrow import binary_rows, is_valid
-from ccbps.spark.frames import column, finish, require, row_name
+from ccbps.spark.causes import cause_texts, check_on_error, refuse
+from ccbps.spark.frames import column, finish, require
 from ccbps.wire import Cause
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ def match(
         ParameterError: a column is missing.
         DecodeError (as the cause of Spark's error, when the result is computed): see `on_error`.
     """
-    if on_error not in ("raise", "reject"):
-        raise ParameterError(f"on_error must be 'raise' or 'reject', got {on_error!r}")
+    check_on_error(on_error)
     ids = list(on)
     require(events, [*ids, event], name="events")
     require(interests, [*ids, interest], name="interests")
@@ -76,7 +76,7 @@ def match(
         @F.arrow_udf("boolean")
         def decide(event: pa.Array, interest: pa.Array, *columns: pa.Array) -> pa.Array:
             answers, valid, causes = _examine(matcher, event, interest)
-            _refuse(causes, ids, columns)
+            refuse(causes, ids, columns)
             return pa.array(answers, mask=~valid)
 
         return finish(joined, [event, interest], decide(*arguments), output)
@@ -84,9 +84,8 @@ def match(
     @F.arrow_udf("matched boolean, rejected string")
     def decide_or_reject(event: pa.Array, interest: pa.Array) -> pa.Array:
         answers, valid, causes = _examine(matcher, event, interest)
-        texts = pa.array([cause.text or None for cause in Cause], type=pa.string())
         return pa.StructArray.from_arrays(
-            [pa.array(answers, mask=~valid | (causes != 0)), texts.take(pa.array(causes))],
+            [pa.array(answers, mask=~valid | (causes != 0)), cause_texts(causes)],
             names=["matched", "rejected"],
         )
 
@@ -109,7 +108,7 @@ def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Branching
     @F.arrow_udf("boolean")
     def decide(event: pa.Array, interest: pa.Array) -> pa.Array:
         answers, valid, causes = _examine(matcher, event, interest)
-        _refuse(causes, (), ())
+        refuse(causes, (), ())
         return pa.array(answers, mask=~valid)
 
     return decide(event, interest)
@@ -127,18 +126,3 @@ def _examine(
     causes[~event_good] = Cause.EVENT_WIDTH
     causes[~valid] = Cause.NONE
     return answers, valid, causes
-
-
-def _refuse(causes: NDArray[np.uint8], names: Sequence[str], ids: Sequence[pa.Array]) -> None:
-    rows = np.flatnonzero(causes)
-    if not len(rows):
-        return
-    row = int(rows[0])
-    where = row_name(names, ids, row)
-    more = f" (and {len(rows) - 1} more rows in this batch)" if len(rows) > 1 else ""
-    raise DecodeError(
-        f"{where or f'row {row} of the batch'}: {Cause(causes[row]).text}{more}; "
-        "with match(..., on_error='reject') such rows are set aside instead",
-        rows=tuple(rows.tolist()),
-        causes=tuple(Cause(c).text for c in causes[rows]),
-    )
