@@ -22,6 +22,7 @@ from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_key
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.keysource import EnvKey, FileKey, KeySource
 from ccbps.spark.matching import match, match_column
+from ccbps.spark.stores import match_messages, write_messages
 
 __all__ = [
     "EnvKey",
@@ -32,7 +33,9 @@ __all__ = [
     "encode_interests",
     "match",
     "match_column",
+    "match_messages",
     "open_payloads",
     "seal_payloads",
     "wrap_keys",
+    "write_messages",
 ]

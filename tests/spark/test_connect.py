@@ -1,4 +1,4 @@
-"""The same pipeline through Spark Connect, in a process of its own."""
+"""The same pipeline and stores through Spark Connect, in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pytest
 from tests.spark.conftest import MODE
 
 ROOT = Path(__file__).parents[2]
+FILES = ["tests/spark/test_pipeline.py", "tests/spark/test_stores.py"]
 
 
 @pytest.mark.spark
 @pytest.mark.connect
 @pytest.mark.skipif(MODE == "connect", reason="this is the other process")
-def test_pipeline_works_under_spark_connect() -> None:
+def test_pipeline_and_stores_work_under_spark_connect() -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "tests/spark/test_pipeline.py"],
+        [sys.executable, "-m", "pytest", "-q", "-x", *FILES],
         cwd=ROOT,
         env={**os.environ, "CCBPS_TEST_SPARK": "connect"},
         capture_output=True,

@@ -1,0 +1,387 @@
+"""Files of a message store: written once, then mapped into memory and read without a copy.
+
+A store is a folder on a file system that driver and workers see under one path:
+
+================  ==================================================================================
+file              holds
+================  ==================================================================================
+part-*.arrow      Arrow IPC, uncompressed: `round` int64 and `message`, fixed-size binary; sorted by
+                  subscription and round; batches of `batch_rows` rows, but for the last
+index.arrow       Arrow IPC, one row a run (the rows of one subscription, all in one part): `part`,
+                  `subscription`, `start`, `stop`, `first_round`, `last_round`; in the schema's
+                  metadata the matcher's fingerprint, the message width and `batch_rows`
+================  ==================================================================================
+
+The index is written last and is the commit: a part that it does not name is not in the store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import fs
+
+from ccbps.errors import CcbpsError, DecodeError, ParameterError
+from ccbps.matching.branching import BranchingMatch
+from ccbps.spark.arrow import binary_rows, integers, is_valid
+from ccbps.spark.frames import row_name
+
+__all__ = ["Folder", "Index", "PartReader", "PartWriter", "Refused", "is_part"]
+
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+
+INDEX: Final = "index.arrow"
+FORMAT: Final = "ccbps messages 1"
+# Of a batch in a part: what a writer holds in memory, and what a reader does that cannot map.
+BATCH_BYTES: Final = 32 << 20
+
+
+class Refused(CcbpsError):
+    """Rows that do not go into a store; a writer's own, never raised to callers."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where a store is. Small and picklable: each process finds the file system by itself."""
+
+    path: str
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], argument: str) -> Folder:
+        """A local path, made absolute, or a URI of a file system that pyarrow knows."""
+        text = os.fspath(path)
+        folder = cls(text if _is_uri(text) else str(Path(text).absolute()))
+        try:
+            _ = folder._found
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ParameterError(
+                f"{argument}={text!r} must be a local path or a URI that pyarrow.fs understands: "
+                f"{error}"
+            ) from error
+        return folder
+
+    @cached_property
+    def _found(self) -> tuple[fs.FileSystem, str]:
+        if _is_uri(self.path):
+            system, root = fs.FileSystem.from_uri(self.path)
+            return system, root
+        return fs.LocalFileSystem(), self.path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Folder, (self.path,)
+
+    def open(self, name: str) -> pa.NativeFile:
+        """A file to read: mapped into memory where it is local."""
+        system, root = self._found
+        if isinstance(system, fs.LocalFileSystem):
+            return pa.memory_map(f"{root}/{name}")
+        return system.open_input_file(f"{root}/{name}")
+
+    def create(self, name: str) -> pa.NativeFile:
+        system, root = self._found
+        system.create_dir(root, recursive=True)
+        return system.open_output_stream(f"{root}/{name}")
+
+    def rename(self, old: str, new: str) -> None:
+        system, root = self._found
+        system.move(f"{root}/{old}", f"{root}/{new}")
+
+    def names(self) -> list[str]:
+        """Files in the folder; none where there is no folder."""
+        system, root = self._found
+        selector = fs.FileSelector(root, allow_not_found=True)
+        return [info.base_name for info in system.get_file_info(selector)]
+
+    def remove(self, *names: str) -> None:
+        """Delete files, as far as they are there."""
+        system, root = self._found
+        for name in names:
+            if system.get_file_info(f"{root}/{name}").type == fs.FileType.File:
+                system.delete_file(f"{root}/{name}")
+
+
+def _is_uri(path: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) is not None
+
+
+@dataclass(frozen=True)
+class Index:
+    """What a store holds: for each run its part, subscription, rows and rounds.
+
+    `start`, `stop`, `first` and `last` have shape (runs,); a subscription has one run.
+    """
+
+    folder: Folder
+    fingerprint: str
+    width: int
+    batch_rows: int
+    parts: list[str]
+    part: NDArray[np.int32]
+    subscription: pa.Array
+    start: Numbers
+    stop: Numbers
+    first: Numbers
+    last: Numbers
+
+    @classmethod
+    def write(cls, folder: Folder, matcher: BranchingMatch, width: int, runs: pa.Table) -> None:
+        """Commit a store whose parts are written. `runs`: the columns of `index.arrow`."""
+        about = {
+            "format": FORMAT,
+            "matcher": matcher.fingerprint.hex(),
+            "width": width,
+            "batch_rows": batch_rows(width),
+        }
+        encoded = runs["part"].combine_chunks().dictionary_encode()
+        table = runs.set_column(runs.column_names.index("part"), "part", encoded)
+        table = table.replace_schema_metadata({"ccbps": json.dumps(about)})
+        name = f"{INDEX}.{uuid4().hex}"
+        with folder.create(name) as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table.combine_chunks())
+        folder.rename(name, INDEX)
+
+    @classmethod
+    def read(cls, folder: Folder, matcher: BranchingMatch, argument: str) -> Index:
+        """The index of a store for `matcher`.
+
+        Raises:
+            ParameterError: there is no store, or one for another matcher.
+            DecodeError: the index is damaged, or of another format.
+        """
+        named = f"{argument}={folder.path!r}"
+        if INDEX not in folder.names():
+            raise ParameterError(
+                f"{named}: no message store is there, or one that was never finished (no {INDEX}); "
+                "write_messages makes one"
+            )
+        try:
+            with pa.ipc.open_file(folder.open(INDEX)) as reader:
+                table = reader.read_all().combine_chunks()
+            about = json.loads((table.schema.metadata or {})[b"ccbps"])
+        except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
+            raise DecodeError(f"{named}: {INDEX} is damaged: {error!r}; write it again") from error
+        if about["format"] != FORMAT:
+            raise DecodeError(f"{named} has format {about['format']!r}; this reads {FORMAT!r}")
+        if about["matcher"] != matcher.fingerprint.hex():
+            raise ParameterError(
+                f"{named} holds messages of another matcher (fingerprint "
+                f"{about['matcher'][:12]}..., wanted {matcher.fingerprint.hex()[:12]}...): schema "
+                "and template must be the same"
+            )
+        columns = {name: _whole(table[name]) for name in table.column_names}
+        part = columns.pop("part")
+        return cls(
+            folder,
+            about["matcher"],
+            about["width"],
+            about["batch_rows"],
+            part.dictionary.to_pylist(),
+            part.indices.to_numpy(),
+            columns.pop("subscription"),
+            *(columns[name].to_numpy() for name in ("start", "stop", "first_round", "last_round")),
+        )
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def is_part(name: str) -> bool:
+    """Is a file of that name a part of a store?"""
+    return name.startswith("part-") and name.endswith(".arrow")
+
+
+def batch_rows(width: int) -> int:
+    """Rows of a batch in a part whose messages have `width` bytes."""
+    return max(1, BATCH_BYTES // width)
+
+
+class PartWriter:
+    """Writes one part from rows that come sorted by subscription and round, and lists its runs."""
+
+    def __init__(self, folder: Folder, width: int) -> None:
+        self.name = f"part-{uuid4().hex}.arrow"
+        self._folder, self._width = folder, width
+        self._schema = pa.schema([("round", pa.int64()), ("message", pa.binary(width))])
+        self._file: pa.NativeFile | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._waiting_rows = 0
+        # Of each run: its label and first row and round, and the last round of the run before it.
+        self._labels: list[pa.Array] = []
+        self._starts: list[Numbers] = []
+        self._firsts: list[Numbers] = []
+        self._lasts: list[Numbers] = []
+        self._previous: tuple[str | None, int] = (None, 0)
+
+    def append(self, subscriptions: pa.Array, rounds: pa.Array, messages: pa.Array) -> None:
+        """Add a batch.
+
+        Raises:
+            Refused: a row has a NULL or a message of another width, or a (subscription, round)
+                comes twice.
+        """
+        count = len(rounds)
+        if not count:
+            return
+        names, columns = ("subscription", "round"), (subscriptions, rounds)
+        valid = is_valid(subscriptions, rounds, messages)
+        if not valid.all():
+            row = int(np.flatnonzero(~valid)[0])
+            empty = next(
+                name
+                for name, c in zip((*names, "message"), (*columns, messages), strict=True)
+                if not c[row].is_valid
+            )
+            raise Refused(
+                f"{row_name(names, columns, row)}: the {empty} is NULL; leave such rows out"
+            )
+        rows, good = binary_rows(messages, self._width)
+        if not good.all():
+            row = int(np.flatnonzero(~good)[0])
+            raise Refused(
+                f"{row_name(names, columns, row)}: the message has "
+                f"{len(messages[row].as_py())} bytes; messages of this matcher have {self._width}"
+            )
+        number = integers(rounds)
+        label, last = self._previous
+        new = np.ones(count, dtype=np.bool_)
+        new[0] = subscriptions[0].as_py() != label
+        new[1:] = pc.not_equal(subscriptions[1:], subscriptions[:-1]).to_numpy(zero_copy_only=False)
+        before = np.concatenate([[last], number[:-1]])
+        twice = np.flatnonzero(~new & (number == before))
+        if len(twice):
+            where = row_name(names, columns, int(twice[0]))
+            raise Refused(f"{where} occurs twice; a pair and round has one message")
+        starts = np.flatnonzero(new)
+        self._labels.append(subscriptions.take(pa.array(starts)))
+        self._starts.append(starts + self._rows)
+        self._firsts.append(number[starts])
+        self._lasts.append(before[starts])
+        self._previous = subscriptions[-1].as_py(), int(number[-1])
+        self._rows += count
+        message = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(self._width), count, [None, pa.py_buffer(rows)]
+        )
+        self._waiting.append(pa.record_batch([pa.array(number), message], schema=self._schema))
+        self._waiting_rows += count
+        if self._waiting_rows >= batch_rows(self._width):
+            self._write(self._waiting_rows // batch_rows(self._width) * batch_rows(self._width))
+
+    def finish(self) -> dict[str, pa.Array]:
+        """End the file. Returns the columns of its runs for `index.arrow`; no file if no rows."""
+        if not self._rows:
+            return {}
+        self._write(self._waiting_rows)
+        self._close()
+        starts = np.concatenate(self._starts)
+        return {
+            "part": pa.array([self.name]).take(pa.array(np.zeros(len(starts), dtype=np.int32))),
+            "subscription": pa.concat_arrays(self._labels),
+            "start": pa.array(starts),
+            "stop": pa.array(np.append(starts[1:], self._rows)),
+            "first_round": pa.array(np.concatenate(self._firsts)),
+            "last_round": pa.array(
+                np.append(np.concatenate(self._lasts)[1:], np.int64(self._previous[1]))
+            ),
+        }
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        if self._file is not None:
+            self._close()
+            self._folder.remove(self.name)
+
+    def _write(self, rows: int) -> None:
+        if self._file is None:
+            self._file = self._folder.create(self.name)
+            self._writer = pa.ipc.new_file(self._file, self._schema)
+        table = pa.Table.from_batches(self._waiting, self._schema).combine_chunks()
+        self._writer.write_table(table.slice(0, rows), max_chunksize=batch_rows(self._width))
+        self._waiting = table.slice(rows).to_batches()
+        self._waiting_rows -= rows
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._writer.close()
+            self._file.close()
+
+
+class PartReader:
+    """Reads messages and rounds of one part."""
+
+    def __init__(self, folder: Folder, name: str, width: int, batch_rows: int) -> None:
+        self._batch_rows = batch_rows
+        self._folder, self._name, self._width = folder, name, width
+        self._reader = self._open()
+        self._held: tuple[int, Bytes] = (-1, np.empty((0, width), dtype=np.uint8))
+
+    def _open(self, **options: Any) -> pa.ipc.RecordBatchFileReader:
+        try:
+            return pa.ipc.open_file(
+                self._folder.open(self._name), options=pa.ipc.IpcReadOptions(**options)
+            )
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._damaged(str(error)) from error
+
+    def _damaged(self, what: str) -> DecodeError:
+        return DecodeError(
+            f"{self._folder.path}/{self._name}: a file of this message store is missing, cut off "
+            f"or damaged ({what}); write the store again"
+        )
+
+    @cached_property
+    def rounds(self) -> Numbers:
+        """Rounds of all rows."""
+        try:
+            column = self._open(included_fields=[0]).read_all()["round"]
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._damaged(str(error)) from error
+        out: Numbers = column.to_numpy()
+        return out
+
+    def view(self, start: int, most: int) -> Bytes:
+        """Messages from row `start` on, at least one and at most `most`, without a copy."""
+        batch, row = divmod(start, self._batch_rows)
+        stop = min(row + most, self._batch_rows)
+        return self._batch(batch, stop)[row:stop]
+
+    def gather(self, rows: Numbers) -> Bytes:
+        """Messages of any `rows`, copied, shape (rows, width)."""
+        out = np.empty((len(rows), self._width), dtype=np.uint8)
+        batches, places = np.divmod(rows, self._batch_rows)
+        for number in np.unique(batches).tolist():
+            at = np.flatnonzero(batches == number)
+            out[at] = self._batch(number, int(places[at].max()) + 1)[places[at]]
+        return out
+
+    def _batch(self, number: int, least: int) -> Bytes:
+        """Messages of a batch, which must have `least` rows."""
+        held, view = self._held
+        if held != number:
+            try:
+                column = self._reader.get_batch(number).column(1)
+            except (pa.ArrowInvalid, OSError, IndexError, ValueError) as error:
+                raise self._damaged(str(error)) from error
+            if column.type != pa.binary(self._width):
+                raise self._damaged(f"messages are {column.type}")
+            view = np.frombuffer(column.buffers()[1], dtype=np.uint8)
+            view = view[: len(column) * self._width].reshape(-1, self._width)
+            self._held = number, view
+        if len(view) < least:
+            raise self._damaged(f"{len(view)} rows, wanted {least} or more")
+        return view

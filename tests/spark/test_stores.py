@@ -1,0 +1,384 @@
+"""Message stores: answers as `match` gives them, whatever the layout; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from ccbps import Schema, SharedSeed, UInt
+from ccbps import spark as cs
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.matching import BranchingMatch
+from ccbps.spark import storefiles, stores
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = Schema(a=UInt(8), b=UInt(6))
+BOX = BranchingMatch.box(SCHEMA)
+SEED = SharedSeed.generate()
+KINDS = "subscription string, round long, {} binary"
+Rows = dict[tuple[str, int], Any]
+Rounds = dict[str, list[int]]
+
+
+def predicate(label: str) -> str:
+    return f"a >= {3 * int(label[1:])} AND b < {60 - int(label[1:])}"
+
+
+def record(label: str, number: int) -> dict[str, int]:
+    return {"a": (37 * number + int(label[1:])) % 256, "b": number * number % 64}
+
+
+def event_rows(rounds: Rounds) -> Rows:
+    """Event messages by pair and round, in no order."""
+    keys = [(label, number) for label, numbers in rounds.items() for number in numbers]
+    messages = BOX.publisher(SEED).encode(
+        [record(*key) for key in keys], [n for _, n in keys], pairs=[label for label, _ in keys]
+    )
+    return dict(zip(keys, map(bytes, messages), strict=True))
+
+
+def interest_rows(rounds: Rounds) -> Rows:
+    keys = [(label, number) for label, numbers in rounds.items() for number in numbers]
+    messages = BOX.subscriber(SEED).encode(
+        [predicate(label) for label, _ in keys],
+        [n for _, n in keys],
+        pairs=[label for label, _ in keys],
+    )
+    return dict(zip(keys, map(bytes, messages), strict=True))
+
+
+def frame(spark: SparkSession, rows: Rows, kind: str) -> DataFrame:
+    mixed = [(*key, value) for key, value in rows.items()]
+    np.random.default_rng(5).shuffle(mixed)  # type: ignore[arg-type]
+    return spark.createDataFrame([(s, int(r), m) for s, r, m in mixed], KINDS.format(kind))
+
+
+def write(spark: SparkSession, rows: Rows, path: Path, kind: str, **options: Any) -> None:
+    message = f"{kind}_message"
+    cs.write_messages(frame(spark, rows, message), path, BOX, message=message, **options)
+
+
+def wanted(events: Rounds, interests: Rounds) -> dict[tuple[str, int], bool]:
+    out = {}
+    for label in events.keys() & interests.keys():
+        plain = SCHEMA.parse(predicate(label))
+        for number in set(events[label]) & set(interests[label]):
+            out[label, number] = bool(plain.evaluate([record(label, number)])[0])
+    return out
+
+
+def answers(df: DataFrame) -> dict[tuple[str, int], bool | None]:
+    rows = df.collect()
+    out = {(r["subscription"], r["round"]): r["matched"] for r in rows}
+    assert len(out) == len(rows)
+    return out
+
+
+@pytest.fixture(scope="module")
+def sides() -> tuple[Rounds, Rounds]:
+    """Consecutive and sparse rounds, equal, overlapping and apart; labels of one side only."""
+    few = sorted(np.random.default_rng(1).choice(500, 150, replace=False).tolist())
+    events = {
+        "s0": list(range(200)),
+        "s1": list(range(50, 150)),
+        "s2": few,
+        "s3": list(range(0, 300, 3)),
+        "s4": [5],
+        "s5": list(range(10)),
+        "s6": [0, 2**40, 2**62],
+        "s7": list(range(30)),
+    }
+    interests = {
+        "s0": list(range(200)),
+        "s1": list(range(100, 260)),
+        "s2": list(range(600)),
+        "s3": list(range(0, 300, 2)),
+        "s4": [4, 5, 6],
+        "s5": list(range(10, 20)),
+        "s6": [2**40, 2**40 + 1, 2**62],
+        "s8": list(range(30)),
+    }
+    return events, interests
+
+
+@pytest.fixture(scope="module")
+def written(
+    spark: SparkSession, sides: tuple[Rounds, Rounds], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = tmp_path_factory.mktemp("stores")
+    write(spark, event_rows(sides[0]), folder / "events", "event", partitions=3)
+    write(spark, interest_rows(sides[1]), folder / "interests", "interest", partitions=2)
+    return folder
+
+
+def test_answers_equal_match_and_the_plaintext(
+    spark: SparkSession, sides: tuple[Rounds, Rounds], written: Path
+) -> None:
+    decided = cs.match_messages(spark, written / "events", written / "interests", BOX)
+    assert decided.columns == ["subscription", "round", "matched"]
+    got = answers(decided)
+    assert got == wanted(*sides)
+    assert set(got.values()) == {True, False}
+    events = frame(spark, event_rows(sides[0]), "event_message")
+    interests = frame(spark, interest_rows(sides[1]), "interest_message")
+    assert got == answers(cs.match(events, interests, BOX))
+
+
+def test_only_matches_cross_where_only_matches_are_kept(
+    spark: SparkSession, sides: tuple[Rounds, Rounds], written: Path
+) -> None:
+    paths = written / "events", written / "interests"
+    got = answers(cs.match_messages(spark, *paths, BOX, keep="matches", partitions=3))
+    assert got == {key: True for key, value in wanted(*sides).items() if value}
+
+
+def test_parts_hold_sorted_messages_of_fixed_width(written: Path) -> None:
+    about = json.loads(
+        pa.ipc.open_file(written / "events" / "index.arrow").schema.metadata[b"ccbps"]
+    )
+    assert about["matcher"] == BOX.fingerprint.hex()
+    parts = sorted((written / "events").glob("part-*.arrow"))
+    assert 1 < len(parts) <= 3
+    for path in parts:
+        schema = pa.ipc.open_file(path).schema
+        assert schema.field("message").type == pa.binary(BOX.event_bytes)
+
+
+def test_a_uri_is_a_path(spark: SparkSession, sides: tuple[Rounds, Rounds], written: Path) -> None:
+    uris = [(written / side).as_uri() for side in ("events", "interests")]
+    assert answers(cs.match_messages(spark, *uris, BOX)) == wanted(*sides)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda m: b"\7" + m[1:], "not an event message"),
+        (lambda m: m[:2] + bytes([m[2] ^ 1]) + m[3:], "another matcher"),
+        (lambda m: m[:8] + bytes(8) + m[16:], "different pairs, rounds or seeds"),
+    ],
+)
+def test_malformed_messages_are_named_or_set_aside(
+    spark: SparkSession,
+    sides: tuple[Rounds, Rounds],
+    written: Path,
+    tmp_path: Path,
+    change: Callable[[bytes], bytes],
+    cause: str,
+) -> None:
+    rows, bad = event_rows(sides[0]), ("s1", 120)
+    rows[bad] = change(rows[bad])
+    write(spark, rows, tmp_path / "events", "event")
+    paths = tmp_path / "events", written / "interests"
+    with pytest.raises(Exception, match=cause) as failure:
+        cs.match_messages(spark, *paths, BOX).collect()
+    assert "subscription='s1', round=120" in str(failure.value)
+    good = wanted(*sides)
+    rejected = cs.match_messages(spark, *paths, BOX, on_error="reject")
+    texts = {(r["subscription"], r["round"]): r["rejected"] for r in rejected.collect()}
+    assert [key for key, text in texts.items() if text] == [bad]
+    assert cause in texts[bad]
+    assert answers(rejected) == {**good, bad: None}
+    left = cs.match_messages(spark, *paths, BOX, on_error="reject", keep="matches")
+    assert answers(left) == {bad: None, **{k: True for k, v in good.items() if v and k != bad}}
+
+
+def test_a_store_of_nothing_gives_no_answers(
+    spark: SparkSession, written: Path, tmp_path: Path
+) -> None:
+    write(spark, {}, tmp_path / "events", "event")
+    assert cs.match_messages(spark, tmp_path / "events", written / "interests", BOX).count() == 0
+
+
+def test_stores_of_another_matcher_are_refused(spark: SparkSession, written: Path) -> None:
+    other = BranchingMatch.box(Schema(a=UInt(8), b=UInt(5)))
+    with pytest.raises(ParameterError, match=r"events=.*another matcher"):
+        cs.match_messages(spark, written / "events", written / "interests", other)
+
+
+def test_folders_without_a_complete_store_are_refused(
+    spark: SparkSession, written: Path, tmp_path: Path
+) -> None:
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(ParameterError, match=r"interests=.*no message store"):
+            cs.match_messages(spark, written / "events", path, BOX)
+    (tmp_path / "index.arrow").write_bytes((written / "events" / "index.arrow").read_bytes()[:-9])
+    with pytest.raises(DecodeError, match=r"index\.arrow is damaged"):
+        cs.match_messages(spark, written / "events", tmp_path, BOX)
+    with pytest.raises(ParameterError, match=r"pyarrow\.fs understands"):
+        cs.match_messages(spark, "nothing://here", tmp_path, BOX)
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing", "swapped"])
+def test_damaged_files_are_named(
+    spark: SparkSession, written: Path, tmp_path: Path, damage: str
+) -> None:
+    rounds = {"s0": list(range(40)), "s1": [1, 3]}
+    write(spark, event_rows(rounds), tmp_path / "events", "event", partitions=1)
+    (part,) = (tmp_path / "events").glob("part-*.arrow")
+    content = part.read_bytes()
+    part.unlink()
+    if damage == "cut":
+        part.write_bytes(content[: len(content) // 2])
+    elif damage == "swapped":
+        write(spark, event_rows({"s0": [0]}), tmp_path / "other", "event", partitions=1)
+        (other,) = (tmp_path / "other").glob("part-*.arrow")
+        part.write_bytes(other.read_bytes())
+    decided = cs.match_messages(spark, tmp_path / "events", written / "interests", BOX)
+    with pytest.raises(Exception, match=r"part-\w+\.arrow.* is missing, cut off or damaged"):
+        decided.collect()
+
+
+@pytest.mark.parametrize(
+    ("extra", "problem"),
+    [
+        (("s0", 7, bytes(BOX.event_bytes)), r"subscription='s0', round=7 occurs twice"),
+        (("s0", None, bytes(BOX.event_bytes)), "the round is NULL"),
+        ((None, 7, bytes(BOX.event_bytes)), "the subscription is NULL"),
+        (("s2", 8, None), r"subscription='s2', round=8: the message is NULL"),
+        (("s2", 8, b"short"), r"round=8: the message has 5 bytes; .* have \d+"),
+    ],
+)
+def test_rows_that_are_no_messages_leave_no_store(
+    spark: SparkSession, tmp_path: Path, extra: tuple[Any, ...], problem: str
+) -> None:
+    rows = [(*key, m) for key, m in event_rows({"s0": list(range(20)), "s1": [3]}).items()]
+    df = spark.createDataFrame([*rows, extra], KINDS.format("event_message"))
+    with pytest.raises(ParameterError, match=problem):
+        cs.write_messages(df, tmp_path / "store", BOX)
+    assert not (tmp_path / "store").exists() or not list((tmp_path / "store").iterdir())
+    write(spark, event_rows({"s0": [1]}), tmp_path / "store", "event")
+
+
+def test_a_failed_job_leaves_no_store_and_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
+    path, before = tmp_path / "store", event_rows({"s0": [0, 1]})
+    write(spark, before, path, "event")
+    bad = frame(spark, before, "event_message").selectExpr(
+        "subscription",
+        "CASE WHEN round = 1 THEN CAST(raise_error('gone') AS long) ELSE round END AS round",
+        "event_message",
+    )
+    names = sorted(path.iterdir())
+    with pytest.raises(Exception, match="gone"):
+        cs.write_messages(bad, path, BOX, mode="overwrite")
+    assert sorted(path.iterdir()) == names
+
+
+def test_folders_in_use_are_refused_or_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    path, interests = tmp_path / "events", {"s0": list(range(20))}
+    write(spark, interest_rows(interests), tmp_path / "interests", "interest")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "part-00000.parquet").write_text("of somebody else")
+    with pytest.raises(ParameterError, match=r"not empty; .*mode='overwrite'"):
+        write(spark, event_rows({"s0": [0]}), tmp_path / "taken", "event")
+    for numbers in ([1, 2, 3], [2, 3, 4, 5]):
+        write(spark, event_rows({"s0": numbers}), path, "event", mode="overwrite")
+        got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
+        assert got == wanted({"s0": numbers}, interests)
+        assert len(list(path.iterdir())) == 2
+
+
+def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path: Path) -> None:
+    df = spark.createDataFrame([("a", 1, "m")], "subscription string, round long, message string")
+    with pytest.raises(ParameterError, match="'message' must be binary, got string"):
+        cs.write_messages(df, tmp_path / "x", BOX, message="message")
+    with pytest.raises(ParameterError, match="'event_message' is missing"):
+        cs.write_messages(df, tmp_path / "x", BOX)
+    with pytest.raises(ParameterError, match="mode must be"):
+        cs.write_messages(df, tmp_path / "x", BOX, mode="append")  # type: ignore[arg-type]
+    paths = written / "events", written / "interests"
+    with pytest.raises(ParameterError, match="on_error must be"):
+        cs.match_messages(spark, *paths, BOX, on_error="ignore")  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="keep must be"):
+        cs.match_messages(spark, *paths, BOX, keep="some")  # type: ignore[arg-type]
+
+
+# Files and plans without Spark: small batches and pieces, so that every boundary is crossed.
+
+
+def part_of(folder: storefiles.Folder, rounds: Rounds, cut: int) -> pa.Table:
+    """A part with messages that spell their subscription and round, and its runs."""
+    keys = [(label, n) for label in sorted(rounds) for n in sorted(rounds[label])]
+    part = storefiles.PartWriter(folder, 12)
+    for start in range(0, len(keys), cut):
+        chosen = keys[start : start + cut]
+        part.append(
+            pa.array([label for label, _ in chosen]),
+            pa.array([n for _, n in chosen], pa.int64()),
+            pa.array([f"{label:>4}{n:08d}".encode() for label, n in chosen], pa.binary()),
+        )
+    return pa.table(part.finish())
+
+
+@given(
+    sides=st.lists(
+        st.dictionaries(
+            st.sampled_from(["s0", "s1", "s2", "s3", "s4"]),
+            st.one_of(
+                st.tuples(st.integers(0, 9), st.integers(1, 30)).map(
+                    lambda x: list(range(x[0], x[0] + x[1]))
+                ),
+                st.lists(st.integers(0, 40), min_size=1, unique=True),
+            ),
+            min_size=1,
+        ),
+        min_size=2,
+        max_size=2,
+    ),
+    cut=st.integers(1, 9),
+    batch=st.integers(1, 9),
+    piece=st.integers(1, 20),
+    view=st.sampled_from([12, 60, 10**9]),
+)
+def test_every_layout_finds_every_pair(
+    sides: list[Rounds],
+    cut: int,
+    batch: int,
+    piece: int,
+    view: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storefiles, "BATCH_BYTES", 12 * batch)
+        patch.setattr(stores, "PIECE_ROWS", piece)
+        patch.setattr(stores, "VIEW_BYTES", view)
+        patch.setattr(stores, "BLOCK_BYTES", 12 * 5)
+        indexes = []
+        for rounds in sides:
+            folder = storefiles.Folder.of(tmp_path_factory.mktemp("layout"), "path")
+            storefiles.Index.write(folder, BOX, 12, part_of(folder, rounds, cut))
+            indexes.append(storefiles.Index.read(folder, BOX, "path"))
+        readers: dict[tuple[int, str], storefiles.PartReader] = {}
+        found = []
+        for row in stores.plan(*indexes).to_pylist():
+            pair = [
+                readers.setdefault(
+                    (side, name),
+                    storefiles.PartReader(index.folder, name, 12, index.batch_rows),
+                )
+                for side, (index, name) in enumerate(
+                    zip(indexes, (row["event_part"], row["interest_part"]), strict=True)
+                )
+            ]
+            runs = pa.ipc.open_stream(row["runs"]).read_all()
+            labels, numbers, segments = stores.pair_rows(runs, *pair)
+            texts = [f"{s:>4}{n:08d}" for s, n in zip(labels.to_pylist(), numbers, strict=True)]
+            blocks = list(stores.pairs_of_blocks(segments, *pair, 12))
+            for side in range(2):
+                assert [bytes(m).decode() for block in blocks for m in block[side]] == texts
+            found += texts
+    events, interests = sides
+    assert sorted(found) == sorted(
+        f"{label:>4}{n:08d}"
+        for label in events.keys() & interests.keys()
+        for n in set(events[label]) & set(interests[label])
+    )
