@@ -1,10 +1,12 @@
 """What does Spark add to a match, and what does it gain? Unit: pairs a second, local[2].
 
-In one run, over the same messages: the match through Spark (Parquet to answers, both cores), the
-same kernel called directly on one core (arrays in memory), the join and the transport alone (a
-Spark expression over the same columns), and a plaintext Spark filter over the same pairs.
+In one run: the match through Spark (Parquet to answers, both cores), the same kernel called
+directly on one core (arrays in memory), the join and the transport alone (a Spark expression over
+the same columns), and a plaintext Spark filter over the same pairs. And, over more pairs, as they
+are fast enough for Spark's fixed cost to show: the match of two message stores, files to answers,
+and the kernel and the plaintext filter again. Stores of 4,000,000 pairs take 5.6 GB.
 
-    python benchmarks/bench_spark.py [--events 4000] [--subscribers 100]
+    python benchmarks/bench_spark.py [--events 4000] [--store-events 40000] [--subscribers 100]
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ccbps import Schema, SharedSeed, UInt
@@ -34,10 +36,13 @@ from ccbps.spark.arrow import binary_rows
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
 SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
 MATCHER = BranchingMatch.box(SCHEMA)
+NAMES = ("events", "interests", "plain")
 
 
-def prepare(spark: SparkSession, events: int, subscribers: int, folder: Path) -> None:
-    """Messages and plaintext of all pairs, as Parquet, joined already: one row a pair."""
+def frames(
+    spark: SparkSession, events: int, subscribers: int
+) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Messages of events, of interests, and the plaintext of all pairs; joined rows last."""
     rng = np.random.default_rng(3)
     records = pa.table({n: rng.integers(0, 1 << SCHEMA[n].bits, events) for n in SCHEMA})
     table = spark.createDataFrame(records.append_column("round", pa.array(np.arange(events))))
@@ -45,14 +50,18 @@ def prepare(spark: SparkSession, events: int, subscribers: int, folder: Path) ->
     rows = [(f"s{i:04d}", f"a >= {b} AND c < {32 * b}", int(b)) for i, b in enumerate(bounds)]
     subs = spark.createDataFrame(rows, "subscription string, predicate string, bound long")
     subs = subs.repartition(8, "subscription")
-    labels = subs.select("subscription")
-    addressed = labels.crossJoin(F.broadcast(table))
+    addressed = subs.select("subscription").crossJoin(F.broadcast(table))
     rounds = F.broadcast(spark.range(events).withColumnRenamed("id", "round"))
-    for name, df in (
-        ("events", cs.encode_events(addressed, MATCHER, KEY)),
-        ("interests", cs.encode_interests(subs.drop("bound").crossJoin(rounds), MATCHER, KEY)),
-        ("plain", subs.drop("predicate").crossJoin(F.broadcast(table))),
-    ):
+    return (
+        cs.encode_events(addressed, MATCHER, KEY),
+        cs.encode_interests(subs.drop("bound").crossJoin(rounds), MATCHER, KEY),
+        subs.drop("predicate").crossJoin(F.broadcast(table)),
+    )
+
+
+def prepare(spark: SparkSession, events: int, subscribers: int, folder: Path) -> None:
+    """Messages and plaintext of all pairs, as Parquet, and joined already: one row a pair."""
+    for name, df in zip(NAMES, frames(spark, events, subscribers), strict=True):
         df.write.option("compression", "none").parquet(str(folder / name))
     both = spark.read.parquet(str(folder / "events")).join(
         spark.read.parquet(str(folder / "interests")), ["subscription", "round"]
@@ -60,9 +69,29 @@ def prepare(spark: SparkSession, events: int, subscribers: int, folder: Path) ->
     both.write.option("compression", "none").parquet(str(folder / "pairs"))
 
 
+def prepare_stores(spark: SparkSession, events: int, subscribers: int, folder: Path) -> None:
+    """Stores of messages, and plaintext of all pairs as Parquet."""
+    *sides, plain = frames(spark, events, subscribers)
+    for name, df in zip(NAMES, sides, strict=False):
+        message = f"{name[:-1]}_message"
+        cs.write_messages(df, folder / name, MATCHER, message=message, partitions=8)
+    plain.write.option("compression", "none").parquet(str(folder / "plain"))
+
+
+def table(lines: dict[str, tuple[int, float]], kernel: str, plain: str) -> None:
+    """Print pairs a second of each line (pairs, seconds), against two of them."""
+    speed = {name: pairs / took for name, (pairs, took) in lines.items()}
+    print(f"{'':<28}{'pairs/s':>14}{'ratio to kernel':>17}{'ratio to plaintext':>20}")
+    for name, value in speed.items():
+        print(
+            f"{name:<28}{value:>14,.0f}{value / speed[kernel]:>17.2f}{value / speed[plain]:>20.3f}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=4000)
+    parser.add_argument("--store-events", type=int, default=40_000)
     parser.add_argument("--subscribers", type=int, default=100)
     options = parser.parse_args()
     os.environ[KEY.name] = SharedSeed.generate().to_text()
@@ -77,49 +106,71 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    pairs = options.events * options.subscribers
+    sizes = {
+        "pairs": options.events * options.subscribers,
+        "stores": options.store_events * options.subscribers,
+    }
+    kernel, plain = "kernel, one core", "plaintext Spark filter"
+    best: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        (folder / "stores").mkdir()
         prepare(spark, options.events, options.subscribers, folder)
+        prepare_stores(spark, options.store_events, options.subscribers, folder / "stores")
 
-        def read(kind: str) -> object:
+        def read(kind: str) -> DataFrame:
             return spark.read.parquet(str(folder / kind))
+
+        arrays = read("pairs").select("event_message", "interest_message").toArrow()
+        event_rows, interest_rows = (
+            np.concatenate([binary_rows(part, MATCHER.event_bytes)[0] for part in side.chunks])
+            for side in arrays.columns
+        )
+        broker = MATCHER.broker()
+
+        def on_one_core() -> int:
+            return int(broker.match(event_rows, interest_rows).sum())
 
         column = cs.match_column("event_message", "interest_message", MATCHER)
         matches = read("pairs").select(column.alias("matched"))
         joined = cs.match(read("events"), read("interests"), MATCHER)
         transport = read("pairs").where("event_message = interest_message")
-        plain = read("plain").where("a >= bound AND c < 32 * bound")
-
-        arrays = read("pairs").select("event_message", "interest_message").toArrow()
-        chunks = [
-            tuple(binary_rows(part, MATCHER.event_bytes)[0] for part in batch.columns)
-            for batch in arrays.to_batches()
-        ]
-        broker = MATCHER.broker()
-
-        def kernel() -> int:
-            return sum(int(broker.match(e, i).sum()) for e, i in chunks)
-
-        actions: dict[str, Callable[[], object]] = {
-            "Spark match of pairs": lambda: matches.where("matched").count(),
-            "Spark join and match": lambda: joined.where("matched").count(),
-            "kernel, one core": kernel,
-            "Spark a = b, same bytes": transport.count,
-            "plaintext Spark filter": plain.count,
+        stores = folder / "stores" / "events", folder / "stores" / "interests"
+        decided = {
+            k: cs.match_messages(spark, *stores, MATCHER, keep=k) for k in ("all", "matches")
         }
-        counts = {name: action() for name, action in actions.items()}
-        plain_count = counts["plaintext Spark filter"]
-        for name in ("Spark match of pairs", "Spark join and match", "kernel, one core"):
-            assert counts[name] == plain_count, f"{name}: {counts[name]} != {plain_count}"
-        best = seconds(actions, rounds=5)
+        condition = "a >= bound AND c < 32 * bound"
+        actions: dict[str, dict[str, Callable[[], int]]] = {
+            "pairs": {
+                "Spark match of pairs": matches.where("matched").count,
+                "Spark join and match": joined.where("matched").count,
+                kernel: on_one_core,
+                "Spark a = b, same bytes": transport.count,
+                plain: read("plain").where(condition).count,
+            },
+            "stores": {
+                "Spark match of stores": decided["all"].where("matched").count,
+                "the same, matches only": decided["matches"].where("matched").count,
+                kernel: on_one_core,
+                plain: read("stores/plain").where(condition).count,
+            },
+        }
+        for size, group in actions.items():
+            counts = {name: action() for name, action in group.items()}
+            for name, count in counts.items():
+                if "match" in name or (name, size) == (kernel, "pairs"):
+                    assert count == counts[plain], f"{name}: {count} != {counts[plain]}"
+            best[size] = seconds(group, rounds=5)
     spark.stop()
-    print(f"{machine()}; {pairs:,} pairs, {MATCHER.event_bytes} bytes a side")
-    base = best["kernel, one core"]
-    print(f"{'':<26}{'pairs/s':>14}{'ratio to kernel':>17}{'ratio to plaintext':>20}")
-    for name, took in best.items():
-        to_plain = best["plaintext Spark filter"] / took
-        print(f"{name:<26}{pairs / took:>14,.0f}{base / took:>17.2f}{to_plain:>20.3f}")
+    print(f"{machine()}; {MATCHER.event_bytes} bytes a side")
+    for size, took in best.items():
+        print(f"\n{sizes[size]:,} pairs")
+        # The kernel always decides the fewer pairs.
+        table(
+            {n: (sizes["pairs" if n == kernel else size], s) for n, s in took.items()},
+            kernel,
+            plain,
+        )
 
 
 if __name__ == "__main__":
