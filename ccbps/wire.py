@@ -60,6 +60,8 @@ class Cause(IntEnum):
     INTEREST_MATCHER = 6
     PAIRING = 7
     PADDING = 8
+    ELEMENT = 9
+    PRODUCT = 10
 
     @property
     def text(self) -> str:
@@ -77,6 +79,8 @@ _TEXTS: Final = {
     Cause.INTEREST_MATCHER: "the interest message was made for another matcher",
     Cause.PAIRING: "event and interest are of different pairs, rounds or seeds",
     Cause.PADDING: "unused bits at the end of a message are not zero",
+    Cause.ELEMENT: "a message holds bytes that are no elements of the group",
+    Cause.PRODUCT: "the product is neither alpha nor the identity: a message was altered",
 }
 
 

@@ -1,6 +1,17 @@
 """Matchers: one file each, the same three roles and verbs."""
 
 from ccbps.matching.branching import BranchingMatch
+from ccbps.matching.fixed_structure import FSGPMatch, OFSGPMatch
 from ccbps.matching.matcher import Broker, Matcher, Publisher, Subscriber
+from ccbps.matching.public_function import PublicFunctionMatch
 
-__all__ = ["BranchingMatch", "Broker", "Matcher", "Publisher", "Subscriber"]
+__all__ = [
+    "BranchingMatch",
+    "Broker",
+    "FSGPMatch",
+    "Matcher",
+    "OFSGPMatch",
+    "PublicFunctionMatch",
+    "Publisher",
+    "Subscriber",
+]

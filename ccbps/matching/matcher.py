@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings, pair_column
 from ccbps.errors import CcbpsError, DecodeError, ParameterError, PredicateError, ShapeError
 from ccbps.leakage import LeakageCard
@@ -29,8 +30,9 @@ __all__ = ["Broker", "Interest", "Matcher", "Publisher", "Subscriber"]
 
 Bytes = NDArray[np.uint8]
 Rounds = NDArray[np.uint64]
-Interest = str | Predicate | Mapping[str, Any]
-"""One subscription: a predicate, or values for a matcher's private constants."""
+Interest = str | Predicate | Circuit | Mapping[str, Any]
+"""One subscription: a predicate, a circuit (where a matcher takes circuits), or values for a
+matcher's private constants."""
 
 
 class Matcher(ABC):
@@ -267,7 +269,7 @@ class Subscriber(_Encoder):
         """
         count = len(as_rounds(rounds, None))
         prepare = self.matcher._prepare
-        if isinstance(interest, (str, Predicate, Mapping)):
+        if isinstance(interest, (str, Predicate, Circuit, Mapping)):
             prepared = DictionaryColumn([prepare(interest)], np.zeros(count, dtype=np.intp))
         else:
             if not isinstance(interest, (DictionaryColumn, Iterable)):

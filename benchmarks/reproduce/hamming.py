@@ -1,0 +1,176 @@
+"""Up to which n can a private Hamming match run under one second? [SSM] Tables 1 and 2, reproduced.
+
+Publisher and subscriber have n bits each; they match where more than n/2 of them differ (the middle
+line of the sorting network, which is among the deepest). Prints
+
+- Table 1: the length of each protocol's program as a formula in n and depth d = c log2 n, and the
+  length counted from programs that were really built;
+- Table 2: n, depth, length of the OFSGP sequence and the broker's time, for Bose-Nelson's and
+  Batcher's networks, and which n stay under one second beside the paper's n = 16.
+
+Messages are produced, sent and multiplied piece by piece where they are long. Times are of one
+core; sequences that would take longer than --limit seconds are extrapolated and marked so.
+
+    python benchmarks/reproduce/hamming.py [--limit 5] [--plot hamming.png]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from timing import machine, one_core
+
+one_core()
+
+import numpy as np
+
+from ccbps import Schema, SharedSeed, UInt
+from ccbps.algebra import A5, S5
+from ccbps.circuits.networks import hamming_circuit
+from ccbps.circuits.rewriting import without_xor
+from ccbps.circuits.universal import universal_depth
+from ccbps.matching import FSGPMatch, OFSGPMatch
+from ccbps.programs.barrington import preserving, preserving_length
+from ccbps.programs.selector import barrington_selector, optimized_selector
+
+SIZES = (2, 4, 8, 16, 32)
+NETWORKS = ("batcher", "bose-nelson")
+
+
+def table_1() -> None:
+    """Formulas, and counts of what was built where it fits."""
+    print("Table 1: elements in the broker's product, less one; d = c log2 n")
+    print(f"{'protocol':<13}{'formula':<24}{'in n and c':<26}{'counted (n, d)'}")
+    rows = []
+    for kind, formula, power in (
+        (FSGPMatch, "4 n^2 4^d", "4 n^(2c+2)"),
+        (OFSGPMatch, "4 n 4^d", "4 n^(2c+1)"),
+    ):
+        counted = []
+        for n, d in ((2, 1), (4, 2), (8, 3), (8, 4)):
+            matcher = kind(Schema(x=UInt(n)), d)
+            wanted = 4 * n * 4**d * (n if kind is FSGPMatch else 1)
+            assert matcher.elements - 1 == wanted, (matcher, matcher.elements, wanted)
+            counted.append(f"({n}, {d}): {matcher.elements - 1:,}")
+        rows.append((kind.__name__[:-5], formula, power, "; ".join(counted)))
+    depths = [f"({n}, {length}): 4^{universal_depth(n, length)}" for n, length in ((2, 1), (2, 4))]
+    rows.insert(0, ("UGP", "4^depth(universal)", "16 n^(16c+2) (1+log n)^2", "; ".join(depths)))
+    for name, formula, power, counted_text in rows:
+        print(f"{name:<13}{formula:<24}{power:<26}{counted_text}")
+    for n in (4, 8):
+        sizes = [2 * s(n, A5).length for s in (barrington_selector, optimized_selector)]
+        print(f"  a selector of {n} inputs: FSGP {sizes[0]} elements = 4 n^2, OFSGP {sizes[1]} = 4 n")
+    circuit = without_xor(hamming_circuit(4, 1, y=[0, 1, 1, 0]))
+    built = preserving(circuit, S5).length
+    assert built == preserving_length(circuit) <= 4**circuit.depth
+    print(f"  Hamming n = 4: depth {circuit.depth}, program of {built} <= 4^{circuit.depth}\n")
+
+
+@dataclass
+class Row:
+    """One line of Table 2."""
+
+    network: str
+    n: int
+    depth: int
+    elements: int
+    seconds: float
+    encode: float
+    measured: bool
+
+
+def measure(network: str, n: int, limit: float, rate: float) -> Row:
+    """Encode, send and multiply, if that takes less than `limit` seconds at `rate` products/s."""
+    rng = np.random.default_rng(n)
+    y = rng.integers(0, 2, n)
+    circuit = without_xor(hamming_circuit(n, n // 2, network=network, y=y.tolist()))
+    depth, elements = circuit.depth, 4 * n * 4**circuit.depth
+    if elements / rate > limit or 4**depth > 1 << 24:
+        return Row(network, n, depth, elements, elements / rate, float("nan"), False)
+    matcher = OFSGPMatch(Schema(x=UInt(n)), depth)
+    assert matcher.elements == elements + 1
+    seed = SharedSeed.generate()
+    publisher, subscriber, broker = matcher.publisher(seed), matcher.subscriber(seed), matcher.broker()
+    took, encoding = [], 0.0
+    for round, distance in enumerate((n // 2, n // 2 + 1, n, 0)):
+        flips = np.zeros(n, dtype=np.int64)
+        flips[rng.permutation(n)[:distance]] = 1
+        x = int("".join(map(str, (y ^ flips).tolist())), 2)
+        started = time.perf_counter()
+        event = publisher.encode({"x": [x]}, [round])
+        interest = subscriber.encode(circuit, [round])
+        encoding = time.perf_counter() - started
+        started = time.perf_counter()
+        answer = bool(broker.match(event, interest)[0])
+        took.append(time.perf_counter() - started)
+        assert answer == (distance > n // 2), (network, n, distance)
+    return Row(network, n, depth, elements, min(took), encoding, True)
+
+
+def table_2(limit: float) -> list[Row]:
+    """Both networks, all sizes; the rate for extrapolation comes from the longest measured."""
+    rows, rate = [], 5e8
+    for network in NETWORKS:
+        for n in SIZES:
+            row = measure(network, n, limit, rate)
+            if row.measured and row.elements > 1 << 20:
+                rate = row.elements / row.seconds
+            rows.append(row)
+    print("Table 2: Hamming match with OFSGP, group A5, one core")
+    print(f"{'network':<13}{'n':>4}{'depth':>7}{'elements':>28}{'broker':>14}{'both encode':>14}")
+    for row in rows:
+        mark = "" if row.measured else " *"
+        encode = f"{row.encode:.4g} s" if row.measured else "-"
+        print(
+            f"{row.network:<13}{row.n:>4}{row.depth:>7}{row.elements:>28,}"
+            f"{row.seconds:>11.4g} s{mark:<2}{encode:>13}"
+        )
+    print("* extrapolated at the rate of the longest measured sequence")
+    for network in NETWORKS:
+        under = [row.n for row in rows if row.network == network and row.seconds < 1]
+        print(f"under 1 s with {network}: n = {', '.join(map(str, under))} (the paper: up to 16)")
+    return rows
+
+
+def plot(rows: list[Row], path: str) -> None:
+    """Broker time over n, both networks."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.2))
+    for network in NETWORKS:
+        mine = [row for row in rows if row.network == network]
+        (line,) = axes.plot([r.n for r in mine], [r.seconds for r in mine], "--", alpha=0.5)
+        done = [row for row in mine if row.measured]
+        axes.plot(
+            [r.n for r in done], [r.seconds for r in done], "o", color=line.get_color(), label=network
+        )
+    axes.axhline(1, color="grey", linewidth=0.8)
+    axes.annotate("1 s", (2, 1.3), color="grey")
+    axes.set(xscale="log", yscale="log", xlabel="bits n", ylabel="broker, seconds a match")
+    axes.set_xticks(SIZES, [str(n) for n in SIZES])
+    axes.set_title("Private Hamming match, OFSGP over A5 (dots measured, lines extrapolated)")
+    axes.legend(title="sorting network")
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    print(f"wrote {path}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--limit", type=float, default=5.0, help="longest broker run (seconds)")
+    parser.add_argument("--plot", help="where to write the plot (PNG)")
+    options = parser.parse_args()
+    print(machine())
+    table_1()
+    rows = table_2(options.limit)
+    if options.plot:
+        plot(rows, options.plot)
+
+
+if __name__ == "__main__":
+    main()

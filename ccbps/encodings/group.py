@@ -1,0 +1,210 @@
+"""Blinded group programs: a 2-decomposable randomized encoding, perfect, split between two parties.
+
+An alpha-preserving program is a product g0 a1 g1 a2 ... al gl. The publisher knows the a's (alpha
+or the identity, by his bits), the subscriber the g's. With uniform R1 ... R2l that both know,
+
+    s1 R1,  R1^-1 s2 R2,  R2^-1 s3 R3,  ...,  R2l^-1 s(2l+1)        (blinding)
+
+has the product of the s's and is uniform among all sequences with that product: so a broker who
+gets every other element from each of the two learns the product, which is alpha or the identity,
+and nothing else. The publisher's message does not depend on the program, nor the subscriber's on
+the bits.
+
+On the wire the elements come in *segments* of some ten thousand positions; a position is one
+element of the subscriber and the publisher's next. Both write whole segments: the last one is
+filled up with blinded identities. The subscriber's last element stands alone, in eight bytes at
+the end (`TRAILER_BYTES`). Any number of segments can be produced, sent and multiplied one by one.
+
+Hazard: randomness must be uniform, shared by the two parties only, and used for one pair only.
+Source: [SSM] Definitions 4, 10 and 11, Lemmas 5 and 22; Feige, Kilian and Naor 1994; Kilian 1988.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.algebra.group import Group
+from ccbps.errors import ParameterError, ShapeError
+
+__all__ = ["SEGMENT", "TRAILER_BYTES", "GroupEncoding", "Segment"]
+
+Bytes = NDArray[np.uint8]
+Ranks = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+Bulk = NDArray[Any]
+"""A batch of sequences as `ccbps.algebra.group.Group` holds them."""
+
+SEGMENT: Final = 1 << 17
+"""Positions of a segment: its elements and their blinders take some hundred kilobytes each."""
+TRAILER_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Positions start .. stop - 1 of a program, filled up to `padded`, at `place` on the wire."""
+
+    start: int
+    stop: int
+    padded: int
+    place: slice
+
+
+class GroupEncoding:
+    """The two encoders, the decoder and the simulator for programs of one length.
+
+    Attributes:
+        group: where the elements are.
+        length: l, elements of the publisher.
+        segments: how a message is cut.
+        event_bytes, interest_bytes: bytes a side.
+        segment_randomness: bytes of shared randomness one segment uses.
+    """
+
+    def __init__(self, group: Group, length: int, *, segment: int = SEGMENT) -> None:
+        if length < 1:
+            raise ParameterError(f"length must be at least 1, got {length}")
+        if segment < 1 or group.padded(segment) != segment:
+            raise ParameterError(f"segment must be a whole number of words, got {segment}")
+        self.group, self.length = group, length
+        segments, place = [], 0
+        for start in range(0, length, segment):
+            stop = min(start + segment, length)
+            padded = group.padded(stop - start)
+            width = group.element_bytes(padded)
+            segments.append(Segment(start, stop, padded, slice(place, place + width)))
+            place += width
+        self.segments = tuple(segments)
+        self.event_bytes, self.interest_bytes = place, place + TRAILER_BYTES
+        self.segment_randomness = 2 * group.random_bytes(self.segments[0].padded)
+
+    def raw_event(self, bits: Bools, segment: Segment) -> Bulk:
+        """The publisher's elements before blinding: alpha where a bit is set.
+
+        Args:
+            bits: bits of the segment's positions, shape (batch, stop - start).
+        """
+        padded = np.zeros((len(bits), segment.padded), dtype=np.bool_)
+        padded[:, : bits.shape[1]] = bits
+        return self.group.powers(self.group.pack(padded), self.group.alpha)
+
+    def raw_interest(self, ranks: Ranks, segment: Segment) -> Bulk:
+        """The subscriber's elements before blinding: interstitials start .. stop - 1.
+
+        Args:
+            ranks: shape (batch, stop - start).
+        """
+        padded = np.zeros((len(ranks), segment.padded), dtype=np.uint8)
+        padded[:, : ranks.shape[1]] = ranks
+        return self.group.from_ranks(padded)
+
+    def blinders(self, randomness: Bytes, segment: Segment) -> tuple[Bulk, Bulk]:
+        """R1, R3, ... and R2, R4, ... of a segment: behind the subscriber's, the publisher's.
+
+        Args:
+            randomness: shape (batch, segment_randomness).
+
+        Raises:
+            SamplingError: the bytes do not yield enough elements (see `Group.uniform`).
+        """
+        if randomness.shape[1] != self.segment_randomness:
+            raise ShapeError(
+                f"randomness must have shape (batch, {self.segment_randomness}), "
+                f"got {randomness.shape}"
+            )
+        width = self.group.random_bytes(segment.padded)
+        return (
+            self.group.uniform(randomness[:, :width]),
+            self.group.uniform(randomness[:, width : 2 * width]),
+        )
+
+    def encode_event(self, raw: Bulk, randomness: Bytes, segment: Segment, out: Bytes) -> None:
+        """Blind a segment of the publisher's: R1^-1 a R2.
+
+        Args:
+            raw: see `raw_event`.
+            randomness: see `blinders`.
+            out: whole messages, shape (batch, event_bytes), written where the segment lies.
+        """
+        group = self.group
+        front, behind = self.blinders(randomness, segment)
+        group.store(group.blind(front, raw, behind, out=behind), out[:, segment.place])
+
+    def encode_interest(
+        self,
+        raw: Bulk,
+        carried: Ranks,
+        randomness: Bytes,
+        segment: Segment,
+        out: Bytes,
+    ) -> Ranks:
+        """Blind a segment of the subscriber's: R0^-1 g R1, where R0 is `carried`.
+
+        Args:
+            raw: see `raw_interest`.
+            carried: the last blinder of the segment before, shape (batch,); 0 for the first.
+            out: whole messages, shape (batch, interest_bytes).
+
+        Returns:
+            the last blinder of this segment.
+        """
+        group = self.group
+        behind, after = self.blinders(randomness, segment)
+        last = group.last(after)
+        front = group.delay(after, carried, out=after)
+        group.store(group.blind(front, raw, behind, out=behind), out[:, segment.place])
+        return last
+
+    def finish_interest(self, last: Ranks, carried: Ranks, out: Bytes) -> None:
+        """Write the last interstitial, blinded in front, behind the segments."""
+        out[:, -TRAILER_BYTES:] = 0
+        group = self.group
+        out[:, -TRAILER_BYTES] = group.multiplication[group.inverses[carried], last]
+
+    def decode_segment(self, events: Bytes, interests: Bytes) -> tuple[Ranks, Bools]:
+        """The product of a segment, and where its bytes are group elements; both (batch,).
+
+        Args:
+            events, interests: that segment's bytes, shape (batch, element bytes).
+        """
+        return self.group.product_of(interests, events)
+
+    def finish(self, product: Ranks, trailers: Bytes) -> tuple[Bools, Bools]:
+        """REC: answers, and where the whole product is no possible one; both (batch,).
+
+        Args:
+            product: of all segments, shape (batch,).
+            trailers: shape (batch, TRAILER_BYTES).
+        """
+        group = self.group
+        valid = (trailers[:, 0] < group.order) & ~trailers[:, 1:].any(axis=1)
+        whole = group.multiplication[product, np.where(valid, trailers[:, 0], 0)]
+        answers = whole == group.alpha
+        return answers, ~valid | ~(answers | (whole == 0))
+
+    def simulate(self, answers: Bools, randomness: Bytes) -> tuple[Bytes, Bytes]:
+        """SIM: messages made from the answers alone, distributed as the real ones.
+
+        Args:
+            answers: shape (batch,).
+            randomness: fresh uniform bytes, shape (batch, segments, segment_randomness).
+
+        Returns:
+            event messages and interest messages.
+        """
+        group, batch = self.group, len(answers)
+        events = np.empty((batch, self.event_bytes), dtype=np.uint8)
+        interests = np.zeros((batch, self.interest_bytes), dtype=np.uint8)
+        product = np.zeros(batch, dtype=np.uint8)
+        for number, segment in enumerate(self.segments):
+            theirs, ours = self.blinders(randomness[:, number], segment)
+            group.store(theirs, interests[:, segment.place])
+            group.store(ours, events[:, segment.place])
+            part = group.product(group.multiply(theirs, ours))
+            product = group.multiplication[product, part]
+        wanted = np.where(answers, group.alpha, 0)
+        interests[:, -TRAILER_BYTES] = group.multiplication[group.inverses[product], wanted]
+        return events, interests

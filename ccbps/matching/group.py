@@ -1,0 +1,416 @@
+"""What the group-program matchers have in common: messages of blinded elements, in segments.
+
+A matcher of this family knows two things: which input bit each of the publisher's elements takes
+(public), and the interstitial elements of a subscription (private). All else is here: blinding
+for a batch of short programs at once, or segment by segment for programs longer than memory; the
+broker's product; and what the broker learns.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.algebra import A5, S5, Group
+from ccbps.circuits import Circuit
+from ccbps.circuits.rewriting import balance, without_xor
+from ccbps.dictionary import DictionaryColumn
+from ccbps.encodings.group import TRAILER_BYTES, GroupEncoding, Segment
+from ccbps.errors import (
+    DecodeError,
+    PadExhaustedError,
+    ParameterError,
+    UnsupportedPredicateError,
+)
+from ccbps.leakage import LeakageCard
+from ccbps.matching.matcher import Interest, Matcher
+from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.circuit import event_bits, predicate_circuit
+from ccbps.predicates.schema import Events
+from ccbps.randomness import Pairs, RandomnessReader, RandomnessSource
+from ccbps.wire import (
+    HEADER_BYTES,
+    TAG_BYTES,
+    Cause,
+    Kind,
+    check_headers,
+    raise_for,
+    write_header,
+)
+
+__all__ = ["GROUPS", "GroupMatch", "circuit_within"]
+
+Bytes = NDArray[np.uint8]
+Ranks = NDArray[np.uint8]
+Index = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+Rounds = NDArray[np.uint64]
+
+GROUPS: Final[Mapping[str, Group]] = {"A5": A5, "S5": S5}
+BLOCK_POSITIONS: Final = 1 << 17
+"""Positions encoded or decoded at a time: short programs go together, up to this many."""
+
+
+class GroupMatch(Matcher):
+    """A matcher by blinded group programs.
+
+    Attributes:
+        group: where the elements are.
+        length: l, elements of the publisher; the subscriber has l + 1.
+        encoding: the two encoders and the decoder.
+    """
+
+    scheme: ClassVar[str]
+
+    def _set_up(
+        self, schema: Schema, group: str | Group, length: int, parameters: Mapping[str, Any]
+    ) -> None:
+        self.schema = schema
+        self.group = self._group_of(group)
+        self.length = length
+        self.private_names = None
+        self.encoding = GroupEncoding(self.group, length)
+        self.event_bytes = HEADER_BYTES + self.encoding.event_bytes
+        self.interest_bytes = HEADER_BYTES + self.encoding.interest_bytes
+        self._width = TAG_BYTES + self.encoding.segment_randomness
+        self.randomness_bytes = len(self.encoding.segments) * self._width
+        described = {
+            "scheme": f"{self.scheme} 1",
+            "schema": schema.describe(),
+            "group": self.group.name,
+            "length": length,
+            **parameters,
+        }
+        self.fingerprint = sha256(json.dumps(described, sort_keys=True).encode()).digest()
+
+    @staticmethod
+    def _group_of(group: str | Group) -> Group:
+        """A group by its name."""
+        if isinstance(group, Group):
+            return group
+        if group not in GROUPS:
+            raise ParameterError(
+                f"group must be one of {', '.join(map(repr, GROUPS))}, got {group!r}"
+            )
+        return GROUPS[group]
+
+    @property
+    def elements(self) -> int:
+        """Elements in the broker's product, 2 l + 1."""
+        return 2 * self.length + 1
+
+    @abstractmethod
+    def _index(self, start: int, stop: int) -> Index:
+        """Which event bit each of the publisher's elements start .. stop - 1 takes."""
+
+    @abstractmethod
+    def _interstitials(self, interest: Any, start: int, stop: int) -> Ranks:
+        """The subscriber's elements start .. stop - 1 of l + 1, for a prepared interest."""
+
+    @property
+    @abstractmethod
+    def _public(self) -> str:
+        """The public parameters, in words."""
+
+    @property
+    @abstractmethod
+    def _hidden(self) -> str:
+        """What is hidden of a subscription, in words."""
+
+    @property
+    def leakage(self) -> LeakageCard:
+        """What the broker learns."""
+        return LeakageCard(
+            scheme=type(self).__name__,
+            adversary="the broker, which follows the protocol and keeps all it sees",
+            hides=("every attribute of the event", self._hidden),
+            learns=(
+                "whether the event matches the predicate",
+                f"public parameters: {self._public}",
+                "which messages belong to one pair and round",
+                "over many pairs, which are of one event or one subscription, as far as "
+                "labels and rounds tell",
+            ),
+            security="perfect",
+            assumption=(
+                "each round's randomness is uniform, known to the pair only and used once; "
+                "with SharedSeed instead of OneTimePad, AES-256-CTR and HKDF-SHA256 stand for it"
+            ),
+            reuse="one-time",
+            hazards=(
+                "a round used for two events or two predicates",
+                "the broker and one of the two clients work together",
+            ),
+        )
+
+    def explain(self) -> str:
+        """Program size, bytes a side, predicted operations and the leakage card, as text."""
+        length = self.length
+        return self._explain(
+            f"{type(self).__name__} over {', '.join(self.schema)} ({self.schema.bits} bits)",
+            [
+                ("public", self._public),
+                ("group", f"{self.group.name}, {self.group.order} elements"),
+                (
+                    "program",
+                    f"{self.elements:,} elements: {length:,} of the publisher, "
+                    f"{length + 1:,} of the subscriber, in {len(self.encoding.segments)} segments",
+                ),
+                (
+                    "operations",
+                    f"group products a pair: publisher {2 * length:,}, "
+                    f"subscriber {2 * length:,}, broker {2 * length:,}",
+                ),
+            ],
+        )
+
+    # -- randomness ---------------------------------------------------------------------------
+
+    def _reader(
+        self, source: RandomnessSource, rounds: Rounds, pairs: Pairs | None
+    ) -> RandomnessReader:
+        """One row of randomness a segment: round r has rows r * segments and following."""
+        segments = len(self.encoding.segments)
+        if segments == 1:
+            return source.reader(self.fingerprint, self._width, rounds, pairs)
+        if len(rounds) and int(rounds.max()) >= (1 << 64) // segments:
+            raise ParameterError(
+                f"rounds must be below {(1 << 64) // segments} for messages of {segments} "
+                f"segments, got {int(rounds.max())}"
+            )
+        parts = np.arange(segments, dtype=np.uint64)
+        rows = (rounds[:, None] * np.uint64(segments) + parts).reshape(-1)
+        if pairs is not None:
+            pairs = DictionaryColumn(pairs.values, np.repeat(pairs.index, segments))
+        try:
+            return source.reader(self.fingerprint, self._width, rows, pairs)
+        except PadExhaustedError:
+            raise PadExhaustedError(
+                f"round {int(rounds.max())} lies beyond the pad: a round takes "
+                f"{self.randomness_bytes} bytes"
+            ) from None
+
+    def _blocks(self, batch: int) -> Iterator[slice]:
+        """Rows that are encoded together."""
+        segments = self.encoding.segments
+        rows = 1 if len(segments) > 1 else max(1, BLOCK_POSITIONS // segments[0].padded)
+        for start in range(0, batch, rows):
+            yield slice(start, min(start + rows, batch))
+
+    def _drawn(
+        self, kind: Kind, reader: RandomnessReader, at: slice, number: int, out: Bytes
+    ) -> Bytes:
+        """The randomness of segment `number` of some rows; the first one writes the headers."""
+        first = at.start * len(self.encoding.segments) + number
+        rows = reader(first, first + at.stop - at.start)
+        if number == 0:
+            write_header(out[at], kind, self.fingerprint, rows[:, :TAG_BYTES])
+        return rows[:, TAG_BYTES:]
+
+    # -- encoding -----------------------------------------------------------------------------
+
+    def _raw_event(self, bits: Bools, segment: Segment) -> NDArray[Any]:
+        """A segment of the publisher's elements. `bits` has a last column of zeros, for `NONE`."""
+        index = self._index(segment.start, segment.stop)
+        return self.encoding.raw_event(np.take(bits, index, axis=1, mode="wrap"), segment)
+
+    def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:
+        bits = _with_zero(event_bits(events))
+        for at in self._blocks(len(out)):
+            for number, segment in enumerate(self.encoding.segments):
+                random = self._drawn(Kind.EVENT, reader, at, number, out)
+                raw = self._raw_event(bits[at], segment)
+                self.encoding.encode_event(raw, random, segment, out[at, HEADER_BYTES:])
+
+    def _encode_interests(
+        self, interests: DictionaryColumn[Any], reader: RandomnessReader, out: Bytes
+    ) -> None:
+        encoding, made = self.encoding, _Latest()
+        for at in self._blocks(len(out)):
+            rows = interests.index[at]
+            body = out[at, HEADER_BYTES:]
+            carried = np.zeros(len(rows), dtype=np.uint8)
+            used, place = np.unique(rows, return_inverse=True)
+            for number, segment in enumerate(encoding.segments):
+                random = self._drawn(Kind.INTEREST, reader, at, number, out)
+                key = (number, used.tobytes())
+                if made.key != key:
+                    ranks = np.stack(
+                        [
+                            self._interstitials(interests.values[i], segment.start, segment.stop)
+                            for i in used
+                        ]
+                    )
+                    made.key, made.value = key, encoding.raw_interest(ranks, segment)
+                raw = _rows(made.value, place)
+                carried = encoding.encode_interest(raw, carried, random, segment, body)
+            last = [self._last(interests.values[i]) for i in used]
+            encoding.finish_interest(np.array(last, dtype=np.uint8)[place], carried, body)
+
+    def _last(self, interest: Any) -> int:
+        return int(self._interstitials(interest, self.length, self.length + 1)[0])
+
+    # -- matching -----------------------------------------------------------------------------
+
+    def _examine(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
+        batch, encoding = len(events), self.encoding
+        heads = [np.ascontiguousarray(m[:, :HEADER_BYTES]) for m in (events, interests)]
+        causes = check_headers(heads[0], heads[1], self.fingerprint)
+        answers = np.zeros(batch, dtype=np.bool_)
+        for at in self._blocks(batch):
+            theirs, ours = interests[at, HEADER_BYTES:], events[at, HEADER_BYTES:]
+            product = np.zeros(at.stop - at.start, dtype=np.uint8)
+            valid = np.ones(at.stop - at.start, dtype=np.bool_)
+            for segment in encoding.segments:
+                place = segment.place
+                part, good = encoding.decode_segment(ours[:, place], theirs[:, place])
+                product = self.group.multiplication[product, part]
+                valid &= good
+            answers[at], impossible = encoding.finish(product, theirs[:, -TRAILER_BYTES:])
+            fresh = causes[at] == Cause.NONE
+            causes[at][fresh & impossible] = Cause.PRODUCT
+            causes[at][fresh & ~valid] = Cause.ELEMENT
+        return answers, causes
+
+    # -- one message in pieces ----------------------------------------------------------------
+
+    def _event_chunks(self, event: Events, reader: RandomnessReader) -> Iterator[Bytes]:
+        bits = _with_zero(event_bits(event))
+        head = np.empty((1, HEADER_BYTES), dtype=np.uint8)
+        for number, segment in enumerate(self.encoding.segments):
+            random = self._drawn(Kind.EVENT, reader, slice(0, 1), number, head)
+            alone, out = self._alone(segment)
+            self.encoding.encode_event(self._raw_event(bits, segment), random, alone, out)
+            yield np.concatenate([head[0], out[0]]) if number == 0 else out[0]
+
+    def _interest_chunks(self, interest: Any, reader: RandomnessReader) -> Iterator[Bytes]:
+        head = np.empty((1, HEADER_BYTES), dtype=np.uint8)
+        carried = np.zeros(1, dtype=np.uint8)
+        for number, segment in enumerate(self.encoding.segments):
+            random = self._drawn(Kind.INTEREST, reader, slice(0, 1), number, head)
+            alone, out = self._alone(segment)
+            ranks = self._interstitials(interest, segment.start, segment.stop)
+            raw = self.encoding.raw_interest(ranks[None], segment)
+            carried = self.encoding.encode_interest(raw, carried, random, alone, out)
+            yield np.concatenate([head[0], out[0]]) if number == 0 else out[0]
+        trailer = np.empty((1, TRAILER_BYTES), dtype=np.uint8)
+        last = np.array([self._last(interest)], dtype=np.uint8)
+        self.encoding.finish_interest(last, carried, trailer)
+        yield trailer[0]
+
+    @staticmethod
+    def _alone(segment: Segment) -> tuple[Segment, Bytes]:
+        """The segment as if it were a message of its own, and room for it."""
+        width = segment.place.stop - segment.place.start
+        moved = Segment(segment.start, segment.stop, segment.padded, slice(0, width))
+        return moved, np.empty((1, width), dtype=np.uint8)
+
+    def _match_chunks(self, events: Iterable[Bytes], interests: Iterable[Bytes]) -> bool:
+        ours, theirs = _Pieces(events, "event"), _Pieces(interests, "interest")
+        raise_for(
+            check_headers(ours.take(HEADER_BYTES), theirs.take(HEADER_BYTES), self.fingerprint)
+        )
+        product, valid = np.zeros(1, dtype=np.uint8), True
+        for segment in self.encoding.segments:
+            width = segment.place.stop - segment.place.start
+            part, good = self.encoding.decode_segment(ours.take(width), theirs.take(width))
+            product = self.group.multiplication[product, part]
+            valid = valid and bool(good[0])
+        answers, impossible = self.encoding.finish(product, theirs.take(TRAILER_BYTES))
+        ours.end()
+        theirs.end()
+        cause = Cause.PRODUCT if impossible[0] else Cause.NONE
+        raise_for(np.array([cause if valid else Cause.ELEMENT], dtype=np.uint8))
+        return bool(answers[0])
+
+
+def circuit_within(schema: Schema, interest: Interest, depth: int) -> Circuit:
+    """A subscription as a circuit over the schema's bits, without XOR, of at most some depth.
+
+    Args:
+        interest: SQL text, a `Predicate`, or a `Circuit` over the schema's bits.
+
+    Raises:
+        PredicateError: the predicate does not parse, or is deeper.
+        ParameterError: a circuit has another number of inputs, or not one output.
+    """
+    if isinstance(interest, str):
+        interest = schema.parse(interest)
+    text = ""
+    if isinstance(interest, Predicate):
+        if interest.schema != schema:
+            raise ParameterError("the predicate was parsed for another schema")
+        circuit, text = predicate_circuit(interest), interest.text
+    elif isinstance(interest, Circuit):
+        circuit = without_xor(interest)
+        if circuit.inputs != schema.bits:
+            raise ParameterError(
+                f"the circuit must have {schema.bits} inputs, one for each bit of the schema, "
+                f"got {circuit.inputs}"
+            )
+        if len(circuit.outputs) != 1:
+            raise ParameterError(f"the circuit must have one output, got {len(circuit.outputs)}")
+        if circuit.depth > depth:
+            circuit = balance(circuit)
+    else:
+        raise ParameterError(
+            "an interest is a predicate (SQL text or Predicate) or a Circuit, "
+            f"got {type(interest).__name__}"
+        )
+    if circuit.depth > depth:
+        raise UnsupportedPredicateError(
+            f"the predicate's circuit has depth {circuit.depth}, and this matcher takes depth "
+            f"{depth} at most; use a matcher of depth={circuit.depth}",
+            text=text,
+        )
+    return circuit
+
+
+def _rows(bulk: NDArray[Any], place: NDArray[np.intp]) -> NDArray[Any]:
+    return np.take(bulk, place, axis=0 if bulk.dtype == np.uint8 else 2)
+
+
+class _Latest:
+    """The elements that were made last, and what for: often the next rows want them again."""
+
+    def __init__(self) -> None:
+        self.key: tuple[int, bytes] | None = None
+        self.value: NDArray[Any] = np.empty(0)
+
+
+class _Pieces:
+    """A message that arrives in pieces, read in pieces of other sizes."""
+
+    def __init__(self, pieces: Iterable[Bytes], name: str) -> None:
+        self._pieces, self._name = iter(pieces), name
+        self._rest = np.empty(0, dtype=np.uint8)
+
+    def take(self, count: int) -> Bytes:
+        """The next `count` bytes, shape (1, count)."""
+        parts, have = [self._rest], len(self._rest)
+        while have < count:
+            piece = next(self._pieces, None)
+            if piece is None:
+                raise DecodeError(f"the {self._name} message ends too early")
+            parts.append(np.frombuffer(piece, dtype=np.uint8))
+            have += len(parts[-1])
+        whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        self._rest = whole[count:]
+        return np.ascontiguousarray(whole[:count])[None]
+
+    def end(self) -> None:
+        if len(self._rest) or any(len(piece) for piece in self._pieces):
+            raise DecodeError(f"the {self._name} message goes on after its end")
+
+
+def _with_zero(bits: Bools) -> Bools:
+    """Bits with one more column, of zeros: where an index of `NONE` (-1) leads."""
+    out = np.zeros((bits.shape[0], bits.shape[1] + 1), dtype=np.bool_)
+    out[:, :-1] = bits
+    return out

@@ -1,0 +1,161 @@
+"""PublicFunctionMatch: a public circuit, both inputs private, by blinded group programs.
+
+Everybody knows the circuit f; the publisher has the event's bits x, the subscriber has values of
+her own, y, and the broker learns f(x, y). Gates between a bit of x and something only y decides
+are the subscriber's elements and cost nothing, so x XOR y is one instruction: a Hamming match of
+n bits with private y and a public limit takes 4^d elements of each side (d the depth of the
+sorting network), where `OFSGPMatch`, which hides the circuit too, takes 2 n times as many.
+
+Security: perfect against the broker; broker and one client together learn the other's input.
+Source: [SSM] Definition 11 and Lemma 22 (the model and protocol of Feige, Kilian and Naor 1994).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.algebra import Group
+from ccbps.circuits import Circuit, CircuitBuilder, blocks
+from ccbps.circuits.networks import NETWORKS, NetworkName, hamming_circuit
+from ccbps.errors import EventError, ParameterError, PredicateTypeError
+from ccbps.matching.group import GroupMatch
+from ccbps.matching.matcher import Interest
+from ccbps.predicates import Predicate, Schema, UInt
+from ccbps.predicates.circuit import event_bits
+from ccbps.programs.barrington import preserving
+from ccbps.programs.group import PreservingProgram
+
+__all__ = ["PublicFunctionMatch"]
+
+Ranks = NDArray[np.uint8]
+Index = NDArray[np.int32]
+
+
+class PublicFunctionMatch(GroupMatch):
+    """A public circuit over private bits of both parties.
+
+    Attributes:
+        circuit: f; its inputs are the schema's bits, then those of `private`.
+        private: what the subscriber's values are, as attributes of a schema.
+    """
+
+    scheme = "FKN"
+
+    def __init__(
+        self, schema: Schema, circuit: Circuit, private: Schema, *, group: str | Group = "A5"
+    ) -> None:
+        """
+        Args:
+            schema: the events' attributes.
+            circuit: one output; inputs are the bits of `schema`, then of `private`, each most
+                significant first, in the schema's order.
+            private: the subscriber's values; an interest is a record of it.
+            group: "A5" (bit-sliced, the faster) or "S5" (as in the paper).
+
+        Raises:
+            ParameterError: the circuit's inputs are not these bits, it has not one output, or its
+                program is too long.
+        """
+        wanted = schema.bits + private.bits
+        if circuit.inputs != wanted:
+            raise ParameterError(
+                f"the circuit must have {schema.bits} + {private.bits} = {wanted} inputs, one for "
+                f"each bit of the schema and of private, got {circuit.inputs}"
+            )
+        self.circuit, self.private = circuit.cone(), private
+        blank = self._program(schema, np.zeros(private.bits, dtype=np.bool_), group)
+        self._positions = blank.index
+        described = {
+            "private": private.describe(),
+            "gates": [list(map(int, gate)) for gate in self.circuit.gates],
+            "outputs": list(self.circuit.outputs),
+        }
+        self._set_up(schema, group, blank.length, described)
+        self.private_names = tuple(private)
+
+    @classmethod
+    def hamming(
+        cls,
+        bits: int,
+        *,
+        limit: int | None = None,
+        network: NetworkName = "batcher",
+        group: str | Group = "A5",
+    ) -> PublicFunctionMatch:
+        """The match "x and y differ in at most t bits", with private x and y.
+
+        Args:
+            bits: n, width of the event's attribute x and of the subscriber's value y.
+            limit: t where it is public. None: it is a private value too, which costs a choice
+                between the network's lines, log2 n levels more.
+            network: the sorting network, "batcher" or "bose-nelson".
+            group: as for the class.
+        """
+        schema = Schema(x=UInt(bits))
+        if limit is not None:
+            circuit = hamming_circuit(bits, limit, network=network, within=True)
+            return cls(schema, circuit, Schema(y=UInt(bits)), group=group)
+        private = Schema(y=UInt(bits), t=UInt(bits.bit_length()))
+        builder = CircuitBuilder()
+        x, y = builder.inputs(bits), builder.inputs(bits)
+        t = builder.inputs(bits.bit_length())
+        lines = NETWORKS[network](bits).on_wires([a ^ b for a, b in zip(x, y, strict=True)])
+        # Line n - k is set where at least k bits differ; t picks the line.
+        exceeded = builder.any_of(
+            blocks.equal(t, value) & lines[bits - value - 1] for value in range(bits)
+        )
+        return cls(schema, builder.build(~exceeded), private, group=group)
+
+    def __repr__(self) -> str:
+        return (
+            f"<PublicFunctionMatch of {', '.join(self.schema)} and private "
+            f"{', '.join(self.private)}, {self.group.name}>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.schema, self.circuit, self.private, self.group.name)
+
+    @property
+    def _public(self) -> str:
+        return f"the schema, the circuit ({self.circuit.size} gates) and the group"
+
+    @property
+    def _hidden(self) -> str:
+        return f"every private value: {', '.join(self.private)}"
+
+    def _program(
+        self, schema: Schema, bits: NDArray[np.bool_], group: str | Group
+    ) -> PreservingProgram:
+        known = {schema.bits + i: bool(bit) for i, bit in enumerate(bits.tolist())}
+        return preserving(self.circuit, self._group_of(group), known)
+
+    def _prepare(self, interest: Interest) -> PreservingProgram:
+        if isinstance(interest, (str, Predicate)) or not isinstance(interest, Mapping):
+            raise ParameterError(
+                "an interest is a mapping with the values of "
+                f"{', '.join(self.private)}, got {type(interest).__name__}"
+            )
+        problem = None
+        try:
+            record = self.private.encode([dict(interest)])
+        except EventError as error:
+            problem = error.attribute
+        else:
+            return self._program(self.schema, event_bits(record)[0], self.group)
+        # Raised outside the handler: the error and its frames hold the private value.
+        where = "the private values" if problem is None else f"the private value of {problem!r}"
+        raise PredicateTypeError(f"{where} cannot be encoded as {self.private!r} asks")
+
+    def _index(self, start: int, stop: int) -> Index:
+        return self._positions[start:stop]
+
+    def _interstitials(self, interest: PreservingProgram, start: int, stop: int) -> Ranks:
+        return interest.interstitials[start:stop]
+
+
+def _rebuild(schema: Schema, circuit: Circuit, private: Schema, group: str) -> PublicFunctionMatch:
+    return PublicFunctionMatch(schema, circuit, private, group=group)

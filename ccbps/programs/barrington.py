@@ -1,0 +1,337 @@
+"""Barrington's transform: a circuit of depth d as an alpha-preserving program of length 4^d.
+
+Each AND of two sub-programs is a commutator: f, h, f, h again, aimed at alpha, beta, alpha^-1 and
+beta^-1, multiply to alpha beta alpha^-1 beta^-1 where both hold and to the identity elsewhere. To
+aim a program at another cycle takes a conjugation: two elements at its ends. NOT takes those too,
+OR is an AND of negations, so neither costs length; XOR is two ANDs and an OR.
+
+One four-block shape serves more than AND, only by other elements at the seams, which only their
+owner sees. With a, b conjugates of alpha:
+
+=========  ===========================  =================================================
+gate       f, h, f, h aimed at          value
+=========  ===========================  =================================================
+f AND h    a, b, a^-1, b^-1             commutator where both hold (a, b do not commute)
+f          a, b, b, b^-1                a b where f holds, whatever h is
+nothing    a, a, a^-1, a^-1             the identity, whatever f and h are
+=========  ===========================  =================================================
+
+So padding needs no new structure, and a gate that joins a value of the publisher's to one that the
+subscriber knows (`known`) costs nothing: the subscriber chooses between f and nothing. In
+particular x XOR y, with y known to the subscriber, is a single instruction. These two are not in
+[SSM]; lengths without them are [SSM]'s.
+
+Source: [SSM] Theorems 8 and 18, Lemmas 26-32; Barrington 1989.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.algebra.group import Group
+from ccbps.circuits.circuit import Circuit, Op
+from ccbps.errors import ParameterError
+from ccbps.programs.group import NONE, PreservingProgram
+
+__all__ = ["MAX_LENGTH", "fixed_structure", "partner_of", "preserving", "preserving_length"]
+
+Ranks = NDArray[np.uint8]
+Index = NDArray[np.int32]
+
+MAX_LENGTH: Final = 1 << 28
+"""Longer programs are refused: nobody could run them, and their arrays would fill the memory."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    """A sub-program aimed at alpha. Its outermost elements are kept apart: only they ever change.
+
+    Attributes:
+        index: its index sequence.
+        inner: its interstitial elements without the first and the last.
+        first, last: those two.
+        parts: the two sub-programs of its outermost four-block; None for one or two instructions.
+        negated: for one instruction: whether it computes NOT x.
+    """
+
+    index: Index
+    inner: Ranks
+    first: int
+    last: int
+    parts: tuple[_Piece, _Piece] | None = None
+    negated: bool = False
+
+
+class _Cycles:
+    """The elements at the seams, for one group."""
+
+    def __init__(self, group: Group) -> None:
+        multiply, inverse = group.multiplication, group.inverses
+        self.group, self.alpha = group, group.alpha
+        alpha_inverse = int(inverse[group.alpha])
+        # A conjugate b of alpha with alpha * b conjugate to alpha.
+        self.partner = next(
+            int(b)
+            for b in (multiply[inverse[r], multiply[group.alpha, r]] for r in range(group.order))
+            if self._conjugate(int(multiply[group.alpha, b]))
+        )
+        beta = group.beta
+        b = self.partner
+        self.both = self._seams(group.alpha, beta, alpha_inverse, int(inverse[beta]))
+        self.left = self._seams(group.alpha, b, b, int(inverse[b]))
+        self.nothing = self._seams(group.alpha, group.alpha, alpha_inverse, alpha_inverse)
+
+    def _conjugate(self, rank: int) -> bool:
+        try:
+            self.group.conjugator(self.group.alpha, rank)
+        except ParameterError:
+            return False
+        return True
+
+    def product(self, *ranks: int) -> int:
+        out = 0
+        for rank in ranks:
+            out = int(self.group.multiplication[out, rank])
+        return out
+
+    def inverse(self, rank: int) -> int:
+        return int(self.group.inverses[rank])
+
+    def aim(self, source: int, target: int) -> tuple[int, int]:
+        """What to put in front and behind, so that what gave `source` gives `target`."""
+        rho = self.group.conjugator(source, target)
+        return self.inverse(rho), rho
+
+    def _seams(self, *targets: int) -> tuple[int, ...]:
+        """Elements in front of, between and behind four blocks; the whole is aimed at alpha."""
+        ends = [self.aim(self.alpha, target) for target in targets]
+        value = self.product(targets[0], targets[1], targets[2], targets[3])
+        if value == 0:  # f alone, or nothing
+            value = self.product(targets[0], targets[2])
+        front, behind = (0, 0) if value == 0 else self.aim(value, self.alpha)
+        return (
+            self.product(front, ends[0][0]),
+            *(self.product(ends[i][1], ends[i + 1][0]) for i in range(3)),
+            self.product(ends[3][1], behind),
+        )
+
+
+@lru_cache(maxsize=8)
+def _cycles(group: Group) -> _Cycles:
+    return _Cycles(group)
+
+
+def partner_of(group: Group) -> int:
+    """A conjugate b of alpha whose product alpha * b is conjugate to alpha too."""
+    return _cycles(group).partner
+
+
+def _instruction(index: int) -> _Piece:
+    return _Piece(np.array([index], dtype=np.int32), np.empty(0, dtype=np.uint8), 0, 0)
+
+
+def _pair(cycles: _Cycles, index: int, wanted: bool) -> _Piece:
+    """x, or nothing, by alpha^x u alpha^x u^-1: one instruction cannot be silenced, two can.
+
+    u alpha u^-1 is a partner of alpha (the product is aimed at alpha again), or alpha's inverse.
+    """
+    target = cycles.partner if wanted else cycles.inverse(cycles.alpha)
+    _, rho = cycles.aim(cycles.alpha, target)
+    front, behind = 0, 0
+    if wanted:
+        front, behind = cycles.aim(cycles.product(cycles.alpha, target), cycles.alpha)
+    return _Piece(
+        np.full(2, index, dtype=np.int32),
+        np.array([cycles.inverse(rho)], dtype=np.uint8),
+        front,
+        cycles.product(rho, behind),
+    )
+
+
+def _four(cycles: _Cycles, f: _Piece, h: _Piece, seams: tuple[int, ...]) -> _Piece:
+    """The blocks f, h, f, h with elements at their seams; [SSM] Lemma 32 for `both`."""
+    blocks = (f, h, f, h)
+    inner = [f.inner]
+    for left, right, seam in zip(blocks[:-1], blocks[1:], seams[1:-1], strict=True):
+        joint = cycles.product(left.last, seam, right.first)
+        inner += [np.array([joint], dtype=np.uint8), right.inner]
+    return _Piece(
+        np.concatenate([block.index for block in blocks]),
+        np.concatenate(inner),
+        cycles.product(seams[0], f.first),
+        cycles.product(h.last, seams[-1]),
+        (f, h),
+    )
+
+
+def _negated(cycles: _Cycles, piece: _Piece) -> _Piece:
+    """[SSM] Lemma 31: aim at alpha^-1, then multiply with alpha."""
+    front, behind = cycles.aim(cycles.alpha, cycles.inverse(cycles.alpha))
+    return replace(
+        piece,
+        first=cycles.product(front, piece.first),
+        last=cycles.product(piece.last, behind, cycles.alpha),
+        negated=not piece.negated,
+    )
+
+
+def _either(cycles: _Cycles, f: _Piece, h: _Piece) -> _Piece:
+    """f OR h, by De Morgan."""
+    both = _four(cycles, _negated(cycles, f), _negated(cycles, h), cycles.both)
+    return _negated(cycles, both)
+
+
+def _gated(cycles: _Cycles, piece: _Piece, wanted: bool) -> _Piece:
+    """`piece` AND a value its owner knows: the piece, or nothing, in one structure for both."""
+    if piece.parts is not None:
+        return piece if wanted else _four(cycles, *piece.parts, cycles.nothing)
+    if not wanted or len(piece.index) == 1:
+        pair = _pair(cycles, int(piece.index[0]), wanted)
+        return _negated(cycles, pair) if wanted and piece.negated else pair
+    return piece
+
+
+def preserving(
+    circuit: Circuit, group: Group, known: Mapping[int, bool] | None = None
+) -> PreservingProgram:
+    """The alpha-preserving program of a circuit, [SSM] Theorem 18.
+
+    Args:
+        circuit: one output; XOR gates are taken as (a AND NOT b) OR (NOT a AND b).
+        group: where its elements are.
+        known: values of the inputs that the program's owner knows. They do not appear in the index
+            sequence, which is the same for all their values; gates with such an input are free.
+
+    Returns:
+        a program over the circuit's inputs; its length is `preserving_length`, at most
+        4^depth.
+
+    Raises:
+        ParameterError: the circuit has not one output, or the program would be too long.
+    """
+    values = dict(known or {})
+    length = preserving_length(circuit, values)
+    if length > MAX_LENGTH:
+        raise ParameterError(
+            f"the program would have {length:,} instructions, more than {MAX_LENGTH:,}; "
+            f"the circuit has depth {circuit.depth}: lower its depth"
+        )
+    circuit, cycles = circuit.cone(), _cycles(group)
+    # What is known is a bool; all else is a piece.
+    wires: list[bool | _Piece] = [
+        values[i] if i in values else _instruction(i) for i in range(circuit.inputs)
+    ]
+    for op, a, b in circuit.gates:
+        wires.append(_gate(cycles, op, *(wires[wire] for wire in (a, b)[: op.operands])))
+    result = wires[circuit.outputs[0]]
+    if isinstance(result, bool):
+        constant = _instruction(NONE)
+        result = _negated(cycles, constant) if result else constant
+    return _finish(cycles, result)
+
+
+def _gate(cycles: _Cycles, op: Op, *operands: bool | _Piece) -> bool | _Piece:
+    if op in (Op.FALSE, Op.TRUE):
+        return op == Op.TRUE
+    if op == Op.NOT:
+        (f,) = operands
+        return not f if isinstance(f, bool) else _negated(cycles, f)
+    f, h = operands
+    if isinstance(f, bool):
+        f, h = h, f
+    if isinstance(f, bool):
+        assert isinstance(h, bool)
+        return {Op.AND: f and h, Op.OR: f or h, Op.XOR: f != h}[op]
+    if isinstance(h, bool):
+        if op == Op.XOR:
+            return _negated(cycles, f) if h else f
+        if op == Op.AND:
+            return _gated(cycles, f, h)
+        return _negated(cycles, _gated(cycles, _negated(cycles, f), not h))
+    if op == Op.AND:
+        return _four(cycles, f, h, cycles.both)
+    if op == Op.OR:
+        return _either(cycles, f, h)
+    not_f, not_h = _negated(cycles, f), _negated(cycles, h)
+    return _either(
+        cycles,
+        _four(cycles, f, not_h, cycles.both),
+        _four(cycles, not_f, h, cycles.both),
+    )
+
+
+def preserving_length(circuit: Circuit, known: Collection[int] = ()) -> int:
+    """Length of `preserving`'s program, counted without building it."""
+    if len(circuit.outputs) != 1:
+        raise ParameterError(f"the circuit must have one output, got {len(circuit.outputs)}")
+    circuit = circuit.cone()
+    lengths = [0 if i in known else 1 for i in range(circuit.inputs)]  # 0: known to the owner
+    for op, a, b in circuit.gates:
+        f, h = sorted(lengths[wire] if wire >= 0 else 0 for wire in (a, b))
+        if f:
+            lengths.append((4 if op == Op.XOR else 1) * 2 * (f + h))
+        else:
+            # A single instruction is doubled where it may have to be silenced.
+            lengths.append(2 if h == 1 and op in (Op.AND, Op.OR) else h)
+    return max(1, lengths[circuit.outputs[0]])
+
+
+def fixed_structure(circuit: Circuit, depth: int, group: Group) -> PreservingProgram:
+    """The program of a circuit padded to a depth: 4^depth instructions, whatever the circuit.
+
+    Its index sequence says which input each instruction takes. That still depends on the circuit;
+    with a selector in place of each instruction (`ccbps.programs.selector`) nothing does.
+
+    Args:
+        circuit: one output, no XOR that is not over constants (`rewriting.without_xor`).
+        depth: d, at least the circuit's.
+        group: where its elements are.
+
+    Raises:
+        ParameterError: the circuit is deeper, has an XOR, or 4^depth is too long.
+    """
+    if len(circuit.outputs) != 1:
+        raise ParameterError(f"the circuit must have one output, got {len(circuit.outputs)}")
+    if 4**depth > MAX_LENGTH:
+        raise ParameterError(f"4^{depth} instructions are more than {MAX_LENGTH:,}; lower depth")
+    if circuit.depth > depth:
+        raise ParameterError(f"the circuit has depth {circuit.depth}, more than depth={depth}")
+    cycles, n = _cycles(group), circuit.inputs
+    made: dict[tuple[int, int], _Piece] = {}
+    idle = [_instruction(NONE)]
+    for _ in range(depth):
+        idle.append(_four(cycles, idle[-1], idle[-1], cycles.nothing))
+
+    def piece(wire: int, level: int) -> _Piece:
+        if (wire, level) not in made:
+            made[wire, level] = build(wire, level)
+        return made[wire, level]
+
+    def build(wire: int, level: int) -> _Piece:
+        op, a, b = circuit.gates[wire - n] if wire >= n else (None, -1, -1)
+        if op == Op.NOT:
+            return _negated(cycles, piece(a, level))
+        if op in (Op.FALSE, Op.TRUE):
+            return _negated(cycles, idle[level]) if op == Op.TRUE else idle[level]
+        if op == Op.AND:
+            return _four(cycles, piece(a, level - 1), piece(b, level - 1), cycles.both)
+        if op == Op.OR:
+            return _either(cycles, piece(a, level - 1), piece(b, level - 1))
+        if op == Op.XOR:
+            raise ParameterError("the circuit has an XOR gate; apply rewriting.without_xor first")
+        if level == 0:
+            return _instruction(wire)
+        return _four(cycles, piece(wire, level - 1), idle[level - 1], cycles.left)
+
+    return _finish(cycles, piece(circuit.outputs[0], depth))
+
+
+def _finish(cycles: _Cycles, piece: _Piece) -> PreservingProgram:
+    interstitials = np.concatenate([[piece.first], piece.inner, [piece.last]]).astype(np.uint8)
+    return PreservingProgram(cycles.group, interstitials, piece.index)
