@@ -6,8 +6,8 @@ wire.
 
 Lanes. A sequence is cut into 64 contiguous chunks, one for each bit of a word; each chunk into V
 contiguous pieces, one for each *column*; a piece has M elements, one for each *step*. Position
-p = (bit * V + column) * M + step. So all neighbours are multiplied as rows of words, and nothing needs
-reordering. V is the largest power of two with M >= 64, at most 4096.
+p = (bit * V + column) * M + step. So neighbours are multiplied as rows of words, with nothing to
+reorder. V is the largest power of two with M >= 64, at most 4096.
 
 A bulk has the shape (8 planes, M, batch, V), uint64; cut along the second axis it is a bulk for the
 operations on each position by itself. Packed bits: (M, batch, V).

@@ -145,6 +145,8 @@ class SymmetricGroup(Group):
     def product_of(self, x: Bytes, y: Bytes) -> tuple[Ranks, NDArray[np.bool_]]:
         require_rows("x", x)
         require_rows("y", y, x.shape[1])
+        if len(x) != len(y):
+            raise ShapeError(f"{len(x)} sequences do not pair with {len(y)}")
         batch, length = x.shape
         pieces = -(-length // BLOCK)
         partial = np.empty((batch, pieces), dtype=np.uint8)
