@@ -38,8 +38,9 @@ Bools = NDArray[np.bool_]
 Bulk = NDArray[Any]
 """A batch of sequences as `ccbps.algebra.group.Group` holds them."""
 
-SEGMENT: Final = 1 << 17
-"""Positions of a segment: its elements and their blinders take some hundred kilobytes each."""
+SEGMENT: Final = 1 << 20
+"""Positions of a segment: its elements, and its blinders, take a megabyte. Long enough that NumPy calls
+cost little; kernels go through it in blocks that fit the cache."""
 TRAILER_BYTES: Final = 8
 
 
@@ -64,9 +65,10 @@ class GroupEncoding:
         segment_randomness: bytes of shared randomness one segment uses.
     """
 
-    def __init__(self, group: Group, length: int, *, segment: int = SEGMENT) -> None:
+    def __init__(self, group: Group, length: int, *, segment: int | None = None) -> None:
         if length < 1:
             raise ParameterError(f"length must be at least 1, got {length}")
+        segment = SEGMENT if segment is None else segment
         if segment < 1 or group.padded(segment) != segment:
             raise ParameterError(f"segment must be a whole number of words, got {segment}")
         self.group, self.length = group, length

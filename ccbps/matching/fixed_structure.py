@@ -22,6 +22,7 @@ Source: [SSM] sections 4.2-4.4, Theorems 24 and 25.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,7 @@ class OFSGPMatch(_FixedStructureMatch):
         return optimized_selector(inputs, group)
 
 
+@lru_cache(maxsize=64)
 def _rebuild(
     kind: type[_FixedStructureMatch], schema: Schema, depth: int, group: str
 ) -> _FixedStructureMatch:

@@ -53,7 +53,7 @@ Bools = NDArray[np.bool_]
 Rounds = NDArray[np.uint64]
 
 GROUPS: Final[Mapping[str, Group]] = {"A5": A5, "S5": S5}
-BLOCK_POSITIONS: Final = 1 << 17
+BLOCK_POSITIONS: Final = 1 << 20
 """Positions encoded or decoded at a time: short programs go together, up to this many."""
 
 

@@ -13,6 +13,7 @@ Source: [SSM] Definition 11 and Lemma 22 (the model and protocol of Feige, Kilia
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -157,5 +158,6 @@ class PublicFunctionMatch(GroupMatch):
         return interest.interstitials[start:stop]
 
 
+@lru_cache(maxsize=64)
 def _rebuild(schema: Schema, circuit: Circuit, private: Schema, group: str) -> PublicFunctionMatch:
     return PublicFunctionMatch(schema, circuit, private, group=group)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, ParameterError, PredicateError
-from ccbps.matching.branching import BranchingMatch
+from ccbps.matching import Matcher
 from ccbps.spark.arrow import binary_column, strings
 from ccbps.spark.frames import (
     check_key,
@@ -43,7 +43,7 @@ _ONCE = "each pair and round encodes one event and one predicate, once"
 
 def encode_events(
     df: DataFrame,
-    matcher: BranchingMatch,
+    matcher: Matcher,
     key: KeySource,
     *,
     pair: str = "subscription",
@@ -100,7 +100,7 @@ def encode_events(
 
 def encode_interests(
     df: DataFrame,
-    matcher: BranchingMatch,
+    matcher: Matcher,
     key: KeySource,
     *,
     pair: str = "subscription",
@@ -117,9 +117,9 @@ def encode_interests(
         key: where the workers find the subscribers' seeds (or the master they come from).
         pair: string column with the label of the pair.
         round: column with the round, a whole number.
-        predicate: column with SQL text, for a box matcher.
-        constants: for a template matcher, the column of each private constant; by default the
-            columns are named like the constants.
+        predicate: column with SQL text, where an interest is a predicate.
+        constants: where the matcher has `private_names`, the column of each; by default the
+            columns are named like them.
         output: name of the message column.
 
     Returns:
@@ -133,17 +133,17 @@ def encode_interests(
             and round, and does not show the predicate.
     """
     check_key(key)
-    template = matcher.template
-    if template is None:
+    names = matcher.private_names
+    if names is None:
         sources = {predicate: predicate}
     else:
-        unknown = set(constants or {}) - set(template.private_names)
+        unknown = set(constants or {}) - set(names)
         if unknown:
             raise ParameterError(
-                f"constants names {min(unknown)!r}; the template's private constants are "
-                f"{', '.join(template.private_names) or 'none'}"
+                f"constants names {min(unknown)!r}; the matcher's private constants are "
+                f"{', '.join(names) or 'none'}"
             )
-        sources = {name: (constants or {}).get(name, name) for name in template.private_names}
+        sources = {name: (constants or {}).get(name, name) for name in names}
     secret = list(sources.values())
     _require_apart({"pair": pair, "round": round}, secret)
     require(df, secret, whole=[round], text=[pair])
@@ -153,7 +153,7 @@ def encode_interests(
         pairs, rounds, *given = row.flatten()
         valid, order, label, number = ordered(pairs, rounds, *given)
         chosen = [column.filter(pa.array(valid)) for column in given]
-        if template is None:
+        if names is None:
             interests: DictionaryColumn[Any] = strings(chosen[0])
         else:
             interests = _bindings(list(sources), chosen, int(valid.sum()))
