@@ -64,7 +64,9 @@ def table_1() -> None:
         print(f"{name:<13}{formula:<24}{power:<26}{counted_text}")
     for n in (4, 8):
         sizes = [2 * s(n, A5).length for s in (barrington_selector, optimized_selector)]
-        print(f"  a selector of {n} inputs: FSGP {sizes[0]} elements = 4 n^2, OFSGP {sizes[1]} = 4 n")
+        print(
+            f"  a selector of {n} inputs: FSGP {sizes[0]} elements = 4 n^2, OFSGP {sizes[1]} = 4 n"
+        )
     circuit = without_xor(hamming_circuit(4, 1, y=[0, 1, 1, 0]))
     built = preserving(circuit, S5).length
     assert built == preserving_length(circuit) <= 4**circuit.depth
@@ -95,7 +97,11 @@ def measure(network: str, n: int, limit: float, rate: float) -> Row:
     matcher = OFSGPMatch(Schema(x=UInt(n)), depth)
     assert matcher.elements == elements + 1
     seed = SharedSeed.generate()
-    publisher, subscriber, broker = matcher.publisher(seed), matcher.subscriber(seed), matcher.broker()
+    publisher, subscriber, broker = (
+        matcher.publisher(seed),
+        matcher.subscriber(seed),
+        matcher.broker(),
+    )
     took, encoding = [], 0.0
     for round, distance in enumerate((n // 2, n // 2 + 1, n, 0)):
         flips = np.zeros(n, dtype=np.int64)
@@ -147,7 +153,11 @@ def plot(rows: list[Row], path: str) -> None:
         (line,) = axes.plot([r.n for r in mine], [r.seconds for r in mine], "--", alpha=0.5)
         done = [row for row in mine if row.measured]
         axes.plot(
-            [r.n for r in done], [r.seconds for r in done], "o", color=line.get_color(), label=network
+            [r.n for r in done],
+            [r.seconds for r in done],
+            "o",
+            color=line.get_color(),
+            label=network,
         )
     axes.axhline(1, color="grey", linewidth=0.8)
     axes.annotate("1 s", (2, 1.3), color="grey")
