@@ -38,7 +38,7 @@ from ccbps.matching import FSGPMatch, OFSGPMatch
 from ccbps.programs.barrington import preserving, preserving_length
 from ccbps.programs.selector import barrington_selector, optimized_selector
 
-SIZES = (2, 4, 8, 16, 32)
+SIZES = (2, 4, 8, 12, 16, 18, 20, 24, 32)
 NETWORKS = ("batcher", "bose-nelson")
 
 
@@ -103,13 +103,13 @@ def measure(network: str, n: int, limit: float, rate: float) -> Row:
         matcher.broker(),
     )
     took, encoding = [], 0.0
-    for round, distance in enumerate((n // 2, n // 2 + 1, n, 0)):
+    for number, distance in enumerate((n // 2, n // 2 + 1, n, 0)):
         flips = np.zeros(n, dtype=np.int64)
         flips[rng.permutation(n)[:distance]] = 1
         x = int("".join(map(str, (y ^ flips).tolist())), 2)
         started = time.perf_counter()
-        event = publisher.encode({"x": [x]}, [round])
-        interest = subscriber.encode(circuit, [round])
+        event = publisher.encode({"x": [x]}, [number])
+        interest = subscriber.encode(circuit, [number])
         encoding = time.perf_counter() - started
         started = time.perf_counter()
         answer = bool(broker.match(event, interest)[0])
@@ -127,6 +127,7 @@ def table_2(limit: float) -> list[Row]:
             if row.measured and row.elements > 1 << 20:
                 rate = row.elements / row.seconds
             rows.append(row)
+    rows.sort(key=lambda row: (row.network, row.n))
     print("Table 2: Hamming match with OFSGP, group A5, one core")
     print(f"{'network':<13}{'n':>4}{'depth':>7}{'elements':>28}{'broker':>14}{'both encode':>14}")
     for row in rows:
@@ -140,6 +141,9 @@ def table_2(limit: float) -> list[Row]:
     for network in NETWORKS:
         under = [row.n for row in rows if row.network == network and row.seconds < 1]
         print(f"under 1 s with {network}: n = {', '.join(map(str, under))} (the paper: up to 16)")
+    depths = [without_xor(hamming_circuit(n, n // 2, y=[0] * n)).depth for n in range(2, 33)]
+    fitting = [n for n, d in enumerate(depths, 2) if 4 * n * 4**d / rate < 1]
+    print(f"at {rate / 1e9:.2f} elements a nanosecond, batcher stays under 1 s up to n = {fitting[-1]}")
     return rows
 
 
