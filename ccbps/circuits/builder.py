@@ -7,8 +7,8 @@ wire. Folding keeps the function and never adds depth: constants disappear, x & 
 Convention: a builder knows the depth of each wire while the circuit grows, in the measure of
 `Circuit.depths`, so that blocks can choose between forms.
 
-Source: Huffman's rule for the least depth (Golumbic 1976): joining the two shallowest operands of
-an AND or OR first gives depth ceil(log2(sum of 2**depth)), and no other order gives less.
+Source: [G76], Huffman's rule for the least depth: joining the two shallowest operands of an AND or
+OR first gives depth ceil(log2(sum of 2**depth)), and no other order gives less.
 """
 
 from __future__ import annotations
