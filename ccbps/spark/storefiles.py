@@ -2,15 +2,15 @@
 
 A store is a folder on a file system that driver and workers see under one path:
 
-================  ==================================================================================
-file              holds
-================  ==================================================================================
-part-*.arrow      Arrow IPC, uncompressed: `round` int64 and `message`, fixed-size binary; sorted by
-                  subscription and round; batches of `batch_rows` rows, but for the last
-index.arrow       Arrow IPC, one row a run (the rows of one subscription, all in one part): `part`,
-                  `subscription`, `start`, `stop`, `first_round`, `last_round`; in the schema's
-                  metadata the matcher's fingerprint, the message width and `batch_rows`
-================  ==================================================================================
+=================  =================================================================================
+file               holds
+=================  =================================================================================
+``part-*.arrow``   Arrow IPC, uncompressed: `round` int64 and `message`, fixed-size binary; sorted
+                   by subscription and round; batches of `batch_rows` rows, but for the last
+``index.arrow``    Arrow IPC, one row a run (the rows of one subscription, all in one part): `part`,
+                   `subscription`, `start`, `stop`, `first_round`, `last_round`; in the schema's
+                   metadata the matcher's fingerprint, the message width and `batch_rows`
+=================  =================================================================================
 
 The index is written last and is the commit: a part that it does not name is not in the store.
 """
@@ -124,7 +124,6 @@ class Index:
     """
 
     folder: Folder
-    fingerprint: str
     width: int
     batch_rows: int
     parts: list[str]
@@ -172,8 +171,8 @@ class Index:
             about = json.loads((table.schema.metadata or {})[b"ccbps"])
         except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
             raise DecodeError(f"{named}: {INDEX} is damaged: {error!r}; write it again") from error
-        if about["format"] != FORMAT:
-            raise DecodeError(f"{named} has format {about['format']!r}; this reads {FORMAT!r}")
+        if about.get("format") != FORMAT:
+            raise DecodeError(f"{named} has format {about.get('format')!r}; this reads {FORMAT!r}")
         if about["matcher"] != matcher.fingerprint.hex():
             raise ParameterError(
                 f"{named} holds messages of another matcher (fingerprint "
@@ -182,12 +181,14 @@ class Index:
             )
         columns = {name: _whole(table[name]) for name in table.column_names}
         part = columns.pop("part")
+        parts = part.dictionary.to_pylist()
+        if not all(map(is_part, parts)):
+            raise DecodeError(f"{named}: {INDEX} names files that are no parts of a store")
         return cls(
             folder,
-            about["matcher"],
             about["width"],
             about["batch_rows"],
-            part.dictionary.to_pylist(),
+            parts,
             part.indices.to_numpy(),
             columns.pop("subscription"),
             *(columns[name].to_numpy() for name in ("start", "stop", "first_round", "last_round")),
@@ -203,7 +204,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 def is_part(name: str) -> bool:
     """Is a file of that name a part of a store?"""
-    return name.startswith("part-") and name.endswith(".arrow")
+    return re.fullmatch(r"part-[0-9a-f]{32}\.arrow", name) is not None
 
 
 def batch_rows(width: int) -> int:
@@ -361,10 +362,16 @@ class PartReader:
         return self._batch(batch, stop)[row:stop]
 
     def gather(self, rows: Numbers) -> Bytes:
-        """Messages of any `rows`, copied, shape (rows, width)."""
-        out = np.empty((len(rows), self._width), dtype=np.uint8)
+        """Messages of any `rows`, at least one, shape (rows, width): copied, unless neighbours."""
         batches, places = np.divmod(rows, self._batch_rows)
-        for number in np.unique(batches).tolist():
+        numbers = np.unique(batches).tolist()
+        if len(numbers) == 1:
+            batch = self._batch(numbers[0], int(places.max()) + 1)
+            if (np.diff(places) == 1).all():
+                return batch[places[0] : places[-1] + 1]
+            return np.take(batch, places, axis=0)
+        out = np.empty((len(rows), self._width), dtype=np.uint8)
+        for number in numbers:
             at = np.flatnonzero(batches == number)
             out[at] = self._batch(number, int(places[at].max()) + 1)[places[at]]
         return out

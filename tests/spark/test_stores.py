@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from ccbps import Schema, SharedSeed, UInt
@@ -214,6 +215,12 @@ def test_folders_without_a_complete_store_are_refused(
     (tmp_path / "index.arrow").write_bytes((written / "events" / "index.arrow").read_bytes()[:-9])
     with pytest.raises(DecodeError, match=r"index\.arrow is damaged"):
         cs.match_messages(spark, written / "events", tmp_path, BOX)
+    table = pa.ipc.open_file(written / "events" / "index.arrow").read_all()
+    elsewhere = pa.array(["../part-0.arrow"] * table.num_rows).dictionary_encode()
+    with pa.ipc.new_file(tmp_path / "index.arrow", table.schema) as file:
+        file.write_table(table.set_column(0, "part", elsewhere))
+    with pytest.raises(DecodeError, match="no parts of a store"):
+        cs.match_messages(spark, written / "events", tmp_path, BOX)
     with pytest.raises(ParameterError, match=r"pyarrow\.fs understands"):
         cs.match_messages(spark, "nothing://here", tmp_path, BOX)
 
@@ -338,6 +345,7 @@ def part_of(folder: storefiles.Folder, rounds: Rounds, cut: int) -> pa.Table:
     batch=st.integers(1, 9),
     piece=st.integers(1, 20),
     view=st.sampled_from([12, 60, 10**9]),
+    local=st.booleans(),
 )
 def test_every_layout_finds_every_pair(
     sides: list[Rounds],
@@ -345,6 +353,7 @@ def test_every_layout_finds_every_pair(
     batch: int,
     piece: int,
     view: int,
+    local: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -352,6 +361,9 @@ def test_every_layout_finds_every_pair(
         patch.setattr(stores, "PIECE_ROWS", piece)
         patch.setattr(stores, "VIEW_BYTES", view)
         patch.setattr(stores, "BLOCK_BYTES", 12 * 5)
+        if not local:  # a file system that cannot map files
+            remote = fs.SubTreeFileSystem("/", fs.LocalFileSystem())
+            patch.setattr(storefiles.Folder, "_found", property(lambda self: (remote, self.path)))
         indexes = []
         for rounds in sides:
             folder = storefiles.Folder.of(tmp_path_factory.mktemp("layout"), "path")
