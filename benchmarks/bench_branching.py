@@ -18,13 +18,13 @@ from timing import machine, one_core, seconds
 
 one_core()
 
-import numpy as np  # noqa: E402  (threads are set before NumPy loads)
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: E402
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from ccbps import Schema, SharedSeed, UInt  # noqa: E402
-from ccbps.dictionary import DictionaryColumn  # noqa: E402
-from ccbps.matching import BranchingMatch  # noqa: E402
-from ccbps.predicates import Events  # noqa: E402
+from ccbps import Schema, SharedSeed, UInt
+from ccbps.dictionary import DictionaryColumn
+from ccbps.matching import BranchingMatch
+from ccbps.predicates import Events
 
 
 def box(widths: list[int]) -> BranchingMatch:
