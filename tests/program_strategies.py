@@ -1,4 +1,4 @@
-"""Hypothesis strategies and fixed makers: branching programs, and inputs for them.
+"""Hypothesis strategies and fixed makers: programs, circuits for them, and inputs.
 
 A random program of hundreds of nodes has far more edges than hypothesis wants to draw, so it is
 made by NumPy from a drawn seed and a drawn size.
@@ -13,17 +13,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ccbps import programs
+from ccbps.circuits import Circuit, Gate, Op
 from ccbps.programs import BranchingProgram, Label
 
 __all__ = [
     "bit_rows",
     "box_program",
+    "complete_circuit",
     "event_bits",
+    "every_formula",
     "input_bits",
     "input_words",
     "interest_bits",
     "random_program",
     "seeds",
+    "shallow_circuits",
 ]
 
 Bits = NDArray[np.uint8]
@@ -100,3 +104,74 @@ def input_words(bits: Bits) -> Words:
     padded[:, : bits.shape[1]] = bits
     packed = np.packbits(padded, axis=1, bitorder="little").view("<u8")
     return np.ascontiguousarray(packed.T.astype(np.uint64))
+
+
+# -- circuits for group programs ----------------------------------------------------------------
+
+GATES = (Op.NOT, Op.AND, Op.OR)
+
+
+@st.composite
+def shallow_circuits(
+    draw: st.DrawFn,
+    max_depth: int = 3,
+    max_inputs: int = 4,
+    max_gates: int = 10,
+    ops: Sequence[Op] = tuple(Op),
+) -> Circuit:
+    """Circuits of one output, any wire, and of bounded depth: their programs stay short."""
+    n = draw(st.integers(1, max_inputs))
+    gates: list[Gate] = []
+    depths = [0] * n
+    for _ in range(draw(st.integers(0, max_gates))):
+        op = draw(st.sampled_from(sorted(ops, reverse=True)))
+        below = [wire for wire, d in enumerate(depths) if d + op.levels <= max_depth]
+        if op.operands and not below:
+            continue
+        operands = [draw(st.sampled_from(below[::-1])) for _ in range(op.operands)]
+        gates.append(Gate(op, *operands))
+        depths.append(op.levels + max((depths[wire] for wire in operands), default=0))
+    output = len(depths) - 1 - draw(st.integers(0, len(depths) - 1))
+    return Circuit(n, tuple(gates), (output,))
+
+
+def complete_circuit(depth: int, inputs: int, seed: int) -> Circuit:
+    """A complete tree of random ANDs and ORs over random literals."""
+    rng = np.random.default_rng(seed)
+    gates: list[Gate] = []
+
+    def made(gate: Gate) -> int:
+        gates.append(gate)
+        return inputs + len(gates) - 1
+
+    level = rng.integers(0, inputs, 2**depth).tolist()
+    level = [made(Gate(Op.NOT, wire)) if rng.integers(2) else wire for wire in level]
+    while len(level) > 1:
+        pairs = zip(level[::2], level[1::2], strict=True)
+        level = [made(Gate(Op.AND if rng.integers(2) else Op.OR, a, b)) for a, b in pairs]
+    return Circuit(inputs, tuple(gates), (level[0],))
+
+
+def every_formula(inputs: int, depth: int) -> list[Circuit]:
+    """All formulas of AND and OR over literals and constants, but for the operands' order."""
+    single = [*(Gate(Op.NOT, i) for i in range(inputs)), Gate(Op.FALSE), Gate(Op.TRUE)]
+    made = [Circuit(inputs, (), (i,)) for i in range(inputs)]
+    made += [Circuit(inputs, (gate,), (inputs,)) for gate in single]
+    done = 0
+    for _ in range(depth):
+        latest = len(made)
+        pairs = [(a, b) for b in range(done, latest) for a in range(b + 1)]
+        made += [_joined(op, made[a], made[b]) for a, b in pairs for op in (Op.AND, Op.OR)]
+        done = latest
+    return made
+
+
+def _joined(op: Op, first: Circuit, second: Circuit) -> Circuit:
+    shift = len(first.gates)
+
+    def moved(wire: int) -> int:
+        return wire + shift if wire >= second.inputs else wire
+
+    gates = [*first.gates, *(Gate(gate.op, moved(gate.a), moved(gate.b)) for gate in second.gates)]
+    gates.append(Gate(op, first.outputs[0], moved(second.outputs[0])))
+    return Circuit(first.inputs, tuple(gates), (first.inputs + len(gates) - 1,))
