@@ -4,6 +4,7 @@ from ccbps.matching.branching import BranchingMatch
 from ccbps.matching.fixed_structure import FSGPMatch, OFSGPMatch
 from ccbps.matching.matcher import Broker, Matcher, Publisher, Subscriber
 from ccbps.matching.public_function import PublicFunctionMatch
+from ccbps.matching.ugp import UGPMatch
 
 __all__ = [
     "BranchingMatch",
@@ -14,4 +15,5 @@ __all__ = [
     "PublicFunctionMatch",
     "Publisher",
     "Subscriber",
+    "UGPMatch",
 ]

@@ -366,7 +366,7 @@ def circuit_within(schema: Schema, interest: Interest, depth: int) -> Circuit:
     if circuit.depth > depth:
         raise UnsupportedPredicateError(
             f"the predicate's circuit has depth {circuit.depth}, and this matcher takes depth "
-            f"{depth} at most; use a matcher of depth={circuit.depth}",
+            f"{depth} at most; use a matcher of greater depth or a simpler predicate",
             text=text,
         )
     return circuit
