@@ -33,7 +33,7 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
 from ccbps.circuits.networks import hamming_circuit
 from ccbps.circuits.rewriting import without_xor
-from ccbps.circuits.universal import universal_depth
+from ccbps.circuits.universal import universal_circuit, universal_depth
 from ccbps.matching import FSGPMatch, OFSGPMatch, PublicFunctionMatch
 from ccbps.programs.barrington import preserving, preserving_length
 from ccbps.programs.selector import barrington_selector, optimized_selector
@@ -45,7 +45,7 @@ NETWORKS = ("batcher", "bose-nelson")
 def table_1() -> None:
     """Formulas, and counts of what was built where it fits."""
     print("Table 1: elements in the broker's product, less one; d = c log2 n")
-    print(f"{'protocol':<13}{'formula':<24}{'in n and c':<26}{'counted (n, d)'}")
+    print(f"{'protocol':<10}{'formula':<20}{'in n and c':<26}counted (n, d), UGP: (n, length)")
     rows = []
     for kind, formula, power in (
         (FSGPMatch, "4 n^2 4^d", "4 n^(2c+2)"),
@@ -58,10 +58,16 @@ def table_1() -> None:
             assert matcher.elements - 1 == wanted, (matcher, matcher.elements, wanted)
             counted.append(f"({n}, {d}): {matcher.elements - 1:,}")
         rows.append((kind.__name__[:-5], formula, power, "; ".join(counted)))
-    depths = [f"({n}, {length}): 4^{universal_depth(n, length)}" for n, length in ((2, 1), (2, 4))]
-    rows.insert(0, ("UGP", "4^depth(universal)", "16 n^(16c+2) (1+log n)^2", "; ".join(depths)))
+    counted = []
+    for n, length in ((1, 1), (2, 1), (2, 4), (4, 4), (4, 16)):
+        depth = universal_depth(n, length)
+        outer = preserving_length(universal_circuit(n, length))
+        assert outer <= 4**depth
+        counted.append(f"({n}, {length}): {outer:,} <= 4^{depth}")
+    text = "; ".join(counted)
+    rows.insert(0, ("UGP", "4^depth(universal)", "16 n^(16c+2) (1+log n)^2", text))
     for name, formula, power, counted_text in rows:
-        print(f"{name:<13}{formula:<24}{power:<26}{counted_text}")
+        print(f"{name:<10}{formula:<20}{power:<26}{counted_text}")
     for n in (4, 8):
         sizes = [2 * s(n, A5).length for s in (barrington_selector, optimized_selector)]
         print(
