@@ -34,8 +34,8 @@ from ccbps.errors import DecodeError, ParameterError
 __all__ = ["BristolCircuit", "dumps", "load", "loads"]
 
 _GATES = {"AND": Op.AND, "XOR": Op.XOR, "INV": Op.NOT, "NOT": Op.NOT}
-# A header may name far more wires than the file has gates; nothing real has so many.
-_MOST_WIRES = 1 << 26
+# Every other wire has a line of its own; inputs are a number in the header, which may be anything.
+_MOST_INPUTS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,12 @@ def loads(text: str) -> BristolCircuit:
     lines = _lines(text)
     number, words = next(lines, (1, []))
     gate_count, wire_count = _numbers(number, words, 2, "the numbers of gates and of wires")
-    if wire_count > _MOST_WIRES:
-        raise _error(number, f"at most {_MOST_WIRES} wires", words)
     inputs, outputs, body, number = _header(lines)
     first, last = sum(inputs), wire_count - sum(outputs)
     if first > wire_count or last < 0:
-        raise _error(number, f"no more inputs and outputs than {wire_count} wires", [])
+        raise _error(number, f"no more inputs or outputs than {wire_count} wires", [])
+    if first > _MOST_INPUTS:
+        raise _error(number, f"at most {_MOST_INPUTS} input wires", [str(first)])
     place = {wire: wire for wire in range(first)}
     gates: list[Gate] = []
     seen = 0

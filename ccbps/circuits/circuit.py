@@ -116,6 +116,10 @@ class Circuit:
             f"depth {self.depth}>"
         )
 
+    def __reduce__(self) -> tuple[type[Circuit], tuple[int, tuple[Gate, ...], tuple[int, ...]]]:
+        # Without what has been computed on the way.
+        return Circuit, (self.inputs, self.gates, self.outputs)
+
     @property
     def wires(self) -> int:
         """Number of wires: inputs and gates."""

@@ -2,7 +2,8 @@
 
 ==========================  ====================================================================
 `without_xor`               AND, OR, NOT only; depth unchanged
-`negation_normal_form`      NOT on inputs only, no XOR; depth unchanged, at most twice the gates
+`negation_normal_form`      NOT on inputs only, no XOR; depth unchanged, each gate at most twice
+                            (an XOR is three gates)
 `balance`                   each chain of ANDs, and of ORs, in the least depth for its operands
 `pad`                       every output at exactly depth d
 `fix_inputs`                some inputs hard-coded, constants folded
