@@ -1,0 +1,17 @@
+"""Pictures and tables of the documentation that the code draws and counts."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PICTURES = runpy.run_path(str(DOCS / "pictures.py"))["pictures"]()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_picture_is_what_the_library_computes(name: str) -> None:
+    drawn = (DOCS / "images" / name).read_text(encoding="utf-8")
+    assert drawn == PICTURES[name], "run python docs/pictures.py"
