@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -51,6 +52,25 @@ def test_comparisons_with_constants(block, meaning, k):
     bounds = range(-2, (1 << k) + 3)
     out = b.build(*(block(x, bound) for bound in bounds)).evaluate(all_rows(k))
     assert out.tolist() == [[meaning(n, bound) for bound in bounds] for n in range(1 << k)]
+
+
+def test_long_chains_join_their_runs(monkeypatch):
+    monkeypatch.setattr(blocks, "_LONG", 0)
+    for block, meaning in COMPARISONS[1:]:
+        test_comparisons_with_constants(block, meaning, 7)
+
+
+def test_comparisons_of_very_long_values():
+    k = 400
+    x = CircuitBuilder().inputs(k)
+    rng = random.Random(k)
+    bound = rng.getrandbits(k) >> 40 << 40
+    numbers = [bound - 1, bound, bound + 1, bound ^ 1 << 39, bound ^ 1 << 390, 0, (1 << k) - 1]
+    circuit = x[0].builder.build(blocks.less_than(x, bound), blocks.at_most(x, bound))
+    assert circuit.evaluate(bits_of(numbers, k)).tolist() == [
+        [n < bound, n <= bound] for n in numbers
+    ]
+    assert circuit.depth <= log2(k) + log2(log2(k))
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])

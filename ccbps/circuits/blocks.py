@@ -7,7 +7,7 @@ Comparison and carry are one chain, from the most significant bit down:
 
     g_1 | p_1 & (g_2 | p_2 & (... g_k))
 
-with g_i "decided true here" and p_i "not decided false here", g_i implying p_i: for a < b they are
+with g_i "decided true here" and p_i "still possible here", g_i implying p_i: for a < b they are
 ~a_i & b_i and ~a_i | b_i, for a carry a_i & b_i and a_i | b_i. A constant leaves one of them: a
 chain of at most k literals. `Chain` cuts such a chain in two at the best place, again and again.
 
@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,9 @@ __all__ = [
     "select_one_hot",
     "within",
 ]
+
+# Longer chains against a constant are shortened by joining runs, for the time of the search only.
+_LONG = 192
 
 Bits = Sequence[Wire]
 Depths = NDArray[np.int64]
@@ -111,11 +115,38 @@ def _compare(a: Bits, b: Bits | int, *, weak: bool) -> Wire:
     else:
         other = b
         _widths(a, b)
-    chain = Chain(
-        [~x & y for x, y in zip(a, other, strict=True)],
-        [~x | y for x, y in zip(a, other, strict=True)],
-    )
-    return chain.weak(0, len(a)) if weak else chain.strict(0, len(a))
+    decided = [~x & y for x, y in zip(a, other, strict=True)]
+    possible = [~x | y for x, y in zip(a, other, strict=True)]
+    # A strict chain does not look past its last g that can hold, nor a weak one past its last p
+    # that can fail.
+    while decided and (possible[-1].constant is True if weak else decided[-1].constant is False):
+        decided.pop()
+        possible.pop()
+    if not decided:
+        return builder.constant(weak)
+    if len(decided) > _LONG:
+        decided, possible = _runs(builder, decided, possible)
+    chain = Chain(decided, possible)
+    return chain.weak(0, len(decided)) if weak else chain.strict(0, len(decided))
+
+
+def _runs(
+    builder: CircuitBuilder, decided: Sequence[Wire], possible: Sequence[Wire]
+) -> tuple[list[Wire], list[Wire]]:
+    """The same chain with neighbouring positions joined that all have no g, or all no p."""
+    positions = zip(decided, possible, strict=True)
+    kinds = groupby(positions, key=lambda pair: (pair[0].constant, pair[1].constant))
+    g: list[Wire] = []
+    p: list[Wire] = []
+    for kind, members in kinds:
+        joined = [list(wires) for wires in zip(*members, strict=True)]
+        if kind in ((False, None), (None, True)):
+            g.append(builder.any_of(joined[0]))
+            p.append(builder.all_of(joined[1]))
+        else:
+            g.extend(joined[0])
+            p.extend(joined[1])
+    return g, p
 
 
 def within(a: Bits, low: int, high: int) -> Wire:
@@ -150,20 +181,21 @@ class Chain:
 
     Args:
         decided: g, first position first.
-        open: p, as many; every g must imply its p.
+        possible: p, as many; every g must imply its p.
 
-    Cost: O(k**3) small array operations' elements for k positions, once for each pattern of depths.
+    Cost: about k**3 array elements for k positions, once for each pattern of depths.
     """
 
-    def __init__(self, decided: Sequence[Wire], open: Sequence[Wire]) -> None:
-        self.builder = _widths(decided, open)
-        self._g, self._p = decided, open
+    def __init__(self, decided: Sequence[Wire], possible: Sequence[Wire]) -> None:
+        self.builder = _widths(decided, possible)
+        self._g, self._p = decided, possible
 
         def depth(wire: Wire, neutral: bool) -> int:
             return -1 if wire.constant is neutral else wire.depth
 
         self._cuts = _best_cuts(
-            tuple(depth(wire, False) for wire in decided), tuple(depth(wire, True) for wire in open)
+            tuple(depth(wire, False) for wire in decided),
+            tuple(depth(wire, True) for wire in possible),
         )
         self._made: dict[tuple[bool, int, int], Wire] = {}
 
@@ -187,25 +219,25 @@ class Chain:
                 some = self.builder.any_of(self._g[i:m])
                 self._made[key] = self._part(True, i, m) & (some | rest)
             else:
-                all_open = self.builder.all_of(self._p[i:m])
-                self._made[key] = self._part(False, i, m) | (all_open & rest)
+                every = self.builder.all_of(self._p[i:m])
+                self._made[key] = self._part(False, i, m) | (every & rest)
         return self._made[key]
 
 
 @lru_cache(maxsize=256)
-def _best_cuts(decided: tuple[int, ...], open: tuple[int, ...]) -> NDArray[np.int16]:
+def _best_cuts(decided: tuple[int, ...], possible: tuple[int, ...]) -> NDArray[np.int16]:
     """Where to cut: [weak, i, j] is the length of H, negative for the conjunctive form.
 
     Depths of g and p; -1 where g is never true, and where p always is: such a wire disappears.
     """
     k = len(decided)
-    some, every = _joined_depths(decided), _joined_depths(open)
+    some, every = _joined_depths(decided), _joined_depths(possible)
     strict = np.full((k + 1, k + 1), -1, dtype=np.int64)
     weak = strict.copy()
     cuts = np.zeros((2, k + 1, k + 1), dtype=np.int16)
     for position in range(k):
         strict[position, position + 1] = decided[position]
-        weak[position, position + 1] = open[position]
+        weak[position, position + 1] = possible[position]
     for length in range(2, k + 1):
         starts = np.arange(k - length + 1)
         i = starts[:, None]
