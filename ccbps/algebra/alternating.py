@@ -4,45 +4,39 @@ A5 has all that Barrington's construction needs of S5, and is SL(2,4) (`ccbps.al
 bit-planes, multiplied by word operations; no table, no secret address, 6 bits an element on the
 wire.
 
-Lanes. A sequence is cut into 64 contiguous chunks, one for each bit of a word; each chunk into V
-contiguous pieces, one for each *column*; a piece has M elements, one for each *step*. Position
-p = (bit * V + column) * M + step. So neighbours are multiplied as rows of words, with nothing to
-reorder. V is the largest power of two with M >= 64, at most 4096.
+A bulk has the shape (8 planes, M, batch, V), uint64, positions in lanes as `ccbps.algebra.lanes`
+says; cut along the second axis it is a bulk for the operations on each position by itself. Packed
+bits: (M, batch, V).
 
-A bulk has the shape (8 planes, M, batch, V), uint64; cut along the second axis it is a bulk for the
-operations on each position by itself. Packed bits: (M, batch, V).
-
-Hazard: constant time but for `uniform`, which shows what was rejected, and for the conversions from
-and to ranks.
+Hazard: constant time but for `uniform`, which shows what was rejected, for `from_ranks` and
+`to_ranks`, and for the end of `product`: these use tables.
 Source: [Bar89] (any group that is not solvable); the isomorphism is classical.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from math import isqrt
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.algebra import sl24
+from ccbps.algebra import lanes, lookup, sl24
 from ccbps.algebra.group import Bits, Bulk, Bytes, Group, Ranks, all_permutations, require_rows
+from ccbps.algebra.lanes import LANES, Lanes, Words, scratch
 from ccbps.algebra.rejection import Reserve
 from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["A5", "AlternatingGroup"]
 
-Words = NDArray[np.uint64]
-
-LANES: Final = 64
-STEPS: Final = 64
-"""A sequence has at least as many steps before it has a second column."""
-COLUMNS: Final = 4096
-"""Columns at most: a plane of one step is then long enough for a NumPy call to cost little."""
 BLOCK: Final = 4096
 """Words of a plane treated at a time: planes and scratch stay in the second-level cache."""
+DRAW_BLOCK: Final = 8192
+"""Words of a sequence whose rejected draws are replaced together. It fixes which spare draw goes
+where, so both parties must use the same: a change of it is a change of the message format."""
+FEW: Final = 256
+"""Words that are better multiplied by look-ups: 52 NumPy calls cost more than they save."""
 PLANES: Final = 8
 WIRE_PLANES: Final = 6
 DRAWN_PLANES: Final = 10
@@ -51,37 +45,8 @@ DRAWN_PLANES: Final = 10
 _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ONE: Final = np.uint64(1)
 
-
-@dataclass(frozen=True, slots=True)
-class _Lanes:
-    """How the positions of a sequence lie in words."""
-
-    steps: int
-    columns: int
-
-    @property
-    def words(self) -> int:
-        return self.steps * self.columns
-
-    @property
-    def length(self) -> int:
-        return LANES * self.words
-
-    @classmethod
-    def at_least(cls, words: int) -> _Lanes:
-        """For this many words or a few more."""
-        columns = _columns(words)
-        steps = -(-words // columns)
-        # Rounding up may reach the next power of two: then there are more columns, as many words.
-        more = _columns(steps * columns)
-        return cls(steps * columns // more, more)
-
-    @classmethod
-    def exactly(cls, words: int) -> _Lanes:
-        lanes = cls.at_least(words) if words > 0 else None
-        if lanes is None or lanes.words != words:
-            raise ParameterError(f"no padded length of A5 has {words} words of 64 lanes")
-        return lanes
+Source = Callable[[slice], list[Any]]
+"""Planes of some steps of a batch: eight arrays (steps, batch, V), good until the next call."""
 
 
 class AlternatingGroup(Group):
@@ -97,62 +62,56 @@ class AlternatingGroup(Group):
         self._codes = sl24.rank_codes(even)
         self._ranks_of_codes = np.zeros(256, dtype=np.uint8)
         self._ranks_of_codes[self._codes] = np.arange(self.order)
+        self._products = lookup.pair_table(self.multiplication)
 
     def padded(self, length: int) -> int:
         """A multiple of 64, at most 1/64 more than that."""
         if length < 1:
             raise ParameterError(f"length must be at least 1, got {length}")
-        return _Lanes.at_least(-(-length // LANES)).length
+        return Lanes.at_least(-(-length // LANES)).length
 
     def element_bytes(self, length: int) -> int:
         """Six bits an element."""
-        return 8 * WIRE_PLANES * _lanes(length).words
+        return 8 * WIRE_PLANES * Lanes.of(length).words
 
     def random_bytes(self, length: int) -> int:
         """11 bits an element, and slack."""
-        words = _lanes(length).words
-        return 8 * (DRAWN_PLANES * words + 4 * _reserve(words))
+        return _random_bytes(Lanes.of(length).words)
 
     def from_ranks(self, ranks: Ranks) -> Bulk:
+        """See `Group.from_ranks`. Cost: about 3 ns an element."""
         self._require_ranks(ranks, 2)
-        lanes = _lanes(ranks.shape[1])
-        codes = _steps_first(self._codes.take(ranks), lanes)
-        out = _empty(lanes, len(ranks))
-        for plane in range(PLANES):
-            out[plane] = _pack_lanes(codes & np.uint8(1 << plane))
+        out = _empty(Lanes.of(ranks.shape[1]), len(ranks))
+        lanes.pack(ranks, out, self._codes)
         return out
 
     def to_ranks(self, bulk: Bulk) -> Ranks:
-        _, steps, batch, columns = bulk.shape
-        codes = np.zeros((steps, batch, columns, LANES), dtype=np.uint8)
-        for plane in range(PLANES):
-            octets = np.ascontiguousarray(bulk[plane], dtype="<u8").view(np.uint8)
-            bits = np.unpackbits(octets, bitorder="little").reshape(codes.shape)
-            codes |= bits << np.uint8(plane)
-        ranks = self._ranks_of_codes.take(codes)
-        return ranks.transpose(1, 3, 2, 0).reshape(batch, -1)
+        return lanes.unpack(bulk, self._ranks_of_codes)
 
     def pack(self, bits: NDArray[np.bool_]) -> Bits:
         if bits.dtype != np.bool_ or bits.ndim != 2:
             raise ShapeError(f"bits must be bool (batch, length), got {bits.dtype} {bits.shape}")
-        return _pack_lanes(_steps_first(bits.view(np.uint8), _lanes(bits.shape[1])))
+        form = Lanes.of(bits.shape[1])
+        out = np.empty((form.steps, len(bits), form.columns), dtype=np.uint64)
+        lanes.pack(bits.view(np.uint8), out[None])
+        return out
 
     def pack_periodic(self, bits: NDArray[np.bool_], length: int) -> Bits:
-        """See `Group.pack_periodic`. Fast where the period divides the number of steps."""
-        lanes, (batch, period) = _lanes(length), bits.shape
-        if lanes.steps % period:
+        """See `Group.pack_periodic`. Costs nothing much where the period divides M, the steps."""
+        form, (batch, period) = Lanes.of(length), bits.shape
+        if form.steps % period:
             times = -(-length // period)
             return self.pack(np.tile(bits, (1, times))[:, :length])
         words = np.where(bits.T, _ALL, np.uint64(0))[:, :, None]
-        words = np.tile(words, (lanes.steps // period, 1, 1))
-        return np.broadcast_to(words, (lanes.steps, batch, lanes.columns))
+        words = np.tile(words, (form.steps // period, 1, 1))
+        return np.broadcast_to(words, (form.steps, batch, form.columns))
 
     def powers(self, bits: Bits, element: int) -> Bulk:
         """See `Group.powers`. Cost: eight planes written."""
         self._require_rank(element)
-        masks = self.pack(bits) if bits.dtype == np.bool_ else bits  # type: ignore[arg-type]
+        masks = self.pack(bits) if bits.dtype == np.bool_ else bits
         steps, batch, columns = masks.shape
-        out = _empty(_Lanes(steps, columns), batch)
+        out = _empty(Lanes(steps, columns), batch)
         for plane in range(PLANES):
             value, fixed = (c >> plane & 1 for c in (int(self._codes[element]), sl24.IDENTITY))
             if value == fixed:
@@ -164,13 +123,16 @@ class AlternatingGroup(Group):
         return out
 
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
+        """See `Group.multiply`. Cost: 52 word operations for 64 elements."""
         out = _like(x, out)
-        scratch = _scratch(sl24.MULTIPLY_SCRATCH + PLANES, min(BLOCK, x[0].size))
-        for at, (left, right, result) in _blocks(x, y, out):
-            rows = scratch[:, at]
-            product = rows[sl24.MULTIPLY_SCRATCH :]
-            sl24.multiply(list(left), list(right), list(product), list(rows))
-            result[...] = product
+        held = np.may_share_memory(out, x) or np.may_share_memory(out, y)
+        work = scratch(sl24.MULTIPLY_SCRATCH + PLANES, min(BLOCK, x[0].size))
+        for size, (left, right, result) in _blocks(x, y, out):
+            rows = list(work[:, :size])
+            product = rows[sl24.MULTIPLY_SCRATCH :] if held else list(result)
+            sl24.multiply(list(left), list(right), product, rows)
+            if held:
+                result[...] = work[sl24.MULTIPLY_SCRATCH :, :size]
         return out
 
     def inverse(self, x: Bulk, out: Bulk | None = None) -> Bulk:
@@ -184,15 +146,18 @@ class AlternatingGroup(Group):
         return out
 
     def blind(self, left: Bulk, x: Bulk, right: Bulk, out: Bulk | None = None) -> Bulk:
+        """See `Group.blind`. Cost: two products. Fastest where `out` is not `right`."""
         out = _like(x, out)
-        scratch = _scratch(sl24.MULTIPLY_SCRATCH + 2 * PLANES, min(BLOCK, x[0].size))
-        for at, (before, middle, after, result) in _blocks(left, x, right, out):
-            rows = list(scratch[:, at])
-            inner, outer = rows[-2 * PLANES : -PLANES], rows[-PLANES:]
+        held = np.may_share_memory(out, right)
+        work = scratch(sl24.MULTIPLY_SCRATCH + 2 * PLANES, min(BLOCK, x[0].size))
+        for size, (before, middle, after, result) in _blocks(left, x, right, out):
+            rows = list(work[:, :size])
+            inner = rows[-2 * PLANES : -PLANES]
             inverse = [before[plane] for plane in sl24.INVERSE_PLANES]
             sl24.multiply(inverse, list(middle), inner, rows)
-            sl24.multiply(inner, list(after), outer, rows)
-            result[...] = scratch[-PLANES:, at]
+            sl24.multiply(inner, list(after), rows[-PLANES:] if held else list(result), rows)
+            if held:
+                result[...] = work[-PLANES:, :size]
         return out
 
     def delay(self, x: Bulk, first: Ranks, out: Bulk | None = None) -> Bulk:
@@ -203,7 +168,7 @@ class AlternatingGroup(Group):
         carry = end[:, :, -1] << _ONE
         for plane in range(PLANES):
             carry[plane] |= (codes >> np.uint8(plane) & np.uint8(1)).astype(np.uint64)
-        step = max(1, BLOCK // x[0, 0].size) if x[0, 0].size else 1
+        step = max(1, BLOCK // max(1, end[0].size))
         for stop in range(x.shape[1], 1, -step):  # from the end: `out` may be x
             start = max(1, stop - step)
             out[:, start:stop] = x[:, start - 1 : stop - 1]
@@ -215,79 +180,122 @@ class AlternatingGroup(Group):
         return self._lane(x[:, -1, :, -1], LANES - 1)
 
     def product(self, x: Bulk) -> Ranks:
-        """See `Group.product`. Cost: 52 word operations for 64 products, some 0.25 ns each."""
-        _, _, batch, columns = x.shape
-        ends = np.empty((PLANES, batch), dtype=np.uint64)
-        count = max(1, BLOCK // columns)
-        for start in range(0, batch, count):
-            at = slice(start, start + count)
-            ends[:, at] = _columns_product(_steps_product(x[:, :, at]))
-        return self._lane(_lanes_product(ends), 0)
+        """See `Group.product`. Cost: 52 word operations for 64 products.
+
+        A single sequence costs some 0.1 ms more than that, for many calls on few words: multiply
+        many short sequences as a batch.
+        """
+        _, steps, batch, columns = x.shape
+        result = np.empty(batch, dtype=np.uint8)
+        for some in _runs(batch, columns):
+            part = x[:, :, some]
+
+            def source(at: slice, part: Bulk = part) -> list[Any]:
+                return list(part[:, at])
+
+            result[some] = self._folded(_steps_product(source, steps, *part.shape[2:]))
+        return result
+
+    def product_of(self, x: Bytes, y: Bytes) -> tuple[Ranks, NDArray[np.bool_]]:
+        """See `Group.product_of`. Cost: 146 word operations for 64 elements of each message."""
+        form, left = _wire(x)
+        other, right = _wire(y)
+        if form != other or len(x) != len(y):
+            raise ShapeError(f"messages do not pair: {x.shape} and {y.shape}")
+        batch, columns = len(x), form.columns
+        result, valid = np.empty(batch, dtype=np.uint8), np.ones(batch, dtype=np.bool_)
+        size = min(BLOCK, batch * form.words)
+        work = scratch(3 * PLANES + 2 + sl24.MULTIPLY_SCRATCH, max(size, columns))
+        for some in _runs(batch, columns):
+
+            def source(at: slice, some: slice = some) -> list[Any]:
+                shape = left[some, 0, at].swapaxes(0, 1).shape
+                size = shape[0] * shape[1] * shape[2]
+                rows = [row.reshape(shape) for row in work[:, :size]]
+                factors, product, spare = rows[: 2 * PLANES], rows[16:24], rows[24:]
+                valid[some] &= _complete(left[some, :, at], factors[:PLANES], spare)
+                valid[some] &= _complete(right[some, :, at], factors[PLANES:], spare)
+                sl24.multiply(factors[:PLANES], factors[PLANES:], product, spare)
+                return product
+
+            part = left[some]
+            result[some] = self._folded(_steps_product(source, form.steps, len(part), columns))
+        return result, valid
 
     def uniform(self, randomness: Bytes) -> Bulk:
-        lanes = _drawn_lanes(randomness.shape[1])
-        require_rows("randomness", randomness, self.random_bytes(lanes.length))
+        """See `Group.uniform`. Cost: 37 word operations for 64 elements, and the spare draws."""
+        form = _drawn_lanes(randomness.shape[-1])
+        require_rows("randomness", randomness, _random_bytes(form.words))
         words = randomness.view("<u8")
-        batch, drawn = len(words), DRAWN_PLANES * lanes.words
-        planes = words[:, :drawn].reshape(batch, DRAWN_PLANES, lanes.steps, lanes.columns)
-        out = _empty(lanes, batch)
-        steps = max(1, BLOCK // lanes.columns)
-        count = max(1, BLOCK // min(lanes.words, steps * lanes.columns))
-        rows = steps * lanes.columns if steps < lanes.steps else lanes.words
-        scratch = _scratch(DRAWN_PLANES + 4 + sl24.COMPLETE_SCRATCH, count * rows)
+        batch, drawn = len(words), DRAWN_PLANES * form.words
+        planes = words[:, :drawn].reshape(batch, DRAWN_PLANES, form.steps, form.columns)
+        reserve = words[:, drawn:].reshape(batch, 4, -1)
+        out = _empty(form, batch)
+        steps = max(1, DRAW_BLOCK // form.columns)
+        count = max(1, DRAW_BLOCK // (min(steps, form.steps) * form.columns))
+        size = min(count, batch) * min(steps, form.steps) * form.columns
+        work = scratch(DRAWN_PLANES + PLANES + sl24.COMPLETE_SCRATCH, size)
         for begin in range(0, batch, count):
-            some = slice(begin, min(begin + count, batch))
-            spare = Reserve(words[some, drawn:].reshape(-1, _reserve(lanes.words), 4))
-            for step in range(0, lanes.steps, steps):
+            some = slice(begin, begin + count)
+            spare = Reserve(reserve[some])
+            for step in range(0, form.steps, steps):
                 at = slice(step, step + steps)
-                block = planes[some, :, at]
-                n = block[:, 0].size
-                draw = scratch[:DRAWN_PLANES, :n].reshape(DRAWN_PLANES, *block[:, 0].shape)
-                np.copyto(draw, block.swapaxes(0, 1))
-                rows_ = list(scratch[:, :n])
-                _redraw(rows_, spare, n // len(block))
-                matrix = rows_[:4] + rows_[DRAWN_PLANES : DRAWN_PLANES + 4]
-                sl24.complete(rows_[:6], matrix[4:], rows_[DRAWN_PLANES + 4 :])
-                for plane, row in enumerate(matrix):
-                    out[plane, at, some] = row.reshape(block[:, 0].shape).swapaxes(0, 1)
+                block, target = planes[some, :, at].swapaxes(0, 1), out[:, at, some]
+                size = block[0].size
+                rows = work[:, :size]
+                if batch == 1:  # in place: nothing to transpose
+                    draw, matrix = block.reshape(DRAWN_PLANES, size), target.reshape(PLANES, size)
+                    np.copyto(matrix[:4], draw[:4])
+                else:
+                    draw, matrix = rows[:DRAWN_PLANES], rows[DRAWN_PLANES:][:PLANES]
+                    np.copyto(draw.reshape(block.shape), block)
+                    matrix[:4] = draw[:4]
+                _redraw(matrix[:4], draw[6:], spare, size // block.shape[1], rows[-5:])
+                sl24.complete([*matrix[:4], *draw[4:6]], list(matrix[4:]), list(rows[-5:]))
+                if batch > 1:
+                    target[...] = matrix.reshape(PLANES, *block.shape[1:]).swapaxes(1, 2)
         return out
 
     def store(self, x: Bulk, out: Bytes) -> None:
+        """See `Group.store`. Cost: 24 word operations for 64 elements."""
         _, steps, batch, columns = x.shape
-        require_rows("out", out, self.element_bytes(LANES * steps * columns))
+        require_rows("out", out, 8 * WIRE_PLANES * steps * columns)
         wire = out.view("<u8").reshape(batch, WIRE_PLANES, steps, columns)
-        size = batch * columns
-        count = max(1, BLOCK // size)
-        scratch = _scratch(2 + sl24.FIND_T_SCRATCH, size * min(count, steps))
-        for step in range(0, steps, count):
-            part = x[:, step : step + count]
-            shape = part.shape[1:]
-            rows = [row.reshape(shape) for row in scratch[:, : part[0].size]]
+        work = scratch(2 + sl24.FIND_T_SCRATCH, min(max(BLOCK, columns), x[0].size))
+        for at, some in _parts(steps, batch, columns):
+            part = x[:, at, some]
+            rows = [row.reshape(part[0].shape) for row in work[:, : part[0].size]]
             sl24.find_t(list(part), rows[0], rows[1], rows[2:])
             for plane, row in enumerate([*part[:4], *rows[:2]]):
-                wire[:, plane, step : step + count] = row.swapaxes(0, 1)
+                wire[some, plane, at] = row.swapaxes(0, 1)
 
     def load(self, rows: Bytes) -> tuple[Bulk, NDArray[np.bool_]]:
-        lanes, wire = _wire(rows)
-        batch = len(rows)
-        out, valid = _empty(lanes, batch), np.ones(batch, dtype=np.bool_)
-        size = batch * lanes.columns
-        count = max(1, BLOCK // size)
-        scratch = _scratch(WIRE_PLANES + sl24.COMPLETE_SCRATCH, size * min(count, lanes.steps))
-        for step in range(0, lanes.steps, count):
-            part = out[:, step : step + count]
-            work = [row.reshape(part[0].shape) for row in scratch[:, : part[0].size]]
-            for plane in range(WIRE_PLANES):
-                target = part[plane] if plane < 4 else work[plane]
-                np.copyto(target, wire[:, plane, step : step + count].swapaxes(0, 1))
-            sl24.complete([*part[:4], *work[4:6]], list(part[4:]), work[WIRE_PLANES:])
-            valid &= np.bitwise_and.reduce(work[WIRE_PLANES], axis=(0, 2)) == _ALL
+        """See `Group.load`. Cost: 27 word operations for 64 elements."""
+        form, wire = _wire(rows)
+        batch, columns = len(rows), form.columns
+        out, valid = _empty(form, batch), np.ones(batch, dtype=np.bool_)
+        work = scratch(2 + sl24.COMPLETE_SCRATCH, min(max(BLOCK, columns), out[0].size))
+        for at, some in _parts(form.steps, batch, columns):
+            part = list(out[:, at, some])
+            spare = [row.reshape(part[0].shape) for row in work[:, : part[0].size]]
+            valid[some] &= _complete(wire[some, :, at], part, spare)
         return out, valid
 
-    def product_of(self, x: Bytes, y: Bytes) -> tuple[Ranks, NDArray[np.bool_]]:
-        left, left_valid = self.load(x)
-        right, right_valid = self.load(y)
-        return self.product(self.multiply(left, right, out=left)), left_valid & right_valid
+    def _folded(self, x: Words) -> Ranks:
+        """Products of whole sequences (8, M, batch, V): by words while there are many of them."""
+        while x.shape[1] > 1 and x[0].size > FEW:
+            even = x.shape[1] // 2 * 2
+            halves = _pairs(x[:, 0:even:2], x[:, 1:even:2])
+            odd = x[:, even:]
+            x = np.concatenate([halves, odd], axis=1) if odd.size else halves
+        while x.shape[3] > 1 and x[0].size > FEW:
+            x = _pairs(x[..., 0::2], x[..., 1::2])
+        if x[0].size <= FEW:
+            return lookup.tree(self._products, self.to_ranks(x))
+        x = x[:, 0, :, 0]
+        for shift in (1, 2, 4, 8, 16, 32):  # then lane 0 has the product of all
+            x = _pairs(x, x >> np.uint64(shift))
+        return self._lane(x, 0)
 
     def _lane(self, planes: NDArray[Any], lane: int) -> Ranks:
         """Ranks in one lane of planes of shape (8, batch)."""
@@ -297,14 +305,8 @@ class AlternatingGroup(Group):
         return ranks
 
 
-def _columns(words: int) -> int:
-    return 1 << min(COLUMNS.bit_length() - 1, max(1, words // STEPS).bit_length() - 1)
-
-
-def _lanes(length: int) -> _Lanes:
-    if length < 1 or length % LANES:
-        raise ParameterError(f"length must be padded, a multiple of {LANES}, got {length}")
-    return _Lanes.exactly(length // LANES)
+def _random_bytes(words: int) -> int:
+    return 8 * (DRAWN_PLANES * words + 4 * _reserve(words))
 
 
 def _reserve(words: int) -> int:
@@ -312,53 +314,52 @@ def _reserve(words: int) -> int:
     return 61 * words // 256 + 5 * isqrt(words) + 20
 
 
-def _drawn_lanes(random_bytes: int) -> _Lanes:
+def _drawn_lanes(random_bytes: int) -> Lanes:
     """The lanes whose randomness has this width; it grows with every word."""
     low, high = 1, max(1, random_bytes // (8 * DRAWN_PLANES))
     while low < high:
         middle = (low + high) // 2
-        if 8 * (DRAWN_PLANES * middle + 4 * _reserve(middle)) < random_bytes:
+        if _random_bytes(middle) < random_bytes:
             low = middle + 1
         else:
             high = middle
-    return _Lanes.exactly(low)
+    return Lanes.exactly(low)
 
 
-def _wire(rows: Bytes) -> tuple[_Lanes, Words]:
+def _wire(rows: Bytes) -> tuple[Lanes, Words]:
     """Received bytes as words of shape (batch, 6, M, V)."""
     require_rows("rows", rows)
     if rows.shape[1] % (8 * WIRE_PLANES):
         raise ShapeError(f"a sequence takes a multiple of 48 bytes, got {rows.shape[1]}")
-    lanes = _Lanes.exactly(rows.shape[1] // (8 * WIRE_PLANES))
-    return lanes, rows.view("<u8").reshape(-1, WIRE_PLANES, lanes.steps, lanes.columns)
+    form = Lanes.exactly(rows.shape[1] // (8 * WIRE_PLANES))
+    return form, rows.view("<u8").reshape(-1, WIRE_PLANES, form.steps, form.columns)
 
 
-def _scratch(rows: int, words: int) -> Words:
-    """Rows of words, each an odd number of cache lines apart: equal places of different rows must
-    not compete for the same few cache sets. Aligned to cache lines.
-    """
-    lines = -(-words // 8) | 1
-    memory = np.empty(8 * (rows * lines + 1), dtype=np.uint64)
-    start = -memory.ctypes.data % 64 // 8
-    return memory[start : start + 8 * rows * lines].reshape(rows, -1)[:, :words]
+def _complete(wire: Words, planes: list[Any], spare: list[Any]) -> NDArray[np.bool_]:
+    """Planes (M, batch, V) from a part of `_wire`; which sequences are valid in it."""
+    for plane, target in enumerate([*planes[:4], *spare[:2]]):
+        np.copyto(target, wire[:, plane].swapaxes(0, 1))
+    sl24.complete([*planes[:4], *spare[:2]], planes[4:], spare[2:])
+    valid: NDArray[np.bool_] = np.bitwise_and.reduce(spare[2], axis=(0, 2)) == _ALL
+    return valid
 
 
-def _empty(lanes: _Lanes, batch: int) -> Words:
-    shape = (PLANES, lanes.steps, batch, lanes.columns)
-    return _scratch(PLANES, lanes.words * batch).reshape(shape)
+def _empty(form: Lanes, batch: int) -> Words:
+    shape = (PLANES, form.steps, batch, form.columns)
+    return scratch(PLANES, form.words * batch).reshape(shape)
 
 
 def _like(x: Bulk, out: Bulk | None) -> Bulk:
     if out is None:
         _, steps, batch, columns = x.shape
-        return _empty(_Lanes(steps, columns), batch)
+        return _empty(Lanes(steps, columns), batch)
     if out.shape != x.shape:
         raise ShapeError(f"out has the shape {out.shape}, wanted {x.shape}")
     return out
 
 
-def _blocks(*bulks: Bulk) -> Iterator[tuple[slice, list[Words]]]:
-    """Blocks of all of `bulks` at once, planes flat: where in scratch rows, and the planes."""
+def _blocks(*bulks: Bulk) -> Iterator[tuple[int, list[Any]]]:
+    """Blocks of all of `bulks` at once: words in a plane, and the planes, (8, words) each."""
     flat: list[Any] = []
     for bulk in bulks:
         if bulk.shape != bulks[0].shape:
@@ -366,98 +367,80 @@ def _blocks(*bulks: Bulk) -> Iterator[tuple[slice, list[Words]]]:
         flat.append(bulk.reshape(PLANES, -1))
     if not np.may_share_memory(flat[-1], bulks[-1]):
         raise ShapeError("out must be a bulk, or one cut along its second axis")
-    for start in range(0, flat[0].shape[1], BLOCK):
-        at = slice(start, start + BLOCK)
-        yield slice(0, flat[0][0, at].size), [f[:, at] for f in flat]
+    words = flat[0].shape[1]
+    for start in range(0, words, BLOCK):
+        yield min(BLOCK, words - start), [f[:, start : start + BLOCK] for f in flat]
 
 
-def _steps_first(values: Bytes, lanes: _Lanes) -> Bytes:
-    """(batch, length) to (M, batch, V, 64 lanes)."""
-    cut = values.reshape(len(values), LANES, lanes.columns, lanes.steps)
-    return np.ascontiguousarray(cut.transpose(3, 0, 2, 1))
+def _runs(batch: int, columns: int) -> Iterator[slice]:
+    """Sequences to treat together, so that a step of them is about one block."""
+    count = max(1, BLOCK // columns)
+    for start in range(0, batch, count):
+        yield slice(start, min(start + count, batch))
 
 
-def _pack_lanes(values: Bytes) -> Words:
-    """Bits (..., 64), any value but 0 counting as 1, to words."""
-    packed = np.packbits(values, axis=-1, bitorder="little").view("<u8")[..., 0]
-    return packed.astype(np.uint64, copy=False)
+def _parts(steps: int, batch: int, columns: int) -> Iterator[tuple[slice, slice]]:
+    """Steps and sequences that are about one block of words."""
+    for some in _runs(batch, columns):
+        count = max(1, BLOCK // ((some.stop - some.start) * columns))
+        for step in range(0, steps, count):
+            yield slice(step, step + count), some
 
 
-def _redraw(rows: list[Words], spare: Reserve, words: int) -> None:
-    """Make the first row (rows 0 to 3) nonzero in all lanes: from rows 6 to 9, then `spare`.
+def _redraw(first: Words, second: Words, spare: Reserve, words: int, work: Words) -> None:
+    """Make the first row, four planes, nonzero in all lanes: from `second`, then from `spare`.
 
-    `words`: of one sequence, in each row.
+    `words`: of one sequence, in each plane.
     """
-    first, second, zero = rows[:4], rows[6:10], rows[10]
+    zero, again = work[0], work[1:5]
     _nowhere(first, zero)
-    for drawn, again in zip(first, second, strict=True):
-        np.bitwise_and(again, zero, out=again)
-        np.bitwise_or(drawn, again, out=drawn)
+    np.bitwise_or(first, np.bitwise_and(second, zero, out=again), out=first)
     _nowhere(first, zero)
-    places = np.flatnonzero(zero)
-    missing = zero[places]
+    places = np.flatnonzero(zero != 0)
+    missing = zero.take(places)
     while len(places):
-        fresh = spare.take(places // words) & missing[:, None]
-        for plane, drawn in enumerate(first):
-            drawn[places] |= fresh[:, plane]
-        missing &= ~np.bitwise_or.reduce(fresh, axis=1)
+        drawn = spare.take(places, words) & missing
+        for row, fresh in zip(first, drawn, strict=True):
+            row[places] |= fresh
+        missing &= _nowhere(drawn, np.empty_like(missing))
         left = np.flatnonzero(missing)
         places, missing = places[left], missing[left]
 
 
-def _nowhere(planes: list[Words], out: Words) -> None:
+def _nowhere(planes: Words, out: Words) -> Words:
     """Lanes where all four planes are 0."""
     np.bitwise_or(planes[0], planes[1], out=out)
     np.bitwise_or(out, planes[2], out=out)
     np.bitwise_or(out, planes[3], out=out)
-    np.bitwise_not(out, out=out)
+    return np.bitwise_not(out, out=out)
 
 
-def _steps_product(x: Bulk) -> Words:
-    """Products over the steps: (8, M, batch, V) to (8, batch, V)."""
-    _, steps, batch, columns = x.shape
+def _steps_product(source: Source, steps: int, batch: int, columns: int) -> Words:
+    """Products over many of the steps: (8, fewer steps, batch, V)."""
     groups = min(steps, max(1, BLOCK // (batch * columns)))
     each = steps // groups
-    # `groups` runs of `each` steps at once, step by step; what is left over after them.
+    # `groups` runs of `each` steps go side by side, step by step; what is left over is kept.
     shape = (groups, batch, columns)
-    work = _scratch(sl24.MULTIPLY_SCRATCH + 2 * PLANES, groups * batch * columns)
+    work = scratch(sl24.MULTIPLY_SCRATCH + 2 * PLANES, groups * batch * columns)
     rows = [row.reshape(shape) for row in work]
-    product, other, scratch = rows[:8], rows[8:16], rows[16:]
-    runs = x[:, : groups * each].reshape(PLANES, groups, each, batch, columns)
-    for plane in range(PLANES):
-        product[plane][...] = runs[plane, :, 0]
+    product, other, spare = rows[:PLANES], rows[PLANES : 2 * PLANES], rows[2 * PLANES :]
+    for row, plane in zip(product, source(slice(0, groups * each, each)), strict=True):
+        row[...] = plane
     for step in range(1, each):
-        sl24.multiply(product, list(runs[:, :, step]), other, scratch)
+        sl24.multiply(product, source(slice(step, groups * each, each)), other, spare)
         product, other = other, product
-    level: Any = np.stack(product)
+    result = np.stack(product)
     if groups * each < steps:
-        level = np.concatenate([level, x[:, groups * each :]], axis=1)
-    while (count := level.shape[1]) > 1:
-        half = _pairs(level[:, 0 : count - 1 : 2], level[:, 1:count:2])
-        level = np.concatenate([half, level[:, -1:]], axis=1) if count % 2 else half
-    result: Words = level[:, 0]
+        rest = np.stack(source(slice(groups * each, steps)))
+        result = np.concatenate([result, rest], axis=1)
     return result
-
-
-def _columns_product(x: Words) -> Words:
-    """Products over the columns: (8, batch, V) to (8, batch)."""
-    while x.shape[2] > 1:
-        x = _pairs(x[:, :, 0::2], x[:, :, 1::2])
-    result: Words = x[:, :, 0]
-    return result
-
-
-def _lanes_product(x: Words) -> Words:
-    """Products over the lanes, in lane 0 of (8, batch); the other lanes mean nothing."""
-    for shift in (1, 2, 4, 8, 16, 32):
-        x = _pairs(x, x >> np.uint64(shift))
-    return x
 
 
 def _pairs(x: Words, y: Words) -> Words:
+    """x * y, for few words."""
     out = np.empty(x.shape, dtype=np.uint64)
-    scratch = np.empty((sl24.MULTIPLY_SCRATCH, *x.shape[1:]), dtype=np.uint64)
-    sl24.multiply(list(x), list(y), list(out), list(scratch))
+    spare = np.empty((sl24.MULTIPLY_SCRATCH, *x.shape[1:]), dtype=np.uint64)
+    sl24.multiply(list(x), list(y), list(out), list(spare))
     return out
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import permutations
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,9 @@ POINTS: Final = 5
 
 Ranks = NDArray[np.uint8]
 Bytes = NDArray[np.uint8]
-Bits = NDArray[np.bool_] | NDArray[np.uint64]
+Bits = NDArray[Any]
 """Bits of sequences: bool of shape (batch, length), or what the group's `pack` made of them."""
-Bulk = NDArray[np.uint8] | NDArray[np.uint64]
+Bulk = NDArray[Any]
 """A batch of sequences, in the form of its group."""
 
 

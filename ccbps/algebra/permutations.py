@@ -1,8 +1,7 @@
 """S5: all 120 permutations of five points, multiplied by table look-up.
 
-A bulk is the array of ranks itself: shape (batch, length), uint8, as on the wire. Two neighbouring
-bytes, read as one 16-bit number, are the index of a table of products; so a product of a long
-sequence is a tree of look-ups with no arithmetic for the index at all.
+A bulk is the array of ranks itself: shape (batch, length), uint8, as on the wire. Look-ups take two
+neighbouring bytes at a time (`ccbps.algebra.lookup`).
 
 Conventions: as in `ccbps.algebra.group`; ranks are lexicographic in one-line form.
 Hazard: look-ups at secret addresses: not constant time.
@@ -17,14 +16,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.algebra import lookup
 from ccbps.algebra.group import Bits, Bulk, Bytes, Group, Ranks, all_permutations, require_rows
+from ccbps.algebra.lookup import BLOCK
 from ccbps.algebra.rejection import Reserve
 from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["S5", "SymmetricGroup"]
 
-BLOCK: Final = 1 << 15
-"""Elements treated at a time: indices and results stay in the cache."""
 ACCEPTED: Final = 240
 """Random bytes below it are kept: twice the order, so that each rank comes from two bytes."""
 
@@ -34,12 +33,10 @@ class SymmetricGroup(Group):
 
     def __init__(self) -> None:
         super().__init__("S5", all_permutations(), beta="(1 2 4 5 3)")
-        # Entry p + 256 q: the bytes p, q in this order, read as a little-endian number. Bytes that
-        # are no ranks meet zeros, so that what comes from the wire cannot reach beyond the table.
-        self._products = _pair_table(self.multiplication)
+        self._products = lookup.pair_table(self.multiplication)
         self._inverses = np.zeros(256, dtype=np.uint8)
         self._inverses[: self.order] = self.inverses
-        self._quotients = _pair_table(self.multiplication[self.inverses])
+        self._quotients = lookup.pair_table(self.multiplication[self.inverses])
 
     def padded(self, length: int) -> int:
         if length < 1:
@@ -55,10 +52,10 @@ class SymmetricGroup(Group):
 
     def from_ranks(self, ranks: Ranks) -> Bulk:
         self._require_ranks(ranks, 2)
-        return np.ascontiguousarray(ranks)
+        return ranks.copy()
 
     def to_ranks(self, bulk: Bulk) -> Ranks:
-        return bulk.astype(np.uint8)
+        return bulk.copy()
 
     def pack(self, bits: NDArray[np.bool_]) -> Bits:
         return bits
@@ -69,11 +66,10 @@ class SymmetricGroup(Group):
 
     def powers(self, bits: Bits, element: int) -> Bulk:
         self._require_rank(element)
-        result: Ranks = np.multiply(bits, np.uint8(element), dtype=np.uint8)
-        return result
+        return np.multiply(bits, np.uint8(element), dtype=np.uint8)
 
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
-        return _look_up(self._products, x, y, out)
+        return lookup.products(self._products, x, y, out)
 
     def inverse(self, x: Bulk, out: Bulk | None = None) -> Bulk:
         return self._inverses.take(x, out=out, mode="clip")
@@ -86,8 +82,8 @@ class SymmetricGroup(Group):
         for rows in range(0, len(x), step):
             for start in range(0, x.shape[1], BLOCK):
                 at = (slice(rows, rows + step), slice(start, start + BLOCK))
-                part = _look_up(self._quotients, left[at], x[at], None)
-                _look_up(self._products, part, right[at], out[at])
+                part = lookup.products(self._quotients, left[at], x[at], None)
+                lookup.products(self._products, part, right[at], out[at])
         return out
 
     def delay(self, x: Bulk, first: Ranks, out: Bulk | None = None) -> Bulk:
@@ -97,29 +93,11 @@ class SymmetricGroup(Group):
         return out
 
     def last(self, x: Bulk) -> Ranks:
-        return x[:, -1].astype(np.uint8)
+        return x[:, -1].copy()
 
     def product(self, x: Bulk) -> Ranks:
         """See `Group.product`. Cost: one look-up a product, about 0.7 ns."""
-        batch, length = x.shape
-        if length > BLOCK:
-            whole = length // BLOCK * BLOCK
-            heads = self.product(x[:, :whole].reshape(-1, BLOCK)).reshape(batch, -1)
-            tail = self.product(x[:, whole:])[:, None] if whole < length else heads[:, :0]
-            return self.product(np.concatenate([heads, tail], axis=1))
-        result = np.empty(batch, dtype=np.uint8)
-        step = max(1, BLOCK // length)
-        for start in range(0, batch, step):
-            level = x[start : start + step]
-            while (count := level.shape[1]) > 1:
-                pairs = np.ascontiguousarray(level[:, : count - count % 2]).view("<u2")
-                shorter = np.empty((len(level), -(-count // 2)), dtype=np.uint8)
-                shorter[:, : count // 2] = self._products.take(pairs)
-                if count % 2:
-                    shorter[:, -1] = level[:, -1]
-                level = shorter
-            result[start : start + step] = level[:, 0]
-        return result
+        return lookup.tree(self._products, x)
 
     def uniform(self, randomness: Bytes) -> Bulk:
         length = self._length(randomness.shape[1])
@@ -129,18 +107,18 @@ class SymmetricGroup(Group):
         draws = result.reshape(-1)
         rejected = np.flatnonzero(draws >= self.order)
         while len(rejected):
-            fresh = spare.take(rejected // length)
+            fresh = spare.take(rejected, length)
             draws[rejected] = fresh
             rejected = rejected[fresh >= self.order]
         return result
 
     def store(self, x: Bulk, out: Bytes) -> None:
         require_rows("out", out, x.shape[1])
-        np.copyto(out, x.astype(np.uint8, copy=False))
+        np.copyto(out, x)
 
     def load(self, rows: Bytes) -> tuple[Bulk, NDArray[np.bool_]]:
         require_rows("rows", rows)
-        return rows, self._valid(rows)
+        return rows.copy(), self._valid(rows)
 
     def product_of(self, x: Bytes, y: Bytes) -> tuple[Ranks, NDArray[np.bool_]]:
         require_rows("x", x)
@@ -172,27 +150,6 @@ class SymmetricGroup(Group):
             else:
                 high = middle
         return low
-
-
-def _pair_table(products: Ranks) -> Bytes:
-    table = np.zeros((256, 256), dtype=np.uint8)
-    table[: products.shape[1], : products.shape[0]] = products.T
-    return table.reshape(-1)
-
-
-def _look_up(table: Bytes, x: Bulk, y: Bulk, out: Bulk | None) -> Bulk:
-    """table[x + 256 y] for all positions, a block at a time."""
-    if x.shape != y.shape:
-        raise ShapeError(f"shapes differ: {x.shape} and {y.shape}")
-    out = np.empty(x.shape, dtype=np.uint8) if out is None else out
-    step = max(1, BLOCK // max(1, x.shape[1]))
-    for rows in range(0, len(x), step):
-        for start in range(0, x.shape[1], BLOCK):
-            at = (slice(rows, rows + step), slice(start, start + BLOCK))
-            pairs = np.empty((*x[at].shape, 2), dtype=np.uint8)
-            pairs[..., 0], pairs[..., 1] = x[at], y[at]
-            out[at] = table.take(pairs.view("<u2")[..., 0])
-    return out
 
 
 def _reduced(draws: Bytes) -> Bytes:

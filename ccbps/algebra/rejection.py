@@ -24,29 +24,40 @@ class Reserve:
     """The spare draws of a batch of sequences, each handed out once, in order.
 
     Args:
-        draws: shape (batch, budget, ...), any dtype.
+        draws: shape (batch, ..., budget), any dtype.
     """
 
     def __init__(self, draws: NDArray[Any]) -> None:
         self._draws = draws
         self._used = np.zeros(len(draws), dtype=np.intp)
 
-    def take(self, sequences: NDArray[np.intp]) -> NDArray[Any]:
-        """The next draw for each of `sequences` (indices, ascending, repeated at will).
+    def take(self, places: NDArray[np.intp], each: int) -> NDArray[Any]:
+        """The next draw for each of `places`, counted through all sequences of `each` places.
+
+        Args:
+            places: ascending.
+
+        Returns:
+            shape (..., len(places)).
 
         Raises:
             SamplingError: a reserve is used up.
         """
-        counts = np.bincount(sequences, minlength=len(self._used))
         before = self._used
+        if len(before) == 1:
+            sequences, counts = None, np.array([len(places)])
+        else:
+            sequences = places // each
+            counts = np.bincount(sequences, minlength=len(before))
         self._used = before + counts
-        if len(counts) and self._used.max() > self._draws.shape[1]:
+        if self._used.max() > self._draws.shape[-1]:
             raise SamplingError(
                 "random elements: too many draws were rejected (expected less than once in 2^64 "
                 "sequences, unless the bytes are not random); give this round up and use another"
             )
-        if len(counts) == 1:
-            fresh: NDArray[Any] = self._draws[0, before[0] : self._used[0]]
+        if sequences is None:
+            fresh: NDArray[Any] = self._draws[0, ..., before[0] : self._used[0]]
             return fresh
-        rank = np.arange(len(sequences)) - (np.cumsum(counts) - counts)[sequences]
-        return self._draws[sequences, before[sequences] + rank]
+        first = before - (np.cumsum(counts) - counts)
+        draws = self._draws[sequences, ..., first[sequences] + np.arange(len(places))]
+        return np.moveaxis(draws, 0, -1)
