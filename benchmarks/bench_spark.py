@@ -73,8 +73,7 @@ def prepare_stores(spark: SparkSession, events: int, subscribers: int, folder: P
     """Stores of messages, and plaintext of all pairs as Parquet."""
     *sides, plain = frames(spark, events, subscribers)
     for name, df in zip(NAMES, sides, strict=False):
-        message = f"{name[:-1]}_message"
-        cs.write_messages(df, folder / name, MATCHER, message=message, partitions=8)
+        cs.write_messages(df, folder / name, MATCHER, kind=name[:-1], partitions=8)
     plain.write.option("compression", "none").parquet(str(folder / "plain"))
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError
-from ccbps.matching.branching import BranchingMatch
+from ccbps.matching import Matcher
 from ccbps.spark.arrow import binary_rows, is_valid
 from ccbps.spark.causes import cause_texts, check_on_error, refuse
 from ccbps.spark.frames import column, finish, require
@@ -27,7 +27,7 @@ __all__ = ["match", "match_column"]
 def match(
     events: DataFrame,
     interests: DataFrame,
-    matcher: BranchingMatch,
+    matcher: Matcher,
     *,
     on: Sequence[str] = ("subscription", "round"),
     event: str = "event_message",
@@ -95,7 +95,7 @@ def match(
     return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
 
 
-def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: BranchingMatch) -> Column:
+def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Matcher) -> Column:
     """BOOLEAN column: does the event message match the interest message of the same row?
 
     For DataFrames that hold both already; `match` joins them. NULL where a message is NULL.
@@ -115,7 +115,7 @@ def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Branching
 
 
 def _examine(
-    matcher: BranchingMatch, events: pa.Array, interests: pa.Array
+    matcher: Matcher, events: pa.Array, interests: pa.Array
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.uint8]]:
     """Answers, rows without NULL, and `Cause`s of a batch; a NULL row has no cause."""
     valid = is_valid(events, interests)

@@ -9,7 +9,7 @@ file               holds
                    by subscription and round; batches of `batch_rows` rows, but for the last
 ``index.arrow``    Arrow IPC, one row a run (the rows of one subscription, all in one part): `part`,
                    `subscription`, `start`, `stop`, `first_round`, `last_round`; in the schema's
-                   metadata the matcher's fingerprint, the message width and `batch_rows`
+                   metadata the side, the matcher's fingerprint, the message width and `batch_rows`
 =================  =================================================================================
 
 The index is written last and is the commit: a part that it does not name is not in the store.
@@ -23,7 +23,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import uuid4
 
 import numpy as np
@@ -33,14 +33,24 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from ccbps.errors import CcbpsError, DecodeError, ParameterError
-from ccbps.matching.branching import BranchingMatch
+from ccbps.matching import Matcher
 from ccbps.spark.arrow import binary_rows, integers, is_valid
 from ccbps.spark.frames import row_name
 
-__all__ = ["Folder", "Index", "PartReader", "PartWriter", "Refused", "is_part"]
+__all__ = [
+    "Folder",
+    "Index",
+    "PartReader",
+    "PartWriter",
+    "Refused",
+    "StoreKind",
+    "is_part",
+    "message_width",
+]
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
+StoreKind = Literal["event", "interest"]
 
 INDEX: Final = "index.arrow"
 FORMAT: Final = "ccbps messages 1"
@@ -135,9 +145,10 @@ class Index:
     last: Numbers
 
     @classmethod
-    def write(cls, folder: Folder, matcher: BranchingMatch, width: int, runs: pa.Table) -> None:
+    def write(cls, folder: Folder, matcher: Matcher, kind: StoreKind, width: int, runs: pa.Table) -> None:
         """Commit a store whose parts are written. `runs`: the columns of `index.arrow`."""
         about = {
+            "kind": kind,
             "format": FORMAT,
             "matcher": matcher.fingerprint.hex(),
             "width": width,
@@ -152,14 +163,14 @@ class Index:
         folder.rename(name, INDEX)
 
     @classmethod
-    def read(cls, folder: Folder, matcher: BranchingMatch, argument: str) -> Index:
-        """The index of a store for `matcher`.
+    def read(cls, folder: Folder, matcher: Matcher, kind: StoreKind) -> Index:
+        """The index of a store for `matcher`, of one side's messages.
 
         Raises:
-            ParameterError: there is no store, or one for another matcher.
+            ParameterError: there is no store, or one for another matcher or side.
             DecodeError: the index is damaged, or of another format.
         """
-        named = f"{argument}={folder.path!r}"
+        named = f"{kind}s={folder.path!r}"
         if INDEX not in folder.names():
             raise ParameterError(
                 f"{named}: no message store is there, or one that was never finished (no {INDEX}); "
@@ -179,6 +190,8 @@ class Index:
                 f"{about['matcher'][:12]}..., wanted {matcher.fingerprint.hex()[:12]}...): schema "
                 "and template must be the same"
             )
+        if about["kind"] != kind:
+            raise ParameterError(f"{named} holds {about['kind']} messages, not {kind} messages")
         columns = {name: _whole(table[name]) for name in table.column_names}
         part = columns.pop("part")
         parts = part.dictionary.to_pylist()
@@ -202,6 +215,11 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
+def message_width(matcher: Matcher, kind: StoreKind) -> int:
+    """Bytes of one message of a side."""
+    return matcher.event_bytes if kind == "event" else matcher.interest_bytes
+
+
 def is_part(name: str) -> bool:
     """Is a file of that name a part of a store?"""
     return re.fullmatch(r"part-[0-9a-f]{32}\.arrow", name) is not None
@@ -217,7 +235,7 @@ class PartWriter:
 
     def __init__(self, folder: Folder, width: int) -> None:
         self.name = f"part-{uuid4().hex}.arrow"
-        self._folder, self._width = folder, width
+        self._folder, self.width = folder, width
         self._schema = pa.schema([("round", pa.int64()), ("message", pa.binary(width))])
         self._file: pa.NativeFile | None = None
         self._waiting: list[pa.RecordBatch] = []
@@ -251,12 +269,12 @@ class PartWriter:
             raise Refused(
                 f"{row_name(names, columns, row)}: the {empty} is NULL; leave such rows out"
             )
-        rows, good = binary_rows(messages, self._width)
+        rows, good = binary_rows(messages, self.width)
         if not good.all():
             row = int(np.flatnonzero(~good)[0])
             raise Refused(
                 f"{row_name(names, columns, row)}: the message has "
-                f"{len(messages[row].as_py())} bytes; messages of this matcher have {self._width}"
+                f"{len(messages[row].as_py())} bytes; messages of this matcher have {self.width}"
             )
         number = integers(rounds)
         label, last = self._previous
@@ -276,12 +294,12 @@ class PartWriter:
         self._previous = subscriptions[-1].as_py(), int(number[-1])
         self._rows += count
         message = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(self._width), count, [None, pa.py_buffer(rows)]
+            pa.binary(self.width), count, [None, pa.py_buffer(rows)]
         )
         self._waiting.append(pa.record_batch([pa.array(number), message], schema=self._schema))
         self._waiting_rows += count
-        if self._waiting_rows >= batch_rows(self._width):
-            self._write(self._waiting_rows // batch_rows(self._width) * batch_rows(self._width))
+        if self._waiting_rows >= batch_rows(self.width):
+            self._write(self._waiting_rows // batch_rows(self.width) * batch_rows(self.width))
 
     def finish(self) -> dict[str, pa.Array]:
         """End the file. Returns the columns of its runs for `index.arrow`; no file if no rows."""
@@ -312,7 +330,7 @@ class PartWriter:
             self._file = self._folder.create(self.name)
             self._writer = pa.ipc.new_file(self._file, self._schema)
         table = pa.Table.from_batches(self._waiting, self._schema).combine_chunks()
-        self._writer.write_table(table.slice(0, rows), max_chunksize=batch_rows(self._width))
+        self._writer.write_table(table.slice(0, rows), max_chunksize=batch_rows(self.width))
         self._waiting = table.slice(rows).to_batches()
         self._waiting_rows -= rows
 
@@ -327,7 +345,7 @@ class PartReader:
 
     def __init__(self, folder: Folder, name: str, width: int, batch_rows: int) -> None:
         self._batch_rows = batch_rows
-        self._folder, self._name, self._width = folder, name, width
+        self._folder, self._name, self.width = folder, name, width
         self._reader = self._open()
         self._held: tuple[int, Bytes] = (-1, np.empty((0, width), dtype=np.uint8))
 
@@ -370,7 +388,7 @@ class PartReader:
             if (np.diff(places) == 1).all():
                 return batch[places[0] : places[-1] + 1]
             return np.take(batch, places, axis=0)
-        out = np.empty((len(rows), self._width), dtype=np.uint8)
+        out = np.empty((len(rows), self.width), dtype=np.uint8)
         for number in numbers:
             at = np.flatnonzero(batches == number)
             out[at] = self._batch(number, int(places[at].max()) + 1)[places[at]]
@@ -384,10 +402,10 @@ class PartReader:
                 column = self._reader.get_batch(number).column(1)
             except (pa.ArrowInvalid, OSError, IndexError, ValueError) as error:
                 raise self._damaged(str(error)) from error
-            if column.type != pa.binary(self._width):
+            if column.type != pa.binary(self.width):
                 raise self._damaged(f"messages are {column.type}")
             view = np.frombuffer(column.buffers()[1], dtype=np.uint8)
-            view = view[: len(column) * self._width].reshape(-1, self._width)
+            view = view[: len(column) * self.width].reshape(-1, self.width)
             self._held = number, view
         if len(view) < least:
             raise self._damaged(f"{len(view)} rows, wanted {least} or more")

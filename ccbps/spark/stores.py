@@ -19,10 +19,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError
-from ccbps.matching.branching import BranchingMatch
+from ccbps.matching import Matcher
 from ccbps.spark.causes import cause_texts, check_on_error, refuse
 from ccbps.spark.frames import column, require
-from ccbps.spark.storefiles import Folder, Index, PartReader, PartWriter, Refused, is_part
+from ccbps.spark.storefiles import (
+    Folder,
+    Index,
+    PartReader,
+    PartWriter,
+    Refused,
+    StoreKind,
+    is_part,
+    message_width,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,9 +73,10 @@ _MANIFEST = pa.schema(
 def write_messages(
     df: DataFrame,
     path: str | os.PathLike[str],
-    matcher: BranchingMatch,
+    matcher: Matcher,
     *,
-    message: str = "event_message",
+    kind: StoreKind,
+    message: str | None = None,
     pair: str = "subscription",
     round: str = "round",
     mode: Literal["error", "overwrite"] = "error",
@@ -78,7 +88,8 @@ def write_messages(
         df: has `pair`, `round` and `message`; other columns are not kept.
         path: a folder, or its URI, which driver and workers must see under the same path.
         matcher: whose messages these are; public.
-        message: binary column with messages.
+        kind: "event" or "interest": which side's messages these are.
+        message: binary column with messages; by default "event_message" or "interest_message".
         pair: string column with the label of the pair. One pair's messages go into one file.
         round: column with the round, a whole number.
         mode: "error" refuses a folder that is not empty; "overwrite" replaces a store once the new
@@ -92,6 +103,9 @@ def write_messages(
     """
     if mode not in ("error", "overwrite"):
         raise ParameterError(f"mode must be 'error' or 'overwrite', got {mode!r}")
+    if kind not in ("event", "interest"):
+        raise ParameterError(f"kind must be 'event' or 'interest', got {kind!r}")
+    message = f"{kind}_message" if message is None else message
     require(df, [], whole=[round], text=[pair], binary=[message])
     if df.isStreaming:
         raise ParameterError("a store is written once: call this in foreachBatch, a path each time")
@@ -101,7 +115,7 @@ def write_messages(
         raise ParameterError(
             f"path={folder.path!r} is not empty; choose another folder, or mode='overwrite'"
         )
-    width = matcher.event_bytes
+    width = message_width(matcher, kind)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part, runs, problem = PartWriter(folder, width), {}, None
@@ -142,7 +156,7 @@ def write_messages(
             raise ParameterError(f"path={folder.path!r}: nothing was written: {problems[0]}")
         if pc.count_distinct(labels).as_py() < len(labels):
             raise ParameterError(f"rows of one {pair!r} came in several partitions")
-        Index.write(folder, matcher, width, manifest.drop_columns(["problem"]))
+        Index.write(folder, matcher, kind, width, manifest.drop_columns(["problem"]))
         kept = set(manifest["part"].to_pylist())
     finally:
         # What the index does not name: parts of a store replaced, of tasks tried twice, or of this
@@ -154,7 +168,7 @@ def match_messages(
     spark: SparkSession,
     events: str | os.PathLike[str],
     interests: str | os.PathLike[str],
-    matcher: BranchingMatch,
+    matcher: Matcher,
     *,
     on_error: Literal["raise", "reject"] = "raise",
     keep: Literal["all", "matches"] = "all",
@@ -182,15 +196,15 @@ def match_messages(
         (string, NULL where nothing is wrong); in no particular order.
 
     Raises:
-        ParameterError: a path has no complete store, or one of another matcher.
+        ParameterError: a path has no complete store, or one of another matcher or side.
         DecodeError: an index is damaged; or (as the cause of Spark's error, when the result is
             computed) a file is, or see `on_error`.
     """
     check_on_error(on_error)
     if keep not in ("all", "matches"):
         raise ParameterError(f"keep must be 'all' or 'matches', got {keep!r}")
-    event_index = Index.read(Folder.of(events, "events"), matcher, "events")
-    interest_index = Index.read(Folder.of(interests, "interests"), matcher, "interests")
+    event_index = Index.read(Folder.of(events, "events"), matcher, "event")
+    interest_index = Index.read(Folder.of(interests, "interests"), matcher, "interest")
     pieces = spark.createDataFrame(
         plan(event_index, interest_index), "event_part string, interest_part string, runs binary"
     )
@@ -215,7 +229,7 @@ def match_messages(
             answers = np.empty(len(rounds), dtype=np.bool_)
             causes = np.empty(len(rounds), dtype=np.uint8)
             done = 0
-            for messages in pairs_of_blocks(segments, *readers, matcher.event_bytes):
+            for messages in pairs_of_blocks(segments, *readers):
                 at = slice(done, done := done + len(messages[0]))
                 answers[at], causes[at] = broker.examine(*messages)
             ids = [labels, pa.array(rounds)]
@@ -371,10 +385,10 @@ def lower_bound(values: Numbers, start: Numbers, stop: Numbers, wanted: Numbers)
 
 
 def pairs_of_blocks(
-    segments: Segments, events: PartReader, interests: PartReader, width: int
+    segments: Segments, events: PartReader, interests: PartReader
 ) -> Iterator[tuple[Bytes, Bytes]]:
-    """Messages of all pairs in order, in blocks for the kernel, each side (block, width)."""
-    total = int(segments.lengths.sum())
+    """Messages of all pairs in order, in blocks for the kernel, each side (block, its width)."""
+    total, width = int(segments.lengths.sum()), max(events.width, interests.width)
     if total * width < VIEW_BYTES * len(segments.lengths):
         rows, others = (
             spans(first, first + segments.lengths)[1]

@@ -12,7 +12,11 @@ import pytest
 from tests.spark.conftest import MODE
 
 ROOT = Path(__file__).parents[2]
-FILES = ["tests/spark/test_pipeline.py", "tests/spark/test_stores.py"]
+FILES = [
+    "tests/spark/test_pipeline.py",
+    "tests/spark/test_stores.py",
+    "tests/spark/test_group_matchers.py",
+]
 
 
 @pytest.mark.spark

@@ -65,8 +65,8 @@ def frame(spark: SparkSession, rows: Rows, kind: str) -> DataFrame:
 
 
 def write(spark: SparkSession, rows: Rows, path: Path, kind: str, **options: Any) -> None:
-    message = f"{kind}_message"
-    cs.write_messages(frame(spark, rows, message), path, BOX, message=message, **options)
+    df = frame(spark, rows, f"{kind}_message")
+    cs.write_messages(df, path, BOX, kind=kind, **options)  # type: ignore[arg-type]
 
 
 def wanted(events: Rounds, interests: Rounds) -> dict[tuple[str, int], bool]:
@@ -215,7 +215,7 @@ def test_folders_without_a_complete_store_are_refused(
     (tmp_path / "index.arrow").write_bytes((written / "events" / "index.arrow").read_bytes()[:-9])
     with pytest.raises(DecodeError, match=r"index\.arrow is damaged"):
         cs.match_messages(spark, written / "events", tmp_path, BOX)
-    table = pa.ipc.open_file(written / "events" / "index.arrow").read_all()
+    table = pa.ipc.open_file(written / "interests" / "index.arrow").read_all()
     elsewhere = pa.array(["../part-0.arrow"] * table.num_rows).dictionary_encode()
     with pa.ipc.new_file(tmp_path / "index.arrow", table.schema) as file:
         file.write_table(table.set_column(0, "part", elsewhere))
@@ -261,7 +261,7 @@ def test_rows_that_are_no_messages_leave_no_store(
     rows = [(*key, m) for key, m in event_rows({"s0": list(range(20)), "s1": [3]}).items()]
     df = spark.createDataFrame([*rows, extra], KINDS.format("event_message"))
     with pytest.raises(ParameterError, match=problem):
-        cs.write_messages(df, tmp_path / "store", BOX)
+        cs.write_messages(df, tmp_path / "store", BOX, kind="event")
     assert not (tmp_path / "store").exists() or not list((tmp_path / "store").iterdir())
     write(spark, event_rows({"s0": [1]}), tmp_path / "store", "event")
 
@@ -276,7 +276,7 @@ def test_a_failed_job_leaves_no_store_and_the_old_one(spark: SparkSession, tmp_p
     )
     names = sorted(path.iterdir())
     with pytest.raises(Exception, match="gone"):
-        cs.write_messages(bad, path, BOX, mode="overwrite")
+        cs.write_messages(bad, path, BOX, kind="event", mode="overwrite")
     assert sorted(path.iterdir()) == names
 
 
@@ -297,16 +297,20 @@ def test_folders_in_use_are_refused_or_replaced(spark: SparkSession, tmp_path: P
 def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path: Path) -> None:
     df = spark.createDataFrame([("a", 1, "m")], "subscription string, round long, message string")
     with pytest.raises(ParameterError, match="'message' must be binary, got string"):
-        cs.write_messages(df, tmp_path / "x", BOX, message="message")
+        cs.write_messages(df, tmp_path / "x", BOX, kind="event", message="message")
     with pytest.raises(ParameterError, match="'event_message' is missing"):
-        cs.write_messages(df, tmp_path / "x", BOX)
+        cs.write_messages(df, tmp_path / "x", BOX, kind="event")
     with pytest.raises(ParameterError, match="mode must be"):
-        cs.write_messages(df, tmp_path / "x", BOX, mode="append")  # type: ignore[arg-type]
+        cs.write_messages(df, tmp_path / "x", BOX, kind="event", mode="x")  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="kind must be 'event' or 'interest'"):
+        cs.write_messages(df, tmp_path / "x", BOX, kind="events")  # type: ignore[arg-type]
     paths = written / "events", written / "interests"
     with pytest.raises(ParameterError, match="on_error must be"):
         cs.match_messages(spark, *paths, BOX, on_error="ignore")  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="keep must be"):
         cs.match_messages(spark, *paths, BOX, keep="some")  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="holds interest messages, not event messages"):
+        cs.match_messages(spark, *paths[::-1], BOX)
 
 
 # Files and plans without Spark: small batches and pieces, so that every boundary is crossed.
@@ -365,10 +369,11 @@ def test_every_layout_finds_every_pair(
             remote = fs.SubTreeFileSystem("/", fs.LocalFileSystem())
             patch.setattr(storefiles.Folder, "_found", property(lambda self: (remote, self.path)))
         indexes = []
-        for rounds in sides:
+        kinds: list[storefiles.StoreKind] = ["event", "interest"]
+        for kind, rounds in zip(kinds, sides, strict=True):
             folder = storefiles.Folder.of(tmp_path_factory.mktemp("layout"), "path")
-            storefiles.Index.write(folder, BOX, 12, part_of(folder, rounds, cut))
-            indexes.append(storefiles.Index.read(folder, BOX, "path"))
+            storefiles.Index.write(folder, BOX, kind, 12, part_of(folder, rounds, cut))
+            indexes.append(storefiles.Index.read(folder, BOX, kind))
         readers: dict[tuple[int, str], storefiles.PartReader] = {}
         found = []
         for row in stores.plan(*indexes).to_pylist():
@@ -384,7 +389,7 @@ def test_every_layout_finds_every_pair(
             runs = pa.ipc.open_stream(row["runs"]).read_all()
             labels, numbers, segments = stores.pair_rows(runs, *pair)
             texts = [f"{s:>4}{n:08d}" for s, n in zip(labels.to_pylist(), numbers, strict=True)]
-            blocks = list(stores.pairs_of_blocks(segments, *pair, 12))
+            blocks = list(stores.pairs_of_blocks(segments, *pair))
             for side in range(2):
                 assert [bytes(m).decode() for block in blocks for m in block[side]] == texts
             found += texts
