@@ -108,11 +108,19 @@ def test_depth_of_every_comparison_with_a_constant(k, deepest):
 
 
 @pytest.mark.parametrize("k, expected", [(4, 3), (8, 4), (16, 5), (32, 7), (64, 8), (128, 10)])
-def test_depth_of_the_longest_chains(k, expected):
+def test_depth_of_alternating_chains(k, expected):
     x = CircuitBuilder().inputs(k)
     alternating = int("10" * (k // 2), 2)
     depths = [depth(blocks.less_than(x, c)) for c in (alternating, alternating >> 1)]
     assert max(depths) == expected <= log2(k) + log2(log2(k))
+
+
+@given(st.integers(9, 64), st.data())
+def test_depth_of_any_constant(k, data):
+    x = CircuitBuilder().inputs(k)
+    bound = data.draw(st.integers(0, (1 << k) - 1))
+    for block in (blocks.less_than, blocks.at_most):
+        assert block(x, bound).depth <= log2(k) + log2(log2(k))
 
 
 @pytest.mark.parametrize("k, expected", [(4, 5), (8, 6), (16, 8), (32, 9), (64, 11)])

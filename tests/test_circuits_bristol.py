@@ -59,6 +59,8 @@ def test_loads_reads_the_old_format():
     assert read.circuit == Circuit(2, (Gate(Op.XOR, 0, 1), Gate(Op.AND, 0, 1)), (2, 3))
     assert read.integers([0, 0, 1, 1], [0, 1, 0, 1]) == [[0, 1, 1, 2]]
     assert bristol.dumps(read, style="format").split() == HALF_ADDER.split()
+    negation = bristol.loads("1 2\n1 0 1\n\n1 1 0 1 INV\n")
+    assert negation.integers([0, 1], [0, 0]) == [[1, 0]]
     assert bristol.loads("0 2\n1 1 2\n").circuit == Circuit(2, (), (0, 1))
     assert bristol.loads("0 2\n1 2\n1 2\n").circuit == Circuit(2, (), (0, 1))
 

@@ -15,9 +15,9 @@ chain of at most k literals. `Chain` cuts such a chain in two at the best place,
 block on k bits, wires of depth 0      depth
 =====================================  ======================================================
 `equal`, constant / wires              ceil(log2 k) / ceil(log2 k) + 2
-`less_than`, `at_most`, constant       at most ceil(log2 k) + ceil(log2 log2 k) for k >= 4; exact
-                                       values for alternating constants, which are the worst:
-                                       k = 4: 3, 8: 4, 16: 5, 32: 7, 64: 8
+`less_than`, `at_most`, constant       by the constant; the deepest of all are k = 4: 3, 8: 4 and
+                                       16: 6, and of many tried 32: 7, 64: 8; never seen above
+                                       ceil(log2 k) + ceil(log2 log2 k)
 `less_than`, `at_most`, wires          k = 4: 5, 8: 6, 16: 8, 32: 9, 64: 11
 `within`, constant bounds              at most one more than a comparison
 `add` / `add_parallel`                 about 2 k / at most 2 more than a comparison on wires

@@ -12,8 +12,8 @@ circuits may say anything there: a range that ends at the greatest code needs no
 condition on k bits, k = 8, 16     depth in AND and OR, NOT being free
 =================================  =====================================================
 equality                           ceil(log2 k): 3, 4
-comparison                         at most 4, 5
-BETWEEN                            at most 5, 6
+comparison                         at most 4, 6
+BETWEEN                            at most 5, 7
 hamming <= t                       at most 6, 10 (a threshold of k literals)
 AND, OR of n conditions            ceil(log2(sum of 2**depth))
 =================================  =====================================================
