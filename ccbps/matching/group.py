@@ -260,6 +260,7 @@ class GroupMatch(Matcher):
 
     def _examine(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
         batch, encoding = len(events), self.encoding
+        events, interests = _with_contiguous_rows(events), _with_contiguous_rows(interests)
         heads = [np.ascontiguousarray(m[:, :HEADER_BYTES]) for m in (events, interests)]
         causes = check_headers(heads[0], heads[1], self.fingerprint)
         answers = np.zeros(batch, dtype=np.bool_)
@@ -407,6 +408,10 @@ class _Pieces:
     def end(self) -> None:
         if len(self._rest) or any(len(piece) for piece in self._pieces):
             raise DecodeError(f"the {self._name} message goes on after its end")
+
+
+def _with_contiguous_rows(messages: Bytes) -> Bytes:
+    return messages if messages.strides[1] == 1 else np.ascontiguousarray(messages)
 
 
 def _with_zero(bits: Bools) -> Bools:

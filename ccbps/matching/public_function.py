@@ -140,6 +140,11 @@ class PublicFunctionMatch(GroupMatch):
                 "an interest is a mapping with the values of "
                 f"{', '.join(self.private)}, got {type(interest).__name__}"
             )
+        missing = [name for name in self.private if name not in interest]
+        unknown = [str(name) for name in interest if name not in tuple(self.private)]
+        if missing or unknown:
+            what = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
+            raise ParameterError(f"an interest {what}; private values: {', '.join(self.private)}")
         problem = None
         try:
             record = self.private.encode([dict(interest)])
