@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from ccbps.algebra import A5, S5, Group, alternating, permutations, sl24
+from ccbps.algebra import A5, S5, Group, drawing, permutations, sl24
 from ccbps.errors import CcbpsError, ParameterError, SamplingError, ShapeError
+from tests.reference.drawing import wire_planes
 
 GROUPS = [S5, A5]
 groups = st.sampled_from(GROUPS)
@@ -234,6 +235,19 @@ def test_uniform_is_a_function_of_a_sequences_bytes(
         assert np.array_equal(alone[0], together[i])
 
 
+@pytest.mark.parametrize(
+    "batch, length", [(1, 64), (3, 3000), (40, 100), (2, 64 * 8192 + 64 * 900)]
+)
+def test_a5_draws_are_those_of_the_twin(batch: int, length: int) -> None:
+    length = A5.padded(length)
+    randomness = random_bytes(A5, batch, length, 11)
+    sent = np.empty((batch, A5.element_bytes(length)), dtype=np.uint8)
+    A5.store(A5.uniform(randomness), sent)
+    for i in range(batch):
+        planes = wire_planes(randomness[i].tobytes(), length // 64)
+        assert sent[i].tobytes() == np.array(planes, dtype="<u8").tobytes()
+
+
 @pytest.mark.parametrize("group", GROUPS, ids=repr)
 def test_uniform_says_when_its_bytes_do_not_last(group: Group) -> None:
     length = group.padded(1000)
@@ -257,7 +271,7 @@ def test_reserve_lasts_but_once_in_2_to_the_64(group: Group, count: int) -> None
         budget = permutations._reserve(count)
         tail = [16.0**-k for k in range(60)]
     else:
-        budget = alternating._reserve(count)
+        budget = drawing.reserve(count)
         # k spare draws: some lane of 64 was 0 in k + 1 draws before.
         tail = [1.0, *(-math.expm1(64 * math.log1p(-(16.0 ** -(k + 1)))) for k in range(1, 60))]
     bounds = []

@@ -1,46 +1,37 @@
 """A5: the 60 even permutations of five points, bit-sliced, 64 to a word.
 
 A5 has all that Barrington's construction needs of S5, and is SL(2,4) (`ccbps.algebra.sl24`): eight
-bit-planes, multiplied by word operations; no table, no secret address, 6 bits an element on the
-wire.
+bit-planes, multiplied by word operations, and 6 bits an element on the wire.
 
 A bulk has the shape (8 planes, M, batch, V), uint64, positions in lanes as `ccbps.algebra.lanes`
 says; cut along the second axis it is a bulk for the operations on each position by itself. Packed
 bits: (M, batch, V).
 
-Hazard: constant time but for `uniform`, which shows what was rejected, for `from_ranks` and
-`to_ranks`, and for the end of `product`: these use tables.
+Hazard: constant time but for `uniform`, which shows what was rejected, for ranks that come in or go
+out, and for the end of `product`: the last two use tables.
 Source: [Bar89] (any group that is not solvable); the isomorphism is classical.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import isqrt
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.algebra import lanes, lookup, sl24
+from ccbps.algebra import drawing, lanes, lookup, sl24
 from ccbps.algebra.group import Bits, Bulk, Bytes, Group, Ranks, all_permutations, require_rows
-from ccbps.algebra.lanes import LANES, Lanes, Words, scratch
-from ccbps.algebra.rejection import Reserve
+from ccbps.algebra.lanes import LANES, PLANES, Lanes, Words, empty, scratch
 from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["A5", "AlternatingGroup"]
 
 BLOCK: Final = 4096
 """Words of a plane treated at a time: planes and scratch stay in the second-level cache."""
-DRAW_BLOCK: Final = 8192
-"""Words of a sequence whose rejected draws are replaced together. It fixes which spare draw goes
-where, so both parties must use the same: a change of it is a change of the message format."""
 FEW: Final = 256
 """Words that are better multiplied by look-ups: 52 NumPy calls cost more than they save."""
-PLANES: Final = 8
 WIRE_PLANES: Final = 6
-DRAWN_PLANES: Final = 10
-"""a0 a1 b0 b1 t0 t1, and a second draw of the first four for lanes where they were all 0."""
 
 _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ONE: Final = np.uint64(1)
@@ -76,12 +67,12 @@ class AlternatingGroup(Group):
 
     def random_bytes(self, length: int) -> int:
         """11 bits an element, and slack."""
-        return _random_bytes(Lanes.of(length).words)
+        return drawing.random_bytes(Lanes.of(length).words)
 
     def from_ranks(self, ranks: Ranks) -> Bulk:
         """See `Group.from_ranks`. Cost: about 3 ns an element."""
         self._require_ranks(ranks, 2)
-        out = _empty(Lanes.of(ranks.shape[1]), len(ranks))
+        out = empty(Lanes.of(ranks.shape[1]), len(ranks))
         lanes.pack(ranks, out, self._codes)
         return out
 
@@ -111,7 +102,7 @@ class AlternatingGroup(Group):
         self._require_rank(element)
         masks = self.pack(bits) if bits.dtype == np.bool_ else bits
         steps, batch, columns = masks.shape
-        out = _empty(Lanes(steps, columns), batch)
+        out = empty(Lanes(steps, columns), batch)
         for plane in range(PLANES):
             value, fixed = (c >> plane & 1 for c in (int(self._codes[element]), sl24.IDENTITY))
             if value == fixed:
@@ -224,37 +215,7 @@ class AlternatingGroup(Group):
 
     def uniform(self, randomness: Bytes) -> Bulk:
         """See `Group.uniform`. Cost: 37 word operations for 64 elements, and the spare draws."""
-        form = _drawn_lanes(randomness.shape[-1])
-        require_rows("randomness", randomness, _random_bytes(form.words))
-        words = randomness.view("<u8")
-        batch, drawn = len(words), DRAWN_PLANES * form.words
-        planes = words[:, :drawn].reshape(batch, DRAWN_PLANES, form.steps, form.columns)
-        reserve = words[:, drawn:].reshape(batch, 4, -1)
-        out = _empty(form, batch)
-        steps = max(1, DRAW_BLOCK // form.columns)
-        count = max(1, DRAW_BLOCK // (min(steps, form.steps) * form.columns))
-        size = min(count, batch) * min(steps, form.steps) * form.columns
-        work = scratch(DRAWN_PLANES + PLANES + sl24.COMPLETE_SCRATCH, size)
-        for begin in range(0, batch, count):
-            some = slice(begin, begin + count)
-            spare = Reserve(reserve[some])
-            for step in range(0, form.steps, steps):
-                at = slice(step, step + steps)
-                block, target = planes[some, :, at].swapaxes(0, 1), out[:, at, some]
-                size = block[0].size
-                rows = work[:, :size]
-                if batch == 1:  # in place: nothing to transpose
-                    draw, matrix = block.reshape(DRAWN_PLANES, size), target.reshape(PLANES, size)
-                    np.copyto(matrix[:4], draw[:4])
-                else:
-                    draw, matrix = rows[:DRAWN_PLANES], rows[DRAWN_PLANES:][:PLANES]
-                    np.copyto(draw.reshape(block.shape), block)
-                    matrix[:4] = draw[:4]
-                _redraw(matrix[:4], draw[6:], spare, size // block.shape[1], rows[-5:])
-                sl24.complete([*matrix[:4], *draw[4:6]], list(matrix[4:]), list(rows[-5:]))
-                if batch > 1:
-                    target[...] = matrix.reshape(PLANES, *block.shape[1:]).swapaxes(1, 2)
-        return out
+        return drawing.uniform(randomness)
 
     def store(self, x: Bulk, out: Bytes) -> None:
         """See `Group.store`. Cost: 24 word operations for 64 elements."""
@@ -273,7 +234,7 @@ class AlternatingGroup(Group):
         """See `Group.load`. Cost: 27 word operations for 64 elements."""
         form, wire = _wire(rows)
         batch, columns = len(rows), form.columns
-        out, valid = _empty(form, batch), np.ones(batch, dtype=np.bool_)
+        out, valid = empty(form, batch), np.ones(batch, dtype=np.bool_)
         work = scratch(2 + sl24.COMPLETE_SCRATCH, min(max(BLOCK, columns), out[0].size))
         for at, some in _parts(form.steps, batch, columns):
             part = list(out[:, at, some])
@@ -305,27 +266,6 @@ class AlternatingGroup(Group):
         return ranks
 
 
-def _random_bytes(words: int) -> int:
-    return 8 * (DRAWN_PLANES * words + 4 * _reserve(words))
-
-
-def _reserve(words: int) -> int:
-    """Spare draws of 64 lanes: mean 0.2381 * words, standard deviation 0.47 sqrt(words)."""
-    return 61 * words // 256 + 5 * isqrt(words) + 20
-
-
-def _drawn_lanes(random_bytes: int) -> Lanes:
-    """The lanes whose randomness has this width; it grows with every word."""
-    low, high = 1, max(1, random_bytes // (8 * DRAWN_PLANES))
-    while low < high:
-        middle = (low + high) // 2
-        if _random_bytes(middle) < random_bytes:
-            low = middle + 1
-        else:
-            high = middle
-    return Lanes.exactly(low)
-
-
 def _wire(rows: Bytes) -> tuple[Lanes, Words]:
     """Received bytes as words of shape (batch, 6, M, V)."""
     require_rows("rows", rows)
@@ -344,15 +284,10 @@ def _complete(wire: Words, planes: list[Any], spare: list[Any]) -> NDArray[np.bo
     return valid
 
 
-def _empty(form: Lanes, batch: int) -> Words:
-    shape = (PLANES, form.steps, batch, form.columns)
-    return scratch(PLANES, form.words * batch).reshape(shape)
-
-
 def _like(x: Bulk, out: Bulk | None) -> Bulk:
     if out is None:
         _, steps, batch, columns = x.shape
-        return _empty(Lanes(steps, columns), batch)
+        return empty(Lanes(steps, columns), batch)
     if out.shape != x.shape:
         raise ShapeError(f"out has the shape {out.shape}, wanted {x.shape}")
     return out
@@ -385,34 +320,6 @@ def _parts(steps: int, batch: int, columns: int) -> Iterator[tuple[slice, slice]
         count = max(1, BLOCK // ((some.stop - some.start) * columns))
         for step in range(0, steps, count):
             yield slice(step, step + count), some
-
-
-def _redraw(first: Words, second: Words, spare: Reserve, words: int, work: Words) -> None:
-    """Make the first row, four planes, nonzero in all lanes: from `second`, then from `spare`.
-
-    `words`: of one sequence, in each plane.
-    """
-    zero, again = work[0], work[1:5]
-    _nowhere(first, zero)
-    np.bitwise_or(first, np.bitwise_and(second, zero, out=again), out=first)
-    _nowhere(first, zero)
-    places = np.flatnonzero(zero != 0)
-    missing = zero.take(places)
-    while len(places):
-        drawn = spare.take(places, words) & missing
-        for row, fresh in zip(first, drawn, strict=True):
-            row[places] |= fresh
-        missing &= _nowhere(drawn, np.empty_like(missing))
-        left = np.flatnonzero(missing)
-        places, missing = places[left], missing[left]
-
-
-def _nowhere(planes: Words, out: Words) -> Words:
-    """Lanes where all four planes are 0."""
-    np.bitwise_or(planes[0], planes[1], out=out)
-    np.bitwise_or(out, planes[2], out=out)
-    np.bitwise_or(out, planes[3], out=out)
-    return np.bitwise_not(out, out=out)
 
 
 def _steps_product(source: Source, steps: int, batch: int, columns: int) -> Words:

@@ -11,8 +11,9 @@ is 0. Sequences are *bulks*, opaque arrays that only their group's methods read;
 batch of sequences of one length.
 
 Hazard: `S5` looks secret elements up in tables, so its running time depends on them through the
-caches. `A5` multiplies, inverts and blinds without secret addresses or branches; its `uniform`
-still shows which draws were rejected (not what was drawn), and `from_ranks`, `to_ranks` use tables.
+caches. `A5` multiplies, inverts, blinds, loads and stores without secret addresses or branches; but
+its `uniform` shows which draws were rejected (not what was drawn), and wherever ranks come in or go
+out, and at the end of `product`, it uses tables too.
 Sources: [SSM] sections 1.2 and 4, Lemma 29; [Bar89].
 """
 

@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError
 
-__all__ = ["LANES", "Lanes", "Words", "pack", "scratch", "unpack"]
+__all__ = ["LANES", "PLANES", "Lanes", "Words", "empty", "pack", "scratch", "unpack"]
 
 Words = NDArray[np.uint64]
 
 LANES: Final = 64
+PLANES: Final = 8
 STEPS: Final = 64
 """A sequence has at least as many steps before it has a second column."""
 COLUMNS: Final = 4096
@@ -122,6 +123,12 @@ def scratch(rows: int, words: int) -> Words:
     memory = np.empty(8 * (rows * lines + 1), dtype=np.uint64)
     start = -memory.ctypes.data % 64 // 8
     return memory[start : start + 8 * rows * lines].reshape(rows, -1)[:, :words]
+
+
+def empty(form: Lanes, batch: int) -> Words:
+    """A bulk to be written: shape (8, M, batch, V)."""
+    shape = (PLANES, form.steps, batch, form.columns)
+    return scratch(PLANES, form.words * batch).reshape(shape)
 
 
 def _columns(words: int) -> int:
