@@ -67,6 +67,13 @@ def test_ranks_go_in_and_come_out(group: Group, shape: tuple[int, int], seed: in
     assert np.array_equal(group.to_ranks(group.from_ranks(a)), a)
 
 
+@given(groups, shapes, st.integers(0, 2**32))
+def test_take_picks_sequences(group: Group, shape: tuple[int, int], seed: int) -> None:
+    a, _, _ = draw_ranks(group, shape, seed)
+    rows = np.random.default_rng(seed).integers(0, shape[0], 5)
+    assert np.array_equal(group.to_ranks(group.take(group.from_ranks(a), rows)), a[rows])
+
+
 @given(groups, shapes, st.integers(0, 2**32), st.sampled_from([None, 0, 1, 2]))
 def test_elementwise_operations_are_those_of_the_table(
     group: Group, shape: tuple[int, int], seed: int, place: int | None

@@ -113,6 +113,9 @@ class AlternatingGroup(Group):
                 np.bitwise_not(masks, out=out[plane])
         return out
 
+    def take(self, x: Bulk, rows: NDArray[np.intp]) -> Bulk:
+        return x.take(rows, axis=2)
+
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
         """See `Group.multiply`. Cost: 52 word operations for 64 elements."""
         out = _like(x, out)

@@ -189,6 +189,10 @@ class Group(ABC):
         """`element` where the bit is 1, the identity where it is 0."""
 
     @abstractmethod
+    def take(self, x: Bulk, rows: NDArray[np.intp]) -> Bulk:
+        """The sequences `rows` of a batch, in that order, any of them more than once."""
+
+    @abstractmethod
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
         """x * y at each position; `out` may be x or y."""
 

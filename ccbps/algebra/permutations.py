@@ -68,6 +68,9 @@ class SymmetricGroup(Group):
         self._require_rank(element)
         return np.multiply(bits, np.uint8(element), dtype=np.uint8)
 
+    def take(self, x: Bulk, rows: NDArray[np.intp]) -> Bulk:
+        return x.take(rows, axis=0)
+
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
         return lookup.products(self._products, x, y, out)
 

@@ -39,8 +39,8 @@ Bulk = NDArray[Any]
 """A batch of sequences as `ccbps.algebra.group.Group` holds them."""
 
 SEGMENT: Final = 1 << 20
-"""Positions of a segment: its elements, and its blinders, take a megabyte. Long enough that NumPy calls
-cost little; kernels go through it in blocks that fit the cache."""
+"""Positions of a segment: so many that NumPy calls cost little, so few that its elements and its
+blinders take a megabyte each; kernels go through them in blocks that fit the cache."""
 TRAILER_BYTES: Final = 8
 
 

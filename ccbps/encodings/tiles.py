@@ -20,7 +20,7 @@ __all__ = ["SHIFTS", "TILE_COLUMNS", "Fold", "Read", "Scatter", "Shape", "Tile"]
 Words = NDArray[np.uint64]
 
 TILE_COLUMNS: Final = 16
-"""Columns of a tile; divides 64. A tile of a block of messages, thrice, fits the second-level cache."""
+"""Columns of a tile; divides 64. Three tiles of a block of messages fit the second-level cache."""
 SHIFTS: Final = tuple(np.uint64(i) for i in range(WORD))
 _BITS: Final = np.arange(WORD, dtype=np.uint64)[:, None]
 

@@ -248,7 +248,7 @@ class GroupMatch(Matcher):
                         ]
                     )
                     made.key, made.value = key, encoding.raw_interest(ranks, segment)
-                raw = _rows(made.value, place)
+                raw = self.group.take(made.value, place)
                 carried = encoding.encode_interest(raw, carried, random, segment, body)
             last = [self._last(interests.values[i]) for i in used]
             encoding.finish_interest(np.array(last, dtype=np.uint8)[place], carried, body)
@@ -371,10 +371,6 @@ def circuit_within(schema: Schema, interest: Interest, depth: int) -> Circuit:
             text=text,
         )
     return circuit
-
-
-def _rows(bulk: NDArray[Any], place: NDArray[np.intp]) -> NDArray[Any]:
-    return np.take(bulk, place, axis=0 if bulk.dtype == np.uint8 else 2)
 
 
 class _Latest:

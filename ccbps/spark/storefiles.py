@@ -145,7 +145,9 @@ class Index:
     last: Numbers
 
     @classmethod
-    def write(cls, folder: Folder, matcher: Matcher, kind: StoreKind, width: int, runs: pa.Table) -> None:
+    def write(
+        cls, folder: Folder, matcher: Matcher, kind: StoreKind, width: int, runs: pa.Table
+    ) -> None:
         """Commit a store whose parts are written. `runs`: the columns of `index.arrow`."""
         about = {
             "kind": kind,
