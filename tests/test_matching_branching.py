@@ -730,7 +730,8 @@ def test_pair_labels_must_be_as_many_as_rows(role: str, pairs: Any) -> None:
 @pytest.mark.parametrize("seed", [None, bytes(32), "ccbps-seed-1:" + "00" * 32, np.zeros(32)])
 @both_roles
 def test_seed_must_be_a_source_of_randomness(role: str, seed: Any) -> None:
-    with pytest.raises(ParameterError, match="seed must be a SharedSeed, a SeedRing or a OneTimePad, got"):
+    wanted = "seed must be a SharedSeed, a SeedRing or a OneTimePad, got"
+    with pytest.raises(ParameterError, match=wanted):
         getattr(BranchingMatch.box(QUOTES), role)(seed)
 
 
