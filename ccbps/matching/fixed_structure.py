@@ -68,7 +68,7 @@ class _FixedStructureMatch(GroupMatch):
         Raises:
             ParameterError: the depth is negative, or 4^d is too long.
         """
-        if not isinstance(depth, int) or depth < 0:
+        if type(depth) is not int or depth < 0:
             raise ParameterError(f"depth must be a whole number of at least 0, got {depth!r}")
         if 4**depth > MAX_LENGTH:
             raise ParameterError(

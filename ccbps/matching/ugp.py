@@ -61,7 +61,7 @@ class UGPMatch(GroupMatch):
         Raises:
             ParameterError: the depth is not 0 or 1, or the outer program would be too long.
         """
-        if depth not in (0, 1):
+        if type(depth) is not int or depth not in (0, 1):
             raise ParameterError(
                 f"depth must be 0 or 1 (a universal circuit for more fits nowhere), got {depth!r}"
             )
