@@ -10,7 +10,14 @@ import pytest
 
 from ccbps import Schema, UInt
 from ccbps.leakage import LeakageCard
-from ccbps.matching import BranchingMatch
+from ccbps.matching import (
+    BranchingMatch,
+    FSGPMatch,
+    Matcher,
+    OFSGPMatch,
+    PublicFunctionMatch,
+    UGPMatch,
+)
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(4))
 CARD = LeakageCard(
@@ -25,10 +32,19 @@ CARD = LeakageCard(
 )
 
 
-@pytest.mark.parametrize(
-    "card",
-    [CARD, BranchingMatch.box(SCHEMA).leakage, BranchingMatch(SCHEMA, "price < :p").leakage],
-)
+MATCHERS = [
+    BranchingMatch.box(SCHEMA),
+    BranchingMatch(SCHEMA, "price < :p"),
+    FSGPMatch(SCHEMA, 1),
+    OFSGPMatch(SCHEMA, 1),
+    OFSGPMatch(SCHEMA, 1, group="S5"),
+    PublicFunctionMatch.hamming(4, limit=1),
+    PublicFunctionMatch.hamming(4),
+    UGPMatch(Schema(x=UInt(1)), 0),
+]
+
+
+@pytest.mark.parametrize("card", [CARD, *(matcher.leakage for matcher in MATCHERS)])
 def test_card_survives_json(card: LeakageCard) -> None:
     data = json.loads(json.dumps(card.to_dict()))
     assert set(data) == {field.name for field in dataclasses.fields(LeakageCard)}
@@ -67,3 +83,21 @@ def test_branching_cards_tell_box_and_template_apart() -> None:
     assert not any("which attributes" in text for text in template.hides)
     assert any("template" in text for text in template.learns)
     assert not any("template" in text for text in box.learns)
+
+
+def test_group_cards_tell_what_of_a_subscription_is_public() -> None:
+    fixed, public = OFSGPMatch(SCHEMA, 1).leakage, PublicFunctionMatch.hamming(4).leakage
+    assert any("depth 1" in text for text in fixed.learns)
+    assert any("everything of the predicate" in text for text in fixed.hides)
+    assert any("the circuit" in text for text in public.learns)
+    assert not any("predicate" in text for text in public.hides)
+    assert any("y, t" in text for text in public.hides)
+
+
+@pytest.mark.parametrize("matcher", MATCHERS, ids=repr)
+def test_cards_of_all_matchers_are_of_one_time_messages(matcher: Matcher) -> None:
+    card = matcher.leakage
+    assert card.scheme == type(matcher).__name__
+    assert (card.security, card.reuse, card.attacks) == ("perfect", "one-time", ())
+    assert any("used for two events" in hazard for hazard in card.hazards)
+    assert any("work together" in hazard for hazard in card.hazards)

@@ -1,5 +1,5 @@
-"""FSGPMatch, OFSGPMatch, PublicFunctionMatch: encrypted answers are plaintext answers, in whole or
-in pieces, and whatever does not fit is refused.
+"""FSGPMatch, OFSGPMatch, PublicFunctionMatch, UGPMatch: encrypted answers are plaintext answers, in
+whole or in pieces, and whatever does not fit is refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ccbps.errors import (
     UnknownAttributeError,
     UnsupportedPredicateError,
 )
-from ccbps.matching import FSGPMatch, OFSGPMatch, PublicFunctionMatch
+from ccbps.matching import FSGPMatch, OFSGPMatch, PublicFunctionMatch, UGPMatch
 from ccbps.matching.group import GroupMatch
 from ccbps.predicates.circuit import event_bits, predicate_circuit
 from ccbps.wire import HEADER_BYTES, Cause
@@ -241,6 +241,7 @@ def test_messages_of_no_rows_have_their_width() -> None:
 # -- public functions ---------------------------------------------------------------------------
 
 HAMMING = PublicFunctionMatch.hamming(4, limit=1)
+BIT = Schema(x=UInt(1))
 
 
 @every_group
@@ -330,6 +331,76 @@ def test_private_values_are_encoded_as_their_attributes() -> None:
     pairs = list(product(values, values))
     found = matched(matcher, [x for x, _ in pairs], [y for _, y in pairs], 9)
     assert found == [x == y for x, y in pairs]
+
+
+# -- the universal circuit ----------------------------------------------------------------------
+
+
+def assert_universal(formulas: list[Circuit], depth: int, group: str) -> None:
+    inputs = formulas[0].inputs
+    matcher = UGPMatch(Schema(x=UInt(inputs)), depth, group=group)
+    for start in range(0, len(formulas), 8):
+        some = formulas[start : start + 8]
+        events = {"x": np.tile(np.arange(2**inputs), len(some))}
+        column = DictionaryColumn(some, np.repeat(np.arange(len(some)), 2**inputs))
+        found = matched(matcher, events, column, len(some) * 2**inputs)
+        assert found == expected_of(some)
+
+
+@every_group
+@pytest.mark.parametrize("inputs", [1, 2, 3])
+def test_universal_circuit_runs_every_formula_of_depth_0(group: str, inputs: int) -> None:
+    assert_universal(every_formula(inputs, 0), 0, group)
+
+
+@every_group
+def test_universal_circuit_runs_every_formula_of_depth_1_of_one_input(group: str) -> None:
+    assert_universal(every_formula(1, 1), 1, group)
+
+
+@pytest.mark.slow
+@every_group
+def test_universal_circuit_runs_every_formula_of_depth_1_of_two_inputs(group: str) -> None:
+    assert_universal(every_formula(2, 1), 1, group)
+
+
+def test_universal_circuit_takes_predicates() -> None:
+    schema = Schema(hot=Bool(nullable=True))
+    matcher = UGPMatch(schema, 1)
+    for text in ("hot", "hot IS NULL", "NOT hot"):
+        events = [{"hot": value} for value in (True, False, None)]
+        expected = schema.parse(text).evaluate(schema.encode(events)).tolist()
+        assert matched(matcher, events, text, 3) == expected
+
+
+@every_group
+def test_elements_of_the_universal_program_are_the_publishers_for_event_bits_only(
+    group: str,
+) -> None:
+    matcher = UGPMatch(Schema(x=UInt(2)), 0, group=group)
+    index = matcher._index(0, matcher.length)
+    assert set(index.tolist()) == {-1, 0, 1}
+    for formula in every_formula(2, 0):
+        matcher._prepare(formula)
+        assert np.array_equal(matcher._index(0, matcher.length), index)
+
+
+@pytest.mark.parametrize("depth", [-1, 2, 0.5, 1.0, True, "1", None])
+def test_universal_circuit_has_depth_0_or_1(depth: Any) -> None:
+    with pytest.raises(ParameterError, match="depth must be 0 or 1"):
+        UGPMatch(BIT, depth)
+
+
+def test_universal_circuit_refuses_what_does_not_fit() -> None:
+    subscriber = UGPMatch(Schema(x=UInt(2)), 0).subscriber(SEED)
+    with pytest.raises(UnsupportedPredicateError, match=r"depth 1, .* takes depth 0"):
+        subscriber.encode("x = 3", [0])
+    with pytest.raises(ParameterError, match=r"must have 2 inputs, .* got 1"):
+        subscriber.encode(Circuit(1, (), (0,)), [0])
+    with pytest.raises(ParameterError, match=r"an interest is a predicate .* or a Circuit"):
+        subscriber.encode({"x": 3}, [0])
+    with pytest.raises(ParameterError, match="lower its depth"):
+        UGPMatch(Schema(x=UInt(40)), 1)
 
 
 # -- pairs, rings, pads -------------------------------------------------------------------------
@@ -886,6 +957,7 @@ def test_interests_that_do_not_fit_are_refused(
     [
         (-1, "A5", "depth must be a whole number of at least 0, got -1"),
         (1.0, "A5", "depth must be a whole number of at least 0, got 1.0"),
+        (True, "A5", "depth must be a whole number of at least 0, got True"),
         ("2", "A5", "depth must be a whole number of at least 0, got '2'"),
         (15, "A5", r"depth 15 means 4\^15 = 1,073,741,824 instructions, more than 268,435,456"),
         (1, "A6", "group must be one of 'A5', 'S5', got 'A6'"),
@@ -975,6 +1047,8 @@ MATCHERS: dict[str, Callable[[], GroupMatch]] = {
     "OFSGP over S5": lambda: OFSGPMatch(QUOTES, 2, group="S5"),
     "Hamming": lambda: PublicFunctionMatch.hamming(4, limit=1),
     "Hamming over S5": lambda: PublicFunctionMatch.hamming(4, group="S5"),
+    "UGP": lambda: UGPMatch(Schema(x=UInt(3)), 0),
+    "UGP over S5": lambda: UGPMatch(Schema(x=UInt(3)), 0, group="S5"),
 }
 every_matcher = pytest.mark.parametrize("name", MATCHERS)
 
@@ -984,6 +1058,8 @@ def exchange_of(matcher: GroupMatch) -> tuple[Any, Any]:
     if isinstance(matcher, PublicFunctionMatch):
         values = {"y": 5, "t": 1}
         return {"x": range(16)}, {name: values[name] for name in matcher.private}
+    if isinstance(matcher, UGPMatch):
+        return {"x": [*range(8)] * 2}, "x < 4"
     return RECORDS[:16], "price BETWEEN 2 AND 3"
 
 
@@ -1020,6 +1096,7 @@ def test_fingerprint_differs_when_anything_public_does() -> None:
         kind(schema, depth, group=group)
         for kind, schema, depth, group in product(FIXED, [QUOTES, other], [0, 1], ["A5", "S5"])
     ]
+    matchers += [UGPMatch(BIT, depth, group=group) for depth in (0, 1) for group in ("A5", "S5")]
     schema, private = Schema(x=UInt(2)), Schema(y=UInt(1))
     gates = [(Gate(op, 0, 2),) for op in (Op.AND, Op.OR, Op.XOR)]
     matchers += [PublicFunctionMatch(schema, Circuit(3, g, (3,)), private) for g in gates]
@@ -1128,6 +1205,8 @@ def test_leakage_card_is_json_and_names_what_is_public(name: str) -> None:
     if isinstance(matcher, PublicFunctionMatch):
         assert "the circuit" in public and f"{matcher.circuit.size} gates" in public
         assert all(value in " ".join(card["hides"]) for value in matcher.private)
+    elif isinstance(matcher, UGPMatch):
+        assert "length 1 of the predicate's program" in public and "group" in public
     else:
         assert "depth 2" in public and "group" in public
 
