@@ -189,7 +189,7 @@ def batcher(n: int) -> SortingNetwork:
     return SortingNetwork(n, tuple(out))
 
 
-NETWORKS: dict[str, Callable[[int], SortingNetwork]] = {
+NETWORKS: dict[NetworkName, Callable[[int], SortingNetwork]] = {
     "batcher": batcher,
     "bose-nelson": bose_nelson,
 }

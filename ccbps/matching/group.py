@@ -157,10 +157,11 @@ class GroupMatch(Matcher):
             [
                 ("public", self._public),
                 ("group", f"{self.group.name}, {self.group.order} elements"),
+                ("segments", f"{len(self.encoding.segments)}"),
                 (
                     "program",
                     f"{self.elements:,} elements: {length:,} of the publisher, "
-                    f"{length + 1:,} of the subscriber, in {len(self.encoding.segments)} segments",
+                    f"{length + 1:,} of the subscriber",
                 ),
                 (
                     "operations",

@@ -221,13 +221,17 @@ class Publisher(_Encoder):
         """One event's message in pieces, for messages larger than memory.
 
         Args:
-            event: one record.
+            event: one record, a mapping; or what `encode` takes, with one row.
             round: its round, used as soon as this is called.
             pair: a pair label, when the seed is a master for many pairs.
 
         Returns:
             an iterator of uint8 arrays; one after the other they are `encode`'s message.
         """
+        if isinstance(event, Mapping) and not any(
+            isinstance(value, (list, tuple, np.ndarray)) for value in event.values()
+        ):
+            event = [event]
         batch = self.matcher.schema.encode(event)
         if batch.count != 1:
             raise ParameterError(f"encode_chunks takes one event, got {batch.count}")

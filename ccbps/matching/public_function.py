@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra import Group
-from ccbps.circuits import Circuit, CircuitBuilder, blocks
-from ccbps.circuits.networks import NETWORKS, NetworkName, hamming_circuit
+from ccbps.circuits import Circuit, CircuitBuilder, Wire, blocks
+from ccbps.circuits.networks import NETWORKS, NetworkName
 from ccbps.errors import EventError, ParameterError, PredicateTypeError
 from ccbps.matching.group import GroupMatch
 from ccbps.matching.matcher import Interest
 from ccbps.predicates import Predicate, Schema, UInt
 from ccbps.predicates.circuit import event_bits
-from ccbps.programs.barrington import preserving
+from ccbps.programs.barrington import preserving, preserving_length
 from ccbps.programs.group import PreservingProgram
 
 __all__ = ["PublicFunctionMatch"]
@@ -84,7 +84,7 @@ class PublicFunctionMatch(GroupMatch):
         bits: int,
         *,
         limit: int | None = None,
-        network: NetworkName = "batcher",
+        network: NetworkName | None = None,
         group: str | Group = "A5",
     ) -> PublicFunctionMatch:
         """The match "x and y differ in at most t bits", with private x and y.
@@ -92,24 +92,19 @@ class PublicFunctionMatch(GroupMatch):
         Args:
             bits: n, width of the event's attribute x and of the subscriber's value y.
             limit: t where it is public. None: it is a private value too, which costs a choice
-                between the network's lines, log2 n levels more.
-            network: the sorting network, "batcher" or "bose-nelson".
+                among all limits, log2 n levels more.
+            network: the sorting network, "batcher" or "bose-nelson". None: the shortest program
+                of both and of `ccbps.circuits.blocks.at_least`.
             group: as for the class.
         """
-        schema = Schema(x=UInt(bits))
-        if limit is not None:
-            circuit = hamming_circuit(bits, limit, network=network, within=True)
-            return cls(schema, circuit, Schema(y=UInt(bits)), group=group)
-        private = Schema(y=UInt(bits), t=UInt(bits.bit_length()))
-        builder = CircuitBuilder()
-        x, y = builder.inputs(bits), builder.inputs(bits)
-        t = builder.inputs(bits.bit_length())
-        lines = NETWORKS[network](bits).on_wires([a ^ b for a, b in zip(x, y, strict=True)])
-        # Line n - k is set where at least k bits differ; t picks the line.
-        exceeded = builder.any_of(
-            blocks.equal(t, value) & lines[bits - value - 1] for value in range(bits)
-        )
-        return cls(schema, builder.build(~exceeded), private, group=group)
+        chosen = (*NETWORKS, None) if network is None else (network,)
+        circuits = [_hamming_circuit(bits, limit, name) for name in chosen]
+        known = range(bits, circuits[0].inputs)
+        circuit = min(circuits, key=lambda circuit: preserving_length(circuit, known))
+        private = Schema(y=UInt(bits))
+        if limit is None:
+            private = Schema(y=UInt(bits), t=UInt(bits.bit_length()))
+        return cls(Schema(x=UInt(bits)), circuit, private, group=group)
 
     def __repr__(self) -> str:
         return (
@@ -122,7 +117,9 @@ class PublicFunctionMatch(GroupMatch):
 
     @property
     def _public(self) -> str:
-        return f"the schema, the circuit ({self.circuit.size} gates) and the group"
+        return (
+            f"the schema, the circuit ({self.circuit.size} gates) and the group {self.group.name}"
+        )
 
     @property
     def _hidden(self) -> str:
@@ -161,6 +158,26 @@ class PublicFunctionMatch(GroupMatch):
 
     def _interstitials(self, interest: PreservingProgram, start: int, stop: int) -> Ranks:
         return interest.interstitials[start:stop]
+
+
+def _hamming_circuit(bits: int, limit: int | None, network: NetworkName | None) -> Circuit:
+    """Whether x and y differ in at most `limit` bits, or t if that is None; inputs x, y (and t)."""
+    builder = CircuitBuilder()
+    x, y = builder.inputs(bits), builder.inputs(bits)
+    differ = [a ^ b for a, b in zip(x, y, strict=True)]
+    lines = None if network is None else NETWORKS[network](bits).on_wires(differ)
+
+    def more_than(value: int) -> Wire:
+        # Line n - k of a sorting network is set where at least k bits differ.
+        if lines is None or not 0 <= value < bits:
+            return blocks.at_least(value + 1, differ)
+        return lines[bits - value - 1]
+
+    if limit is not None:
+        return builder.build(~more_than(limit))
+    t = builder.inputs(bits.bit_length())
+    exceeded = builder.any_of(blocks.equal(t, value) & more_than(value) for value in range(bits))
+    return builder.build(~exceeded)
 
 
 @lru_cache(maxsize=64)
