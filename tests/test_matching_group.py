@@ -256,7 +256,7 @@ def test_hamming_with_a_public_limit_counts_differing_bits(group: str, bits: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", list(NETWORKS))
+@pytest.mark.parametrize("network", [None, *NETWORKS])
 def test_hamming_of_6_bits_counts_differing_bits(network: Any) -> None:
     xs, ys = np.divmod(np.arange(4**6)[::7], 2**6)
     for limit in range(6):
@@ -265,7 +265,7 @@ def test_hamming_of_6_bits_counts_differing_bits(network: Any) -> None:
         assert found == (np.bitwise_count(xs ^ ys) <= limit).tolist()
 
 
-@pytest.mark.parametrize("network", list(NETWORKS))
+@pytest.mark.parametrize("network", [None, *NETWORKS])
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 def test_hamming_with_a_private_limit_counts_differing_bits(bits: int, network: Any) -> None:
     matcher = PublicFunctionMatch.hamming(bits, network=network)
@@ -296,9 +296,18 @@ def test_hamming_of_5_and_6_bits_with_a_private_limit() -> None:
 
 def test_hamming_takes_4_to_the_depth_of_the_network() -> None:
     # x ^ y is one instruction: a batcher network of 4 lines has depth 3, its lines 2 or 3.
-    assert PublicFunctionMatch.hamming(2, limit=0).length == 4
-    assert PublicFunctionMatch.hamming(4, limit=0).length == 16
-    assert PublicFunctionMatch.hamming(4, limit=1).length == 64
+    hamming = partial(PublicFunctionMatch.hamming, network="batcher")
+    assert hamming(2, limit=0).length == 4
+    assert hamming(4, limit=0).length == 16
+    assert hamming(4, limit=1).length == 64
+
+
+@pytest.mark.parametrize("limit", [None, 0, 1, 2])
+def test_hamming_takes_no_more_than_any_network(limit: int | None) -> None:
+    lengths = [
+        PublicFunctionMatch.hamming(4, limit=limit, network=network).length for network in NETWORKS
+    ]
+    assert PublicFunctionMatch.hamming(4, limit=limit).length <= min(lengths)
 
 
 @given(circuit=shallow_circuits(max_depth=3, max_inputs=4), data=st.data())
@@ -412,12 +421,12 @@ def several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_matching, "GroupEncoding", cut)
 
 
-# Lengths 160, 320 and 352: the last segments are short, full and short.
-LONG: dict[str, tuple[Callable[[str], GroupMatch], Any, int]] = {
-    "OFSGP": (lambda group: OFSGPMatch(Schema(x=UInt(5)), 2, group=group), "x > 3", 3),
-    "FSGP": (lambda group: FSGPMatch(Schema(x=UInt(3)), 2, group=group), "x > 3", 5),
+# Lengths 160, 320 and some hundred: of the first, the last segment is short.
+LONG: dict[str, tuple[Callable[[str], GroupMatch], Any]] = {
+    "OFSGP": (lambda group: OFSGPMatch(Schema(x=UInt(5)), 2, group=group), "x > 3"),
+    "FSGP": (lambda group: FSGPMatch(Schema(x=UInt(3)), 2, group=group), "x > 3"),
     "public function": (
-        lambda group: PublicFunctionMatch.hamming(5, limit=1, group=group), {"y": 5}, 6
+        lambda group: PublicFunctionMatch.hamming(5, limit=1, group=group), {"y": 5}
     ),
 }  # fmt: skip
 every_long = pytest.mark.parametrize("name", LONG)
@@ -436,9 +445,10 @@ def test_publisher_serves_many_pairs_by_label(
 ) -> None:
     if cut:
         several_segments(monkeypatch)
-    make, interest, segments = LONG[name]
+    make, interest = LONG[name]
     matcher = make(group)
-    assert len(matcher.encoding.segments) == (segments if cut else 1)
+    assert len(matcher.encoding.segments) == (-(-matcher.length // 64) if cut else 1)
+    assert matcher.length > 128
     labels, rounds, xs = ["alice", "bob"] * 8, [i // 2 for i in range(16)], range(16)
     xs = [x % 2**matcher.schema.bits for x in xs]
     ring = SEED.ring(["alice", "bob"])
@@ -462,7 +472,7 @@ def test_pad_serves_a_pair_from_end_to_end(
 ) -> None:
     if cut:
         several_segments(monkeypatch)
-    make, interest, _ = LONG[name]
+    make, interest = LONG[name]
     matcher = make(group)
     size = matcher.randomness_bytes
     secret = np.random.default_rng(8).integers(0, 256, 8 * size + size - 1, np.uint8).tobytes()
@@ -540,7 +550,7 @@ def test_pieces_are_the_message_and_may_be_cut_anywhere(
 ) -> None:
     if cut:
         several_segments(monkeypatch)
-    make, interest, segments = LONG[name]
+    make, interest = LONG[name]
     matcher = make(group)
     rng, xs = np.random.default_rng(10), list(range(8))
     events = matcher.publisher(SEED).encode({"x": xs}, range(8))
@@ -549,7 +559,7 @@ def test_pieces_are_the_message_and_may_be_cut_anywhere(
     for x in xs:
         sent = list(publisher.encode_chunks([{"x": x}], x))
         wanted = list(subscriber.encode_chunks(interest, x))
-        assert len(sent) == (segments if cut else 1)
+        assert len(sent) == len(matcher.encoding.segments)
         assert len(wanted) == len(sent) + 1
         assert np.array_equal(np.concatenate(sent), events[x])
         assert np.array_equal(np.concatenate(wanted), interests[x])
@@ -629,6 +639,16 @@ def test_pieces_take_one_event() -> None:
             publisher.encode_chunks(events, 0)
     # Neither used the round.
     assert [*publisher.encode_chunks(RECORDS[:1], 0)]
+    columns = {name: [value] for name, value in RECORDS[1].items()}
+    pieces = [[*publisher.encode_chunks(columns, 1)]]
+    pieces += [
+        [*role.encode_chunks(one, 1)]
+        for role, one in (
+            (OFSGPMatch(QUOTES, 1).publisher(SEED), RECORDS[1]),
+            (OFSGPMatch(QUOTES, 1).publisher(SEED), RECORDS[1:2]),
+        )
+    ]
+    assert len({piece.tobytes() for (piece,) in pieces}) == 1
 
 
 # -- a round is used once -----------------------------------------------------------------------
@@ -1176,7 +1196,7 @@ def test_matcher_shows_its_sizes_and_no_constant(name: str) -> None:
         type(matcher).__name__,
         f"{matcher.group.name}, {matcher.group.order} elements",
         f"{2 * length + 1:,} elements: {length:,} of the publisher, {length + 1:,} of the",
-        f"in {len(matcher.encoding.segments)} segment",
+        "segments",
         f"{matcher.event_bytes:,} bytes an event, {matcher.interest_bytes:,} bytes an interest",
         f"{matcher.randomness_bytes:,} bytes a round",
         f"publisher {2 * length:,}, subscriber {2 * length:,}, broker {2 * length:,}",

@@ -10,25 +10,42 @@ import numpy as np
 import pytest
 
 from ccbps import SharedSeed
-from ccbps.matching import BranchingMatch
+from ccbps.matching import BranchingMatch, Matcher
+from tests.vectors.matching import generate_group
 from tests.vectors.matching.generate_branching import SCHEMA, cases
 
-VECTORS: dict[str, Any] = json.loads(
-    (Path(__file__).parent / "vectors" / "matching" / "branching.json").read_text()
+STORED: dict[str, Any] = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted((Path(__file__).parent / "vectors" / "matching").glob("*.json"))
+}
+
+
+def matcher_of(scheme: str, case: dict[str, Any]) -> Matcher:
+    if scheme == "branching":
+        return BranchingMatch.box(SCHEMA)
+    return generate_group.MATCHERS[scheme][case["group"]]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "number"),
+    [(scheme, i) for scheme, vectors in STORED.items() for i in range(len(vectors["cases"]))],
 )
-
-
-@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda c: f"round {c['round']}")
-def test_messages_are_the_stored_ones(case: dict[str, Any]) -> None:
-    matcher = BranchingMatch.box(SCHEMA)
-    seed = SharedSeed(bytes.fromhex(VECTORS["seed"])).pair(VECTORS["pair"])
+def test_messages_are_the_stored_ones(scheme: str, number: int) -> None:
+    vectors = STORED[scheme]
+    case = vectors["cases"][number]
+    matcher = matcher_of(scheme, case)
+    seed = SharedSeed(bytes.fromhex(vectors["seed"])).pair(vectors["pair"])
     rounds = np.array([case["round"]], dtype=np.uint64)
     event = matcher.publisher(seed).encode([case["event"]], rounds)
-    interest = matcher.subscriber(seed).encode(case["predicate"], rounds)
+    wanted = case["predicate"] if scheme == "branching" else case["interest"]
+    interest = matcher.subscriber(seed).encode(wanted, rounds)
     assert event.tobytes().hex() == case["event_message"]
     assert interest.tobytes().hex() == case["interest_message"]
     assert matcher.broker().match(event, interest).tolist() == [case["matched"]]
 
 
-def test_stored_messages_are_what_the_generator_makes() -> None:
-    assert cases() == VECTORS["cases"]
+def test_stored_messages_are_what_the_generators_make() -> None:
+    assert set(STORED) == {"branching", "ofsgp", "public_function"}
+    assert cases() == STORED["branching"]["cases"]
+    for scheme in generate_group.CASES:
+        assert generate_group.cases(scheme) == STORED[scheme]["cases"]
