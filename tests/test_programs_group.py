@@ -137,6 +137,22 @@ def test_known_inputs_are_free_and_their_values_unseen(
 
 
 @every_group
+@pytest.mark.parametrize("known", [(2,), (0, 1)])
+def test_known_inputs_of_every_formula_are_free(group: Group, known: tuple[int, ...]) -> None:
+    rows = all_rows(3)
+    for circuit in every_formula(3, 2)[group is A5 :: 9]:
+        sequences = set()
+        for values in product([False, True], repeat=len(known)):
+            program = preserving(circuit, group, dict(zip(known, values, strict=True)))
+            asked = rows.copy()
+            asked[:, known] = values
+            holds = circuit.evaluate(asked)[:, 0]
+            assert program.evaluate(rows).tolist() == alpha_where(group, holds)
+            sequences.add(program.index.tobytes())
+        assert len(sequences) == 1
+
+
+@every_group
 def test_xor_with_a_known_value_is_one_instruction(group: Group) -> None:
     xor = Circuit(2, (Gate(Op.XOR, 0, 1),), (2,))
     for y in (False, True):

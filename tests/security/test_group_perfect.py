@@ -90,7 +90,7 @@ class Small:
 
     def __init__(self, matcher: GroupMatch, interests: list[Any]) -> None:
         self.matcher, self.group = matcher, matcher.group
-        self.encoding = PlantedEncoding(matcher.group, matcher.length)
+        self.encoding = PlantedEncoding(matcher.group, matcher.length, segment=64)
         matcher.encoding = self.encoding
         self.inputs = list(product(range(2**matcher.schema.bits), interests))
         self.blinders = 2 * positions(self.encoding)
@@ -106,11 +106,16 @@ class Small:
 
     def messages(self, x: int, interest: Any, blinders: Ranks) -> tuple[Bytes, Bytes]:
         """What the two roles send, without headers, for every row of blinders."""
-        self.encoding.planted = blinders
-        rounds = range(len(blinders))
-        events = self.matcher.publisher(SEED).encode({"x": [x] * len(blinders)}, rounds)
-        interests = self.matcher.subscriber(SEED).encode(interest, rounds)
-        return events[:, HEADER_BYTES:], interests[:, HEADER_BYTES:]
+        publisher, subscriber = self.matcher.publisher(SEED), self.matcher.subscriber(SEED)
+        events, interests = [], []
+        # Messages of several segments are encoded one by one.
+        step = 1 if len(self.encoding.segments) > 1 else len(blinders)
+        for start in range(0, len(blinders), step):
+            rounds = range(len(blinders))[start : start + step]
+            self.encoding.planted = blinders[start : start + step]
+            events.append(publisher.encode({"x": [x] * len(rounds)}, rounds))
+            interests.append(subscriber.encode(interest, rounds))
+        return np.concatenate(events)[:, HEADER_BYTES:], np.concatenate(interests)[:, HEADER_BYTES:]
 
     def answer(self, x: int, interest: Any) -> bool:
         given = self.sequence(x, interest)
@@ -199,6 +204,7 @@ def test_views_of_all_inputs_with_one_answer_are_coupled_with_the_first(
     for number, one in enumerate(small.inputs):
         assert_coupled(small, first.setdefault(small.answer(*one), one), one, number)
     assert len(first) == 2
+    assert len(small.encoding.segments) == (3 if scheme == "UGP" else 1)
 
 
 @every_group
