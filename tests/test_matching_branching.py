@@ -390,6 +390,37 @@ def test_messages_of_different_rounds_look_unrelated() -> None:
     assert len({body.tobytes() for body in bodies}) == 400
 
 
+def test_pieces_are_the_message_and_may_be_cut_anywhere() -> None:
+    matcher = BranchingMatch.box(QUOTES)
+    publisher, subscriber, broker = roles(matcher)
+    events = publisher.encode(quotes(20, np.random.default_rng(13)), range(20))
+    interests = subscriber.encode("price < 300", range(20))
+    answers = broker.match(events, interests).tolist()
+    assert True in answers and False in answers
+    for cut, answer in enumerate(answers):
+        event, interest = events[cut], interests[cut]
+        assert broker.match_chunks([event], [interest]) is answer
+        pieces = [interest[:cut].tobytes(), interest[cut:cut], interest[cut:]]
+        assert broker.match_chunks(iter([event[:cut], event[cut:]]), iter(pieces)) is answer
+        for wrong in ([], [event[1:]], [event, event[:1]]):
+            with pytest.raises(DecodeError, match="events must be uint8 messages"):
+                broker.match_chunks(wrong, [interest])
+            with pytest.raises(DecodeError, match="must be uint8 messages"):
+                broker.match_chunks([event], wrong)
+
+
+def test_pieces_of_one_event_and_interest_are_their_messages() -> None:
+    publisher, subscriber, _ = roles(BranchingMatch.box(QUOTES))
+    one = {name: value for name, (value,) in ROW.items()}
+    events, interests = publisher.encode(ROW, [0]), subscriber.encode("price < 3", [0])
+    publisher, subscriber, _ = roles(BranchingMatch.box(QUOTES))
+    assert np.array_equal(np.concatenate([*publisher.encode_chunks(one, 0)]), events[0])
+    assert np.array_equal(np.concatenate([*subscriber.encode_chunks("price < 3", 0)]), interests[0])
+    for again in (publisher.encode_chunks, lambda _, n: subscriber.encode_chunks("price < 3", n)):
+        with pytest.raises(RandomnessReuseError, match="round 0 was already used"):
+            again(one, 0)
+
+
 # -- a round is used once -----------------------------------------------------------------------
 
 ROW: dict[str, list[Any]] = {"issue": ["IBM"], "price": [1], "volume": [1]}

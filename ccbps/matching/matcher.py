@@ -122,8 +122,11 @@ class Matcher(ABC):
 
     def _match_chunks(self, events: Iterable[Bytes], interests: Iterable[Bytes]) -> bool:
         """The answer for one event's and one interest's pieces."""
-        rows = [np.concatenate([*pieces], dtype=np.uint8) for pieces in (events, interests)]
-        return bool(self.broker().match(rows[0][None], rows[1][None])[0])
+        ours, theirs = (
+            np.frombuffer(b"".join(map(bytes, pieces)), dtype=np.uint8)
+            for pieces in (events, interests)
+        )
+        return bool(self.broker().match(ours[None], theirs[None])[0])
 
     def _explain(self, title: str, lines: Iterable[tuple[str, str]]) -> str:
         """`explain`'s text: title, the scheme's own lines, then what all matchers say."""
