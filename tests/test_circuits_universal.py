@@ -14,18 +14,11 @@ from numpy.testing import assert_array_equal
 from ccbps.circuits import CircuitBuilder, universal
 from ccbps.errors import ParameterError, ShapeError
 from tests.circuit_strategies import all_rows
-from tests.reference.group_programs import (
-    IDENTITY,
-    Instruction,
-    Permutation,
-    inverse,
-    product,
-    then,
-)
+from tests.reference.group_programs import BETA, ONE, Instruction, value
+from tests.reference.permutation_groups import Permutation, inverse, symmetric, times
 
-S5: list[Permutation] = list(itertools.permutations(range(1, 6)))
+S5: list[Permutation] = symmetric()
 ALPHA = universal.ALPHA
-BETA: Permutation = (2, 4, 1, 5, 3)
 
 
 def matrix(p: Permutation) -> np.ndarray:
@@ -49,7 +42,7 @@ def test_multiply_block_is_the_product_of_all_pairs():
     circuit = b.build(*universal.multiply_block(b.inputs(25), b.inputs(25)))
     pairs = list(itertools.product(S5, S5))
     rows = np.array([np.concatenate([matrix(p), matrix(q)]) for p, q in pairs])
-    assert_array_equal(circuit.evaluate(rows), [matrix(then(p, q)) for p, q in pairs])
+    assert_array_equal(circuit.evaluate(rows), [matrix(times(p, q)) for p, q in pairs])
     assert set(circuit.output_depths) == {4}
 
 
@@ -83,7 +76,7 @@ def test_index_past_the_last_bit_chooses_the_first_element():
 
 
 def test_output_tells_alpha_from_the_identity():
-    for g in (ALPHA, IDENTITY):
+    for g in (ALPHA, ONE):
         assert run(1, [(g, g, 0)], all_rows(1)) == [g == ALPHA] * 2
 
 
@@ -92,24 +85,24 @@ def test_any_program_runs(n, data):
     instruction = st.tuples(st.sampled_from(S5), st.sampled_from(S5), st.integers(0, n - 1))
     program = data.draw(st.lists(instruction, min_size=1, max_size=6))
     rows = all_rows(n)
-    expected = [product(program, row)[0] == 2 for row in rows.tolist()]
+    expected = [value(program, row)[0] == 2 for row in rows.tolist()]
     assert run(n, program, rows) == expected
 
 
 def test_barringtons_program_for_and():
     # The commutator of alpha and beta is a 5-cycle; conjugated it is alpha itself.
-    commutator = then(then(ALPHA, BETA), then(inverse(ALPHA), inverse(BETA)))
+    commutator = times(times(ALPHA, BETA), times(inverse(ALPHA), inverse(BETA)))
     assert commutator == (5, 4, 2, 1, 3)
-    turn = next(g for g in S5 if then(then(inverse(g), commutator), g) == ALPHA)
+    turn = next(g for g in S5 if times(times(inverse(g), commutator), g) == ALPHA)
     program = [
-        (inverse(turn), then(inverse(turn), ALPHA), 0),
-        (IDENTITY, BETA, 1),
-        (IDENTITY, inverse(ALPHA), 0),
-        (turn, then(inverse(BETA), turn), 1),
+        (inverse(turn), times(inverse(turn), ALPHA), 0),
+        (ONE, BETA, 1),
+        (ONE, inverse(ALPHA), 0),
+        (turn, times(inverse(BETA), turn), 1),
     ]
     rows = all_rows(2)
-    products = [product(program, row) for row in rows.tolist()]
-    assert products == [IDENTITY, IDENTITY, IDENTITY, ALPHA]
+    products = [value(program, row) for row in rows.tolist()]
+    assert products == [ONE, ONE, ONE, ALPHA]
     assert run(2, program, rows) == [False, False, False, True]
 
 

@@ -13,7 +13,7 @@ from ccbps.encodings.group import SEGMENT, TRAILER_BYTES, GroupEncoding
 from ccbps.errors import ParameterError, SamplingError, ShapeError
 from tests.planted_encoding import PlantedEncoding, encoded, laid_out, positions, view
 from tests.program_strategies import seeds
-from tests.reference import barrington as twin
+from tests.reference import group_programs as twin
 
 Bytes = NDArray[np.uint8]
 Ranks = NDArray[np.uint8]

@@ -25,7 +25,7 @@ from ccbps.programs.group import NONE, GroupProgram, PreservingProgram
 from ccbps.programs.selector import Selector, barrington_selector, optimized_selector, selected
 from tests.circuit_strategies import all_rows
 from tests.program_strategies import GATES, complete_circuit, every_formula, seeds, shallow_circuits
-from tests.reference import barrington as twin
+from tests.reference import group_programs as twin
 from tests.reference.circuits import value as circuit_value
 
 Ranks = NDArray[np.uint8]

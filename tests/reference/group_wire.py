@@ -14,8 +14,8 @@ from __future__ import annotations
 from functools import cache
 from math import isqrt
 
-from tests.reference.barrington import elements
 from tests.reference.drawing import wire_planes
+from tests.reference.group_programs import elements
 from tests.reference.permutation_groups import Permutation, gf4_times
 
 __all__ = ["draw", "padded", "random_bytes", "rank", "write"]

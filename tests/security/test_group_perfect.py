@@ -28,7 +28,7 @@ from ccbps.wire import HEADER_BYTES
 from tests.circuit_strategies import all_rows
 from tests.planted_encoding import PlantedEncoding, encoded, laid_out, positions, view
 from tests.program_strategies import every_formula
-from tests.reference import barrington as twin
+from tests.reference import group_programs as twin
 from tests.reference.permutation_groups import inverse
 
 Bytes = NDArray[np.uint8]

@@ -17,7 +17,7 @@ from ccbps import Category, Schema, UInt
 from ccbps.circuits import Circuit, Gate, Op
 from ccbps.matching import OFSGPMatch, PublicFunctionMatch
 from ccbps.matching.group import GroupMatch
-from tests.reference.barrington import ONE, Preserving, blinded, sequence
+from tests.reference.group_programs import ONE, Preserving, blinded, sequence
 from tests.reference.group_wire import draw, padded, random_bytes, rank, write
 from tests.vectors.matching.generate_branching import SEED, bits, derive, stream
 
@@ -114,7 +114,7 @@ if __name__ == "__main__":
             "source": "[SSM] Definition 4 over a program of fixed structure, or of the public "
             "circuit; message format 1",
             "generator": "tests/vectors/matching/generate_group.py",
-            "confirmed_by": "tests/reference/barrington.py, group_wire.py (permutations as tuples)",
+            "confirmed_by": "tests/reference/group_programs.py (permutations as tuples)",
             "seed": SEED.hex(),
             "pair": "alice",
             "cases": cases(scheme),
