@@ -63,7 +63,8 @@ def matched(matcher: GroupMatch, events: Any, interest: Any, count: int) -> list
     rounds = range(count)
     sent = matcher.publisher(SEED).encode(events, rounds)
     wanted = matcher.subscriber(SEED).encode(interest, rounds)
-    return matcher.broker().match(sent, wanted).tolist()
+    answers: list[bool] = matcher.broker().match(sent, wanted).tolist()
+    return answers
 
 
 # -- every small circuit ------------------------------------------------------------------------
@@ -449,8 +450,8 @@ def test_publisher_serves_many_pairs_by_label(
     matcher = make(group)
     assert len(matcher.encoding.segments) == (-(-matcher.length // 64) if cut else 1)
     assert matcher.length > 128
-    labels, rounds, xs = ["alice", "bob"] * 8, [i // 2 for i in range(16)], range(16)
-    xs = [x % 2**matcher.schema.bits for x in xs]
+    labels, rounds = ["alice", "bob"] * 8, [i // 2 for i in range(16)]
+    xs = [x % 2**matcher.schema.bits for x in range(16)]
     ring = SEED.ring(["alice", "bob"])
     sent = matcher.publisher(SEED).encode({"x": xs}, rounds, pairs=labels)
     assert np.array_equal(matcher.publisher(ring).encode({"x": xs}, rounds, pairs=labels), sent)
@@ -749,8 +750,9 @@ class Exchange:
 
     def __init__(self, group: str) -> None:
         self.matcher = OFSGPMatch(Schema(x=UInt(5)), 1, group=group)
-        self.events = self.matcher.publisher(SEED).encode({"x": [3] * COUNT}, range(COUNT))
-        self.interests = self.matcher.subscriber(SEED).encode(TWO, range(COUNT))
+        events = {"x": [3] * COUNT}
+        self.events: Bytes = self.matcher.publisher(SEED).encode(events, range(COUNT))
+        self.interests: Bytes = self.matcher.subscriber(SEED).encode(TWO, range(COUNT))
         self.broker = self.matcher.broker()
 
 

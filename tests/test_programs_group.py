@@ -37,7 +37,8 @@ groups = st.sampled_from(GROUPS)
 
 
 def alpha_where(group: Group, holds: Bools) -> list[int]:
-    return np.where(holds, group.alpha, 0).tolist()
+    ranks: list[int] = np.where(holds, group.alpha, 0).tolist()
+    return ranks
 
 
 def assert_computes(program: PreservingProgram, circuit: Circuit) -> None:

@@ -348,7 +348,7 @@ def real(name: str, interest: str) -> Ranks:
     return view(matcher.encoding, events[:, HEADER_BYTES:], interests[:, HEADER_BYTES:])
 
 
-def compared(group: Group, first: Ranks, second: Ranks, cells: int) -> PValues:
+def compared(first: Ranks, second: Ranks, cells: int) -> PValues:
     """p-values of "both samples have the same distribution", for each column of values."""
     columns = first.shape[1]
 
@@ -364,14 +364,14 @@ def compared(group: Group, first: Ranks, second: Ranks, cells: int) -> PValues:
 
 def elements(group: Group, first: Ranks, second: Ranks) -> PValues:
     """Each position of the sequence; the first, the last and the trailer among them."""
-    return compared(group, first, second, group.order)
+    return compared(first, second, group.order)
 
 
 def neighbours(group: Group, first: Ranks, second: Ranks) -> PValues:
     """Two elements next to one another, each in one of ten classes."""
     width = group.order // 10
-    pairs = [rows[:, :-1] // width * 10 + rows[:, 1:] // width for rows in (first, second)]
-    return compared(group, *pairs, 100)
+    a, b = (rows[:, :-1] // width * 10 + rows[:, 1:] // width for rows in (first, second))
+    return compared(a, b, 100)
 
 
 def products(group: Group, first: Ranks, second: Ranks) -> PValues:
@@ -390,7 +390,7 @@ def products(group: Group, first: Ranks, second: Ranks) -> PValues:
             out.append(whole[:, None])
         return np.hstack(out)
 
-    return compared(group, values(first), values(second), group.order)
+    return compared(values(first), values(second), group.order)
 
 
 Statistic = Callable[[Group, Ranks, Ranks], PValues]
