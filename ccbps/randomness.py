@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Final, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -332,12 +333,13 @@ class OneTimePad(SecretBytes):
     """
 
     kind = "one-time pad"
-    __slots__ = ("_array", "_bound")
+    __slots__ = ("_array", "_bound", "_lock")
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
         self._array = np.frombuffer(self._secret, dtype=np.uint8)
         self._bound: tuple[bytes, int] | None = None
+        self._lock = Lock()
 
     @classmethod
     def generate(cls, length: int) -> Self:
@@ -377,10 +379,7 @@ class OneTimePad(SecretBytes):
         """
         if pairs is not None:
             raise ParameterError("a one-time pad belongs to one pair: it takes no pair labels")
-        if self._bound not in (None, (purpose, width)):
-            raise RandomnessReuseError(
-                "this one-time pad already serves another matcher; its bytes would be used twice"
-            )
+        self._bind(purpose, width, for_good=False)
         available = len(self._array) // width
         if len(rounds) and int(rounds.max()) >= available:
             raise PadExhaustedError(
@@ -393,8 +392,19 @@ class OneTimePad(SecretBytes):
 
         def read(start: int, stop: int) -> Bytes:
             # Bound when bytes are handed out: rounds may still be refused before.
-            self._bound = purpose, width
+            self._bind(purpose, width, for_good=True)
             rows: Bytes = table[rounds[start:stop].astype(np.intp)]
             return rows
 
         return read
+
+    def _bind(self, purpose: bytes, width: int, *, for_good: bool) -> None:
+        """Refuse a second purpose; with `for_good`, there is one from now on."""
+        with self._lock:
+            if self._bound not in (None, (purpose, width)):
+                raise RandomnessReuseError(
+                    "this one-time pad already serves another matcher; its bytes would be used "
+                    "twice"
+                )
+            if for_good:
+                self._bound = purpose, width

@@ -294,8 +294,14 @@ def test_messages_are_written_where_the_caller_wants_them() -> None:
     out = np.empty((300, matcher.event_bytes), np.uint8)
     assert matcher.publisher(SEED).encode(events, range(300), out=out) is out
     assert np.array_equal(out, matcher.publisher(SEED).encode(events, range(300)))
-    with pytest.raises(ShapeError, match="out must be C-contiguous uint8 of shape"):
-        matcher.publisher(SEED).encode(events, range(300), out=out[:, :-1])
+    frozen = out.copy()
+    frozen.flags.writeable = False
+    publisher = matcher.publisher(SEED)
+    wrong: list[Any] = [out[:, :-1], out[:, ::-1], frozen, out.astype(np.int8), [1, 2]]
+    for bad in wrong:
+        with pytest.raises(ShapeError, match="out must be a writeable C-contiguous uint8 array"):
+            publisher.encode(events, range(300), out=bad)
+    publisher.encode(events, range(300), out=out)  # no round was used
 
 
 # -- rounds, pairs, pads ------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from ccbps.errors import (
 from ccbps.matching import FSGPMatch, OFSGPMatch, PublicFunctionMatch, UGPMatch
 from ccbps.matching.group import GroupMatch
 from ccbps.predicates.circuit import event_bits, predicate_circuit
+from ccbps.programs.barrington import preserving_length
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.circuit_strategies import all_rows
 from tests.program_strategies import every_formula, seeds, shallow_circuits
@@ -151,8 +152,10 @@ def test_answers_are_the_plaintext_meaning(
     predicate = schema.parse(drawn.text).bind(**drawn.private)
     events = schema.encode([record(row) for row in data.draw(rows(schema, max_size=5))])
     matcher = kind(schema, 3, group=group)
-    if (depth := predicate_circuit(predicate).depth) > 3:
-        with pytest.raises(UnsupportedPredicateError, match=f"depth {depth}, .* takes depth 3"):
+    circuit = predicate_circuit(predicate)
+    if preserving_length(circuit) > 4**3:
+        depth = circuit.depth
+        with pytest.raises(UnsupportedPredicateError, match=f"depth {depth} and .* any of depth 3"):
             matcher.subscriber(SEED).encode(predicate, [0])
     else:
         expected = predicate.evaluate(events).tolist()
@@ -403,7 +406,7 @@ def test_universal_circuit_has_depth_0_or_1(depth: Any) -> None:
 
 def test_universal_circuit_refuses_what_does_not_fit() -> None:
     subscriber = UGPMatch(Schema(x=UInt(2)), 0).subscriber(SEED)
-    with pytest.raises(UnsupportedPredicateError, match=r"depth 1, .* takes depth 0"):
+    with pytest.raises(UnsupportedPredicateError, match=r"depth 1 and .* any of depth 0"):
         subscriber.encode("x = 3", [0])
     with pytest.raises(ParameterError, match=r"must have 2 inputs, .* got 1"):
         subscriber.encode(Circuit(1, (), (0,)), [0])
@@ -925,11 +928,10 @@ def test_predicate_that_is_too_deep_names_both_depths(
     depth = predicate_circuit(QUOTES.parse(text)).depth
     assert depth == 3
     with pytest.raises(
-        UnsupportedPredicateError, match="depth 3, and this matcher takes depth 2"
+        UnsupportedPredicateError, match=r"depth 3 and .* any of depth 2: use a matcher of"
     ) as refusal:
         kind(QUOTES, 2).subscriber(SEED).encode(text, [0])
     assert refusal.value.text == text
-    assert "matcher of greater depth" in str(refusal.value)
     assert len(kind(QUOTES, 3).subscriber(SEED).encode(text, [0])) == 1
     with pytest.raises(UnsupportedPredicateError) as refusal:
         kind(QUOTES, 2).subscriber(SEED).encode(["hot", "hot", text], range(3))
@@ -943,7 +945,7 @@ def test_circuit_that_is_too_deep_is_balanced_first(kind: type[FSGPMatch | OFSGP
     assert chain.depth == 3
     matcher = kind(Schema(x=UInt(4)), 2)
     assert matched(matcher, {"x": [15, 14, 7]}, chain, 3) == [True, False, False]
-    with pytest.raises(UnsupportedPredicateError, match=r"depth 2, .* takes depth 1"):
+    with pytest.raises(UnsupportedPredicateError, match=r"depth 2 and .* any of depth 1"):
         kind(Schema(x=UInt(4)), 1).subscriber(SEED).encode(chain, [0])
 
 
@@ -961,7 +963,7 @@ def test_circuit_that_is_too_deep_is_balanced_first(kind: type[FSGPMatch | OFSGP
         ([5], ParameterError, "an interest is a predicate .* or a Circuit, got int"),
         ("prise < 3", UnknownAttributeError, r"unknown attribute 'prise'.*closest is 'price'"),
         ("price < 'IBM'", PredicateTypeError, r"attribute 'price'"),
-        ("price < :p", ParameterError, "bind"),
+        ("price < :p", UnsupportedPredicateError, r"constants \(p\) need values; call bind first"),
         (Schema(price=UInt(4)).parse("price < 3"), ParameterError, "parsed for another schema"),
     ],
 )  # fmt: skip
@@ -977,11 +979,12 @@ def test_interests_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("depth", "group", "message"),
     [
-        (-1, "A5", "depth must be a whole number of at least 0, got -1"),
-        (1.0, "A5", "depth must be a whole number of at least 0, got 1.0"),
-        (True, "A5", "depth must be a whole number of at least 0, got True"),
-        ("2", "A5", "depth must be a whole number of at least 0, got '2'"),
-        (15, "A5", r"depth 15 means 4\^15 = 1,073,741,824 instructions, more than 268,435,456"),
+        (-1, "A5", "depth must be a whole number of 0 to 14 .* got -1"),
+        (1.0, "A5", "depth must be a whole number of 0 to 14 .* got 1.0"),
+        (True, "A5", "depth must be a whole number of 0 to 14 .* got True"),
+        ("2", "A5", "depth must be a whole number of 0 to 14 .* got '2'"),
+        (15, "A5", "depth must be a whole number of 0 to 14 .* got 15"),
+        (None, "A5", "give one of depth= and length="),
         (1, "A6", "group must be one of 'A5', 'S5', got 'A6'"),
         (1, "a5", "group must be one of 'A5', 'S5', got 'a5'"),
         (1, None, "group must be one of 'A5', 'S5', got None"),
@@ -992,6 +995,25 @@ def test_parameters_out_of_range_are_refused(
 ) -> None:
     with pytest.raises(ParameterError, match=message):
         kind(QUOTES, depth, group=group)
+
+
+@fixed_structure
+def test_length_may_be_given_instead_of_a_depth(kind: type[FSGPMatch | OFSGPMatch]) -> None:
+    text = "price = 3 AND hot AND issue = 'SAP'"
+    length = preserving_length(predicate_circuit(QUOTES.parse(text)))
+    assert 4**2 < length < 4**3
+    matcher = kind(QUOTES, length=length)
+    assert matcher.length == length * matcher.selector.length
+    assert matched(matcher, RECORDS, text, len(RECORDS)) == answers_of(text)
+    with pytest.raises(UnsupportedPredicateError, match=f"program {length} instructions"):
+        kind(QUOTES, length=length - 1).subscriber(SEED).encode(text, [0])
+    assert kind(QUOTES, length=16) == kind(QUOTES, 2) != kind(QUOTES, length=17)
+    with pytest.raises(ParameterError, match="give one of depth= and length="):
+        kind(QUOTES, 2, length=16)
+    wrong: list[Any] = [0, -1, 1.0, True, "4", 2**28 + 1]
+    for value in wrong:
+        with pytest.raises(ParameterError, match=r"length must be a whole number of 1 to"):
+            kind(QUOTES, length=value)
 
 
 def test_public_circuit_must_be_one_of_both_schemas_bits() -> None:

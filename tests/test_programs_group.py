@@ -210,9 +210,19 @@ def test_fixed_structure_takes_4_to_the_depth_and_computes_the_circuit(
 ) -> None:
     plain = without_xor(circuit)
     depth = min(4, plain.depth + more)
-    program = fixed_structure(plain, depth, group)
+    program = fixed_structure(plain, 4**depth, group)
     assert program.length == 4**depth
     assert len(program.interstitials) == 4**depth + 1
+    assert_computes(program, circuit)
+
+
+@given(circuit=shallow_circuits(max_depth=3), group=groups, more=st.integers(0, 9))
+def test_fixed_structure_may_have_any_length_that_holds_the_program(
+    circuit: Circuit, group: Group, more: int
+) -> None:
+    length = preserving_length(circuit) + more
+    program = fixed_structure(circuit, length, group)
+    assert program.length == length
     assert_computes(program, circuit)
 
 
@@ -221,7 +231,7 @@ def test_fixed_structure_of_every_formula_of_two_inputs(group: Group) -> None:
     formulas = every_formula(2, 2)
     assert len(formulas) == 6 + 42 + (48 * 49 - 6 * 7)
     for circuit in formulas[::3]:
-        program = fixed_structure(circuit, 2, group)
+        program = fixed_structure(circuit, 16, group)
         assert program.length == 16
         assert_computes(program, circuit)
 
@@ -229,19 +239,18 @@ def test_fixed_structure_of_every_formula_of_two_inputs(group: Group) -> None:
 @given(circuit=shallow_circuits(max_depth=2, ops=GATES), group=groups)
 def test_program_behind_selectors_has_one_index_sequence(circuit: Circuit, group: Group) -> None:
     selector = optimized_selector(circuit.inputs, group)
-    program = fixed_structure(circuit, 2, group)
+    program = fixed_structure(circuit, 16, group)
     whole = selected(program, selector, 0, 16 * selector.length + 1)
     assert_computes(PreservingProgram(group, whole, np.tile(selector.index, 16)), circuit)
 
 
 def test_fixed_structure_refuses_what_it_cannot_hold() -> None:
-    xor = Circuit(2, (Gate(Op.XOR, 0, 1),), (2,))
-    with pytest.raises(ParameterError, match="without_xor"):
-        fixed_structure(xor, 2, A5)
-    with pytest.raises(ParameterError, match="depth 3, more than depth=2"):
-        fixed_structure(complete_circuit(3, 2, seed=1), 2, A5)
-    with pytest.raises(ParameterError, match=r"4\^15 instructions are more than 268,435,456"):
-        fixed_structure(Circuit(1, (), (0,)), 15, A5)
+    for depth in (1, 2, 3):
+        circuit, length = complete_circuit(depth, 2, seed=1), 4**depth - 1
+        with pytest.raises(
+            ParameterError, match=f"{4**depth} instructions, more than length={length}"
+        ):
+            fixed_structure(circuit, length, A5)
     for outputs in ((), (0, 0)):
         for make in (lambda c: fixed_structure(c, 1, A5), lambda c: preserving(c, A5)):
             with pytest.raises(ParameterError, match=f"one output, got {len(outputs)}"):
@@ -321,7 +330,7 @@ def test_selected_may_be_cut_anywhere(
 
 def test_selected_at_every_single_position() -> None:
     selector = optimized_selector(2, S5)
-    program = fixed_structure(complete_circuit(1, 2, seed=3), 1, S5)
+    program = fixed_structure(complete_circuit(1, 2, seed=3), 4, S5)
     whole = selected(program, selector, 0, 17)
     for start, stop in product(range(18), repeat=2):
         if start <= stop <= 17:
@@ -330,7 +339,7 @@ def test_selected_at_every_single_position() -> None:
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 2), (0, 18), (18, 18)])
 def test_selected_refuses_what_lies_outside(start: int, stop: int) -> None:
-    program = fixed_structure(complete_circuit(1, 2, seed=3), 1, S5)
+    program = fixed_structure(complete_circuit(1, 2, seed=3), 4, S5)
     with pytest.raises(ParameterError, match=r"start..stop must lie in 0\.\.17"):
         selected(program, optimized_selector(2, S5), start, stop)
 

@@ -241,6 +241,14 @@ def test_pad_serves_one_purpose(purpose: bytes, width: int) -> None:
         pad.reader(purpose, width, uint64([50]))
 
 
+def test_pad_serves_one_purpose_whichever_reader_reads_first() -> None:
+    pad = OneTimePad(PAD)
+    first, second = pad.reader(b"p", 10, uint64([0])), pad.reader(b"q", 10, uint64([0]))
+    second(0, 1)
+    with pytest.raises(RandomnessReuseError, match="already serves another matcher"):
+        first(0, 1)
+
+
 def test_pad_refused_for_being_short_is_still_free() -> None:
     pad = OneTimePad(PAD)
     with pytest.raises(PadExhaustedError):

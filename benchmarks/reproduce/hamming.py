@@ -8,8 +8,8 @@ line of the sorting network, which is among the deepest). Prints
 - Table 2: n, depth, length of the OFSGP sequence and the broker's time, for Bose-Nelson's and
   Batcher's networks, and which n stay under one second beside the paper's n = 16.
 
-Messages are produced, sent and multiplied piece by piece where they are long. Times are of one
-core; sequences that would take longer than --limit seconds are extrapolated and marked so.
+Messages are really encoded, handed over as bytes and multiplied. Times are of one core; sequences
+that would take longer than --limit seconds are extrapolated and marked so.
 
     python benchmarks/reproduce/hamming.py [--limit 5] [--plot hamming.png]
 """
@@ -44,7 +44,7 @@ NETWORKS = ("batcher", "bose-nelson")
 
 def table_1() -> None:
     """Formulas, and counts of what was built where it fits."""
-    print("Table 1: elements in the broker's product, less one; d = c log2 n")
+    print("Table 1: length (elements the broker multiplies, less one; UGP: instructions), d = c log2 n")
     print(f"{'protocol':<10}{'formula':<20}{'in n and c':<26}counted (n, d), UGP: (n, length)")
     rows = []
     for kind, formula, power in (

@@ -302,8 +302,8 @@ def _blocks(*bulks: Bulk) -> Iterator[tuple[int, list[Any]]]:
     for bulk in bulks:
         if bulk.shape != bulks[0].shape:
             raise ShapeError(f"shapes differ: {bulks[0].shape} and {bulk.shape}")
-        flat.append(bulk.reshape(PLANES, -1))
-    if not np.may_share_memory(flat[-1], bulks[-1]):
+        flat.append(bulk.reshape(PLANES, bulk[0].size))
+    if flat[-1].size and not np.may_share_memory(flat[-1], bulks[-1]):
         raise ShapeError("out must be a bulk, or one cut along its second axis")
     words = flat[0].shape[1]
     for start in range(0, words, BLOCK):

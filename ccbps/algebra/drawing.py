@@ -44,7 +44,7 @@ def uniform(randomness: Bytes) -> Words:
     words = randomness.view("<u8")
     batch, drawn = len(words), DRAWN_PLANES * form.words
     planes = words[:, :drawn].reshape(batch, DRAWN_PLANES, form.steps, form.columns)
-    spares = words[:, drawn:].reshape(batch, 4, -1)
+    spares = words[:, drawn:].reshape(batch, 4, words.shape[1] // 4 - drawn // 4)
     out = empty(form, batch)
     steps = max(1, BLOCK // form.columns)
     count = max(1, BLOCK // (min(steps, form.steps) * form.columns))

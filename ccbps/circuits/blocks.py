@@ -34,7 +34,6 @@ Source: the cuts are those of and-or paths, see [G08] for what depth they can re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -224,7 +223,6 @@ class Chain:
         return self._made[key]
 
 
-@lru_cache(maxsize=256)
 def _best_cuts(decided: tuple[int, ...], possible: tuple[int, ...]) -> NDArray[np.int16]:
     """Where to cut: [weak, i, j] is the length of H, negative for the conjunctive form.
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from ccbps.algebra.group import Group
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["SEGMENT", "TRAILER_BYTES", "GroupEncoding", "Segment"]
+__all__ = ["LAYOUT", "SEGMENT", "TRAILER_BYTES", "GroupEncoding", "Segment"]
 
 Bytes = NDArray[np.uint8]
 Ranks = NDArray[np.uint8]
@@ -42,6 +42,9 @@ SEGMENT: Final = 1 << 20
 """Positions of a segment: so many that NumPy calls cost little, so few that its elements and its
 blinders take a megabyte each; kernels go through them in blocks that fit the cache."""
 TRAILER_BYTES: Final = 8
+LAYOUT: Final = 1
+"""Number of the wire format and of which random bytes become which elements, part of fingerprints.
+Raise it when either changes, here or in `ccbps.algebra`: old and new key streams must not meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class GroupEncoding:
     Attributes:
         group: where the elements are.
         length: l, elements of the publisher.
+        segment: positions of a whole segment.
         segments: how a message is cut.
         event_bytes, interest_bytes: bytes a side.
         segment_randomness: bytes of shared randomness one segment uses.
@@ -71,7 +75,7 @@ class GroupEncoding:
         segment = SEGMENT if segment is None else segment
         if segment < 1 or group.padded(segment) != segment:
             raise ParameterError(f"segment must be a whole number of words, got {segment}")
-        self.group, self.length = group, length
+        self.group, self.length, self.segment = group, length, segment
         segments, place = [], 0
         for start in range(0, length, segment):
             stop = min(start + segment, length)

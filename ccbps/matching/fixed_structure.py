@@ -1,9 +1,10 @@
 """FSGPMatch and OFSGPMatch: any predicate of bounded depth, perfectly hidden, by group programs.
 
-The subscriber's circuit is padded to a public depth d and becomes a group program of 4^d
-instructions; in place of each instruction stands a selector, which takes the input that only the
-subscriber knows. So the index sequence is public and always the same, the publisher can write his
-elements without knowing the predicate, and broker and publisher learn n and d of it.
+The subscriber's circuit becomes a group program, filled up to a public number of instructions: 4^d,
+which is enough for any circuit of depth d, or any other. In place of each instruction stands a
+selector, which takes the input that only the subscriber knows, or none. So the index sequence is
+public and always the same, the publisher can write his elements without knowing the predicate, and
+broker and publisher learn n and the number of instructions.
 
 =============  =======================================  ====================
 matcher        selector                                 elements in all
@@ -31,10 +32,10 @@ from numpy.typing import NDArray
 from ccbps.algebra import Group
 from ccbps.encodings.group import Segment
 from ccbps.errors import ParameterError
-from ccbps.matching.group import GroupMatch, circuit_within
+from ccbps.matching.group import GroupMatch, depth_within, program_within
 from ccbps.matching.matcher import Interest
 from ccbps.predicates import Schema
-from ccbps.programs.barrington import MAX_LENGTH, fixed_structure
+from ccbps.programs.barrington import MAX_LENGTH
 from ccbps.programs.group import PreservingProgram
 from ccbps.programs.selector import (
     Selector,
@@ -46,7 +47,7 @@ from ccbps.programs.selector import (
 __all__ = ["FSGPMatch", "OFSGPMatch"]
 
 Ranks = NDArray[np.uint8]
-Index = NDArray[np.int32]
+Index = NDArray[np.signedinteger[Any]]
 Bools = NDArray[np.bool_]
 
 
@@ -54,30 +55,47 @@ class _FixedStructureMatch(GroupMatch):
     """What the two have in common: all but the selector.
 
     Attributes:
-        depth: d, AND/OR levels that every predicate is padded to.
+        instructions: L, what every predicate's program is filled up to.
+        depth: the greatest d with 4^d <= L: every predicate of that depth fits.
         selector: takes one input, hidden from the broker.
     """
 
-    def __init__(self, schema: Schema, depth: int, *, group: str | Group = "A5") -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        depth: int | None = None,
+        *,
+        length: int | None = None,
+        group: str | Group = "A5",
+    ) -> None:
         """
         Args:
             schema: the events' attributes; n is its number of bits.
-            depth: d, the deepest circuit a predicate may have.
+            depth: d, the deepest circuit a predicate may have; programs have 4^d instructions.
+            length: L, instructions, instead of `depth`: for predicates that are deep but short.
+                `ccbps.programs.barrington.preserving_length` tells what a circuit needs.
             group: "A5" (bit-sliced, the faster) or "S5" (as in the paper).
 
         Raises:
-            ParameterError: the depth is negative, or 4^d is too long.
+            ParameterError: not one of depth and length, or one that is negative or too large.
         """
-        if type(depth) is not int or depth < 0:
-            raise ParameterError(f"depth must be a whole number of at least 0, got {depth!r}")
-        if 4**depth > MAX_LENGTH:
+        if (depth is None) == (length is None):
+            raise ParameterError("give one of depth= and length=")
+        if length is None:
+            most = depth_within(MAX_LENGTH)
+            if type(depth) is not int or not 0 <= depth <= most:
+                raise ParameterError(
+                    f"depth must be a whole number of 0 to {most} (programs have 4^depth "
+                    f"instructions), got {depth!r}"
+                )
+            length = 4**depth
+        if type(length) is not int or not 1 <= length <= MAX_LENGTH:
             raise ParameterError(
-                f"depth {depth} means 4^{depth} = {4**depth:,} instructions, more than "
-                f"{MAX_LENGTH:,}; lower it"
+                f"length must be a whole number of 1 to {MAX_LENGTH:,}, got {length!r}"
             )
-        self.depth = depth
+        self.instructions, self.depth = length, depth_within(length)
         self.selector = self._selector(schema.bits, self._group_of(group))
-        self._set_up(schema, group, 4**depth * self.selector.length, {"depth": depth})
+        self._set_up(schema, group, length * self.selector.length, {"instructions": length})
 
     @staticmethod
     @abstractmethod
@@ -86,33 +104,38 @@ class _FixedStructureMatch(GroupMatch):
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} of depth {self.depth} over {', '.join(self.schema)}, "
-            f"{self.group.name}>"
+            f"<{type(self).__name__} of {self.instructions:,} instructions over "
+            f"{', '.join(self.schema)}, {self.group.name}>"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.schema, self.depth, self.group.name)
+        return _rebuild, (type(self), self.schema, self.instructions, self.group.name)
 
     @property
     def _public(self) -> str:
-        return f"the schema, the depth {self.depth} and the group {self.group.name}"
+        return (
+            f"the schema, the number of instructions ({self.instructions:,}: depth {self.depth}) "
+            f"and the group {self.group.name}"
+        )
 
     @property
     def _hidden(self) -> str:
-        return f"everything of the predicate but that its depth is at most {self.depth}"
+        return (
+            "everything of the predicate but that its program has at most "
+            f"{self.instructions:,} instructions, as any of depth {self.depth} has"
+        )
 
     def program(self, interest: Interest) -> PreservingProgram:
-        """The padded program of a subscription: 4^d instructions over the schema's bits.
+        """The filled-up program of a subscription: L instructions over the schema's bits.
 
         Args:
             interest: SQL text, a `Predicate`, or a `Circuit` over the schema's bits.
 
         Raises:
-            PredicateError: the predicate does not parse, or is deeper than d.
+            PredicateError: the predicate does not parse, or needs more instructions.
             ParameterError: a circuit has another number of inputs, or not one output.
         """
-        circuit = circuit_within(self.schema, interest, self.depth)
-        return fixed_structure(circuit, self.depth, self.group)
+        return program_within(self.schema, interest, self.instructions, self.group)
 
     def _prepare(self, interest: Interest) -> PreservingProgram:
         return self.program(interest)
@@ -155,6 +178,6 @@ class OFSGPMatch(_FixedStructureMatch):
 
 @lru_cache(maxsize=64)
 def _rebuild(
-    kind: type[_FixedStructureMatch], schema: Schema, depth: int, group: str
+    kind: type[_FixedStructureMatch], schema: Schema, instructions: int, group: str
 ) -> _FixedStructureMatch:
-    return kind(schema, depth, group=group)
+    return kind(schema, length=instructions, group=group)

@@ -21,7 +21,7 @@ from ccbps.algebra import A5, S5, Group
 from ccbps.circuits import Circuit
 from ccbps.circuits.rewriting import balance, without_xor
 from ccbps.dictionary import DictionaryColumn
-from ccbps.encodings.group import TRAILER_BYTES, GroupEncoding, Segment
+from ccbps.encodings.group import LAYOUT, TRAILER_BYTES, GroupEncoding, Segment
 from ccbps.errors import (
     DecodeError,
     PadExhaustedError,
@@ -33,6 +33,8 @@ from ccbps.matching.matcher import Interest, Matcher
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.circuit import event_bits, predicate_circuit
 from ccbps.predicates.schema import Events
+from ccbps.programs.barrington import fixed_structure, preserving_length
+from ccbps.programs.group import PreservingProgram
 from ccbps.randomness import Pairs, RandomnessReader, RandomnessSource
 from ccbps.wire import (
     HEADER_BYTES,
@@ -44,11 +46,11 @@ from ccbps.wire import (
     write_header,
 )
 
-__all__ = ["GROUPS", "GroupMatch", "circuit_within"]
+__all__ = ["GROUPS", "GroupMatch", "depth_within", "program_within"]
 
 Bytes = NDArray[np.uint8]
 Ranks = NDArray[np.uint8]
-Index = NDArray[np.int32]
+Index = NDArray[np.signedinteger[Any]]
 Bools = NDArray[np.bool_]
 Rounds = NDArray[np.uint64]
 
@@ -85,6 +87,7 @@ class GroupMatch(Matcher):
             "schema": schema.describe(),
             "group": self.group.name,
             "length": length,
+            "layout": [LAYOUT, self.encoding.segment, self.encoding.segment_randomness],
             **parameters,
         }
         self.fingerprint = sha256(json.dumps(described, sort_keys=True).encode()).digest()
@@ -94,7 +97,7 @@ class GroupMatch(Matcher):
         """A group by its name."""
         if isinstance(group, Group):
             return group
-        if group not in GROUPS:
+        if not isinstance(group, str) or group not in GROUPS:
             raise ParameterError(
                 f"group must be one of {', '.join(map(repr, GROUPS))}, got {group!r}"
             )
@@ -332,14 +335,18 @@ class GroupMatch(Matcher):
         return bool(answers[0])
 
 
-def circuit_within(schema: Schema, interest: Interest, depth: int) -> Circuit:
-    """A subscription as a circuit over the schema's bits, without XOR, of at most some depth.
+def program_within(
+    schema: Schema, interest: Interest, length: int, group: Group
+) -> PreservingProgram:
+    """A subscription as a program of fixed structure over the schema's bits.
 
     Args:
         interest: SQL text, a `Predicate`, or a `Circuit` over the schema's bits.
+        length: instructions that the program is filled up to.
 
     Raises:
-        PredicateError: the predicate does not parse, or is deeper.
+        PredicateError: the predicate does not parse, has no value for a private constant, or needs
+            more instructions.
         ParameterError: a circuit has another number of inputs, or not one output.
     """
     if isinstance(interest, str):
@@ -348,30 +355,41 @@ def circuit_within(schema: Schema, interest: Interest, depth: int) -> Circuit:
     if isinstance(interest, Predicate):
         if interest.schema != schema:
             raise ParameterError("the predicate was parsed for another schema")
+        if interest.unbound_names:
+            raise UnsupportedPredicateError(
+                f"this matcher has no template: private constants "
+                f"({', '.join(interest.unbound_names)}) need values; call bind first"
+            )
         circuit, text = predicate_circuit(interest), interest.text
     elif isinstance(interest, Circuit):
-        circuit = without_xor(interest)
-        if circuit.inputs != schema.bits:
+        if interest.inputs != schema.bits:
             raise ParameterError(
                 f"the circuit must have {schema.bits} inputs, one for each bit of the schema, "
-                f"got {circuit.inputs}"
+                f"got {interest.inputs}"
             )
-        if len(circuit.outputs) != 1:
-            raise ParameterError(f"the circuit must have one output, got {len(circuit.outputs)}")
-        if circuit.depth > depth:
-            circuit = balance(circuit)
+        if len(interest.outputs) != 1:
+            raise ParameterError(f"the circuit must have one output, got {len(interest.outputs)}")
+        circuit = min(interest, balance(without_xor(interest)), key=preserving_length)
     else:
         raise ParameterError(
             "an interest is a predicate (SQL text or Predicate) or a Circuit, "
             f"got {type(interest).__name__}"
         )
-    if circuit.depth > depth:
+    needed = preserving_length(circuit)
+    if needed > length:
         raise UnsupportedPredicateError(
-            f"the predicate's circuit has depth {circuit.depth}, and this matcher takes depth "
-            f"{depth} at most; use a matcher of greater depth or a simpler predicate",
+            f"the predicate's circuit has depth {circuit.depth} and its program {needed:,} "
+            f"instructions; this matcher takes {length:,}, enough for any of depth "
+            f"{depth_within(length)}: use a matcher of greater depth or length, or a simpler "
+            "predicate",
             text=text,
         )
-    return circuit
+    return fixed_structure(circuit, length, group)
+
+
+def depth_within(length: int) -> int:
+    """The greatest depth d with 4^d <= length: of circuits whose programs certainly fit."""
+    return (length.bit_length() - 1) // 2
 
 
 class _Latest:
@@ -396,8 +414,17 @@ class _Pieces:
             piece = next(self._pieces, None)
             if piece is None:
                 raise DecodeError(f"the {self._name} message ends too early")
-            parts.append(np.frombuffer(piece, dtype=np.uint8))
-            have += len(parts[-1])
+            try:
+                if isinstance(piece, np.ndarray):
+                    piece = np.ascontiguousarray(piece, dtype=np.uint8)
+                part = np.frombuffer(piece, dtype=np.uint8)
+            except TypeError:
+                raise DecodeError(
+                    f"a piece of the {self._name} message must be bytes or a uint8 array, "
+                    f"got {type(piece).__name__}"
+                ) from None
+            parts.append(part)
+            have += len(part)
         whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
         self._rest = whole[count:]
         return np.ascontiguousarray(whole[:count])[None]

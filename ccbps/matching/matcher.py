@@ -179,8 +179,17 @@ class _Encoder:
 def _output(out: Bytes | None, shape: tuple[int, int]) -> Bytes:
     if out is None:
         return np.empty(shape, dtype=np.uint8)
-    if out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
-        raise ShapeError(f"out must be C-contiguous uint8 of shape {shape}, got {out.shape}")
+    if (
+        not isinstance(out, np.ndarray)
+        or out.shape != shape
+        or out.dtype != np.uint8
+        or not out.flags.c_contiguous
+        or not out.flags.writeable
+    ):
+        found = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+        raise ShapeError(
+            f"out must be a writeable C-contiguous uint8 array of shape {shape}, got {found}"
+        )
     return out
 
 
@@ -231,9 +240,8 @@ class Publisher(_Encoder):
         Returns:
             an iterator of uint8 arrays; one after the other they are `encode`'s message.
         """
-        if isinstance(event, Mapping) and not any(
-            isinstance(value, (list, tuple, np.ndarray)) for value in event.values()
-        ):
+        schema = self.matcher.schema
+        if isinstance(event, Mapping) and all(_is_scalar(event.get(name)) for name in schema):
             event = [event]
         batch = self.matcher.schema.encode(event)
         if batch.count != 1:
@@ -316,12 +324,35 @@ class Subscriber(_Encoder):
 
 
 def _interest_column(interests: Iterable[Interest]) -> DictionaryColumn[Any]:
-    """One interest a row; equal texts become one value, so that each is parsed once."""
+    """One interest a row; equal ones become one value, so that each is prepared once."""
     rows = list(interests)
     texts = [interest for interest in rows if isinstance(interest, str)]
     if len(texts) == len(rows):
         return dictionary_of_strings(texts)
-    return DictionaryColumn(rows, np.arange(len(rows), dtype=np.intp))
+    numbers: dict[Any, int] = {}
+    index = [numbers.setdefault(_identity(row), len(numbers)) for row in rows]
+    first = np.unique(index, return_index=True)[1]
+    return DictionaryColumn([rows[i] for i in first], np.array(index, dtype=np.intp))
+
+
+def _identity(interest: Any) -> Any:
+    """Equal for interests that are the same; a predicate is the same as itself only."""
+    if isinstance(interest, (str, Circuit)):
+        return interest
+    if isinstance(interest, Mapping):
+        # Types too: True is no 1 to a schema.
+        items = tuple((name, type(value), value) for name, value in interest.items())
+        try:
+            hash(items)
+        except TypeError:
+            return id(interest)
+        return items
+    return id(interest)
+
+
+def _is_scalar(value: Any) -> bool:
+    """A value of one record, and no column."""
+    return isinstance(value, (str, bytes)) or not hasattr(value, "__len__")
 
 
 _SIDES: Final = (("events", "event_bytes"), ("interests", "interest_bytes"))

@@ -33,7 +33,7 @@ from ccbps.programs.group import PreservingProgram
 __all__ = ["PublicFunctionMatch"]
 
 Ranks = NDArray[np.uint8]
-Index = NDArray[np.int32]
+Index = NDArray[np.signedinteger[Any]]
 
 
 class PublicFunctionMatch(GroupMatch):
@@ -97,6 +97,14 @@ class PublicFunctionMatch(GroupMatch):
                 of both and of `ccbps.circuits.blocks.at_least`.
             group: as for the class.
         """
+        if type(bits) is not int or bits < 1:
+            raise ParameterError(f"bits must be a whole number of at least 1, got {bits!r}")
+        if limit is not None and type(limit) is not int:
+            raise ParameterError(f"limit must be a whole number or None, got {limit!r}")
+        if network is not None and network not in NETWORKS:
+            raise ParameterError(
+                f"network must be one of {', '.join(map(repr, NETWORKS))} or None, got {network!r}"
+            )
         chosen = (*NETWORKS, None) if network is None else (network,)
         circuits = [_hamming_circuit(bits, limit, name) for name in chosen]
         known = range(bits, circuits[0].inputs)

@@ -25,19 +25,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra import S5, Group
-from ccbps.circuits import Circuit
 from ccbps.circuits.universal import program_bits, universal_circuit
 from ccbps.errors import ParameterError
-from ccbps.matching.group import GroupMatch, circuit_within
+from ccbps.matching.group import GroupMatch, program_within
 from ccbps.matching.matcher import Interest
 from ccbps.predicates import Schema
-from ccbps.programs.barrington import fixed_structure, preserving
+from ccbps.programs.barrington import preserving
 from ccbps.programs.group import NONE, PreservingProgram
 
 __all__ = ["UGPMatch"]
 
 Ranks = NDArray[np.uint8]
-Index = NDArray[np.int32]
+Index = NDArray[np.signedinteger[Any]]
 
 
 class UGPMatch(GroupMatch):
@@ -87,10 +86,13 @@ class UGPMatch(GroupMatch):
 
     @property
     def _hidden(self) -> str:
-        return f"everything of the predicate but that its depth is at most {self.depth}"
+        return (
+            "everything of the predicate but that its program has at most "
+            f"{4**self.depth} instructions"
+        )
 
     def _prepare(self, interest: Interest) -> PreservingProgram:
-        bits = self._program_bits(circuit_within(self.schema, interest, self.depth))
+        bits = self._program_bits(program_within(self.schema, interest, 4**self.depth, S5))
         outer, group = self._outer, self.group
         # Where the outer program asks for a bit of the inner program, alpha^bit is hers.
         own = np.where(self._theirs, outer.index - self.schema.bits, 0)
@@ -99,9 +101,9 @@ class UGPMatch(GroupMatch):
         interstitials[1:] = group.multiplication[power, interstitials[1:]]
         return PreservingProgram(group, interstitials, self._positions)
 
-    def _program_bits(self, circuit: Circuit) -> NDArray[np.bool_]:
-        """The predicate's program over S5, as the universal circuit's inputs."""
-        inner = fixed_structure(circuit, self.depth, S5).group_program()
+    def _program_bits(self, program: PreservingProgram) -> NDArray[np.bool_]:
+        """A program over S5 as the universal circuit's inputs."""
+        inner = program.group_program()
         # An instruction without an input is the same for both values of any.
         one = np.where(inner.index == NONE, inner.zero, inner.one)
         index = np.maximum(inner.index, 0)

@@ -5,21 +5,11 @@ beta^-1, multiply to alpha beta alpha^-1 beta^-1 where both hold and to the iden
 aim a program at another cycle takes a conjugation: two elements at its ends. NOT takes those too,
 OR is an AND of negations, so neither costs length; XOR is two ANDs and an OR.
 
-One four-block shape serves more than AND, only by other elements at the seams, which only their
-owner sees. With a, b conjugates of alpha:
-
-=========  ===========================  =================================================
-gate       f, h, f, h aimed at          value
-=========  ===========================  =================================================
-f AND h    a, b, a^-1, b^-1             commutator where both hold (a, b do not commute)
-f          a, b, b, b^-1                a b where f holds, whatever h is
-nothing    a, a, a^-1, a^-1             the identity, whatever f and h are
-=========  ===========================  =================================================
-
-So padding needs no new structure, and a gate that joins a value of the publisher's to one that the
-subscriber knows (`known`) costs nothing: the subscriber chooses between f and nothing. In
-particular x XOR y, with y known to the subscriber, is a single instruction. These two are not in
-[SSM]; lengths without them are [SSM]'s.
+The same four blocks can also be made to say nothing, by other elements at their seams, which only
+their owner sees: aimed at alpha, alpha, alpha^-1, alpha^-1 they are the identity, whatever f and h
+are. So a gate that joins a value of the publisher's to one that the subscriber knows (`known`)
+costs nothing: the subscriber chooses between f and nothing. In particular x XOR y, with y known to
+the subscriber, is a single instruction. This is not in [SSM]; lengths without `known` are [SSM]'s.
 
 Source: [SSM] Theorems 8 and 18, Lemmas 26-32; Barrington 1989.
 """
@@ -29,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +32,13 @@ from ccbps.programs.group import NONE, PreservingProgram
 __all__ = ["MAX_LENGTH", "fixed_structure", "partner_of", "preserving", "preserving_length"]
 
 Ranks = NDArray[np.uint8]
-Index = NDArray[np.int32]
+Index = NDArray[np.signedinteger[Any]]
 
 MAX_LENGTH: Final = 1 << 28
 """Longer programs are refused: nobody could run them, and their arrays would fill the memory."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Piece:
     """A sub-program aimed at alpha. Its outermost elements are kept apart: only they ever change.
 
@@ -82,9 +72,7 @@ class _Cycles:
             if self._conjugate(int(multiply[group.alpha, b]))
         )
         beta = group.beta
-        b = self.partner
         self.both = self._seams(group.alpha, beta, alpha_inverse, int(inverse[beta]))
-        self.left = self._seams(group.alpha, b, b, int(inverse[b]))
         self.nothing = self._seams(group.alpha, group.alpha, alpha_inverse, alpha_inverse)
 
     def _conjugate(self, rank: int) -> bool:
@@ -111,9 +99,7 @@ class _Cycles:
     def _seams(self, *targets: int) -> tuple[int, ...]:
         """Elements in front of, between and behind four blocks; the whole is aimed at alpha."""
         ends = [self.aim(self.alpha, target) for target in targets]
-        value = self.product(targets[0], targets[1], targets[2], targets[3])
-        if value == 0:  # f alone, or nothing
-            value = self.product(targets[0], targets[2])
+        value = self.product(*targets)
         front, behind = (0, 0) if value == 0 else self.aim(value, self.alpha)
         return (
             self.product(front, ends[0][0]),
@@ -132,11 +118,11 @@ def partner_of(group: Group) -> int:
     return _cycles(group).partner
 
 
-def _instruction(index: int) -> _Piece:
-    return _Piece(np.array([index], dtype=np.int32), np.empty(0, dtype=np.uint8), 0, 0)
+def _instruction(index: int, dtype: type[np.signedinteger[Any]]) -> _Piece:
+    return _Piece(np.array([index], dtype=dtype), np.empty(0, dtype=np.uint8), 0, 0)
 
 
-def _pair(cycles: _Cycles, index: int, wanted: bool) -> _Piece:
+def _pair(cycles: _Cycles, index: Index, wanted: bool) -> _Piece:
     """x, or nothing, by alpha^x u alpha^x u^-1: one instruction cannot be silenced, two can.
 
     u alpha u^-1 is a partner of alpha (the product is aimed at alpha again), or alpha's inverse.
@@ -147,7 +133,7 @@ def _pair(cycles: _Cycles, index: int, wanted: bool) -> _Piece:
     if wanted:
         front, behind = cycles.aim(cycles.product(cycles.alpha, target), cycles.alpha)
     return _Piece(
-        np.full(2, index, dtype=np.int32),
+        np.concatenate([index, index]),
         np.array([cycles.inverse(rho)], dtype=np.uint8),
         front,
         cycles.product(rho, behind),
@@ -192,7 +178,7 @@ def _gated(cycles: _Cycles, piece: _Piece, wanted: bool) -> _Piece:
     if piece.parts is not None:
         return piece if wanted else _four(cycles, *piece.parts, cycles.nothing)
     if not wanted or len(piece.index) == 1:
-        pair = _pair(cycles, int(piece.index[0]), wanted)
+        pair = _pair(cycles, piece.index[:1], wanted)
         return _negated(cycles, pair) if wanted and piece.negated else pair
     return piece
 
@@ -223,15 +209,16 @@ def preserving(
             f"the circuit has depth {circuit.depth}: lower its depth"
         )
     circuit, cycles = circuit.cone(), _cycles(group)
+    dtype = np.int16 if circuit.inputs < 1 << 15 else np.int32
     # What is known is a bool; all else is a piece.
     wires: list[bool | _Piece] = [
-        values[i] if i in values else _instruction(i) for i in range(circuit.inputs)
+        values[i] if i in values else _instruction(i, dtype) for i in range(circuit.inputs)
     ]
     for op, a, b in circuit.gates:
         wires.append(_gate(cycles, op, *(wires[wire] for wire in (a, b)[: op.operands])))
     result = wires[circuit.outputs[0]]
     if isinstance(result, bool):
-        constant = _instruction(NONE)
+        constant = _instruction(NONE, dtype)
         result = _negated(cycles, constant) if result else constant
     return _finish(cycles, result)
 
@@ -282,56 +269,36 @@ def preserving_length(circuit: Circuit, known: Collection[int] = ()) -> int:
     return max(1, lengths[circuit.outputs[0]])
 
 
-def fixed_structure(circuit: Circuit, depth: int, group: Group) -> PreservingProgram:
-    """The program of a circuit padded to a depth: 4^depth instructions, whatever the circuit.
+def fixed_structure(circuit: Circuit, length: int, group: Group) -> PreservingProgram:
+    """The program of a circuit, filled up to a length with instructions that take no input.
 
     Its index sequence says which input each instruction takes. That still depends on the circuit;
-    with a selector in place of each instruction (`ccbps.programs.selector`) nothing does.
+    with a selector in place of each instruction (`ccbps.programs.selector`) nothing does, and the
+    filling, whose selectors take nothing, looks like all the rest.
 
     Args:
-        circuit: one output, no XOR that is not over constants (`rewriting.without_xor`).
-        depth: d, at least the circuit's.
+        circuit: one output.
+        length: L, at least `preserving_length` of the circuit; 4^d is enough for depth d.
         group: where its elements are.
 
     Raises:
-        ParameterError: the circuit is deeper, has an XOR, or 4^depth is too long.
+        ParameterError: the program is longer than that.
     """
-    if len(circuit.outputs) != 1:
-        raise ParameterError(f"the circuit must have one output, got {len(circuit.outputs)}")
-    if 4**depth > MAX_LENGTH:
-        raise ParameterError(f"4^{depth} instructions are more than {MAX_LENGTH:,}; lower depth")
-    if circuit.depth > depth:
-        raise ParameterError(f"the circuit has depth {circuit.depth}, more than depth={depth}")
-    cycles, n = _cycles(group), circuit.inputs
-    made: dict[tuple[int, int], _Piece] = {}
-    idle = [_instruction(NONE)]
-    for _ in range(depth):
-        idle.append(_four(cycles, idle[-1], idle[-1], cycles.nothing))
-
-    def piece(wire: int, level: int) -> _Piece:
-        if (wire, level) not in made:
-            made[wire, level] = build(wire, level)
-        return made[wire, level]
-
-    def build(wire: int, level: int) -> _Piece:
-        op, a, b = circuit.gates[wire - n] if wire >= n else (None, -1, -1)
-        if op == Op.NOT:
-            return _negated(cycles, piece(a, level))
-        if op in (Op.FALSE, Op.TRUE):
-            return _negated(cycles, idle[level]) if op == Op.TRUE else idle[level]
-        if op == Op.AND:
-            return _four(cycles, piece(a, level - 1), piece(b, level - 1), cycles.both)
-        if op == Op.OR:
-            return _either(cycles, piece(a, level - 1), piece(b, level - 1))
-        if op == Op.XOR:
-            raise ParameterError("the circuit has an XOR gate; apply rewriting.without_xor first")
-        if level == 0:
-            return _instruction(wire)
-        return _four(cycles, piece(wire, level - 1), idle[level - 1], cycles.left)
-
-    return _finish(cycles, piece(circuit.outputs[0], depth))
+    needed = preserving_length(circuit)
+    if needed > length:
+        raise ParameterError(
+            f"the circuit's program has {needed:,} instructions, more than length={length:,}"
+        )
+    program = preserving(circuit, group)
+    index = np.full(length, NONE, dtype=program.index.dtype)
+    index[:needed] = program.index
+    interstitials = np.zeros(length + 1, dtype=np.uint8)
+    interstitials[: needed + 1] = program.interstitials
+    return PreservingProgram(group, interstitials, index)
 
 
 def _finish(cycles: _Cycles, piece: _Piece) -> PreservingProgram:
-    interstitials = np.concatenate([[piece.first], piece.inner, [piece.last]]).astype(np.uint8)
+    interstitials = np.empty(len(piece.index) + 1, dtype=np.uint8)
+    interstitials[0], interstitials[-1] = piece.first, piece.last
+    interstitials[1:-1] = piece.inner
     return PreservingProgram(cycles.group, interstitials, piece.index)

@@ -18,7 +18,7 @@ Not protected: interstitial elements show the predicate. Blind them before they 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from ccbps.errors import ParameterError, ShapeError
 __all__ = ["NONE", "GroupProgram", "PreservingProgram"]
 
 Ranks = NDArray[np.uint8]
-Index = NDArray[np.int32]
+Index = NDArray[np.signedinteger[Any]]
 
 NONE: Final = -1
 """In an index sequence: no input bit, always 0. Padding takes it."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ from ccbps.programs.group import PreservingProgram
 __all__ = ["Selector", "barrington_selector", "optimized_selector", "selected"]
 
 Ranks = NDArray[np.uint8]
-Index = NDArray[np.int32]
+Index = NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ShapeError
 
-__all__ = ["binary_column", "binary_rows", "integers", "is_valid", "strings", "with_nulls"]
+__all__ = [
+    "binary_column",
+    "binary_rows",
+    "check_room",
+    "integers",
+    "is_valid",
+    "strings",
+    "with_nulls",
+]
 
 Bytes = NDArray[np.uint8]
 
@@ -47,6 +55,16 @@ def binary_rows(array: pa.Array, width: int) -> tuple[Bytes, NDArray[np.bool_]]:
     return rows, good
 
 
+def check_room(rows: int, width: int) -> None:
+    """Refuse an Arrow batch before its messages are made, if they do not fit one binary column."""
+    if rows * width > np.iinfo(np.int32).max:
+        raise ShapeError(
+            f"{rows} messages of {width} bytes are too many for one Arrow batch of 2 GiB; set "
+            "spark.sql.execution.arrow.maxRecordsPerBatch to "
+            f"{max(1, np.iinfo(np.int32).max // (4 * width))} or less"
+        )
+
+
 def binary_column(rows: Bytes, valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """Rows of bytes as a binary column; NULL where not `valid`.
 
@@ -57,11 +75,7 @@ def binary_column(rows: Bytes, valid: NDArray[np.bool_] | None = None) -> pa.Arr
     if valid is not None:
         lengths[~valid] = 0
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    if offsets[-1] > np.iinfo(np.int32).max:
-        raise ShapeError(
-            f"{offsets[-1]} bytes are too many for one Arrow batch; lower "
-            "spark.sql.execution.arrow.maxRecordsPerBatch"
-        )
+    check_room(len(rows), width)
     mask = None
     if valid is not None and not valid.all():
         mask = pa.array(valid).buffers()[1]

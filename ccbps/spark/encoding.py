@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, ParameterError, PredicateError
 from ccbps.matching import Matcher
-from ccbps.spark.arrow import binary_column, strings
+from ccbps.spark.arrow import binary_column, check_room, strings
 from ccbps.spark.frames import (
     check_key,
     check_once,
@@ -89,6 +89,7 @@ def encode_events(
             where = np.flatnonzero(valid)[problem.row or 0]
             named = row_name((pair, round), (pairs, rounds), int(where))
             raise EventError(f"{named}: {problem}", attribute=problem.attribute)
+        check_room(len(order), matcher.event_bytes)
         messages = np.empty((len(order), matcher.event_bytes), dtype=np.uint8)
         messages[order] = matcher.publisher(key.load()).encode(events, number, pairs=label)
         return binary_column(messages, valid)
@@ -158,6 +159,7 @@ def encode_interests(
         else:
             interests = _bindings(list(sources), chosen, int(valid.sum()))
         interests = DictionaryColumn(interests.values, interests.index[order])
+        check_room(len(order), matcher.interest_bytes)
         messages = np.empty((len(order), matcher.interest_bytes), dtype=np.uint8)
         problem = None
         try:
