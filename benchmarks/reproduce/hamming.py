@@ -44,7 +44,7 @@ NETWORKS = ("batcher", "bose-nelson")
 
 def table_1() -> None:
     """Formulas, and counts of what was built where it fits."""
-    print("Table 1: length (elements the broker multiplies, less one; UGP: instructions), d = c log2 n")
+    print("Table 1: elements the broker multiplies, less one (UGP: instructions); d = c log2 n")
     print(f"{'protocol':<10}{'formula':<20}{'in n and c':<26}counted (n, d), UGP: (n, length)")
     rows = []
     for kind, formula, power in (
