@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import bfcl
 import numpy as np
 import pytest
 from hypothesis import given
@@ -171,6 +172,20 @@ def test_writing_and_integers_refuse_misuse():
             whole.integers(*values)
     with pytest.raises(ParameterError, match="takes integers of 4 bits"):
         whole.integers([16], [0])
+
+
+@pytest.mark.parametrize("k", [1, 8, 13])
+def test_another_implementation_reads_what_is_written(k):
+    theirs = bfcl.circuit(bristol.dumps(adder(k)))
+    rng = random.Random(k)
+    for a, b in [
+        (0, 0),
+        (2**k - 1, 1),
+        *((rng.getrandbits(k), rng.getrandbits(k)) for _ in range(20)),
+    ]:
+        bits = [[value >> i & 1 for i in range(k)] for value in (a, b)]
+        (out,) = theirs.evaluate(bits)
+        assert sum(bit << i for i, bit in enumerate(out)) == a + b
 
 
 def signed(number: int) -> int:
