@@ -27,6 +27,7 @@ from ccbps.errors import DecodeError
 __all__ = [
     "HEADER_BYTES",
     "TAG_BYTES",
+    "VERSION",
     "Cause",
     "Kind",
     "check_headers",
@@ -62,6 +63,9 @@ class Cause(IntEnum):
     PADDING = 8
     ELEMENT = 9
     PRODUCT = 10
+    KEY = 11
+    EPOCH = 12
+    VALUE = 13
 
     @property
     def text(self) -> str:
@@ -81,6 +85,9 @@ _TEXTS: Final = {
     Cause.PADDING: "unused bits at the end of a message are not zero",
     Cause.ELEMENT: "a message holds bytes that are no elements of the group",
     Cause.PRODUCT: "the product is neither alpha nor the identity: a message was altered",
+    Cause.KEY: "the message was made under another master key",
+    Cause.EPOCH: "the message was made in another key epoch",
+    Cause.VALUE: "the message holds a value that no message of this scheme has",
 }
 
 

@@ -1,0 +1,246 @@
+"""MaskedTopicMatch and AdditiveMaskMatch: the cheapest reusable matchers, and the weakest.
+
+- `MaskedTopicMatch`: a topic is sent as H(topic XOR k) with a group key k; the broker compares.
+- `AdditiveMaskMatch`: a value v of an attribute is sent as v + k with the attribute's key k; the
+  broker compares masked values with masked bounds. Exact, as nothing wraps around.
+
+Hazard: both are broken by little knowledge. The broker sees which topics are equal, and all
+differences and the order of values; one known value gives k and with it everything. They are here
+because systems use them, and as the lower end of every comparison.
+Source: [Survey] section 4.1 on Chen et al.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
+from numpy.typing import NDArray
+
+from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.leakage import LeakageCard
+from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
+from ccbps.predicates import Schema
+from ccbps.predicates.box import Box
+from ccbps.predicates.schema import Events
+
+__all__ = ["AdditiveMaskMatch", "MaskedTopicMatch"]
+
+Bytes = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+Words = NDArray[np.uint64]
+
+TOKEN_BYTES: Final = 16
+MASK_BITS: Final = 62
+"""Masks are below 2^62 and codes at most 2^61: the sum fits 64 bits, and nothing wraps around."""
+
+
+def box_ranges(schema: Schema, box: Box) -> Words:
+    """Bounds of a box, both inclusive: uint64, shape (attributes, 2). An empty range is (1, 0)."""
+    return np.array([box.ranges[name] for name in schema], dtype=np.uint64)
+
+
+class AdditiveMaskMatch(ReusableMatcher):
+    """v + k for every attribute; conjunctions of intervals. Broken by one known value."""
+
+    scheme = "additive mask"
+    operators = ("=", "<", "interval", "prefix", "and")
+    covering = True
+
+    def __init__(self, schema: Schema) -> None:
+        """
+        Args:
+            schema: attributes of at most 61 bits each.
+
+        Raises:
+            ParameterError: an attribute is wider.
+        """
+        for name in schema:
+            if schema[name].bits >= MASK_BITS:
+                raise ParameterError(
+                    f"attribute {name!r} must have less than {MASK_BITS} bits, "
+                    f"got {schema[name].bits}"
+                )
+        self._set_up(schema, 8 * len(schema), 16 * len(schema), {})
+
+    @property
+    def leakage(self) -> LeakageCard:
+        """What the broker learns."""
+        return LeakageCard(
+            scheme="AdditiveMaskMatch",
+            adversary="the broker, which follows the protocol and keeps all it sees",
+            hides=("absolute values, until one of them becomes known",),
+            learns=(
+                "every match",
+                "differences and order of all values and bounds of an attribute",
+                "which attributes a subscription constrains",
+            ),
+            security="broken",
+            assumption="nobody who sees messages knows, or can guess, a single value",
+            reuse="reusable",
+            attacks=(
+                "known plaintext: one (value, message) gives the attribute's key and all values",
+                "known width: a full range shows both ends of the domain",
+            ),
+        )
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role."""
+        n = len(self.schema)
+        return (
+            Cost("publisher", "event", "64-bit addition", n),
+            Cost("subscriber", "interest", "64-bit addition", 2 * n),
+            Cost("broker", "pair", "64-bit comparison", 2 * n),
+        )
+
+    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+        words = np.frombuffer(randomness(8 * len(self.schema)), dtype="<u8") >> np.uint64(2)
+        return {"masks": [int(word) for word in words]}
+
+    def _issue(
+        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    ) -> dict[str, Any]:
+        return {} if role == "broker" else {"masks": master["masks"]}
+
+    def _encode_events(
+        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+    ) -> None:
+        masks = np.array(key["masks"], dtype=np.uint64)
+        codes = np.stack([events.codes[name][0] for name in self.schema], axis=1)
+        out[:] = (codes + masks).astype("<u8").view(np.uint8).reshape(len(out), -1)
+
+    def _prepare(self, interest: Any) -> Words:
+        return box_ranges(self.schema, self._predicate(interest).box())
+
+    def _encode_interests(
+        self,
+        key: Mapping[str, Any],
+        interests: Sequence[Words],
+        out: Bytes,
+        randomness: Randomness,
+    ) -> None:
+        masks = np.array(key["masks"], dtype=np.uint64)[:, None]
+        out[:] = (np.stack(interests) + masks).astype("<u8").view(np.uint8).reshape(len(out), -1)
+
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> Words:
+        bounds = np.ascontiguousarray(bodies).view("<u8").reshape(len(bodies), -1, 2)
+        return np.ascontiguousarray(bounds.transpose(2, 1, 0))  # (low or high, attribute, interest)
+
+    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: Words) -> Bools:
+        values = np.ascontiguousarray(events).view("<u8").reshape(len(events), -1)
+        out = np.ones((len(events), table.shape[2]), dtype=np.bool_)
+        for value, low, high in zip(values.T, table[0], table[1], strict=True):
+            out &= value[:, None] >= low
+            out &= value[:, None] <= high
+        return out
+
+    def _covers(self, key: Mapping[str, Any], wide: Words, narrow: Words) -> Bools:
+        low = (wide[0][:, :, None] <= narrow[0][:, None]).all(axis=0)
+        high = (wide[1][:, :, None] >= narrow[1][:, None]).all(axis=0)
+        empty = (narrow[0] > narrow[1]).any(axis=0)
+        return np.asarray((low & high) | empty)
+
+
+class MaskedTopicMatch(ReusableMatcher):
+    """H(topic XOR k): equality of all attributes together. Shows which topics are equal."""
+
+    scheme = "masked topic"
+    operators = ("=", "and")
+    covering = True
+
+    def __init__(self, schema: Schema) -> None:
+        """
+        Args:
+            schema: a subscription names one value for every attribute: the topic.
+        """
+        self._set_up(schema, TOKEN_BYTES, TOKEN_BYTES, {})
+
+    @property
+    def leakage(self) -> LeakageCard:
+        """What the broker learns."""
+        return LeakageCard(
+            scheme="MaskedTopicMatch",
+            adversary="the broker, which follows the protocol and keeps all it sees",
+            hides=("topics, from those who do not have the group key",),
+            learns=("every match", "which events and subscriptions have the same topic"),
+            security="computational",
+            assumption="SHA-256 of a secret key and a topic; no client works with the broker",
+            reuse="reusable",
+            hazards=("any client has the group key and can try all topics",),
+            attacks=("frequency: the most frequent token is the most frequent topic",),
+        )
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role."""
+        return (
+            Cost("publisher", "event", "SHA-256 of a block", 2),
+            Cost("subscriber", "interest", "SHA-256 of a block", 2),
+            Cost("broker", "pair", "128-bit comparison", 1),
+        )
+
+    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+        return {"key": randomness(32).hex()}
+
+    def _issue(
+        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    ) -> dict[str, Any]:
+        return {} if role == "broker" else {"key": master["key"]}
+
+    @staticmethod
+    def _tokens(key: Mapping[str, Any], codes: NDArray[np.uint64]) -> Bytes:
+        """A token for each row of codes. HMAC stands for H(topic XOR k): the same leakage, without
+        what XOR gives away about related topics."""
+        # Topics repeat: each distinct one is hashed once.
+        distinct, index = np.unique(codes, axis=0, return_inverse=True)
+        base = HMAC(bytes.fromhex(key["key"]), SHA256())
+        tokens = np.empty((len(distinct), TOKEN_BYTES), dtype=np.uint8)
+        for row, topic in enumerate(distinct.astype("<u8")):
+            context = base.copy()
+            context.update(topic.tobytes())
+            tokens[row] = np.frombuffer(context.finalize()[:TOKEN_BYTES], dtype=np.uint8)
+        return tokens[index.reshape(-1)]
+
+    def _encode_events(
+        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+    ) -> None:
+        limbs = np.concatenate([events.codes[name] for name in self.schema])
+        out[:] = self._tokens(key, limbs.T)
+
+    def _prepare(self, interest: Any) -> Words:
+        predicate = self._predicate(interest)
+        codes = []
+        for name, (low, high) in predicate.box().ranges.items():
+            if low != high:
+                raise UnsupportedPredicateError(
+                    f"a topic names one value of {name!r}: use = on every attribute",
+                    text=predicate.text,
+                )
+            limbs = -(-self.schema[name].bits // 64)
+            codes += [low >> (64 * i) & ((1 << 64) - 1) for i in reversed(range(limbs))]
+        return np.array(codes, dtype=np.uint64)
+
+    def _encode_interests(
+        self,
+        key: Mapping[str, Any],
+        interests: Sequence[Words],
+        out: Bytes,
+        randomness: Randomness,
+    ) -> None:
+        out[:] = self._tokens(key, np.stack(interests))
+
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> Words:
+        return np.ascontiguousarray(bodies).view("<u8")
+
+    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: Words) -> Bools:
+        tokens = np.ascontiguousarray(events).view("<u8")
+        out: Bools = tokens[:, :1] == table[:, 0]
+        out &= tokens[:, 1:] == table[:, 1]
+        return out
+
+    def _covers(self, key: Mapping[str, Any], wide: Words, narrow: Words) -> Bools:
+        return np.asarray((wide[:, None] == narrow).all(axis=2))
