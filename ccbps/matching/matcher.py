@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +39,9 @@ class Matcher(ABC):
     """Public parameters of a one-time matcher. Makes the three roles.
 
     Attributes:
+        reusable, rounds, has_key_server, covering: False, True, False, False: what tells one-time
+            matchers from reusable ones (`ccbps.matching.reusable`).
+        operators: what predicates may use.
         schema: the events' attributes.
         private_names: names of the values an interest is a mapping of; None where an interest is a
             predicate (SQL text or `Predicate`).
@@ -46,6 +49,14 @@ class Matcher(ABC):
         randomness_bytes: bytes of shared randomness one round uses.
         fingerprint: 32 bytes that name these public parameters.
     """
+
+    reusable: ClassVar[bool] = False
+    rounds: ClassVar[bool] = True
+    has_key_server: ClassVar[bool] = False
+    covering: ClassVar[bool] = False
+    operators: ClassVar[tuple[str, ...]] = (
+        "=", "<", "interval", "prefix", "in", "and", "or", "not", "at_least", "hamming",
+    )  # fmt: skip
 
     schema: Schema
     private_names: tuple[str, ...] | None

@@ -22,6 +22,7 @@ from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_key
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.keysource import EnvKey, FileKey, KeySource
 from ccbps.spark.matching import match, match_column
+from ccbps.spark.reusable import encrypt_events, encrypt_interests, match_all
 from ccbps.spark.stores import match_messages, write_messages
 
 __all__ = [
@@ -31,7 +32,10 @@ __all__ = [
     "deliver",
     "encode_events",
     "encode_interests",
+    "encrypt_events",
+    "encrypt_interests",
     "match",
+    "match_all",
     "match_column",
     "match_messages",
     "open_payloads",

@@ -20,7 +20,7 @@ from ccbps.spark.frames import (
     require,
     struct,
 )
-from ccbps.spark.keysource import KeySource, master
+from ccbps.spark.keysource import KeySource, master, seeds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -153,7 +153,7 @@ def open_payloads(
         if not good.all():
             raise DecodeError(f"a wrapped key has {KEY_BYTES} bytes; some here have not")
         chosen = ciphertexts.filter(mask).take(pa.array(order)).to_pylist()
-        opened = PayloadOpener(key.load()).open(chosen, rows[order], number, pairs=label)
+        opened = PayloadOpener(seeds(key)).open(chosen, rows[order], number, pairs=label)
         back = pa.array(opened, pa.binary()).take(pa.array(np.argsort(order)))
         return with_nulls(back, valid)
 

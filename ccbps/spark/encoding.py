@@ -31,7 +31,7 @@ from ccbps.spark.frames import (
     row_name,
     struct,
 )
-from ccbps.spark.keysource import KeySource
+from ccbps.spark.keysource import KeySource, seeds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,7 +91,7 @@ def encode_events(
             raise EventError(f"{named}: {problem}", attribute=problem.attribute)
         check_room(len(order), matcher.event_bytes)
         messages = np.empty((len(order), matcher.event_bytes), dtype=np.uint8)
-        messages[order] = matcher.publisher(key.load()).encode(events, number, pairs=label)
+        messages[order] = matcher.publisher(seeds(key)).encode(events, number, pairs=label)
         return binary_column(messages, valid)
 
     result = finish(df, attributes, encode(struct([pair, round, *attributes])), output)
@@ -163,7 +163,7 @@ def encode_interests(
         messages = np.empty((len(order), matcher.interest_bytes), dtype=np.uint8)
         problem = None
         try:
-            messages[order] = matcher.subscriber(key.load()).encode(interests, number, pairs=label)
+            messages[order] = matcher.subscriber(seeds(key)).encode(interests, number, pairs=label)
         except PredicateError as error:
             problem = error
         if problem is not None:

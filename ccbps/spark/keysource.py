@@ -3,7 +3,8 @@
 A key that travels inside a Spark plan, a configuration or a broadcast ends up in event logs, in
 temporary files or in error messages. A `KeySource` travels instead; each Python worker reads the
 key itself, once. The text is that of `SharedSeed.to_text` (a publisher's master seed, from which
-every pair's seed is derived) or `SeedRing.to_text` (the seeds of some pairs, for subscribers).
+every pair's seed is derived), `SeedRing.to_text` (the seeds of some pairs, for subscribers) or, for
+reusable matchers, `RoleKey.to_text`.
 """
 
 from __future__ import annotations
@@ -15,20 +16,23 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ccbps.errors import KeyMismatchError
+from ccbps.matching.reusable import RoleKey
 from ccbps.randomness import SeedRing, SharedSeed, parse_seeds
 
-__all__ = ["EnvKey", "FileKey", "KeySource", "master"]
+__all__ = ["EnvKey", "FileKey", "KeySource", "master", "role_key", "seeds"]
+
+Key = SharedSeed | SeedRing | RoleKey
 
 
 @runtime_checkable
 class KeySource(Protocol):
     """Anything picklable that can load seeds where they are needed."""
 
-    def load(self) -> SharedSeed | SeedRing:
-        """The seed or seeds.
+    def load(self) -> Key:
+        """The seed, seeds or role key.
 
         Raises:
-            KeyMismatchError: there are none, or the text is not seeds.
+            KeyMismatchError: there is none, or the text is none of these.
         """
 
 
@@ -42,7 +46,7 @@ class EnvKey:
 
     name: str
 
-    def load(self) -> SharedSeed | SeedRing:
+    def load(self) -> Key:
         """See `KeySource.load`."""
         return _from_environment(self.name)
 
@@ -53,7 +57,7 @@ class FileKey:
 
     path: str
 
-    def load(self) -> SharedSeed | SeedRing:
+    def load(self) -> Key:
         """See `KeySource.load`."""
         return _from_file(self.path)
 
@@ -66,20 +70,41 @@ def master(key: KeySource) -> SharedSeed:
     return seed
 
 
+def seeds(key: KeySource) -> SharedSeed | SeedRing:
+    """What encoders of one-time matchers take."""
+    found = key.load()
+    if isinstance(found, RoleKey):
+        raise KeyMismatchError(f"{key!r} holds the key of a reusable matcher; this needs seeds")
+    return found
+
+
+def role_key(key: KeySource) -> RoleKey:
+    """What roles of reusable matchers take."""
+    found = key.load()
+    if not isinstance(found, RoleKey):
+        raise KeyMismatchError(
+            f"{key!r} holds seeds; a reusable matcher needs a RoleKey of its KeyServer"
+        )
+    return found
+
+
 # Parsed once for each text, not for each name: a key that is replaced is read at the next batch.
-_parse = lru_cache(maxsize=16)(parse_seeds)
+@lru_cache(maxsize=16)
+def _parse(text: str) -> Key:
+    role = text.lstrip().startswith("ccbps-role-key-")
+    return RoleKey.from_text(text) if role else parse_seeds(text)
 
 
-def _from_environment(name: str) -> SharedSeed | SeedRing:
+def _from_environment(name: str) -> Key:
     if name not in os.environ:
         raise KeyMismatchError(
             f"environment variable {name} is not set on the Python worker; set it to "
-            "SharedSeed.to_text() or SeedRing.to_text() before the session starts"
+            "to_text() of a SharedSeed, SeedRing or RoleKey before the session starts"
         )
     return _parse(os.environ[name])
 
 
-def _from_file(path: str) -> SharedSeed | SeedRing:
+def _from_file(path: str) -> Key:
     problem = None
     try:
         return _parse(Path(path).read_text("utf-8"))

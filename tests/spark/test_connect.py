@@ -16,6 +16,7 @@ FILES = [
     "tests/spark/test_pipeline.py",
     "tests/spark/test_stores.py",
     "tests/spark/test_group_matchers.py",
+    "tests/spark/test_reusable.py",
 ]
 
 

@@ -1,0 +1,230 @@
+"""Reusable matchers through Spark: each event and each subscription encrypted once, all pairs.
+
+The interests, which are few, travel to every worker with the plan; the events come in batches, and
+each batch is matched with all interests by one call of the same kernel as without Spark. Keys
+travel by name, as everywhere: a broker's too, since some schemes give it a share for each user.
+
+A worker keeps roles and prepared interests from batch to batch, by key and by content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from ccbps.errors import DecodeError, ParameterError, PredicateError
+from ccbps.matching.reusable import (
+    ReusableBroker,
+    ReusableMatcher,
+    ReusablePublisher,
+    ReusableSubscriber,
+    RoleKey,
+    Table,
+)
+from ccbps.spark.arrow import binary_column, binary_rows, check_room, is_valid, strings
+from ccbps.spark.frames import check_key, column, finish, require, row_name, struct
+from ccbps.spark.keysource import KeySource, role_key
+from ccbps.wire import Cause
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["encrypt_events", "encrypt_interests", "match_all"]
+
+Bytes = NDArray[np.uint8]
+
+
+@lru_cache(maxsize=8)
+def _publisher(matcher: ReusableMatcher, key: RoleKey) -> ReusablePublisher:
+    return matcher.publisher(key)
+
+
+@lru_cache(maxsize=64)
+def _subscriber(matcher: ReusableMatcher, key: RoleKey) -> ReusableSubscriber:
+    return matcher.subscriber(key)
+
+
+@lru_cache(maxsize=8)
+def _broker(matcher: ReusableMatcher, key: RoleKey) -> ReusableBroker:
+    return matcher.broker(key)
+
+
+_tables: dict[tuple[ReusableMatcher, RoleKey, bytes], Table] = {}
+
+
+def _table(matcher: ReusableMatcher, key: RoleKey, interests: Bytes) -> Table:
+    """The interests as this worker's broker keeps them; those used last are remembered."""
+    place = matcher, key, sha256(interests.tobytes()).digest()
+    if place not in _tables:
+        if len(_tables) >= 8:
+            _tables.clear()
+        _tables[place] = _broker(matcher, key).prepare(interests)
+    return _tables[place]
+
+
+def encrypt_events(
+    df: DataFrame, matcher: ReusableMatcher, key: KeySource, *, output: str = "event_message"
+) -> DataFrame:
+    """Encrypt events, one message each.
+
+    Args:
+        df: has the schema's attributes.
+        matcher: public.
+        key: where the workers find a publisher's `RoleKey`.
+        output: name of the message column.
+
+    Returns:
+        `df` without the attributes, with a binary message column.
+
+    Raises:
+        ParameterError: a column is missing.
+        EventError (when the result is computed): a record does not fit the schema.
+    """
+    check_key(key)
+    attributes = list(matcher.schema)
+    require(df, attributes)
+
+    @F.arrow_udf("binary")
+    def encode(row: pa.Array) -> pa.Array:
+        check_room(len(row), matcher.event_bytes)
+        records = pa.RecordBatch.from_arrays(row.flatten(), names=attributes)
+        return binary_column(_publisher(matcher, role_key(key)).encode(records))
+
+    return finish(df, attributes, encode(struct(attributes)), output)
+
+
+def encrypt_interests(
+    df: DataFrame,
+    matcher: ReusableMatcher,
+    key: KeySource,
+    *,
+    predicate: str = "predicate",
+    output: str = "interest_message",
+) -> DataFrame:
+    """Encrypt subscriptions, one message each.
+
+    Args:
+        df: has the string column `predicate`, SQL text.
+        matcher: public.
+        key: where the workers find a subscriber's `RoleKey`.
+        output: name of the message column.
+
+    Returns:
+        `df` without the predicate, with a binary message column; NULL where the predicate is.
+
+    Raises:
+        ParameterError: the column is missing or no string.
+        PredicateError (when the result is computed): a predicate cannot be used; names its row in
+            the batch and does not show the predicate.
+    """
+    check_key(key)
+    require(df, [], text=[predicate])
+
+    @F.arrow_udf("binary")
+    def encode(texts: pa.Array) -> pa.Array:
+        valid = is_valid(texts)
+        chosen = strings(texts.filter(pa.array(valid)))
+        check_room(int(valid.sum()), matcher.interest_bytes)
+        problem = None
+        try:
+            distinct = _subscriber(matcher, role_key(key)).encode(list(chosen.values))
+        except PredicateError as error:
+            problem = error
+        if problem is not None:
+            where = np.flatnonzero(valid)[np.flatnonzero(chosen.index == (problem.row or 0))[0]]
+            raise type(problem)(f"row {where} of the batch: {problem.reason}")
+        return binary_column(distinct[chosen.index], valid)
+
+    return finish(df, [predicate], encode(column(predicate)), output)
+
+
+def match_all(
+    events: DataFrame,
+    interests: DataFrame,
+    matcher: ReusableMatcher,
+    key: KeySource,
+    *,
+    subscription: str = "subscription",
+    event: str = "event_message",
+    interest: str = "interest_message",
+    on_error: Literal["raise", "drop"] = "raise",
+) -> DataFrame:
+    """Match every event with every interest.
+
+    Args:
+        events: has `event`; its other columns are kept.
+        interests: has the string column `subscription` and `interest`. Collected by the driver.
+        matcher: public.
+        key: where the workers find the broker's `RoleKey`.
+        subscription: what names an interest.
+        event, interest: binary message columns.
+        on_error: "raise" fails the job at the first malformed event message and names its row in
+            the batch; "drop" lets it match nothing.
+
+    Returns:
+        one row for each match: `subscription` and the columns of `events` without the message. An
+        event or interest that is NULL matches nothing.
+
+    Raises:
+        ParameterError: a column is missing, of the wrong type, or in both.
+        DecodeError: an interest message has the wrong width; or, when the result is computed, a
+            message is malformed.
+    """
+    if on_error not in ("raise", "drop"):
+        raise ParameterError(f"on_error must be 'raise' or 'drop', got {on_error!r}")
+    check_key(key)
+    require(events, [], binary=[event], name="events")
+    require(interests, [], text=[subscription], binary=[interest], name="interests")
+    if subscription in events.columns:
+        raise ParameterError(f"column {subscription!r} is in both DataFrames; rename one")
+    few = interests.select(column(subscription), column(interest)).dropna().toArrow()
+    labels = few.column(0).combine_chunks().cast(pa.string())
+    rows, good = binary_rows(few.column(1).combine_chunks(), matcher.interest_bytes)
+    if not good.all():
+        number = int(np.flatnonzero(~good)[0])
+        raise DecodeError(
+            f"{row_name([subscription], [labels], number)}: {Cause.INTEREST_WIDTH.text}"
+        )
+    content = rows.tobytes()
+    kept = [name for name in events.columns if name != event]
+    fields = [field for field in events.schema.fields if field.name in kept]
+    schema = StructType([StructField(subscription, StringType()), *fields])
+
+    # The plan holds messages, which the broker sees anyway, and no key.
+    def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = role_key(key)
+        broker = _broker(matcher, found)
+        known = np.frombuffer(content, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
+        table = _table(matcher, found, known)
+        for batch in batches:
+            messages = batch.column(batch.schema.get_field_index(event))
+            others = [batch.column(batch.schema.get_field_index(name)) for name in kept]
+            bodies, fits = binary_rows(messages, matcher.event_bytes)
+            causes = np.full(len(bodies), Cause.EVENT_WIDTH, dtype=np.uint8)
+            causes[fits] = broker.examine_events(np.ascontiguousarray(bodies[fits]))
+            causes[~is_valid(messages)] = Cause.NONE
+            bad = np.flatnonzero(causes)
+            if len(bad) and on_error == "raise":
+                raise DecodeError(
+                    f"{row_name(kept, others, int(bad[0])) or f'row {bad[0]} of the batch'}: "
+                    f"{Cause(causes[bad[0]]).text}; with on_error='drop' such rows match nothing",
+                    rows=tuple(bad.tolist()),
+                )
+            usable = np.flatnonzero(fits & (causes == Cause.NONE))
+            answers = broker.match_all(np.ascontiguousarray(bodies[usable]), table)
+            row, which = np.nonzero(answers)
+            place = pa.array(usable[row])
+            yield pa.RecordBatch.from_arrays(
+                [labels.take(pa.array(which)), *(other.take(place) for other in others)],
+                names=[subscription, *kept],
+            )
+
+    return events.mapInArrow(match, schema)

@@ -1,0 +1,142 @@
+"""Reusable matchers through Spark: all pairs of events and subscriptions, keys by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ccbps import Category, Schema, SharedSeed, UInt
+from ccbps import spark as cs
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.matching.masks import AdditiveMaskMatch
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(12))
+MATCHER = AdditiveMaskMatch(SCHEMA)
+PREDICATES = ["issue = 'IBM'", "price < 1000 AND issue = 'AAPL'", "price BETWEEN 5 AND 3000"]
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, cs.KeySource]:
+    """The three parties' keys, in files that the workers can read."""
+    server, folder = MATCHER.key_server(), tmp_path_factory.mktemp("keys")
+    found: dict[str, cs.KeySource] = {}
+    for name, key in (
+        ("publisher", server.publisher_key()),
+        ("subscriber", server.subscriber_key("alice")),
+        ("broker", server.broker_key()),
+    ):
+        (folder / name).write_text(key.to_text())
+        found[name] = cs.FileKey(str(folder / name))
+    return found
+
+
+def table(count: int) -> pa.Table:
+    rng = np.random.default_rng(2)
+    return pa.table(
+        {
+            "event": np.arange(count),
+            "issue": rng.choice(["AAPL", "GOOG", "IBM"], count).tolist(),
+            "price": rng.integers(0, 4096, count),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def sides(spark: SparkSession, keys: dict[str, cs.KeySource]) -> tuple[DataFrame, DataFrame]:
+    rows = [(f"s{i}", text) for i, text in enumerate([*PREDICATES, None])]
+    interests = spark.createDataFrame(rows, "subscription string, predicate string")
+    events = spark.createDataFrame(table(200))
+    return (
+        cs.encrypt_events(events, MATCHER, keys["publisher"]),
+        cs.encrypt_interests(interests, MATCHER, keys["subscriber"]),
+    )
+
+
+def test_all_pairs_equal_the_plaintext_filter(
+    sides: tuple[DataFrame, DataFrame], keys: dict[str, cs.KeySource]
+) -> None:
+    events, interests = sides
+    assert events.columns == ["event", "event_message"]
+    assert interests.columns == ["subscription", "interest_message"]
+    found = cs.match_all(events, interests, MATCHER, keys["broker"])
+    assert found.columns == ["subscription", "event"]
+    got = {(r["subscription"], r["event"]) for r in found.collect()}
+    wanted = {
+        (f"s{i}", int(n))
+        for i, text in enumerate(PREDICATES)
+        for n in np.flatnonzero(SCHEMA.parse(text).evaluate(table(200)))
+    }
+    assert got == wanted
+
+
+def test_malformed_events_fail_the_job_or_match_nothing(
+    sides: tuple[DataFrame, DataFrame], keys: dict[str, cs.KeySource]
+) -> None:
+    events, interests = sides
+    bad = events.withColumn(
+        "event_message",
+        F.when(F.col("event") == 7, F.lit(b"short"))
+        .when(F.col("event") == 8, F.lit(bytearray(MATCHER.event_bytes)))
+        .when(F.col("event") == 9, F.lit(None))
+        .otherwise(F.col("event_message")),
+    )
+    with pytest.raises(Exception, match=r"event=7: the event message has the wrong number"):
+        cs.match_all(bad, interests, MATCHER, keys["broker"]).collect()
+    kept = cs.match_all(bad, interests, MATCHER, keys["broker"], on_error="drop").collect()
+    whole = cs.match_all(events, interests, MATCHER, keys["broker"]).collect()
+    assert set(kept) == {row for row in whole if row["event"] not in (7, 8, 9)}
+
+
+def test_keys_of_another_kind_role_or_master_are_refused(
+    sides: tuple[DataFrame, DataFrame], keys: dict[str, cs.KeySource], tmp_path: Path
+) -> None:
+    events, interests = sides
+    (tmp_path / "seed").write_text(SharedSeed.generate().to_text())
+    (tmp_path / "other").write_text(MATCHER.key_server().broker_key().to_text())
+    for name, problem in (
+        ("seed", "a reusable matcher needs a RoleKey"),
+        ("other", "made under another master key"),
+    ):
+        key = cs.FileKey(str(tmp_path / name))
+        with pytest.raises(Exception, match=problem):
+            cs.match_all(events, interests, MATCHER, key).collect()
+    with pytest.raises(Exception, match="the key of a publisher, wanted a broker's"):
+        cs.match_all(events, interests, MATCHER, keys["publisher"]).collect()
+
+
+def test_columns_that_do_not_fit_are_refused(
+    sides: tuple[DataFrame, DataFrame], keys: dict[str, cs.KeySource]
+) -> None:
+    events, interests = sides
+    key = keys["broker"]
+    with pytest.raises(ParameterError, match="on_error must be"):
+        cs.match_all(events, interests, MATCHER, key, on_error="x")  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="'subscription' is in both"):
+        cs.match_all(events.withColumn("subscription", F.lit("a")), interests, MATCHER, key)
+    with pytest.raises(ParameterError, match="'event_message' is missing"):
+        cs.match_all(events.drop("event_message"), interests, MATCHER, key)
+    short = interests.withColumn("interest_message", F.lit(b"x"))
+    with pytest.raises(DecodeError, match="subscription='s0': the interest message has the wrong"):
+        cs.match_all(events, short, MATCHER, key)
+
+
+def test_no_key_enters_a_plan(
+    sides: tuple[DataFrame, DataFrame],
+    keys: dict[str, cs.KeySource],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    events, interests = sides
+    cs.match_all(events, interests, MATCHER, keys["broker"]).explain(extended=True)
+    plan = capsys.readouterr().out
+    for key in keys.values():
+        assert isinstance(key, cs.FileKey)
+        secret = Path(key.path).read_text()
+        assert secret not in plan
+        assert secret.partition(":")[2][:40] not in plan
