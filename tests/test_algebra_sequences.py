@@ -67,6 +67,25 @@ def test_ranks_go_in_and_come_out(group: Group, shape: tuple[int, int], seed: in
     assert np.array_equal(group.to_ranks(group.from_ranks(a)), a)
 
 
+@given(groups, shapes, st.integers(0, 2**32), st.integers(1, 9))
+def test_choose_put_and_invert_treat_their_positions(
+    group: Group, shape: tuple[int, int], seed: int, every: int
+) -> None:
+    a, b, _ = draw_ranks(group, shape, seed)
+    bits, one, zero = a % 2 == 1, int(b[0, 0]), int(b[0, -1])
+    bulk = group.choose(bits, one, zero)
+    wanted = np.where(bits, one, zero)
+    assert np.array_equal(group.to_ranks(bulk), wanted)
+    assert np.array_equal(group.to_ranks(group.choose(group.pack(bits), one, zero)), wanted)
+    if group.divides(every, a.shape[1]):
+        group.invert(bulk, every)
+        wanted[:, ::every] = group.inverses[wanted[:, ::every]]
+        assert np.array_equal(group.to_ranks(bulk), wanted)
+        group.put(bulk, every, a[:, ::every])
+        wanted[:, ::every] = a[:, ::every]
+        assert np.array_equal(group.to_ranks(bulk), wanted)
+
+
 @given(groups, shapes, st.integers(0, 2**32))
 def test_take_picks_sequences(group: Group, shape: tuple[int, int], seed: int) -> None:
     a, _, _ = draw_ranks(group, shape, seed)

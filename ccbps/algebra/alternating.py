@@ -97,14 +97,15 @@ class AlternatingGroup(Group):
         words = np.tile(words, (form.steps // period, 1, 1))
         return np.broadcast_to(words, (form.steps, batch, form.columns))
 
-    def powers(self, bits: Bits, element: int) -> Bulk:
-        """See `Group.powers`. Cost: eight planes written."""
-        self._require_rank(element)
+    def choose(self, bits: Bits, one: int, zero: int) -> Bulk:
+        """See `Group.choose`. Cost: eight planes written."""
+        self._require_rank(one)
+        self._require_rank(zero)
         masks = self.pack(bits) if bits.dtype == np.bool_ else bits
         steps, batch, columns = masks.shape
         out = empty(Lanes(steps, columns), batch)
         for plane in range(PLANES):
-            value, fixed = (c >> plane & 1 for c in (int(self._codes[element]), sl24.IDENTITY))
+            value, fixed = (int(self._codes[rank]) >> plane & 1 for rank in (one, zero))
             if value == fixed:
                 out[plane] = _ALL if value else 0
             elif value:
@@ -112,6 +113,18 @@ class AlternatingGroup(Group):
             else:
                 np.bitwise_not(masks, out=out[plane])
         return out
+
+    def divides(self, every: int, length: int) -> bool:
+        return Lanes.of(length).steps % every == 0
+
+    def put(self, x: Bulk, every: int, ranks: Ranks) -> None:
+        """See `Group.put`. Cost: that of `from_ranks` for the ranks."""
+        self._require_ranks(ranks, 2)
+        lanes.pack(ranks, x[:, ::every], self._codes)
+
+    def invert(self, x: Bulk, every: int) -> None:
+        part = x[:, ::every]
+        part[...] = part[list(sl24.INVERSE_PLANES)]
 
     def take(self, x: Bulk, rows: NDArray[np.intp]) -> Bulk:
         return x.take(rows, axis=2)

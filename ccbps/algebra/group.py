@@ -185,8 +185,24 @@ class Group(ABC):
         """As ``pack`` of bits of shape (batch, period), repeated until `length` is reached."""
 
     @abstractmethod
+    def choose(self, bits: Bits, one: int, zero: int) -> Bulk:
+        """The element `one` where the bit is 1, `zero` where it is 0."""
+
     def powers(self, bits: Bits, element: int) -> Bulk:
         """`element` where the bit is 1, the identity where it is 0."""
+        return self.choose(bits, element, 0)
+
+    @abstractmethod
+    def divides(self, every: int, length: int) -> bool:
+        """Whether `put` and `invert` can treat each `every`-th position of such sequences."""
+
+    @abstractmethod
+    def put(self, x: Bulk, every: int, ranks: Ranks) -> None:
+        """Write ranks, shape (batch, length // every), to positions 0, every, 2 every, ..."""
+
+    @abstractmethod
+    def invert(self, x: Bulk, every: int) -> None:
+        """Replace the elements at positions 0, every, 2 every, ... by their inverses."""
 
     @abstractmethod
     def take(self, x: Bulk, rows: NDArray[np.intp]) -> Bulk:

@@ -64,9 +64,21 @@ class SymmetricGroup(Group):
         times = -(-length // bits.shape[1])
         return np.tile(bits, (1, times))[:, :length]
 
-    def powers(self, bits: Bits, element: int) -> Bulk:
-        self._require_rank(element)
-        return np.multiply(bits, np.uint8(element), dtype=np.uint8)
+    def choose(self, bits: Bits, one: int, zero: int) -> Bulk:
+        self._require_rank(one)
+        self._require_rank(zero)
+        out = np.multiply(bits, np.uint8(one ^ zero), dtype=np.uint8)
+        return np.bitwise_xor(out, np.uint8(zero), out=out)
+
+    def divides(self, every: int, length: int) -> bool:
+        return length % every == 0
+
+    def put(self, x: Bulk, every: int, ranks: Ranks) -> None:
+        self._require_ranks(ranks, 2)
+        x[:, ::every] = ranks
+
+    def invert(self, x: Bulk, every: int) -> None:
+        x[:, ::every] = self._inverses.take(x[:, ::every])
 
     def take(self, x: Bulk, rows: NDArray[np.intp]) -> Bulk:
         return x.take(rows, axis=0)

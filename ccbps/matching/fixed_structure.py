@@ -23,6 +23,7 @@ Source: [SSM] sections 4.2-4.4, Theorems 24 and 25.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -41,6 +42,7 @@ from ccbps.programs.selector import (
     Selector,
     barrington_selector,
     optimized_selector,
+    seams,
     selected,
 )
 
@@ -151,6 +153,31 @@ class _FixedStructureMatch(GroupMatch):
         period = bits[:, self._index(segment.start, segment.start + self.selector.length)]
         masks = self.group.pack_periodic(period, segment.padded)
         return self.group.powers(masks, self.group.alpha)
+
+    def _raw_interests(
+        self, interests: Sequence[PreservingProgram], segment: Segment
+    ) -> NDArray[Any]:
+        m, blocks, group = self.selector.length, self.selector.blocks, self.group
+        count = segment.stop - segment.start
+        if (
+            blocks is None
+            or segment.start % m
+            or segment.padded != count
+            or not group.divides(m, count)
+        ):
+            return super()._raw_interests(interests, segment)
+        # Between seams there are u and u^-1 only, of the chosen input or of another.
+        low, high = segment.start // m, segment.stop // m
+        choices = np.stack([program.index[low:high] for program in interests])
+        one_hot = choices[..., None] == np.arange(m // 2, dtype=choices.dtype)
+        # Each twice, behind a seam: at 1 and 2, 3 and 4, ...
+        twice = np.multiply(one_hot, np.uint16(0x0101), dtype=np.uint16).view(np.bool_)
+        chosen = np.zeros((len(interests), count), dtype=np.bool_)
+        chosen[:, 1:] = twice.reshape(len(interests), count)[:, :-1]
+        out = group.choose(chosen, *blocks)
+        group.invert(out, 2)
+        group.put(out, m, np.stack([seams(p, self.selector, low, high) for p in interests]))
+        return out
 
     def _interstitials(self, interest: PreservingProgram, start: int, stop: int) -> Ranks:
         return selected(interest, self.selector, start, stop)

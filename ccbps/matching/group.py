@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, ClassVar, Final
 
@@ -224,6 +224,12 @@ class GroupMatch(Matcher):
         index = self._index(segment.start, segment.stop)
         return self.encoding.raw_event(np.take(bits, index, axis=1, mode="wrap"), segment)
 
+    def _raw_interests(self, interests: Sequence[Any], segment: Segment) -> NDArray[Any]:
+        """A segment of the subscriber's elements, for each of some prepared interests."""
+        at = segment.start, segment.stop
+        ranks = np.stack([self._interstitials(interest, *at) for interest in interests])
+        return self.encoding.raw_interest(ranks, segment)
+
     def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:
         bits = _with_zero(event_bits(events))
         for at in self._blocks(len(out)):
@@ -245,13 +251,8 @@ class GroupMatch(Matcher):
                 random = self._drawn(Kind.INTEREST, reader, at, number, out)
                 key = (number, used.tobytes())
                 if made.key != key:
-                    ranks = np.stack(
-                        [
-                            self._interstitials(interests.values[i], segment.start, segment.stop)
-                            for i in used
-                        ]
-                    )
-                    made.key, made.value = key, encoding.raw_interest(ranks, segment)
+                    values = [interests.values[i] for i in used]
+                    made.key, made.value = key, self._raw_interests(values, segment)
                 raw = self.group.take(made.value, place)
                 carried = encoding.encode_interest(raw, carried, random, segment, body)
             last = [self._last(interests.values[i]) for i in used]
@@ -300,8 +301,7 @@ class GroupMatch(Matcher):
         for number, segment in enumerate(self.encoding.segments):
             random = self._drawn(Kind.INTEREST, reader, slice(0, 1), number, head)
             alone, out = self._alone(segment)
-            ranks = self._interstitials(interest, segment.start, segment.stop)
-            raw = self.encoding.raw_interest(ranks[None], segment)
+            raw = self._raw_interests([interest], segment)
             carried = self.encoding.encode_interest(raw, carried, random, alone, out)
             yield np.concatenate([head[0], out[0]]) if number == 0 else out[0]
         trailer = np.empty((1, TRAILER_BYTES), dtype=np.uint8)

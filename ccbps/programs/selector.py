@@ -38,7 +38,7 @@ from ccbps.programs.barrington import (
 )
 from ccbps.programs.group import PreservingProgram
 
-__all__ = ["Selector", "barrington_selector", "optimized_selector", "selected"]
+__all__ = ["Selector", "barrington_selector", "optimized_selector", "seams", "selected"]
 
 Ranks = NDArray[np.uint8]
 Index = NDArray[np.signedinteger[Any]]
@@ -57,6 +57,13 @@ class Selector:
     group: Group
     index: Index = field(repr=False)
     table: Ranks = field(repr=False)
+
+    @property
+    def blocks(self) -> tuple[int, int] | None:
+        """u of a chosen input and of another, for selectors of blocks alpha^x u alpha^x u^-1."""
+        if self.length != 2 * self.inputs:
+            return None
+        return int(self.table[0, 1]), int(self.table[-1, 1])
 
     @property
     def inputs(self) -> int:
@@ -132,6 +139,19 @@ def _frozen(group: Group, index: NDArray[np.integer], table: Ranks) -> Selector:
     return Selector(group, sequence, table)
 
 
+def seams(program: PreservingProgram, selector: Selector, low: int, high: int) -> Ranks:
+    """The elements in front of the selectors of instructions low .. high - 1, shape (high - low,).
+
+    Each is the last of the selector before, what lies between, and the first of this one.
+    """
+    multiply, table = selector.group.multiplication, selector.table
+    choices = program.index[low:high]
+    out: Ranks = multiply[program.interstitials[low:high], table[choices, 0]]
+    first = 0 if low else 1
+    out[first:] = multiply[table[program.index[low + first - 1 : high - 1], -1], out[first:]]
+    return out
+
+
 def selected(program: PreservingProgram, selector: Selector, start: int, stop: int) -> Ranks:
     """Interstitials start .. stop - 1 of `program` with a selector in place of each instruction.
 
@@ -150,17 +170,10 @@ def selected(program: PreservingProgram, selector: Selector, start: int, stop: i
     low, high = start // m, min(-(-stop // m), program.length)
     if low == program.length:  # the very last one alone
         low -= 1
-    multiply, choices = selector.group.multiplication, program.index
-    rows = selector.table[choices[low:high]]
+    rows = selector.table[program.index[low:high]]
     out = np.empty((high - low) * m + 1, dtype=np.uint8)
     out[:-1].reshape(-1, m)[:] = rows[:, :-1]
-    # Between selectors: the last of the one before, the program's own, the first of this one.
-    before = program.interstitials[low : high + 1].copy()
-    ends = selector.table[:, -1]
-    if low:
-        before[0] = multiply[ends[choices[low - 1]], before[0]]
-    before[1:] = multiply[ends[choices[low:high]], before[1:]]
-    out[:-1:m] = multiply[before[:-1], rows[:, 0]]
-    # If another selector follows, its first element belongs to the last one here.
-    out[-1] = before[-1] if high == program.length else 0
+    out[:-1:m] = seams(program, selector, low, high)
+    # If another selector follows, what comes last here is in front of it and not asked for.
+    out[-1] = selector.group.multiplication[rows[-1, -1], program.interstitials[high]]
     return out[start - low * m : stop - low * m]
