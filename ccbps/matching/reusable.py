@@ -459,7 +459,8 @@ class ReusableBroker(_Role):
             DecodeError: some bytes are not interest messages of this matcher, key and epoch.
         """
         raise_for(self.examine_interests(interests))
-        content = self.matcher._table(self._key, interests[:, HEADER_BYTES:])
+        bodies = interests[:, HEADER_BYTES:]
+        content = self.matcher._table(self._key, bodies) if len(bodies) else None
         return Table(content, len(interests), self._id, self.epoch)
 
     def match_all(self, events: Bytes, interests: Bytes | Table) -> Bools:
@@ -509,6 +510,8 @@ class ReusableBroker(_Role):
         if not self.matcher.covering:
             raise ParameterError(f"{type(self.matcher).__name__} does not support covering")
         tables = [t if isinstance(t, Table) else self.prepare(t) for t in (wide, narrow)]
+        if not all(map(len, tables)):
+            return np.zeros((len(tables[0]), len(tables[1])), dtype=np.bool_)
         return self.matcher._covers(self._key, tables[0].content, tables[1].content)
 
     def _examine(self, messages: Bytes, kind: Kind, width: int) -> Bytes:

@@ -1,0 +1,168 @@
+"""What all reusable matchers share: keys, headers, roles, tables, refusals."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ccbps import Category, Schema, SharedSeed, UInt
+from ccbps.errors import (
+    DecodeError,
+    EventError,
+    KeyMismatchError,
+    ParameterError,
+    PredicateError,
+    SerializationError,
+)
+from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
+from ccbps.matching.reusable import KeyServer, ReusableMatcher, RoleKey
+
+SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
+TEXTS = ["issue = 'IBM' AND price = 7", "issue = 'AAPL' AND price = 9"]
+MATCHERS = {"masks": AdditiveMaskMatch(SCHEMA), "topics": MaskedTopicMatch(SCHEMA)}
+every_matcher = pytest.mark.parametrize("matcher", MATCHERS.values(), ids=MATCHERS)
+EVENTS: list[dict[str, Any]] = [
+    {"issue": issue, "price": price} for issue in ("AAPL", "GOOG", "IBM") for price in (7, 9)
+]
+
+
+def roles(matcher: ReusableMatcher, server: KeyServer | None = None) -> tuple[Any, Any, Any]:
+    server = matcher.key_server() if server is None else server
+    return (
+        matcher.publisher(server.publisher_key()),
+        matcher.subscriber(server.subscriber_key("alice")),
+        matcher.broker(server.broker_key()),
+    )
+
+
+def plain(matcher: ReusableMatcher) -> np.ndarray:
+    return np.array([matcher.schema.parse(text).evaluate(EVENTS) for text in TEXTS]).T
+
+
+@every_matcher
+def test_all_pairs_pairs_and_tables_agree_with_the_plaintext(matcher: ReusableMatcher) -> None:
+    publisher, subscriber, broker = roles(matcher)
+    events, interests = publisher.encode(EVENTS), subscriber.encode(TEXTS)
+    assert events.shape == (6, matcher.event_bytes)
+    assert interests.shape == (2, matcher.interest_bytes)
+    wanted = plain(matcher)
+    assert wanted.any()
+    assert np.array_equal(broker.match_all(events, interests), wanted)
+    table = broker.prepare(interests)
+    assert len(table) == 2
+    assert np.array_equal(broker.match_all(events, table), wanted)
+    which = np.array([0, 1, 1, 0, 0, 1])
+    assert np.array_equal(broker.match(events, interests[which]), wanted[range(6), which])
+    assert broker.match_all(events[:0], interests).shape == (0, 2)
+    assert broker.match_all(events, interests[:0]).shape == (6, 0)
+    assert publisher.encode([]).shape == (0, matcher.event_bytes)
+    assert subscriber.encode([]).shape == (0, matcher.interest_bytes)
+
+
+@every_matcher
+def test_keys_survive_as_text_and_serve_later(matcher: ReusableMatcher) -> None:
+    server = matcher.key_server()
+    publisher, subscriber, _ = roles(matcher, server)
+    again = matcher.key_server(RoleKey.from_text(server.key.to_text()))
+    _, _, broker = roles(matcher, again)
+    found = broker.match_all(publisher.encode(EVENTS), subscriber.encode(TEXTS))
+    assert np.array_equal(found, plain(matcher))
+
+
+@every_matcher
+def test_matchers_travel_and_say_what_they_are(matcher: ReusableMatcher) -> None:
+    assert pickle.loads(pickle.dumps(matcher)) == matcher
+    assert hash(pickle.loads(pickle.dumps(matcher))) == hash(matcher)
+    assert (matcher.reusable, matcher.rounds) == (True, False)
+    assert matcher.operators
+    text = matcher.explain()
+    for part in (f"{matcher.event_bytes:,} bytes an event", *str(matcher.leakage).splitlines()):
+        assert part in text
+    assert json.loads(json.dumps(matcher.leakage.to_dict()))["reuse"] == "reusable"
+    assert all(cost.count > 0 and cost.operation for cost in matcher.costs)
+
+
+def refused(call: Any, message: str) -> None:
+    with pytest.raises(DecodeError, match=message):
+        call()
+
+
+@every_matcher
+def test_broker_refuses_what_is_no_message_of_its_key(matcher: ReusableMatcher) -> None:
+    publisher, subscriber, broker = roles(matcher)
+    events, interests = publisher.encode(EVENTS), subscriber.encode(TEXTS)
+    others = roles(matcher)[0].encode(EVENTS)
+    mixed = events.copy()
+    mixed[4] = others[4]
+    refused(lambda: broker.match_all(mixed, interests), "row 4: .* under another master key")
+    refused(lambda: broker.match_all(interests, interests), "must be uint8 messages|not an event")
+    for place, message in ((0, "not an event"), (1, "not an event"), (5, "another matcher")):
+        altered = events.copy()
+        altered[2, place] ^= 1
+        refused(lambda a=altered: broker.match_all(a, interests), f"row 2: .*{message}")
+    altered = interests.copy()
+    altered[1, 14] ^= 1
+    refused(lambda: broker.match_all(events, altered), "row 1: .* another key epoch")
+    refused(lambda: broker.match_all(events[:, :-1], interests), "events must be uint8 messages")
+    refused(lambda: broker.match_all(events, interests.astype(np.int16)), "interests must be uint8")
+    refused(lambda: broker.match(events, interests), "6 events do not pair with 2 interests")
+    with pytest.raises(KeyMismatchError, match="prepared with another key"):
+        broker.match_all(events, roles(matcher)[2].prepare(interests[:0]))
+
+
+@every_matcher
+def test_keys_are_bound_to_matcher_and_role(matcher: ReusableMatcher) -> None:
+    server = matcher.key_server()
+    other = AdditiveMaskMatch(Schema(x=UInt(3)))
+    with pytest.raises(KeyMismatchError, match="the key of a subscriber, wanted a publisher's"):
+        matcher.publisher(server.subscriber_key("a"))
+    with pytest.raises(KeyMismatchError, match="belongs to another matcher"):
+        other.broker(server.broker_key())
+    wrong: Any = SharedSeed.generate()
+    with pytest.raises(KeyMismatchError, match="a broker needs a RoleKey, got SharedSeed"):
+        matcher.broker(wrong)
+    with pytest.raises(KeyMismatchError, match="wanted a server's"):
+        matcher.key_server(server.broker_key())
+
+
+def test_key_texts_that_are_none_are_refused_and_not_shown() -> None:
+    for text in ("", "ccbps-seed-1:00", "ccbps-role-key-1:zz", "ccbps-role-key-1:7b7d"):
+        with pytest.raises(KeyMismatchError, match="not a role key") as caught:
+            RoleKey.from_text(text)
+        assert "7b7d" not in str(caught.value)
+    with pytest.raises(KeyMismatchError, match="not a role key"):
+        RoleKey(b"[]")
+
+
+@every_matcher
+def test_keys_do_not_show_or_travel(matcher: ReusableMatcher) -> None:
+    server = matcher.key_server()
+    key = server.key
+    secret = json.dumps(key.data)
+    for thing in (key, server, *roles(matcher, server)):
+        assert not any(part in repr(thing) for part in secret.split('"') if len(part) > 8)
+    with pytest.raises(SerializationError):
+        pickle.dumps(key)
+
+
+@every_matcher
+def test_bad_events_and_predicates_are_refused(matcher: ReusableMatcher) -> None:
+    publisher, subscriber, broker = roles(matcher)
+    with pytest.raises(EventError):
+        publisher.encode([{"issue": "IBM", "price": 256}])
+    with pytest.raises(PredicateError) as caught:
+        subscriber.encode([TEXTS[0], "prise = 3"])
+    assert caught.value.row == 1
+    with pytest.raises(PredicateError, match="need values; call bind first"):
+        subscriber.encode("issue = 'IBM' AND price = :p")
+    with pytest.raises(ParameterError, match="parsed for another schema"):
+        subscriber.encode(Schema(price=UInt(9)).parse("price = 3"))
+    with pytest.raises(ParameterError, match="an interest is a predicate"):
+        subscriber.encode(7)
+    if not matcher.covering:
+        with pytest.raises(ParameterError, match="does not support covering"):
+            broker.covers(subscriber.encode(TEXTS), subscriber.encode(TEXTS))
