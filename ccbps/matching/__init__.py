@@ -1,6 +1,7 @@
 """Matchers: one file each, the same three roles and verbs."""
 
 from ccbps.matching.branching import BranchingMatch
+from ccbps.matching.commutative import CommutativeMatch
 from ccbps.matching.fixed_structure import FSGPMatch, OFSGPMatch
 from ccbps.matching.matcher import Broker, Matcher, Publisher, Subscriber
 from ccbps.matching.public_function import PublicFunctionMatch
@@ -9,6 +10,7 @@ from ccbps.matching.ugp import UGPMatch
 __all__ = [
     "BranchingMatch",
     "Broker",
+    "CommutativeMatch",
     "FSGPMatch",
     "Matcher",
     "OFSGPMatch",

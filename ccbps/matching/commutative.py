@@ -1,0 +1,287 @@
+"""CommutativeMatch: equality of keywords under layers of commutative encryption, one broker.
+
+The case r = 2 of multiple-layer commutative encryption with one broker between publishers and
+subscribers: a client's message has a layer that it shares with the broker and a layer that it
+shares with the clients on the other side. The broker takes its own layer off and compares.
+
+Conventions: a keyword is the values of all attributes together, or of those named. The body of a
+message is 8 bytes that name the client's layer and one element, most significant byte first.
+Differs from [SOM09]: one key for all publishers and subscribers stands for a key of each pair, so
+that an event is encrypted once and not once for each subscriber; and the broker derives the keys it
+shares with clients from one secret, so that clients may come later. Chains of several brokers, with
+any number of layers and the keys of the paper, are in `ccbps.matching.commutative_chain`.
+
+Hazard: two nodes in a row break it: the broker and any one client read all keywords that they can
+think of. Deterministic: the broker sees which keywords are equal.
+Source: [SOM09]; [Survey] section 4.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.ciphers.pohlig_hellman import MODP_2048, LayerKey, PohligHellman
+from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
+from ccbps.leakage import LeakageCard
+from ccbps.matching.reusable import (
+    Cost,
+    Randomness,
+    ReusableBroker,
+    ReusableMatcher,
+    Role,
+    RoleKey,
+)
+from ccbps.predicates import Schema
+from ccbps.predicates.schema import Events
+from ccbps.wire import HEADER_BYTES, Cause, raise_for
+
+__all__ = ["CommutativeBroker", "CommutativeMatch", "keyword_codes", "keyword_of"]
+
+Bytes = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+Words = NDArray[np.uint64]
+
+ID_BYTES: Final = 8
+TOKEN_BYTES: Final = 16
+
+
+class CommutativeMatch(ReusableMatcher):
+    """Keywords under two layers; the broker takes one off. Shows which keywords are equal."""
+
+    scheme = "commutative layers"
+    operators = ("=", "and")
+    covering = True
+
+    def __init__(
+        self, schema: Schema, attributes: Sequence[str] | None = None, *, prime: int = MODP_2048
+    ) -> None:
+        """
+        Args:
+            schema: the events' attributes.
+            attributes: those that make the keyword; all by default. A subscription names one value
+                of each of them and nothing else.
+            prime: a safe prime; those below 2048 bits are toys.
+
+        Raises:
+            ParameterError: an attribute is not in the schema or named twice; prime is no safe
+                prime.
+        """
+        self.attributes = keyword_attributes(schema, attributes)
+        self.cipher = PohligHellman(prime)
+        body = ID_BYTES + self.cipher.element_bytes
+        parameters = {"attributes": list(self.attributes), "prime": f"{prime:x}"}
+        self._set_up(schema, body, body, parameters)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.schema, self.attributes, self.cipher.prime)
+
+    @property
+    def leakage(self) -> LeakageCard:
+        """What the broker learns."""
+        bits = self.cipher.prime.bit_length()
+        toy = (f"the prime has {bits} bits: a toy, every layer comes off",) if bits < 2048 else ()
+        return LeakageCard(
+            scheme="CommutativeMatch",
+            adversary="the broker, which follows the protocol and keeps all it sees",
+            hides=("keywords, from those who lack the key that clients share",),
+            learns=(
+                "every match",
+                "which events and which subscriptions have the same keyword",
+                "which client each message is from",
+            ),
+            security="broken" if toy else "computational",
+            assumption=f"decisional Diffie-Hellman in the squares modulo a safe prime of {bits} "
+            "bits, for exponents of 256 bits; no client works with the broker",
+            reuse="reusable",
+            hazards=(
+                "the broker works with one client: two nodes in a row hold all layers",
+                "a client that is also the broker, or sees its table, can try all keywords",
+                *toy,
+            ),
+            attacks=(
+                "dictionary: broker and one client find every keyword they can think of",
+                "chosen filters: a client subscribes to guesses, the broker compares its table",
+                "frequency: the most frequent element is the most frequent keyword",
+            ),
+        )
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role; encoding and taking off are once for each distinct keyword."""
+        name = f"{self.cipher.prime.bit_length()}-bit exponentiation"
+        return (
+            Cost("publisher", "event", name, 1),
+            Cost("subscriber", "interest", name, 1),
+            Cost("broker", "event", f"{name} (short exponent)", 1),
+            Cost("broker", "interest", f"{name} (short exponent)", 1),
+            Cost("broker", "pair", "128-bit comparison", 1),
+        )
+
+    def broker(self, key: RoleKey) -> CommutativeBroker:
+        """The role that matches."""
+        return CommutativeBroker(self, key, "broker", _no_randomness)
+
+    # -- keys ---------------------------------------------------------------------------------
+
+    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+        clients = self.cipher.generate(randomness).export_secret()
+        return {"clients": clients.hex(), "broker": randomness(32).hex()}
+
+    def _issue(
+        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    ) -> dict[str, Any]:
+        if role == "broker":
+            return {"broker": master["broker"]}
+        client = sha256(f"{role}\0{name}".encode()).digest()[:ID_BYTES]
+        own = self._hop(master, role, client).export_secret()
+        return {"id": client.hex(), "layers": [own.hex(), master["clients"]]}
+
+    def _hop(self, key: Mapping[str, Any], role: str, client: bytes) -> LayerKey:
+        """The layer between the broker and one client."""
+        return self.cipher.derive(bytes.fromhex(key["broker"]), role.encode() + b"\0" + client)
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def _encrypt(self, key: Mapping[str, Any], codes: Words, out: Bytes) -> None:
+        # Keywords repeat: each distinct one takes one exponentiation.
+        distinct, index = np.unique(codes, axis=0, return_inverse=True)
+        layers = [LayerKey(bytes.fromhex(text), self.cipher.prime) for text in key["layers"]]
+        words = [self.cipher.encode(row.tobytes()) for row in distinct.astype("<u8")]
+        elements = self.cipher.to_rows(self.cipher.add(words, *layers))
+        out[:, :ID_BYTES] = np.frombuffer(bytes.fromhex(key["id"]), dtype=np.uint8)
+        out[:, ID_BYTES:] = elements[index.reshape(-1)]
+
+    def _encode_events(
+        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+    ) -> None:
+        self._encrypt(key, keyword_codes(events, self.attributes), out)
+
+    def _prepare(self, interest: Any) -> Words:
+        return keyword_of(self, interest, self.attributes)
+
+    def _encode_interests(
+        self,
+        key: Mapping[str, Any],
+        interests: Sequence[Words],
+        out: Bytes,
+        randomness: Randomness,
+    ) -> None:
+        self._encrypt(key, np.stack(interests), out)
+
+    def _check(self, bodies: Bytes) -> Bytes:
+        values = self.cipher.from_rows(bodies[:, ID_BYTES:])
+        good = np.array([self.cipher.is_element(value) for value in values], dtype=np.bool_)
+        return np.where(good, np.uint8(Cause.NONE), np.uint8(Cause.VALUE))
+
+    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        return self._check(bodies)
+
+    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        return self._check(bodies)
+
+    def _tokens(self, key: Mapping[str, Any], bodies: Bytes, role: str) -> Words:
+        """Without the broker's layer, hashed: uint64, shape (len(bodies), 2)."""
+        found: dict[bytes, bytes] = {}
+        layers: dict[bytes, LayerKey] = {}
+        joined = []
+        for row in bodies:
+            body = row.tobytes()
+            if body not in found:
+                client = body[:ID_BYTES]
+                if client not in layers:
+                    layers[client] = self._hop(key, role, client)
+                elements = self.cipher.from_rows(row[None, ID_BYTES:])
+                bare = self.cipher.to_rows(self.cipher.remove(elements, layers[client]))
+                found[body] = sha256(bare.tobytes()).digest()[:TOKEN_BYTES]
+            joined.append(found[body])
+        return np.frombuffer(b"".join(joined), dtype="<u8").reshape(-1, 2)
+
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> Words:
+        return self._tokens(key, bodies, "subscriber")
+
+    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: Words) -> Bools:
+        tokens = self._tokens(key, events, "publisher")
+        out: Bools = tokens[:, :1] == table[:, 0]
+        out &= tokens[:, 1:] == table[:, 1]
+        return out
+
+    def _covers(self, key: Mapping[str, Any], wide: Words, narrow: Words) -> Bools:
+        return np.asarray((wide[:, None] == narrow).all(axis=2))
+
+
+class CommutativeBroker(ReusableBroker):
+    """A broker that takes each layer off once, also where it matches pairs."""
+
+    matcher: CommutativeMatch
+
+    def match(self, events: Bytes, interests: Bytes) -> Bools:
+        """Which pairs match; row i of one belongs to row i of the other. Shape (batch,)."""
+        if len(events) != len(interests):
+            raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
+        raise_for(self.examine_events(events))
+        raise_for(self.examine_interests(interests))
+        left = self.matcher._tokens(self._key, events[:, HEADER_BYTES:], "publisher")
+        right = self.matcher._tokens(self._key, interests[:, HEADER_BYTES:], "subscriber")
+        return np.asarray((left == right).all(axis=1))
+
+
+def keyword_attributes(schema: Schema, attributes: Sequence[str] | None) -> tuple[str, ...]:
+    """The attributes that make a keyword, in the schema's order; all of them for None.
+
+    Raises:
+        ParameterError: none, not in the schema, or named twice.
+    """
+    if attributes is None:
+        return schema.names
+    chosen = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+    unknown = [name for name in chosen if name not in schema]
+    if unknown or not chosen or len(set(chosen)) != len(chosen):
+        raise ParameterError(
+            f"attributes must name some of {', '.join(schema)}, each once, got {chosen}"
+        )
+    return tuple(name for name in schema if name in chosen)
+
+
+def keyword_codes(events: Events, attributes: Sequence[str]) -> Words:
+    """The keyword of each event: limbs of codes, shape (events, limbs)."""
+    return np.concatenate([events.codes[name] for name in attributes]).T
+
+
+def keyword_of(matcher: Any, interest: Any, attributes: Sequence[str]) -> Words:
+    """The keyword that a subscription names, shape (limbs,).
+
+    Raises:
+        UnsupportedPredicateError: it leaves a keyword attribute open, or constrains another one.
+    """
+    predicate = matcher._predicate(interest)
+    schema: Schema = matcher.schema
+    codes = []
+    for name, (low, high) in predicate.box().ranges.items():
+        if name not in attributes:
+            if (low, high) != (0, schema[name].size - 1):
+                raise UnsupportedPredicateError(
+                    f"{name!r} is not part of the keyword ({', '.join(attributes)}): leave it out",
+                    text=predicate.text,
+                )
+            continue
+        if low != high:
+            raise UnsupportedPredicateError(
+                f"a keyword has one value of {name!r}: use = on each of {', '.join(attributes)}",
+                text=predicate.text,
+            )
+        limbs = -(-schema[name].bits // 64)
+        codes += [low >> (64 * i) & ((1 << 64) - 1) for i in reversed(range(limbs))]
+    return np.array(codes, dtype=np.uint64)
+
+
+def _rebuild(schema: Schema, attributes: Sequence[str], prime: int) -> CommutativeMatch:
+    return CommutativeMatch(schema, attributes, prime=prime)
+
+
+def _no_randomness(count: int) -> bytes:
+    raise AssertionError("a broker draws nothing")
