@@ -26,7 +26,7 @@ Source: [SEC2] for the constants; simultaneous inversion [M87].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -44,6 +44,9 @@ Point = tuple[Any, Any]
 
 P: Final = integer(2**256 - 2**32 - 977)
 Q: Final = integer("fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141")
+
+BATCH: Final = 1 << 12
+"""Quotients that share one inversion."""
 
 
 def _library() -> Any:
@@ -159,17 +162,24 @@ class Secp256k1Group(PrimeOrderGroup):
     def labels(self, elements: Sequence[Any]) -> list[bytes]:
         return [x.to_bytes(32, "big") for x, _ in elements]
 
-    def quotient_labels(self, left: Sequence[Any], right: Any) -> list[bytes]:
-        p, (xr, yr) = P, right  # x of a - b: (slope^2 - xa - xb), the slope (ya + yb) / (xa - xb)
-        gaps = [xa - xr if ya else 0 for xa, ya in left]
-        if not yr or 0 in gaps:
-            return self.labels(self.quotients(left, [right] * len(left)))
-        slopes = inverse_many(gaps, p)
-        roots = [(ya + yr) * slope % p for (_, ya), slope in zip(left, slopes, strict=True)]
-        return [
-            ((root * root - xa - xr) % p).to_bytes(32, "big")
-            for (xa, _), root in zip(left, roots, strict=True)
-        ]
+    def quotient_labels(self, left: Sequence[Any], right: Sequence[Any]) -> Iterator[list[bytes]]:
+        # x of a / b is slope^2 - xa - xb with the slope (ya + yb) / (xa - xb).
+        step = max(1, BATCH // (len(left) or 1))
+        for start in range(0, len(right), step):
+            part = right[start : start + step]
+            gaps = [xa - xb if yb else 0 for xb, yb in part for xa, _ in left]
+            if 0 in gaps or any(not ya for _, ya in left):
+                for b in part:
+                    yield self.labels(self.quotients(left, [b] * len(left)))
+                continue
+            slopes = inverse_many(gaps, P)
+            for place, (xb, yb) in enumerate(part):
+                own = slopes[place * len(left) : (place + 1) * len(left)]
+                roots = [(ya + yb) * slope % P for (_, ya), slope in zip(left, own, strict=True)]
+                yield [
+                    ((root * root - xa - xb) % P).to_bytes(32, "big")
+                    for (xa, _), root in zip(left, roots, strict=True)
+                ]
 
     def table(self, base: Any) -> PowerTable:
         return _CurveTable(self, base)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
 from hashlib import shake_256
 from typing import Any, Final, TypeAlias
@@ -34,7 +34,6 @@ from ccbps.algebra.modular import (
     FixedBase,
     from_bytes,
     integer,
-    inverse,
     inverse_many,
     jacobi,
     powmod,
@@ -158,8 +157,10 @@ class PrimeOrderGroup(ABC):
         """Canonical bytes of each, `label_bytes` long; the same at most for its inverse."""
 
     @abstractmethod
-    def quotient_labels(self, left: Sequence[Element], right: Element) -> list[bytes]:
-        """The labels of left[i] / right, all with one divisor."""
+    def quotient_labels(
+        self, left: Sequence[Element], right: Sequence[Element]
+    ) -> Iterator[list[bytes]]:
+        """The labels of all quotients: for each of `right`, those of left[i] / right[j]."""
 
     @abstractmethod
     def table(self, base: Element) -> PowerTable:
@@ -303,9 +304,12 @@ class ModpGroup(PrimeOrderGroup):
         width = self.element_bytes
         return [a.to_bytes(width, "big") for a in elements]
 
-    def quotient_labels(self, left: Sequence[Element], right: Element) -> list[bytes]:
-        p, width, factor = self.modulus, self.element_bytes, inverse(right, self.modulus)
-        return [(a * factor % p).to_bytes(width, "big") for a in left]
+    def quotient_labels(
+        self, left: Sequence[Element], right: Sequence[Element]
+    ) -> Iterator[list[bytes]]:
+        p, width = self.modulus, self.element_bytes
+        for factor in self.inverses(right):
+            yield [(a * factor % p).to_bytes(width, "big") for a in left]
 
     def table(self, base: Element) -> PowerTable:
         return _ModpTable(base, self.modulus, self.order)

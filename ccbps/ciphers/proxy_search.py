@@ -1,0 +1,215 @@
+"""Searchable encryption with many users by ElGamal proxy encryption: SDE.
+
+Every user encrypts keywords and makes trapdoors under a key of its own; a server that holds the
+other half of that user's key turns both into a form under one common key that nobody holds, and
+tells which trapdoor belongs to which ciphertext. Dropping the half at the server revokes the user;
+nothing is encrypted again.
+
+In a group of prime order q with generator g, a master key (x, s), h = g^x and a pseudorandom
+function f (HMAC-SHA256 and SHAKE256, reduced modulo q), with sigma = f_s(keyword):
+
+- key_gen: x1 uniform, x2 = x - x1. The user holds (x1, s), the server x2.
+- encrypt: c1* = g^(r + sigma), c2* = (c1*)^x1, c3* = H(h^r), for a fresh r.
+- trapdoors: t1 = g^(sigma - r), t2 = h^r t1^x1, for a fresh r.
+- re_encrypt: c1 = (c1*)^x2 c2* = h^(r + sigma), c2 = c3*.
+- tokens: T = t1^x2 t2 = g^(x sigma).
+- search: H(c1 / T) = c2. Wrong with probability about 2^-128.
+
+The signs are as printed in [Prefilter]: with t1 = g^(r + sigma) nothing would cancel.
+
+H is SHA-256 of an element's label, cut to 16 bytes. The user's exponents are known to it, so that
+all powers are of the fixed bases g and h. A search costs a product and a hash; the powers are
+taken once for a ciphertext and once for a trapdoor.
+
+Hazard: T depends on the keyword alone, so the server sees which trapdoors, of whatever users, are
+for equal keywords. The server and one user together have x1 + x2 = x and s: they read everything by
+a dictionary. A user alone can make a ciphertext or trapdoor of any keyword.
+Source: [DRD08] section 4; [Prefilter] section 3.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.algebra.prime_order import PowerTable, PrimeOrderGroup
+
+__all__ = ["MasterKey", "ProxySearch", "SearchForm", "UserKey"]
+
+Bytes = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+Randomness = Callable[[int], bytes]
+
+DIGEST_BYTES: Final = 16
+KEY_BYTES: Final = 32
+SEARCH_BATCH: Final = 1 << 12
+"""Labels hashed and compared at a time."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MasterKey:
+    """(x, s). Whoever has it reads and forges everything."""
+
+    x: int
+    s: bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class UserKey:
+    """(x1, s) and the public h, encoded."""
+
+    x1: int
+    s: bytes
+    h: bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SearchForm:
+    """Ciphertexts as the server keeps them.
+
+    Attributes:
+        c1: group elements.
+        c2: digests, shape (len(c1), 16).
+    """
+
+    c1: list[Any]
+    c2: Bytes
+
+
+@lru_cache(maxsize=4)
+def _table(group: PrimeOrderGroup, h: bytes) -> PowerTable:
+    return group.table(group.decode(h))
+
+
+def _digests(labels: Sequence[bytes]) -> Bytes:
+    joined = b"".join([sha256(label).digest() for label in labels])
+    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, 32)[:, :DIGEST_BYTES]
+
+
+class ProxySearch:
+    """The algorithms of the scheme over one group.
+
+    Attributes:
+        group: where it computes.
+        ciphertext_bytes, trapdoor_bytes: widths of rows.
+    """
+
+    def __init__(self, group: PrimeOrderGroup) -> None:
+        self.group = group
+        self.ciphertext_bytes = 2 * group.element_bytes + DIGEST_BYTES
+        self.trapdoor_bytes = 2 * group.element_bytes
+
+    def __repr__(self) -> str:
+        return f"<ProxySearch over {self.group.name}>"
+
+    # -- keys ---------------------------------------------------------------------------------
+
+    def init(self, randomness: Randomness = os.urandom) -> MasterKey:
+        """A fresh master key."""
+        return MasterKey(self.group.random_exponent(randomness), randomness(KEY_BYTES))
+
+    def key_gen(
+        self, master: MasterKey, randomness: Randomness = os.urandom
+    ) -> tuple[UserKey, int]:
+        """A fresh user: its key, and x2 for the server."""
+        x2 = self.group.random_exponent(randomness)
+        return self.user_key(master, x2), x2
+
+    def user_key(self, master: MasterKey, x2: int) -> UserKey:
+        """The key of the user whose other half is x2."""
+        h = self.group.encode(self.group.generator_power(master.x))
+        return UserKey((master.x - x2) % self.group.order, master.s, h)
+
+    # -- users --------------------------------------------------------------------------------
+
+    def sigmas(self, s: bytes, keywords: Sequence[bytes]) -> list[int]:
+        """f_s(keyword) for each; equal keywords are computed once."""
+        known = {
+            word: self.group.hash_to_exponent(hmac.digest(s, word, "sha256"))
+            for word in set(keywords)
+        }
+        return [known[word] for word in keywords]
+
+    def encrypt(
+        self, user: UserKey, keywords: Sequence[bytes], randomness: Randomness = os.urandom
+    ) -> Bytes:
+        """Ciphertexts c* = (c1*, c2*, c3*), shape (len(keywords), ciphertext_bytes)."""
+        group, q, width = self.group, self.group.order, self.group.element_bytes
+        blinds = group.random_exponents(len(keywords), randomness)
+        sums = [
+            (r + sigma) % q for r, sigma in zip(blinds, self.sigmas(user.s, keywords), strict=True)
+        ]
+        out = np.empty((len(keywords), self.ciphertext_bytes), dtype=np.uint8)
+        out[:, :width] = group.encode_many(group.generator_powers(sums))
+        powers = group.generator_powers([k * user.x1 % q for k in sums])
+        out[:, width : 2 * width] = group.encode_many(powers)
+        out[:, 2 * width :] = _digests(group.labels(_table(group, user.h).powers(blinds)))
+        return out
+
+    def trapdoors(
+        self, user: UserKey, keywords: Sequence[bytes], randomness: Randomness = os.urandom
+    ) -> Bytes:
+        """Trapdoors (t1, t2), shape (len(keywords), trapdoor_bytes)."""
+        group, q, width = self.group, self.group.order, self.group.element_bytes
+        blinds = group.random_exponents(len(keywords), randomness)
+        gaps = [
+            (sigma - r) % q for r, sigma in zip(blinds, self.sigmas(user.s, keywords), strict=True)
+        ]
+        out = np.empty((len(keywords), self.trapdoor_bytes), dtype=np.uint8)
+        out[:, :width] = group.encode_many(group.generator_powers(gaps))
+        powers = group.generator_powers([k * user.x1 % q for k in gaps])
+        masked = group.products(_table(group, user.h).powers(blinds), powers)
+        out[:, width:] = group.encode_many(masked)
+        return out
+
+    # -- the server ---------------------------------------------------------------------------
+
+    def well_formed(self, rows: Bytes) -> Bools:
+        """Which rows of ciphertexts or trapdoors hold two elements of the group."""
+        width = self.group.element_bytes
+        good = np.ones(len(rows), dtype=np.bool_)
+        for start in (0, width):
+            decoded = self.group.decode_many(rows[:, start : start + width])
+            good &= np.array([element is not None for element in decoded], dtype=np.bool_)
+        return good
+
+    def re_encrypt(self, x2: int, ciphertexts: Bytes) -> SearchForm:
+        """Ciphertexts of the user of x2, well formed, under the common key."""
+        return SearchForm(self._completed(x2, ciphertexts), self._digest_column(ciphertexts))
+
+    def tokens(self, x2: int, trapdoors: Bytes) -> list[Any]:
+        """T of each trapdoor of the user of x2, well formed: one group element a keyword."""
+        return self._completed(x2, trapdoors)
+
+    def search(self, ciphertexts: SearchForm, tokens: Sequence[Any]) -> Bools:
+        """Which tokens belong to which ciphertexts, shape (len(tokens), len(ciphertexts))."""
+        count = len(ciphertexts.c1)
+        if not count or not len(tokens):
+            return np.zeros((len(tokens), count), dtype=np.bool_)
+        quotients = self.group.quotient_labels(ciphertexts.c1, tokens)
+        wanted = np.ascontiguousarray(ciphertexts.c2).view("<u8")
+        parts = []
+        while rows := list(islice(quotients, max(1, SEARCH_BATCH // count))):
+            found = np.ascontiguousarray(_digests([label for row in rows for label in row]))
+            words = found.view("<u8").reshape(len(rows), count, 2)
+            parts.append((words == wanted).all(axis=2))
+        return np.concatenate(parts)
+
+    def _completed(self, x2: int, rows: Bytes) -> list[Any]:
+        """first^x2 second."""
+        group, width = self.group, self.group.element_bytes
+        first = group.decode_many(rows[:, :width])
+        second = group.decode_many(rows[:, width : 2 * width])
+        return group.products(group.powers(first, x2), second)
+
+    def _digest_column(self, ciphertexts: Bytes) -> Bytes:
+        return np.array(ciphertexts[:, 2 * self.group.element_bytes :])
