@@ -3,17 +3,22 @@
 from ccbps.matching.branching import BranchingMatch
 from ccbps.matching.commutative import CommutativeMatch
 from ccbps.matching.fixed_structure import FSGPMatch, OFSGPMatch
+from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.matcher import Broker, Matcher, Publisher, Subscriber
+from ccbps.matching.prefix import PrefixMatch
 from ccbps.matching.public_function import PublicFunctionMatch
 from ccbps.matching.ugp import UGPMatch
 
 __all__ = [
+    "AdditiveMaskMatch",
     "BranchingMatch",
     "Broker",
     "CommutativeMatch",
     "FSGPMatch",
+    "MaskedTopicMatch",
     "Matcher",
     "OFSGPMatch",
+    "PrefixMatch",
     "PublicFunctionMatch",
     "Publisher",
     "Subscriber",

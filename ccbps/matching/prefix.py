@@ -1,0 +1,403 @@
+"""PrefixMatch: prefix-preserving encryption of every attribute; a range is a set of prefixes.
+
+An event is the ciphertext of each attribute's code. A subscription is a box: the range of each
+attribute, as the fewest prefixes, each enciphered. An encrypted value starts with an encrypted
+prefix exactly if the value starts with the prefix, so the broker compares leading bits.
+
+The broker keeps subscriptions in groups. For every attribute the prefixes of a group cut the
+ciphertexts into cells, and each cell has a bitmap of the group's subscriptions: an event is looked
+up by bisection, and its bitmaps are joined by AND.
+
+Hazard: ciphertexts are compared by their prefixes without any subscription, and the lengths of a
+range's prefixes are the binary digits of its width: see the card.
+Source: [Survey] section 4.1 on [LLS04]; Algorithms 1 to 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.ciphers.prefix_preserving import MAX_BITS, CryptoPAn
+from ccbps.errors import ParameterError
+from ccbps.leakage import LeakageCard
+from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
+from ccbps.predicates import Keyword, Schema
+from ccbps.predicates.codes import CodeArray, pack
+from ccbps.predicates.prefixes import Prefix, most_prefixes, range_prefixes
+from ccbps.predicates.schema import Events
+from ccbps.predicates.types import AttributeType
+from ccbps.wire import Cause
+
+__all__ = ["PrefixMatch"]
+
+Bytes = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+Keys = NDArray[Any]
+"""What orders values and prefixes: uint64, or bytes where a value takes more than 7."""
+
+KEY_BYTES: Final = 32
+UNUSED: Final = 0xFF
+"""Length of a slot that holds no prefix."""
+GROUP: Final = 512
+"""Subscriptions that share bitmaps, of 64 bytes each; a prefix adds two bitmaps at most."""
+KEPT_CIPHERS: Final = 64
+
+
+@lru_cache(maxsize=KEPT_CIPHERS)
+def _cipher(key: str, bits: int) -> CryptoPAn:
+    """Ciphers keep a table of their leading bits, so those in use stay in memory."""
+    return CryptoPAn(bytes.fromhex(key), bits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """Where an attribute is in the bodies.
+
+    Attributes:
+        name, bits: of the attribute.
+        width: bytes of a ciphertext.
+        slots: prefixes an interest has room for.
+        event_at, interest_at: first byte in the bodies.
+    """
+
+    name: str
+    bits: int
+    width: int
+    slots: int
+    event_at: int
+    interest_at: int
+
+    def values_of(self, bodies: Bytes) -> Bytes:
+        """Ciphertexts of event bodies, shape (rows, width)."""
+        return bodies[:, self.event_at : self.event_at + self.width]
+
+    def slots_of(self, bodies: Bytes) -> Bytes:
+        """Slots of interest bodies, ciphertext then length, shape (rows, slots, width + 1)."""
+        size = self.slots * (self.width + 1)
+        chosen = bodies[:, self.interest_at : self.interest_at + size]
+        return chosen.reshape(len(bodies), self.slots, self.width + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One attribute of a group of interests.
+
+    Attributes:
+        bounds: keys at which a prefix of the group starts, or after which one ends; ascending.
+        bitmaps: for the keys before the first bound, and from each bound on: which interests the
+            attribute satisfies; shape (bounds + 1, bytes).
+        prefixes: keys of all prefixes, interest after interest.
+        counts: prefixes of each interest, shape (interests,).
+        limits: whether any of the interests constrains the attribute.
+    """
+
+    bounds: Keys
+    bitmaps: Bytes
+    prefixes: Keys
+    counts: NDArray[np.intp]
+    limits: bool = True
+
+    def look_up(self, keys: Keys) -> Bytes:
+        """Bitmaps of values or prefixes: which of the group's ranges they are inside of."""
+        return self.bitmaps[np.searchsorted(self.bounds, keys, side="right")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Up to `GROUP` interests, and a column for each attribute."""
+
+    columns: tuple[_Column, ...]
+    count: int
+
+    @property
+    def empty(self) -> Bools:
+        """Interests that nothing matches."""
+        return np.asarray(np.any([column.counts == 0 for column in self.columns], axis=0))
+
+
+class PrefixMatch(ReusableMatcher):
+    """Conjunctions of intervals over prefix-preserving ciphertexts."""
+
+    scheme = "prefix-preserving"
+    operators = ("=", "<", "interval", "prefix", "and")
+    covering = True
+
+    def __init__(self, schema: Schema) -> None:
+        """
+        Args:
+            schema: attributes of at most 128 bits each.
+
+        Raises:
+            ParameterError: an attribute is wider.
+        """
+        fields: list[_Field] = []
+        event = interest = 0
+        for name in schema:
+            bits = schema[name].bits
+            if bits > MAX_BITS:
+                raise ParameterError(
+                    f"attribute {name!r} must have at most {MAX_BITS} bits, got {bits}; "
+                    "declare it shorter, or as a Keyword(128)"
+                )
+            field = _Field(name, bits, -(-bits // 8), _slots(schema[name]), event, interest)
+            fields.append(field)
+            event += field.width
+            interest += field.slots * (field.width + 1)
+        self._fields = tuple(fields)
+        self._set_up(schema, event, interest, {"slots": [field.slots for field in fields]})
+
+    def __reduce__(self) -> tuple[type[PrefixMatch], tuple[Schema]]:
+        return PrefixMatch, (self.schema,)
+
+    @property
+    def leakage(self) -> LeakageCard:
+        """What the broker learns."""
+        return LeakageCard(
+            scheme="PrefixMatch",
+            adversary="the broker, which follows the protocol and keeps all it sees",
+            hides=("bits of a value that no known or guessed value, and no range, gives away",),
+            learns=(
+                "every match",
+                "how many leading bits any two values, or bounds, of an attribute share; with it "
+                "which are equal, and how often",
+                "which attributes a subscription constrains",
+                "number and lengths of a range's prefixes, that is, the exact number of its codes",
+            ),
+            security="computational",
+            assumption="AES-128; no value is known or guessed; no client works with the broker",
+            reuse="reusable",
+            hazards=(
+                "any client has the keys of all attributes",
+                "one known value, or one range whose direction is known",
+            ),
+            attacks=(
+                "known plaintext: m known values give every other value its longest prefix in "
+                "common with one of them, and one bit more",
+                "ranges: the lengths of the prefixes of x < c are the digits of c, so such a "
+                "subscription is a known plaintext; an interval gives the digits of both bounds "
+                "after their first difference",
+                "frequency: the most frequent ciphertext is the most frequent value",
+            ),
+        )
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role, at most: leading bits that are in a table take none."""
+        bits = self.schema.bits
+        prefixes = sum(field.slots * field.bits for field in self._fields)
+        return (
+            Cost("publisher", "event", "AES block", bits),
+            Cost("subscriber", "interest", "AES block", prefixes),
+            Cost("broker", "pair", "bit AND", len(self._fields)),
+        )
+
+    # -- keys and messages --------------------------------------------------------------------
+
+    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+        return {"keys": [randomness(KEY_BYTES).hex() for _ in self._fields]}
+
+    def _issue(
+        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    ) -> dict[str, Any]:
+        return {} if role == "broker" else {"keys": master["keys"]}
+
+    def _encode_events(
+        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+    ) -> None:
+        for field, text in zip(self._fields, key["keys"], strict=True):
+            codes = _cipher(text, field.bits).encrypt(events.codes[field.name])
+            field.values_of(out)[:] = _wire(codes, field.bits)
+
+    def _prepare(self, interest: Any) -> list[list[Prefix]]:
+        ranges = self._predicate(interest).box().ranges
+        prepared = []
+        for field in self._fields:
+            low, high = ranges[field.name]
+            # No event has a code above the greatest: counting them in makes for fewer prefixes.
+            if low <= high == self.schema[field.name].size - 1:
+                high = (1 << field.bits) - 1
+            prepared.append(range_prefixes(low, high, field.bits))
+        return prepared
+
+    def _encode_interests(
+        self,
+        key: Mapping[str, Any],
+        interests: Sequence[list[list[Prefix]]],
+        out: Bytes,
+        randomness: Randomness,
+    ) -> None:
+        for number, field in enumerate(self._fields):
+            ranges = [prepared[number] for prepared in interests]
+            prefixes = [prefix for prefixes in ranges for prefix in prefixes]
+            codes = pack([value for value, _ in prefixes], -(-field.bits // 64))
+            lengths = np.array([length for _, length in prefixes], dtype=np.uint8)
+            whole = _wire(_cipher(key["keys"][number], field.bits).encrypt(codes), field.bits)
+            slots = np.zeros((len(prefixes), field.width + 1), dtype=np.uint8)
+            slots[:, :-1] = whole & _mask(lengths, field.width)
+            slots[:, -1] = lengths
+            # In the order of ciphertexts: that of the codes would show which bits are flipped.
+            rows = np.repeat(np.arange(len(ranges)), [len(prefixes) for prefixes in ranges])
+            order = np.lexsort((_keys(slots), rows))
+            starts = np.searchsorted(rows, np.arange(len(ranges)))
+            places = np.arange(len(rows)) - starts[rows]
+            body = np.zeros((len(ranges), field.slots, field.width + 1), dtype=np.uint8)
+            body[:, :, -1] = UNUSED
+            body[rows, places] = slots[order]
+            size = body.shape[1] * body.shape[2]
+            out[:, field.interest_at : field.interest_at + size] = body.reshape(len(body), size)
+
+    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        wrong = np.zeros(len(bodies), dtype=np.bool_)
+        for field in self._fields:
+            spare = 8 * field.width - field.bits
+            wrong |= (field.values_of(bodies)[:, -1] & ((1 << spare) - 1)) != 0
+        return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
+
+    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        wrong = np.zeros(len(bodies), dtype=np.bool_)
+        for field in self._fields:
+            slots = field.slots_of(bodies)
+            lengths = slots[:, :, -1]
+            used = lengths != UNUSED
+            wrong |= (used & (lengths > field.bits)).any(axis=1)
+            wrong |= (used[:, 1:] & ~used[:, :-1]).any(axis=1)
+            inside = _mask(np.where(used, lengths, 0).reshape(-1), field.width)
+            beyond = slots[:, :, :-1] & ~inside.reshape(slots[:, :, :-1].shape)
+            wrong |= beyond.any(axis=(1, 2))
+            # Ascending, and no prefix within another.
+            firsts, lasts = _ends(slots.reshape(-1, slots.shape[2]))
+            after = firsts.reshape(lengths.shape)[:, 1:] > lasts.reshape(lengths.shape)[:, :-1]
+            wrong |= (used[:, 1:] & ~after).any(axis=1)
+        return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
+
+    # -- the broker ---------------------------------------------------------------------------
+
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> list[_Group]:
+        groups = []
+        for low in range(0, len(bodies), GROUP):
+            part = bodies[low : low + GROUP]
+            columns = tuple(_column(field.slots_of(part)) for field in self._fields)
+            groups.append(_Group(columns, len(part)))
+        return groups
+
+    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: list[_Group]) -> Bools:
+        keys = [_event_keys(field, events) for field in self._fields]
+        parts = []
+        for group in table:
+            found: Bytes | None = None
+            for column, points in zip(group.columns, keys, strict=True):
+                if column.limits:
+                    looked_up = column.look_up(points)
+                    found = looked_up if found is None else np.bitwise_and(found, looked_up, found)
+            if found is None:
+                parts.append(np.ones((len(events), group.count), dtype=np.bool_))
+            else:
+                parts.append(_unpacked(found, group.count))
+        return np.concatenate(parts, axis=1)
+
+    def _covers(self, key: Mapping[str, Any], wide: list[_Group], narrow: list[_Group]) -> Bools:
+        rows = sum(group.count for group in wide)
+        columns = []
+        for inner in narrow:
+            parts = [np.zeros((inner.count, 0), dtype=np.bool_)]
+            for outer in wide:
+                inside = np.ones((inner.count, outer.count), dtype=np.bool_)
+                for large, small in zip(outer.columns, inner.columns, strict=True):
+                    # A range is inside another exactly if each of its prefixes starts with one.
+                    some = small.counts > 0
+                    starts = np.cumsum(small.counts) - small.counts
+                    bitmaps = large.look_up(small.prefixes)
+                    if some.any():
+                        every = np.bitwise_and.reduceat(bitmaps, starts[some], axis=0)
+                        inside[some] &= _unpacked(every, outer.count)
+                parts.append(inside | inner.empty[:, None])
+            columns.append(np.concatenate(parts, axis=1).T)
+        return np.concatenate([np.zeros((rows, 0), dtype=np.bool_), *columns], axis=1)
+
+
+def _slots(kind: AttributeType) -> int:
+    """Prefixes that a range of this type takes at most."""
+    if isinstance(kind, Keyword):  # compared for equality; IS NOT NULL is all but code 0
+        return kind.bits if kind.nullable else 1
+    return most_prefixes(kind.bits)
+
+
+def _wire(codes: CodeArray, bits: int) -> Bytes:
+    """Codes as big-endian bytes, left-aligned; shape (rows, width)."""
+    width = -(-bits // 8)
+    whole = np.ascontiguousarray(codes.T.astype(">u8")).view(np.uint8)
+    whole = whole.reshape(codes.shape[1], 8 * codes.shape[0])[:, 8 * codes.shape[0] - width :]
+    spare = 8 * width - bits
+    if not spare:
+        return whole
+    out = whole << np.uint8(spare)
+    out[:, :-1] |= whole[:, 1:] >> np.uint8(8 - spare)
+    return out
+
+
+def _mask(lengths: Bytes, width: int) -> Bytes:
+    """Ones in the first `length` bits of each row; shape (rows, width)."""
+    left = lengths.astype(np.int32)[:, None] - 8 * np.arange(width, dtype=np.int32)
+    return (0xFF00 >> left.clip(0, 8) & 0xFF).astype(np.uint8)
+
+
+def _keys(slots: Bytes) -> Keys:
+    """Keys of rows of value and length: values in order, and of one value, shorter lengths first.
+
+    The key of a whole value is greater than that of any prefix it starts with, and not greater than
+    such a prefix's last key (`_ends`).
+    """
+    width = slots.shape[1] - 1
+    if width > 7:
+        return np.ascontiguousarray(slots).view(f"S{width + 1}")[:, 0]
+    wide = np.zeros((len(slots), 8), dtype=np.uint8)
+    wide[:, :width] = slots[:, :-1]
+    wide[:, 7] = slots[:, -1]
+    return wide.view(">u8")[:, 0].astype(np.uint64)
+
+
+def _ends(slots: Bytes) -> tuple[Keys, Keys]:
+    """First and last key of each prefix."""
+    last = slots.copy()
+    last[:, :-1] |= ~_mask(slots[:, -1], slots.shape[1] - 1)
+    last[:, -1] = UNUSED
+    return _keys(slots), _keys(last)
+
+
+def _event_keys(field: _Field, bodies: Bytes) -> Keys:
+    points = np.empty((len(bodies), field.width + 1), dtype=np.uint8)
+    points[:, :-1] = field.values_of(bodies)
+    points[:, -1] = field.bits
+    return _keys(points)
+
+
+def _column(slots: Bytes) -> _Column:
+    """Cells and bitmaps of one attribute of a group; slots of shape (interests, slots, bytes)."""
+    count = len(slots)
+    used = slots[:, :, -1] != UNUSED
+    rows = np.nonzero(used)[0]
+    chosen = slots[used]
+    counts = used.sum(axis=1)
+    firsts, lasts = _ends(chosen)
+    if counts.all() and not chosen[:, -1].any():
+        ones = np.packbits(np.ones((1, count), dtype=np.bool_), axis=1)
+        return _Column(firsts[:0], ones, firsts, counts, limits=False)
+    # A bound is a first key, or just after a last one: no key of a value lies between a last key
+    # and the next greater one.
+    bounds, cells = np.unique(np.concatenate([firsts, lasts]), return_inverse=True)
+    steps = np.zeros((len(bounds) + 1, count), dtype=np.int8)
+    begin, end = np.split(cells.reshape(-1), 2)
+    np.add.at(steps, (begin + 1, rows), 1)
+    np.add.at(steps, (end + 1, rows), -1)
+    inside = np.cumsum(steps, axis=0, dtype=np.int8) > 0
+    return _Column(bounds, np.packbits(inside, axis=1), firsts, counts)
+
+
+def _unpacked(bitmaps: Bytes, count: int) -> Bools:
+    return np.unpackbits(bitmaps, axis=1, count=count).view(np.bool_)
