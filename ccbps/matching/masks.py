@@ -13,6 +13,7 @@ Source: [Survey] section 4.1 on Chen et al.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -22,10 +23,12 @@ from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
+from ccbps.matching.cells import Cells, groups_of, in_all
 from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
 from ccbps.predicates import Schema
 from ccbps.predicates.box import Box
 from ccbps.predicates.schema import Events
+from ccbps.wire import Cause
 
 __all__ = ["AdditiveMaskMatch", "MaskedTopicMatch"]
 
@@ -65,6 +68,11 @@ class AdditiveMaskMatch(ReusableMatcher):
                     f"got {schema[name].bits}"
                 )
         self._set_up(schema, 8 * len(schema), 16 * len(schema), {})
+        sizes = [(1 << MASK_BITS) + schema[name].size for name in schema]
+        self._limits = np.array(sizes, dtype=np.uint64)  # no masked value gets there
+
+    def __reduce__(self) -> tuple[type[AdditiveMaskMatch], tuple[Schema]]:
+        return AdditiveMaskMatch, (self.schema,)
 
     @property
     def leakage(self) -> LeakageCard:
@@ -83,7 +91,8 @@ class AdditiveMaskMatch(ReusableMatcher):
             reuse="reusable",
             attacks=(
                 "known plaintext: one (value, message) gives the attribute's key and all values",
-                "known width: a full range shows both ends of the domain",
+                "known width: a range as wide as the domain starts at the key, and so does x < c; "
+                "no plaintext is needed",
             ),
         )
 
@@ -94,7 +103,7 @@ class AdditiveMaskMatch(ReusableMatcher):
         return (
             Cost("publisher", "event", "64-bit addition", n),
             Cost("subscriber", "interest", "64-bit addition", 2 * n),
-            Cost("broker", "pair", "64-bit comparison", 2 * n),
+            Cost("broker", "pair", "bit AND", n),
         )
 
     def _generate(self, randomness: Randomness) -> dict[str, Any]:
@@ -126,23 +135,61 @@ class AdditiveMaskMatch(ReusableMatcher):
         masks = np.array(key["masks"], dtype=np.uint64)[:, None]
         out[:] = (np.stack(interests) + masks).astype("<u8").view(np.uint8).reshape(len(out), -1)
 
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> Words:
-        bounds = np.ascontiguousarray(bodies).view("<u8").reshape(len(bodies), -1, 2)
-        return np.ascontiguousarray(bounds.transpose(2, 1, 0))  # (low or high, attribute, interest)
+    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        wrong = (_words(bodies) >= self._limits).any(axis=1)
+        return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
 
-    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: Words) -> Bools:
-        values = np.ascontiguousarray(events).view("<u8").reshape(len(events), -1)
-        out = np.ones((len(events), table.shape[2]), dtype=np.bool_)
-        for value, low, high in zip(values.T, table[0], table[1], strict=True):
-            out &= value[:, None] >= low
-            out &= value[:, None] <= high
-        return out
+    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        bounds = _words(bodies).reshape(len(bodies), -1, 2)
+        wrong = (bounds >= self._limits[:, None]).any(axis=(1, 2))
+        # An empty range is low = high + 1.
+        wrong |= (bounds[:, :, 0] > bounds[:, :, 1] + np.uint64(1)).any(axis=1)
+        return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
 
-    def _covers(self, key: Mapping[str, Any], wide: Words, narrow: Words) -> Bools:
-        low = (wide[0][:, :, None] <= narrow[0][:, None]).all(axis=0)
-        high = (wide[1][:, :, None] >= narrow[1][:, None]).all(axis=0)
-        empty = (narrow[0] > narrow[1]).any(axis=0)
-        return np.asarray((low & high) | empty)
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> list[_Ranges]:
+        return [_Ranges.of(_words(part).reshape(len(part), -1, 2)) for part in groups_of(bodies)]
+
+    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: list[_Ranges]) -> Bools:
+        values = list(_words(events).T)
+        return np.concatenate([in_all(one.cells, values, len(one.low)) for one in table], axis=1)
+
+    def _covers(self, key: Mapping[str, Any], wide: list[_Ranges], narrow: list[_Ranges]) -> Bools:
+        empty = np.zeros((0, len(self.schema)), dtype=np.uint64)
+        low, high = (np.concatenate([empty, *ends]) for ends in _ends(wide))
+        first, last = (np.concatenate([empty, *ends]) for ends in _ends(narrow))
+        covers = np.ones((len(low), len(first)), dtype=np.bool_)
+        for a, b, c, d in zip(low.T, high.T, first.T, last.T, strict=True):
+            covers &= (a[:, None] <= c) & (b[:, None] >= d)
+        return covers | (first > last).any(axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Masked ranges of a group of interests: bounds, shape (interests, attributes), and cells."""
+
+    low: Words
+    high: Words
+    cells: tuple[Cells, ...]
+
+    @classmethod
+    def of(cls, bounds: Words) -> _Ranges:
+        """From bounds of shape (interests, attributes, 2), both inclusive."""
+        low, high = bounds[:, :, 0], bounds[:, :, 1]
+        some = low <= high
+        cells = tuple(
+            Cells.of(a[s], b[s] + np.uint64(1), np.flatnonzero(s), len(bounds))
+            for a, b, s in zip(low.T, high.T, some.T, strict=True)
+        )
+        return cls(low, high, cells)
+
+
+def _ends(table: list[_Ranges]) -> tuple[list[Words], list[Words]]:
+    return [one.low for one in table], [one.high for one in table]
+
+
+def _words(bodies: Bytes) -> Words:
+    words: Words = np.ascontiguousarray(bodies).view("<u8").astype(np.uint64, copy=False)
+    return words
 
 
 class MaskedTopicMatch(ReusableMatcher):
@@ -158,6 +205,9 @@ class MaskedTopicMatch(ReusableMatcher):
             schema: a subscription names one value for every attribute: the topic.
         """
         self._set_up(schema, TOKEN_BYTES, TOKEN_BYTES, {})
+
+    def __reduce__(self) -> tuple[type[MaskedTopicMatch], tuple[Schema]]:
+        return MaskedTopicMatch, (self.schema,)
 
     @property
     def leakage(self) -> LeakageCard:

@@ -4,9 +4,8 @@ An event is the ciphertext of each attribute's code. A subscription is a box: th
 attribute, as the fewest prefixes, each enciphered. An encrypted value starts with an encrypted
 prefix exactly if the value starts with the prefix, so the broker compares leading bits.
 
-The broker keeps subscriptions in groups. For every attribute the prefixes of a group cut the
-ciphertexts into cells, and each cell has a bitmap of the group's subscriptions: an event is looked
-up by bisection, and its bitmaps are joined by AND.
+A prefix is a range of ciphertexts, so the broker finds an event's cell (`ccbps.matching.cells`)
+for each attribute rather than compare it with every prefix.
 
 Hazard: ciphertexts are compared by their prefixes without any subscription, and the lengths of a
 range's prefixes are the binary digits of its width: see the card.
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from ccbps.ciphers.prefix_preserving import MAX_BITS, CryptoPAn
 from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
+from ccbps.matching.cells import Cells, groups_of, in_all, unpacked
 from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
 from ccbps.predicates import Keyword, Schema
 from ccbps.predicates.codes import CodeArray, pack
@@ -44,8 +44,6 @@ Keys = NDArray[Any]
 KEY_BYTES: Final = 32
 UNUSED: Final = 0xFF
 """Length of a slot that holds no prefix."""
-GROUP: Final = 512
-"""Subscriptions that share bitmaps, of 64 bytes each; a prefix adds two bitmaps at most."""
 KEPT_CIPHERS: Final = 64
 
 
@@ -85,40 +83,23 @@ class _Field:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    """One attribute of a group of interests.
+class _Group:
+    """A group of interests at the broker.
 
     Attributes:
-        bounds: keys at which a prefix of the group starts, or after which one ends; ascending.
-        bitmaps: for the keys before the first bound, and from each bound on: which interests the
-            attribute satisfies; shape (bounds + 1, bytes).
-        prefixes: keys of all prefixes, interest after interest.
-        counts: prefixes of each interest, shape (interests,).
-        limits: whether any of the interests constrains the attribute.
+        cells: of each attribute.
+        prefixes: of each attribute, keys of all prefixes, interest after interest.
+        counts: prefixes of each attribute and interest, shape (attributes, interests).
     """
 
-    bounds: Keys
-    bitmaps: Bytes
-    prefixes: Keys
+    cells: tuple[Cells, ...]
+    prefixes: tuple[Keys, ...]
     counts: NDArray[np.intp]
-    limits: bool = True
-
-    def look_up(self, keys: Keys) -> Bytes:
-        """Bitmaps of values or prefixes: which of the group's ranges they are inside of."""
-        return self.bitmaps[np.searchsorted(self.bounds, keys, side="right")]
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Up to `GROUP` interests, and a column for each attribute."""
-
-    columns: tuple[_Column, ...]
-    count: int
 
     @property
-    def empty(self) -> Bools:
-        """Interests that nothing matches."""
-        return np.asarray(np.any([column.counts == 0 for column in self.columns], axis=0))
+    def count(self) -> int:
+        """Interests in the group."""
+        return int(self.counts.shape[1])
 
 
 class PrefixMatch(ReusableMatcher):
@@ -279,46 +260,44 @@ class PrefixMatch(ReusableMatcher):
     # -- the broker ---------------------------------------------------------------------------
 
     def _table(self, key: Mapping[str, Any], bodies: Bytes) -> list[_Group]:
-        groups = []
-        for low in range(0, len(bodies), GROUP):
-            part = bodies[low : low + GROUP]
-            columns = tuple(_column(field.slots_of(part)) for field in self._fields)
-            groups.append(_Group(columns, len(part)))
-        return groups
+        return [self._group(part) for part in groups_of(bodies)]
+
+    def _group(self, bodies: Bytes) -> _Group:
+        cells, prefixes, counts = [], [], []
+        for field in self._fields:
+            slots = field.slots_of(bodies)
+            used = slots[:, :, -1] != UNUSED
+            chosen = slots[used]
+            firsts, lasts = _ends(chosen)
+            counts.append(used.sum(axis=1))
+            prefixes.append(firsts)
+            if counts[-1].all() and not chosen[:, -1].any():
+                cells.append(Cells.everything(firsts, len(bodies)))
+            else:
+                cells.append(Cells.of(firsts, lasts, np.nonzero(used)[0], len(bodies)))
+        return _Group(tuple(cells), tuple(prefixes), np.stack(counts))
 
     def _match_all(self, key: Mapping[str, Any], events: Bytes, table: list[_Group]) -> Bools:
         keys = [_event_keys(field, events) for field in self._fields]
-        parts = []
-        for group in table:
-            found: Bytes | None = None
-            for column, points in zip(group.columns, keys, strict=True):
-                if column.limits:
-                    looked_up = column.look_up(points)
-                    found = looked_up if found is None else np.bitwise_and(found, looked_up, found)
-            if found is None:
-                parts.append(np.ones((len(events), group.count), dtype=np.bool_))
-            else:
-                parts.append(_unpacked(found, group.count))
-        return np.concatenate(parts, axis=1)
+        return np.concatenate([in_all(one.cells, keys, one.count) for one in table], axis=1)
 
     def _covers(self, key: Mapping[str, Any], wide: list[_Group], narrow: list[_Group]) -> Bools:
-        rows = sum(group.count for group in wide)
-        columns = []
-        for inner in narrow:
-            parts = [np.zeros((inner.count, 0), dtype=np.bool_)]
-            for outer in wide:
-                inside = np.ones((inner.count, outer.count), dtype=np.bool_)
-                for large, small in zip(outer.columns, inner.columns, strict=True):
-                    # A range is inside another exactly if each of its prefixes starts with one.
-                    some = small.counts > 0
-                    starts = np.cumsum(small.counts) - small.counts
-                    bitmaps = large.look_up(small.prefixes)
-                    if some.any():
-                        every = np.bitwise_and.reduceat(bitmaps, starts[some], axis=0)
-                        inside[some] &= _unpacked(every, outer.count)
-                parts.append(inside | inner.empty[:, None])
-            columns.append(np.concatenate(parts, axis=1).T)
-        return np.concatenate([np.zeros((rows, 0), dtype=np.bool_), *columns], axis=1)
+        if not wide or not narrow:
+            return np.zeros([sum(one.count for one in table) for table in (wide, narrow)], np.bool_)
+        return np.block([[_group_covers(outer, inner) for inner in narrow] for outer in wide])
+
+
+def _group_covers(wide: _Group, narrow: _Group) -> Bools:
+    inside = np.ones((narrow.count, wide.count), dtype=np.bool_)
+    for cells, prefixes, counts in zip(wide.cells, narrow.prefixes, narrow.counts, strict=True):
+        some = counts > 0
+        if some.any():
+            # A range is within another exactly if each of its prefixes starts with one of those.
+            starts = np.cumsum(counts) - counts
+            every = np.bitwise_and.reduceat(cells.look_up(prefixes), starts[some], axis=0)
+            inside[some] &= unpacked(every, wide.count)
+    inside |= (narrow.counts == 0).any(axis=0)[:, None]
+    return inside.T
 
 
 def _slots(kind: AttributeType) -> int:
@@ -375,29 +354,3 @@ def _event_keys(field: _Field, bodies: Bytes) -> Keys:
     points[:, :-1] = field.values_of(bodies)
     points[:, -1] = field.bits
     return _keys(points)
-
-
-def _column(slots: Bytes) -> _Column:
-    """Cells and bitmaps of one attribute of a group; slots of shape (interests, slots, bytes)."""
-    count = len(slots)
-    used = slots[:, :, -1] != UNUSED
-    rows = np.nonzero(used)[0]
-    chosen = slots[used]
-    counts = used.sum(axis=1)
-    firsts, lasts = _ends(chosen)
-    if counts.all() and not chosen[:, -1].any():
-        ones = np.packbits(np.ones((1, count), dtype=np.bool_), axis=1)
-        return _Column(firsts[:0], ones, firsts, counts, limits=False)
-    # A bound is a first key, or just after a last one: no key of a value lies between a last key
-    # and the next greater one.
-    bounds, cells = np.unique(np.concatenate([firsts, lasts]), return_inverse=True)
-    steps = np.zeros((len(bounds) + 1, count), dtype=np.int8)
-    begin, end = np.split(cells.reshape(-1), 2)
-    np.add.at(steps, (begin + 1, rows), 1)
-    np.add.at(steps, (end + 1, rows), -1)
-    inside = np.cumsum(steps, axis=0, dtype=np.int8) > 0
-    return _Column(bounds, np.packbits(inside, axis=1), firsts, counts)
-
-
-def _unpacked(bitmaps: Bytes, count: int) -> Bools:
-    return np.unpackbits(bitmaps, axis=1, count=count).view(np.bool_)
