@@ -1,8 +1,10 @@
 """Matchers: one file each, the same three roles and verbs."""
 
+from ccbps.matching.access_tree import AccessTreeMatch
 from ccbps.matching.branching import BranchingMatch
 from ccbps.matching.commutative import CommutativeMatch
 from ccbps.matching.fixed_structure import FSGPMatch, OFSGPMatch
+from ccbps.matching.keyword import KeywordMatch
 from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.matcher import Broker, Matcher, Publisher, Subscriber
 from ccbps.matching.prefix import PrefixMatch
@@ -10,11 +12,13 @@ from ccbps.matching.public_function import PublicFunctionMatch
 from ccbps.matching.ugp import UGPMatch
 
 __all__ = [
+    "AccessTreeMatch",
     "AdditiveMaskMatch",
     "BranchingMatch",
     "Broker",
     "CommutativeMatch",
     "FSGPMatch",
+    "KeywordMatch",
     "MaskedTopicMatch",
     "Matcher",
     "OFSGPMatch",

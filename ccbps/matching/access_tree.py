@@ -1,0 +1,365 @@
+"""AccessTreeMatch: trees of AND, OR and at_least over single bits, by searchable encryption.
+
+An event is the list of its bits, each encrypted as the keyword "bit = value"; an interest is a tree
+over bits (`ccbps.predicates.bits`) whose leaves are trapdoors. The broker finds out which leaves
+hold by `ccbps.ciphers.proxy_search` and evaluates the tree bottom up. Comparisons, intervals,
+prefixes and IN become trees over bits.
+
+A bit has two values, hence two tokens: however many interests there are, an event costs at most two
+products and hashes for each bit, and the rest is Boolean work on bytes.
+
+Hazard: the tree is in the clear, with the positions of its bits. In a comparison, the sequence of
+AND and OR spells the constant: what this scheme keeps secret is which value of a bit a token stands
+for, and that only as long as the broker knows no event. Broker and one user read everything.
+Source: [IRC12]; bags of bits are those of [BSW07] section 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.leakage import LeakageCard
+from ccbps.matching.reusable import Cost, Randomness
+from ccbps.matching.users import NO_VALUE, USER_BYTES, ProxySearchMatcher, distinct_rows, keyword
+from ccbps.predicates import Schema
+from ccbps.predicates.bits import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
+from ccbps.predicates.codes import conjunction, disjunction
+from ccbps.predicates.schema import Events
+from ccbps.wire import Cause
+
+__all__ = ["AccessTreeMatch"]
+
+Bytes = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+Steps = tuple[tuple[int, int], ...]
+
+POSITION_BYTES: Final = 2
+MAX_LEAVES: Final = 1 << 14
+MAX_PARTS: Final = 255
+LEAF: Final = (0, 1)
+"""The step that takes the next leaf; (k, n) with n > 1 says: k of the last n results hold."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Tree:
+    """One subscription: leaves as (position, keyword), and the tree in postfix order."""
+
+    leaves: list[tuple[int, bytes]]
+    steps: Steps
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Table:
+    """Interests after the tokens were computed.
+
+    Attributes:
+        users: the interests' senders.
+        tokens: for each position in use, its different tokens.
+        trees: for each interest, its steps and the number of each leaf among all tokens.
+    """
+
+    users: list[str]
+    tokens: dict[int, list[Any]]
+    trees: list[tuple[Steps, tuple[int, ...]]]
+
+
+class AccessTreeMatch(ProxySearchMatcher):
+    """AND, OR and at_least over bits; leaves are encrypted, the tree's shape is public."""
+
+    scheme = "access tree"
+    operators = ("=", "<", "interval", "prefix", "in", "and", "or", "at_least")
+
+    def __init__(
+        self, schema: Schema, *, leaves: int | None = None, group: str = "secp256k1"
+    ) -> None:
+        """
+        Args:
+            schema: at most 65,535 bits.
+            leaves: slots of an interest; twice the schema's bits unless told, which is enough for
+                one interval of each attribute.
+            group: name of a group, see `ccbps.algebra.prime_order`.
+
+        Raises:
+            ParameterError: a parameter is none of these, or the group needs a library that is not
+                installed.
+        """
+        slots = min(2 * schema.bits, MAX_LEAVES) if leaves is None else leaves
+        if schema.bits >= 1 << 16:
+            raise ParameterError(f"at most 65,535 bits, got {schema.bits}")
+        if not isinstance(slots, int) or not 1 <= slots <= MAX_LEAVES:
+            raise ParameterError(f"leaves must be 1..{MAX_LEAVES}, got {slots!r}")
+        self.group, self.leaves = group, slots
+        self._slot = POSITION_BYTES + self._cipher.trapdoor_bytes
+        widths = [schema[name].bits for name in schema]
+        starts = np.cumsum([0, *widths[:-1]]).tolist()
+        self._starts: dict[str, int] = dict(zip(schema, starts, strict=True))
+        self._set_up(
+            schema,
+            USER_BYTES + schema.bits * self._cipher.ciphertext_bytes,
+            USER_BYTES + slots * (self._slot + 4),
+            {"group": group, "leaves": slots},
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., AccessTreeMatch], tuple[Any, ...]]:
+        return _rebuild, (self.schema, self.leaves, self.group)
+
+    @property
+    def leakage(self) -> LeakageCard:
+        """What the broker learns."""
+        return LeakageCard(
+            scheme="AccessTreeMatch",
+            adversary="the broker, which follows the protocol and keeps all it sees",
+            hides=("which value of a bit a token stands for, until one event becomes known",),
+            learns=(
+                "the tree of every interest and the positions of its bits; for comparisons, "
+                "that is the constant",
+                "which leaves hold for which event, so bits of events relative to one another",
+                "which leaves are equal, of all users",
+                "who sent each message",
+            ),
+            security="computational",
+            assumption=f"decisional Diffie-Hellman in {self.group}, SHA-256 as a random oracle, "
+            "HMAC-SHA256 pseudorandom; the broker works with no user, revoked ones included, "
+            "and knows no event",
+            reuse="reusable",
+            hazards=("any user can write and read under every other user's keywords",),
+            attacks=(
+                "tree shape: the constant of a comparison",
+                "leaf results: one known event gives the bits of all others that tokens cover",
+                "broker and one user: x and s, then every value by a dictionary",
+            ),
+        )
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role."""
+        bits, leaves = self.schema.bits, self.leaves
+        return (
+            Cost("publisher", "event", "exponentiation of a fixed base", 3 * bits),
+            Cost("subscriber", "interest", "exponentiation of a fixed base (most)", 3 * leaves),
+            Cost("broker", "event", "exponentiation (most)", bits),
+            Cost("broker", "event", "product and SHA-256 of a block (most)", 2 * bits),
+            Cost("broker", "interest", "exponentiation (most)", leaves),
+            Cost("broker", "pair", "Boolean operation (most)", leaves),
+        )
+
+    # -- clients ------------------------------------------------------------------------------
+
+    def _encode_events(
+        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+    ) -> None:
+        columns: list[list[bytes]] = []
+        for name in self.schema:
+            bits = self.schema[name].bits
+            for at in range(bits):
+                limb, shift = divmod(bits - 1 - at, 64)
+                word = events.codes[name][-1 - limb] >> np.uint64(shift) & np.uint64(1)
+                pair = _literal_word(name, at, 0), _literal_word(name, at, 1)
+                columns.append([pair[bit] for bit in word.tolist()])
+        words = [word for record in zip(*columns, strict=True) for word in record]
+        rows = self._cipher.encrypt(self._user(key), words, randomness)
+        self._sign(key, out)[:] = rows.reshape(len(out), -1)
+
+    def _prepare(self, interest: Any) -> _Tree:
+        predicate = self._predicate(interest)
+        tree = bit_tree(self.schema, predicate.true_form())
+        leaves: list[tuple[int, bytes]] = []
+        steps: list[tuple[int, int]] = []
+        if tree is FALSE:  # one leaf that never holds
+            first = self.schema.names[0]
+            leaves, steps = [(0, keyword(f"{first}[0]", NO_VALUE))], [LEAF]
+        elif tree is not TRUE:
+            try:
+                self._write(tree, leaves, steps)
+            except ParameterError as problem:
+                raise UnsupportedPredicateError(str(problem), text=predicate.text) from None
+        if len(leaves) > self.leaves:
+            raise UnsupportedPredicateError(
+                f"the predicate takes {len(leaves)} bit leaves, this matcher has {self.leaves}; "
+                "make it with more leaves",
+                text=predicate.text,
+            )
+        return _Tree(leaves, tuple(steps))
+
+    def _write(
+        self, node: BitNode, leaves: list[tuple[int, bytes]], steps: list[tuple[int, int]]
+    ) -> None:
+        if isinstance(node, Literal):
+            place = self._starts[node.attribute] + node.position
+            leaves.append((place, _literal_word(node.attribute, node.position, node.value)))
+            steps.append(LEAF)
+            return
+        assert isinstance(node, Threshold)
+        least, parts = node.least, node.parts
+        while len(parts) > MAX_PARTS:  # a number of parts is one byte
+            if least not in (1, len(parts)):
+                raise ParameterError(f"at_least takes at most {MAX_PARTS} parts, got {len(parts)}")
+            groups = [parts[at : at + MAX_PARTS] for at in range(0, len(parts), MAX_PARTS)]
+            every = least > 1
+            parts = tuple(
+                Threshold(len(some) if every else 1, some) if len(some) > 1 else some[0]
+                for some in groups
+            )
+            least = len(parts) if every else 1
+        for part in parts:
+            self._write(part, leaves, steps)
+        steps.append((least, len(parts)))
+
+    def _encode_interests(
+        self,
+        key: Mapping[str, Any],
+        interests: Sequence[_Tree],
+        out: Bytes,
+        randomness: Randomness,
+    ) -> None:
+        words = [word for tree in interests for _, word in tree.leaves]
+        rows = self._cipher.trapdoors(self._user(key), words, randomness)
+        slots, steps = self._split(self._sign(key, out))
+        slots[:, :, :POSITION_BYTES] = 255
+        used = 0
+        for slot, step, tree in zip(slots, steps, interests, strict=True):
+            count = len(tree.leaves)
+            places = np.array([place for place, _ in tree.leaves], dtype="<u2")
+            slot[:count, :POSITION_BYTES] = places.view(np.uint8).reshape(-1, POSITION_BYTES)
+            slot[:count, POSITION_BYTES:] = rows[used : used + count]
+            step[: len(tree.steps)] = np.array(tree.steps, dtype=np.uint8).reshape(-1, 2)
+            used += count
+
+    def _split(self, rest: Bytes) -> tuple[Bytes, Bytes]:
+        """Views of the leaf slots, shape (interests, leaves, slot), and the steps, (interests,
+        2 leaves, 2), of what follows the identifiers."""
+        end = self.leaves * self._slot
+        slots = rest[:, :end].reshape(len(rest), self.leaves, self._slot)
+        return slots, rest[:, end:].reshape(len(rest), 2 * self.leaves, 2)
+
+    # -- the broker ---------------------------------------------------------------------------
+
+    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        slots = bodies[:, USER_BYTES:].reshape(len(bodies), self.schema.bits, -1)
+        causes = self._refused(key, bodies, slots)
+        absent = ~np.all(slots.any(axis=2), axis=1)
+        causes[absent & (causes == Cause.NONE)] = Cause.VALUE
+        return causes
+
+    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        slots, steps = self._split(bodies[:, USER_BYTES:])
+        trapdoors = slots[:, :, POSITION_BYTES:]
+        causes = self._refused(key, bodies, trapdoors)
+        used = np.asarray(trapdoors.any(axis=2))
+        places = _places(slots)
+        wrong = np.where(used, places >= self.schema.bits, places != 0xFFFF).any(axis=1)
+        wrong |= (used[:, 1:] & ~used[:, :-1]).any(axis=1)
+        wrong |= ~_trees_are_sound(steps, used.sum(axis=1))
+        causes[wrong & (causes == Cause.NONE)] = Cause.VALUE
+        return causes
+
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> _Table:
+        slots, steps = self._split(bodies[:, USER_BYTES:])
+        places, trapdoors = _places(slots), slots[:, :, POSITION_BYTES:]
+        used = np.asarray(trapdoors.any(axis=2))
+        found: list[tuple[int, int, int, Any]] = []  # interest, slot, position, token
+        for user, mine in self._groups(key, bodies):
+            rows, columns = np.nonzero(used[mine])
+            rows = mine[rows]
+            tokens = self._cipher.tokens(int(key["users"][user], 16), trapdoors[rows, columns])
+            where = places[rows, columns].tolist()
+            found += zip(rows.tolist(), columns.tolist(), where, tokens, strict=True)
+        found.sort(key=lambda item: item[:2])
+        distinct, index = distinct_rows([(place, token) for _, _, place, token in found])
+        by_place: dict[int, list[Any]] = {}
+        numbers: dict[tuple[int, Any], int] = {}
+        for place in sorted({place for place, _ in distinct}):
+            by_place[place] = [token for at, token in distinct if at == place]
+            for token in by_place[place]:
+                numbers[place, token] = len(numbers)
+        renamed = [numbers[item] for item in distinct]
+        leaves: list[list[int]] = [[] for _ in range(len(bodies))]
+        for (row, _, _, _), number in zip(found, index, strict=True):
+            leaves[row].append(renamed[number])
+        trees = [
+            (tuple((int(k), int(n)) for k, n in own if n), tuple(mine))
+            for own, mine in zip(steps.tolist(), leaves, strict=True)
+        ]
+        return _Table(self._users(bodies), by_place, trees)
+
+    def leaf_results(self, key: Mapping[str, Any], events: Bytes, table: _Table) -> Bools:
+        """Which leaves hold for which events, shape (different tokens, events): what a broker
+        learns beyond the answers."""
+        rows = events[:, USER_BYTES:].reshape(len(events), self.schema.bits, -1)
+        parts = [np.zeros((0, len(events)), dtype=np.bool_)]
+        groups = self._groups(key, events)
+        for place, tokens in table.tokens.items():
+            hits = np.zeros((len(tokens), len(events)), dtype=np.bool_)
+            for user, mine in groups:
+                form = self._cipher.re_encrypt(int(key["users"][user], 16), rows[mine, place])
+                hits[:, mine] = self._cipher.search(form, tokens)
+            parts.append(hits)
+        return np.concatenate(parts)
+
+    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: _Table) -> Bools:
+        held = self.leaf_results(key, events, table)
+        out = np.zeros((len(events), len(table.users)), dtype=np.bool_)
+        known: dict[tuple[Steps, tuple[int, ...]], Bools] = {}
+        for column, (user, tree) in enumerate(zip(table.users, table.trees, strict=True)):
+            if user not in key["users"]:
+                continue
+            if tree not in known:
+                known[tree] = _evaluate(tree, held)
+            out[:, column] = known[tree]
+        return out
+
+
+def _literal_word(name: str, at: int, value: int) -> bytes:
+    return keyword(f"{name}[{at}]", bytes([value]))
+
+
+def _places(slots: Bytes) -> NDArray[np.uint16]:
+    """Positions of slots, shape (interests, leaves)."""
+    shape = slots.shape[:2]
+    return np.ascontiguousarray(slots[:, :, :POSITION_BYTES]).view("<u2").reshape(shape)
+
+
+def _trees_are_sound(steps: Bytes, leaves: NDArray[np.intp]) -> Bools:
+    """Which rows of steps are trees over that many leaves, each used once and in order."""
+    least, parts = steps[:, :, 0].astype(np.int64), steps[:, :, 1].astype(np.int64)
+    unused, leaf = parts == 0, parts == 1
+    fits = np.where(leaf | unused, least == 0, (least >= 1) & (least <= parts))
+    good = np.asarray(fits.all(axis=1))
+    good &= ~(unused[:, :-1] & ~unused[:, 1:]).any(axis=1)
+    good &= leaf.sum(axis=1) == leaves
+    depth = np.cumsum(np.where(unused, 0, np.where(leaf, 1, 1 - parts)), axis=1)
+    good &= (unused | (depth >= 1)).all(axis=1)
+    good &= (depth[:, -1] == 1) | unused.all(axis=1)
+    return good
+
+
+def _evaluate(tree: tuple[Steps, tuple[int, ...]], held: Bools) -> Bools:
+    """Answers of one tree, shape (events,); `held` as `AccessTreeMatch.leaf_results` has it."""
+    steps, leaves = tree
+    if not steps:
+        return np.ones(held.shape[1], dtype=np.bool_)
+    stack: list[Bools] = []
+    numbers = iter(leaves)
+    for least, parts in steps:
+        if parts == 1:
+            stack.append(held[next(numbers)])
+            continue
+        taken = stack[-parts:]
+        del stack[-parts:]
+        if least == parts:
+            stack.append(conjunction(taken))
+        elif least == 1:
+            stack.append(disjunction(taken))
+        else:
+            stack.append(np.asarray(np.sum(taken, axis=0, dtype=np.int64) >= least))
+    return stack[0]
+
+
+def _rebuild(schema: Schema, leaves: int, group: str) -> AccessTreeMatch:
+    return AccessTreeMatch(schema, leaves=leaves, group=group)
