@@ -8,6 +8,7 @@ from ccbps.matching.keyword import KeywordMatch
 from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.matcher import Broker, Matcher, Publisher, Subscriber
 from ccbps.matching.prefix import PrefixMatch
+from ccbps.matching.oblivious_topic import ObliviousTopicMatch
 from ccbps.matching.public_function import PublicFunctionMatch
 from ccbps.matching.ugp import UGPMatch
 
@@ -23,6 +24,7 @@ __all__ = [
     "Matcher",
     "OFSGPMatch",
     "PrefixMatch",
+    "ObliviousTopicMatch",
     "PublicFunctionMatch",
     "Publisher",
     "Subscriber",

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.ciphers.pohlig_hellman import MODP_2048, LayerKey, PohligHellman
-from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
+from ccbps.errors import DecodeError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.reusable import (
     Cost,
@@ -36,11 +36,12 @@ from ccbps.matching.reusable import (
     Role,
     RoleKey,
 )
+from ccbps.matching.topics import keyword_attributes, keyword_codes, keyword_of
 from ccbps.predicates import Schema
 from ccbps.predicates.schema import Events
 from ccbps.wire import HEADER_BYTES, Cause, raise_for
 
-__all__ = ["CommutativeBroker", "CommutativeMatch", "keyword_codes", "keyword_of"]
+__all__ = ["CommutativeBroker", "CommutativeMatch"]
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
@@ -162,7 +163,7 @@ class CommutativeMatch(ReusableMatcher):
         self._encrypt(key, keyword_codes(events, self.attributes), out)
 
     def _prepare(self, interest: Any) -> Words:
-        return keyword_of(self, interest, self.attributes)
+        return keyword_of(self._predicate(interest), self.attributes)
 
     def _encode_interests(
         self,
@@ -228,55 +229,6 @@ class CommutativeBroker(ReusableBroker):
         left = self.matcher._tokens(self._key, events[:, HEADER_BYTES:], "publisher")
         right = self.matcher._tokens(self._key, interests[:, HEADER_BYTES:], "subscriber")
         return np.asarray((left == right).all(axis=1))
-
-
-def keyword_attributes(schema: Schema, attributes: Sequence[str] | None) -> tuple[str, ...]:
-    """The attributes that make a keyword, in the schema's order; all of them for None.
-
-    Raises:
-        ParameterError: none, not in the schema, or named twice.
-    """
-    if attributes is None:
-        return schema.names
-    chosen = (attributes,) if isinstance(attributes, str) else tuple(attributes)
-    unknown = [name for name in chosen if name not in schema]
-    if unknown or not chosen or len(set(chosen)) != len(chosen):
-        raise ParameterError(
-            f"attributes must name some of {', '.join(schema)}, each once, got {chosen}"
-        )
-    return tuple(name for name in schema if name in chosen)
-
-
-def keyword_codes(events: Events, attributes: Sequence[str]) -> Words:
-    """The keyword of each event: limbs of codes, shape (events, limbs)."""
-    return np.concatenate([events.codes[name] for name in attributes]).T
-
-
-def keyword_of(matcher: Any, interest: Any, attributes: Sequence[str]) -> Words:
-    """The keyword that a subscription names, shape (limbs,).
-
-    Raises:
-        UnsupportedPredicateError: it leaves a keyword attribute open, or constrains another one.
-    """
-    predicate = matcher._predicate(interest)
-    schema: Schema = matcher.schema
-    codes = []
-    for name, (low, high) in predicate.box().ranges.items():
-        if name not in attributes:
-            if (low, high) != (0, schema[name].size - 1):
-                raise UnsupportedPredicateError(
-                    f"{name!r} is not part of the keyword ({', '.join(attributes)}): leave it out",
-                    text=predicate.text,
-                )
-            continue
-        if low != high:
-            raise UnsupportedPredicateError(
-                f"a keyword has one value of {name!r}: use = on each of {', '.join(attributes)}",
-                text=predicate.text,
-            )
-        limbs = -(-schema[name].bits // 64)
-        codes += [low >> (64 * i) & ((1 << 64) - 1) for i in reversed(range(limbs))]
-    return np.array(codes, dtype=np.uint64)
 
 
 def _rebuild(schema: Schema, attributes: Sequence[str], prime: int) -> CommutativeMatch:
