@@ -23,8 +23,8 @@ one_core()
 
 import numpy as np
 
-from ccbps import Category, Schema, UInt
-from ccbps import matching
+from ccbps import Category, Schema, SharedSeed, UInt, matching
+from ccbps.matching import Matcher
 from ccbps.matching.reusable import ReusableMatcher
 
 ISSUES = ["AAPL", "FB", "GOOG", "IBM", "MSFT"]
@@ -61,6 +61,13 @@ CASES: dict[str, Case] = {
     "MaskedTopicMatch": Case(lambda: matching.MaskedTopicMatch(TOPIC), 5000, 500, topics),
     "AdditiveMaskMatch": Case(lambda: matching.AdditiveMaskMatch(SCHEMA), 5000, 500),
 }
+
+
+ONE_TIME: dict[str, Callable[[], Matcher]] = {
+    "BranchingMatch.box": lambda: matching.BranchingMatch.box(SCHEMA),
+    "OFSGPMatch": lambda: matching.OFSGPMatch(SCHEMA, 4),
+}
+"""One-time matchers for comparison: an event and an interest message for every pair."""
 
 
 def records(schema: Schema, count: int) -> dict[str, Any]:
@@ -111,6 +118,36 @@ def measure(name: str, case: Case) -> dict[str, Any]:
     }
 
 
+def measure_one_time(name: str, matcher: Matcher, count: int = 20_000) -> dict[str, Any]:
+    """As `measure`; all figures are for a pair, since messages are."""
+    if matcher.event_bytes > 1000:
+        count = 2000
+    seed = SharedSeed.generate()
+    events = matcher.schema.encode(records(matcher.schema, count))
+    predicate = matcher.schema.parse("price < 2048")
+    rounds = np.arange(count)
+    sent = matcher.publisher(seed).encode(events, rounds)
+    kept = matcher.subscriber(seed).encode(predicate, rounds)
+    broker = matcher.broker()
+    wrong = int((broker.match(sent, kept) != predicate.evaluate(events)).sum())
+    took = seconds(
+        {
+            "event": lambda: matcher.publisher(seed).encode(events, rounds),
+            "interest": lambda: matcher.subscriber(seed).encode(predicate, rounds),
+            "pair": lambda: broker.match(sent, kept),
+        },
+        rounds=3,
+    )
+    return {
+        "matcher": name,
+        "event bytes": matcher.event_bytes,
+        "interest bytes": matcher.interest_bytes,
+        **{what: spent / count * 1e6 for what, spent in took.items()},
+        "prepare": 0.0,
+        "different": wrong / count,
+    }
+
+
 def workload() -> list[dict[str, Any]]:
     """All matchers over the same kind of workload."""
     print(f"{'':<25}{'bytes':>14}{'us an':>12}{'us an':>12}{'us once an':>12}{'us a':>11}")
@@ -119,8 +156,9 @@ def workload() -> list[dict[str, Any]]:
         f"{'interest':>12}{'pair':>11}  differs"
     )
     rows = []
-    for name, case in CASES.items():
-        row = measure(name, case)
+    for name in (*CASES, *ONE_TIME):
+        one_time = name in ONE_TIME
+        row = measure_one_time(name, ONE_TIME[name]()) if one_time else measure(name, CASES[name])
         rows.append(row)
         print(
             f"{name:<25}{row['event bytes']:>7}{row['interest bytes']:>7}{row['event']:>12.2f}"
@@ -128,6 +166,12 @@ def workload() -> list[dict[str, Any]]:
             f"{row['different']:>9.2%}"
         )
     return rows
+
+
+def samples() -> dict[str, Matcher | ReusableMatcher]:
+    """The matchers that are measured, by name."""
+    made: dict[str, Matcher | ReusableMatcher] = {n: case.make() for n, case in CASES.items()}
+    return made | {name: make() for name, make in ONE_TIME.items()}
 
 
 def main() -> None:

@@ -15,3 +15,9 @@ PICTURES = runpy.run_path(str(DOCS / "pictures.py"))["pictures"]()
 def test_picture_is_what_the_library_computes(name: str) -> None:
     drawn = (DOCS / "images" / name).read_text(encoding="utf-8")
     assert drawn == PICTURES[name], "run python docs/pictures.py"
+
+
+def test_leakage_table_is_what_the_cards_say() -> None:
+    page = runpy.run_path(str(DOCS / "leakage_table.py"))["page"]()
+    written = (DOCS / "leakage.md").read_text(encoding="utf-8")
+    assert written == page, "run python docs/leakage_table.py"

@@ -90,6 +90,8 @@ class BranchingMatch(Matcher):
         self.schema = schema
         self.template = template
         self.private_names = None if template is None else template.private_names
+        if template is None:
+            self.operators = ("=", "<", "interval", "prefix", "and")
         self._compiled = CompiledForm(schema, form)
         self.program = self._compiled.program
         self.encoding = BranchingEncoding(self.program)

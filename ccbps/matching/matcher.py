@@ -54,7 +54,7 @@ class Matcher(ABC):
     rounds: ClassVar[bool] = True
     has_key_server: ClassVar[bool] = False
     covering: ClassVar[bool] = False
-    operators: ClassVar[tuple[str, ...]] = (
+    operators: tuple[str, ...] = (
         "=", "<", "interval", "prefix", "in", "and", "or", "not", "at_least", "hamming",
     )  # fmt: skip
 
