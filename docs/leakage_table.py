@@ -26,9 +26,9 @@ everything: such matchers are here to be compared with, and because systems use 
 are tests, in `tests/security`.
 
 """
-NOTE = """One-time figures are for a pair. Pairs of reusable matchers are counted with all events of a
-batch against all interests; what the broker computes once for an interest is not counted. Measured
-on one core: """
+NOTE = """One-time figures are for a pair. Pairs of reusable matchers are counted with all events of
+a batch against all interests; what the broker computes once for an interest is not counted.
+Measured on one core: """
 
 
 def page() -> str:
