@@ -7,8 +7,8 @@ from ccbps.matching.fixed_structure import FSGPMatch, OFSGPMatch
 from ccbps.matching.keyword import KeywordMatch
 from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.matcher import Broker, Matcher, Publisher, Subscriber
-from ccbps.matching.prefix import PrefixMatch
 from ccbps.matching.oblivious_topic import ObliviousTopicMatch
+from ccbps.matching.prefix import PrefixMatch
 from ccbps.matching.public_function import PublicFunctionMatch
 from ccbps.matching.ugp import UGPMatch
 
@@ -23,8 +23,8 @@ __all__ = [
     "MaskedTopicMatch",
     "Matcher",
     "OFSGPMatch",
-    "PrefixMatch",
     "ObliviousTopicMatch",
+    "PrefixMatch",
     "PublicFunctionMatch",
     "Publisher",
     "Subscriber",
