@@ -1,0 +1,343 @@
+"""Integers modulo n: powers, inverses, products, fixed-base tables, primes. The one door to GMP.
+
+Conventions: arguments may be `int` or what `integer` makes of one; results are of the latter kind.
+It computes like an `int` and compares and hashes like one, but is not an instance of `int`: call
+``int(x)`` before JSON, NumPy or pickle see it. Bytes are big-endian and of a fixed width.
+
+Hazard: only `powmod_secret` is made to run in time independent of its exponent's value (GMP's
+mpz_powm_sec; its running time shows the exponent's length). Everything else is not constant time,
+and `FixedBase` looks up a table at places that depend on the exponent: on a machine shared with an
+adversary its secret exponents leak through the cache. Python wipes no memory.
+Source: fixed-base windows [BGMW92]; simultaneous inversion [M87].
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import gmpy2  # type: ignore[import-untyped]
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.errors import ParameterError
+
+__all__ = [
+    "FixedBase",
+    "Randomness",
+    "from_bytes",
+    "gcd",
+    "integer",
+    "inverse",
+    "inverse_many",
+    "is_prime",
+    "is_safe_prime",
+    "jacobi",
+    "lcm",
+    "powmod",
+    "powmod_many",
+    "powmod_secret",
+    "product",
+    "random_below",
+    "random_prime",
+    "random_unit",
+    "rows_from",
+    "rows_to",
+    "safe_prime",
+    "to_bytes",
+]
+
+Randomness = Callable[[int], bytes]
+"""``randomness(n)``: n fresh uniform bytes."""
+
+_ROUNDS: Final = 40
+"""For primality: a composite passes 40 rounds (Baillie-PSW and 16 Miller-Rabin) below 2^-32 if an
+adversary chose it, and never in practice if it was drawn at random."""
+_SMALL: Final = int(gmpy2.primorial(1000))
+
+
+def integer(value: int | str) -> int:
+    """`value`, or hexadecimal text of it, as an integer that computes fast."""
+    if isinstance(value, str):
+        return gmpy2.mpz(value, 16)  # type: ignore[no-any-return]
+    return gmpy2.mpz(value)  # type: ignore[no-any-return]
+
+
+def powmod(base: int, exponent: int, modulus: int) -> int:
+    """base^exponent mod modulus; a negative exponent needs an invertible base.
+
+    Raises:
+        ParameterError: the modulus is not positive, or base is not invertible and has to be.
+    """
+    _positive(modulus)
+    if exponent < 0:
+        base, exponent = inverse(base, modulus), -exponent
+    return gmpy2.powmod(base, exponent, modulus)  # type: ignore[no-any-return]
+
+
+def powmod_secret(base: int, exponent: int, modulus: int) -> int:
+    """base^exponent mod modulus without branches or look-ups that depend on the exponent's value.
+
+    About half as fast again as `powmod` for short exponents, and no slower for long ones.
+
+    Raises:
+        ParameterError: the modulus is not odd and positive, or the exponent is negative.
+    """
+    _positive(modulus)
+    if not modulus & 1:
+        raise ParameterError("powmod_secret needs an odd modulus; use powmod for an even one")
+    if exponent < 0:
+        raise ParameterError("powmod_secret needs an exponent of 0 or more, got a negative one")
+    if not exponent:
+        return integer(1 % modulus)
+    return gmpy2.powmod_sec(base, exponent, modulus)  # type: ignore[no-any-return]
+
+
+def powmod_many(bases: Sequence[int], exponent: int, modulus: int) -> list[int]:
+    """Each of `bases` to one exponent (not negative); other Python threads run meanwhile."""
+    _positive(modulus)
+    if exponent < 0:
+        raise ParameterError("powmod_many needs an exponent of 0 or more, got a negative one")
+    return gmpy2.powmod_base_list(list(bases), exponent, modulus)  # type: ignore[no-any-return]
+
+
+def inverse(a: int, modulus: int) -> int:
+    """The b in 0..modulus - 1 with a b = 1 mod modulus.
+
+    Raises:
+        ParameterError: there is none; the values are not shown, as they may be secret.
+    """
+    _positive(modulus)
+    try:
+        return gmpy2.invert(a, modulus)  # type: ignore[no-any-return]
+    except ZeroDivisionError:
+        pass
+    raise ParameterError("not invertible: the value and the modulus have a common factor")
+
+
+def inverse_many(values: Sequence[int], modulus: int) -> list[int]:
+    """The inverses of all `values` for one inversion and three products each.
+
+    Raises:
+        ParameterError: one of them is not invertible.
+    """
+    before, running = [], integer(1)
+    for value in values:
+        before.append(running)
+        running = running * value % modulus
+    back = inverse(running, modulus)
+    out = [running] * len(before)
+    for place in range(len(before) - 1, -1, -1):
+        out[place] = back * before[place] % modulus
+        back = back * values[place] % modulus
+    return out
+
+
+def product(values: Iterable[int], modulus: int) -> int:
+    """The product of all values modulo `modulus`; 1 of none."""
+    _positive(modulus)
+    level = list(values)
+    while len(level) > 1:
+        odd = level.pop() if len(level) % 2 else None
+        level = [a * b % modulus for a, b in zip(level[::2], level[1::2], strict=True)]
+        if odd is not None:
+            level.append(odd)
+    return integer(level[0] if level else 1) % modulus
+
+
+def gcd(a: int, b: int) -> int:
+    """The greatest common divisor."""
+    return gmpy2.gcd(a, b)  # type: ignore[no-any-return]
+
+
+def lcm(a: int, b: int) -> int:
+    """The least common multiple."""
+    return gmpy2.lcm(a, b)  # type: ignore[no-any-return]
+
+
+def jacobi(a: int, n: int) -> int:
+    """The Jacobi symbol (a / n) for an odd positive n; for a prime n, 1 where a is a square.
+
+    Raises:
+        ParameterError: n is even or not positive.
+    """
+    if n < 1 or not n & 1:
+        raise ParameterError("a Jacobi symbol needs an odd positive n")
+    return gmpy2.jacobi(a, n)  # type: ignore[no-any-return]
+
+
+class FixedBase:
+    """Powers of one base: a table of base^(d 2^(w i)), and one product for each w-bit digit d.
+
+    Attributes:
+        base, modulus: as given, reduced.
+        bits: exponents are below 2^bits.
+        window: bits of a digit. The table has ceil(bits / window) 2^window entries.
+    """
+
+    __slots__ = ("_mask", "_rows", "base", "bits", "modulus", "window")
+
+    def __init__(self, base: int, modulus: int, bits: int, window: int = 8) -> None:
+        """
+        Raises:
+            ParameterError: the modulus or bits are not positive, or window is not 1..16.
+        """
+        _positive(modulus)
+        if bits < 1 or not 1 <= window <= 16:
+            raise ParameterError(
+                f"bits must be positive and window 1..16, got bits={bits}, window={window}"
+            )
+        self.modulus = n = integer(modulus)
+        self.base = power = integer(base) % n
+        self.bits, self.window, self._mask = bits, window, (1 << window) - 1
+        self._rows: list[list[int]] = []
+        for start in range(0, bits, window):
+            row = [integer(1) % n]
+            for _ in range((1 << min(window, bits - start)) - 1):
+                row.append(row[-1] * power % n)
+            power = row[-1] * power % n
+            self._rows.append(row)
+
+    def __repr__(self) -> str:
+        return f"<FixedBase of {self.bits} bits, windows of {self.window}>"
+
+    def power(self, exponent: int) -> int:
+        """base^exponent.
+
+        Raises:
+            ParameterError: the exponent is negative or has more than `bits` bits.
+        """
+        if exponent < 0 or exponent.bit_length() > self.bits:
+            raise ParameterError(f"the exponent must be in 0..2^{self.bits} - 1")
+        n, out = self.modulus, None
+        for digit, row in zip(self._digits(exponent), self._rows, strict=False):
+            if digit:
+                out = row[digit] if out is None else out * row[digit] % n
+        return integer(1) % n if out is None else out
+
+    def powers(self, exponents: Iterable[int]) -> list[int]:
+        """base^e for every e."""
+        return [self.power(exponent) for exponent in exponents]
+
+    def _digits(self, exponent: int) -> Sequence[int]:
+        if self.window == 8:
+            return int(exponent).to_bytes(-(-self.bits // 8), "little")
+        digits, rest = [], int(exponent)
+        for _ in self._rows:
+            digits.append(rest & self._mask)
+            rest >>= self.window
+        return digits
+
+
+# -- drawing ------------------------------------------------------------------------------------
+
+
+def random_below(n: int, randomness: Randomness = os.urandom) -> int:
+    """Uniform in 0..n - 1, by rejection.
+
+    Raises:
+        ParameterError: n is not positive.
+    """
+    _positive(n)
+    bits = (n - 1).bit_length()
+    width = -(-bits // 8)
+    while True:
+        drawn = from_bytes(randomness(width)) >> (8 * width - bits)
+        if drawn < n:
+            return drawn
+
+
+def random_unit(n: int, randomness: Randomness = os.urandom) -> int:
+    """Uniform among the integers of 1..n - 1 that have no factor in common with n (n > 1)."""
+    if n < 2:
+        raise ParameterError("random_unit needs a modulus of at least 2")
+    while True:
+        drawn = random_below(n, randomness)
+        if gcd(drawn, n) == 1:
+            return drawn
+
+
+def is_prime(n: int) -> bool:
+    """Whether n is prime, but for an error that is never seen unless somebody built n for it."""
+    return bool(n > 1 and gmpy2.is_prime(gmpy2.mpz(n), _ROUNDS))
+
+
+def is_safe_prime(p: int) -> bool:
+    """Whether p and (p - 1) / 2 are both prime."""
+    return p > 4 and p & 1 == 1 and is_prime(p >> 1) and is_prime(p)
+
+
+def random_prime(bits: int, randomness: Randomness = os.urandom) -> int:
+    """A uniform prime of exactly `bits` bits; from 3 bits on its two highest bits are ones, so
+    that the product of two such primes has exactly twice the bits.
+
+    Raises:
+        ParameterError: there is none of so few bits.
+    """
+    if bits < 2:
+        raise ParameterError(f"a prime has at least 2 bits, got bits={bits}")
+    top = 3 << (bits - 2)
+    if bits == 2:
+        return integer(2) + random_below(2, randomness)
+    while True:
+        drawn = random_below(1 << (bits - 2), randomness) | top | 1
+        if is_prime(drawn):
+            return drawn
+
+
+def safe_prime(bits: int, randomness: Randomness = os.urandom) -> int:
+    """A prime p of `bits` bits with (p - 1) / 2 prime; about a second for 512 bits, and minutes
+    for 2048, so use published groups for those.
+
+    Raises:
+        ParameterError: less than 5 bits.
+    """
+    if bits < 5:
+        raise ParameterError(f"a safe prime is drawn with at least 5 bits, got bits={bits}")
+    sieve = _SMALL if bits > 20 else 1
+    while True:
+        half = random_below(1 << (bits - 2), randomness) | 1 << (bits - 2) | 1
+        p = 2 * half + 1
+        if gcd(half * p, sieve) == 1 and gmpy2.is_prime(half, 1) and is_safe_prime(p):
+            return p
+
+
+# -- bytes --------------------------------------------------------------------------------------
+
+
+def to_bytes(value: int, width: int) -> bytes:
+    """`value` in `width` bytes, most significant first.
+
+    Raises:
+        ParameterError: it is negative or does not fit.
+    """
+    if value < 0 or value.bit_length() > 8 * width:
+        raise ParameterError(f"the value does not fit {width} unsigned bytes")
+    return int(value).to_bytes(width, "big")
+
+
+def from_bytes(data: bytes) -> int:
+    """The integer whose bytes these are, most significant first."""
+    return gmpy2.mpz(int.from_bytes(data, "big"))  # type: ignore[no-any-return]
+
+
+def rows_to(values: Sequence[int], width: int) -> NDArray[np.uint8]:
+    """Values as rows of bytes, shape (len(values), width).
+
+    Raises:
+        ParameterError: one is negative or does not fit.
+    """
+    joined = b"".join([to_bytes(value, width) for value in values])
+    return np.frombuffer(joined, dtype=np.uint8).reshape(len(values), width)
+
+
+def rows_from(rows: NDArray[np.uint8]) -> list[int]:
+    """The integers of rows of bytes, shape (count, width)."""
+    data, width = np.ascontiguousarray(rows).tobytes(), rows.shape[1]
+    return [from_bytes(data[at : at + width]) for at in range(0, len(rows) * width, width)]
+
+
+def _positive(modulus: Any) -> None:
+    if modulus < 1:
+        raise ParameterError("the modulus must be positive")
