@@ -51,6 +51,8 @@ Randomness = Callable[[int], bytes]
 
 DIGEST_BYTES: Final = 16
 KEY_BYTES: Final = 32
+DECODED: Final = 1 << 14
+"""Elements remembered between the check of a message and its use, but for those of one batch."""
 SEARCH_BATCH: Final = 1 << 12
 """Labels hashed and compared at a time."""
 
@@ -105,6 +107,7 @@ class ProxySearch:
 
     def __init__(self, group: PrimeOrderGroup) -> None:
         self.group = group
+        self._decoded: dict[bytes, Any] = {}
         self.ciphertext_bytes = 2 * group.element_bytes + DIGEST_BYTES
         self.trapdoor_bytes = 2 * group.element_bytes
 
@@ -178,7 +181,7 @@ class ProxySearch:
         width = self.group.element_bytes
         good = np.ones(len(rows), dtype=np.bool_)
         for start in (0, width):
-            decoded = self.group.decode_many(rows[:, start : start + width])
+            decoded = self._decode(rows[:, start : start + width])
             good &= np.array([element is not None for element in decoded], dtype=np.bool_)
         return good
 
@@ -207,9 +210,21 @@ class ProxySearch:
     def _completed(self, x2: int, rows: Bytes) -> list[Any]:
         """first^x2 second."""
         group, width = self.group, self.group.element_bytes
-        first = group.decode_many(rows[:, :width])
-        second = group.decode_many(rows[:, width : 2 * width])
+        first = self._decode(rows[:, :width])
+        second = self._decode(rows[:, width : 2 * width])
         return group.products(group.powers(first, x2), second)
+
+    def _decode(self, rows: Bytes) -> list[Any | None]:
+        """As the group does; elements that were just checked are not decoded again."""
+        data, width = np.ascontiguousarray(rows).tobytes(), rows.shape[1]
+        texts = [data[at : at + width] for at in range(0, len(data), width)]
+        known = self._decoded if len(self._decoded) <= DECODED else {}
+        self._decoded = known
+        fresh = [place for place, text in enumerate(texts) if text not in known]
+        if fresh:
+            decoded = self.group.decode_many(rows[fresh])
+            known.update(zip([texts[place] for place in fresh], decoded, strict=True))
+        return [known[text] for text in texts]
 
     def _digest_column(self, ciphertexts: Bytes) -> Bytes:
         return np.array(ciphertexts[:, 2 * self.group.element_bytes :])
