@@ -1,0 +1,145 @@
+"""What a broker gets out of masked values and masked topics. It has no key.
+
+- Additive masks: one known value gives the mask of its attribute, and the mask gives every value
+  and every bound of it.
+- Additive masks, nothing known: a range as wide as the domain starts at the mask; so does x < c.
+- Masked topics: frequencies known from elsewhere give the most frequent topics.
+- Masked topics, with a client's key: trying all topics gives every event and subscription.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps import Category, Schema, UInt
+from ccbps.matching import AdditiveMaskMatch, MaskedTopicMatch
+from ccbps.matching.reusable import KeyServer, ReusableMatcher
+from ccbps.wire import HEADER_BYTES
+
+Bytes = NDArray[np.uint8]
+Words = NDArray[np.uint64]
+
+QUOTES = Schema(issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(16), volume=UInt(32))
+TEXTS = [
+    "issue = 'IBM' AND price BETWEEN 11000 AND 12500",
+    "volume > 3000000000",
+    "price < 7 AND issue = 'GOOG'",
+]
+
+
+def messages(
+    matcher: ReusableMatcher, server: KeyServer, records: Any, interests: Any
+) -> tuple[Bytes, Bytes]:
+    """All that a broker sees."""
+    return (
+        matcher.publisher(server.publisher_key()).encode(records),
+        matcher.subscriber(server.subscriber_key("alice")).encode(interests),
+    )
+
+
+def words(messages: Bytes) -> Words:
+    return messages[:, HEADER_BYTES:].copy().view("<u8").astype(np.uint64)
+
+
+def quotes(count: int) -> Any:
+    rng = np.random.default_rng(8)
+    return QUOTES.encode(
+        {
+            "issue": [["AAPL", "GOOG", "IBM", "MSFT"][i] for i in rng.integers(0, 4, count)],
+            "price": rng.integers(0, 2**16, count),
+            "volume": rng.integers(0, 2**32, count),
+        }
+    )
+
+
+def codes(events: Any) -> Words:
+    return np.stack([events.codes[name][0] for name in QUOTES], axis=1)
+
+
+def bounds() -> Words:
+    boxes = [QUOTES.parse(text).box().ranges for text in TEXTS]
+    return np.array([list(box.values()) for box in boxes], dtype=np.uint64)
+
+
+# -- additive masks -----------------------------------------------------------------------------
+
+
+def test_one_known_record_gives_every_value_and_every_bound() -> None:
+    matcher = AdditiveMaskMatch(QUOTES)
+    records = quotes(3000)
+    events, interests = messages(matcher, matcher.key_server(), records, TEXTS)
+    seen = words(events)
+    masks = seen[17] - codes(records)[17]  # known plaintext: record 17
+    np.testing.assert_array_equal(seen - masks, codes(records))
+    found = words(interests).reshape(len(TEXTS), -1, 2) - masks[:, None]
+    np.testing.assert_array_equal(found, bounds())
+
+
+def masks_of_full_ranges(interests: Bytes) -> dict[int, int]:
+    """Masks of the attributes that some subscription leaves free, by the widths of ranges."""
+    ranges = words(interests).reshape(len(interests), -1, 2)
+    sizes = np.array([QUOTES[name].size for name in QUOTES], dtype=np.uint64)
+    full = ranges[:, :, 1] - ranges[:, :, 0] == sizes - np.uint64(1)
+    rows, attributes = np.nonzero(full)
+    return {int(a): int(ranges[row, a, 0]) for row, a in zip(rows, attributes, strict=True)}
+
+
+def test_free_attributes_give_their_masks_without_any_known_value() -> None:
+    matcher = AdditiveMaskMatch(QUOTES)
+    records = quotes(3000)
+    events, interests = messages(matcher, matcher.key_server(), records, TEXTS)
+    masks = masks_of_full_ranges(interests)
+    assert sorted(masks) == [0, 1, 2]  # each of the three texts leaves another attribute free
+    masks_in_order = np.array([masks[a] for a in range(3)], dtype=np.uint64)
+    np.testing.assert_array_equal(words(events) - masks_in_order, codes(records))
+
+
+def test_least_bound_is_the_mask_as_soon_as_a_range_is_open_below() -> None:
+    matcher = AdditiveMaskMatch(Schema(price=UInt(16)))
+    server = matcher.key_server()
+    texts = ["price > 60000", "price BETWEEN 3 AND 9", "price < 812"]
+    _, interests = messages(matcher, server, [], texts)
+    assert int(words(interests)[:, 0].min()) == server.publisher_key().data["masks"][0]
+
+
+# -- masked topics ------------------------------------------------------------------------------
+
+
+def test_frequent_topics_are_recognized() -> None:
+    names = [f"t{number:03}" for number in range(300)]
+    weights = 1 / np.arange(1, 301)
+    chosen = np.random.default_rng(9).choice(300, 20_000, p=weights / weights.sum())
+    matcher = MaskedTopicMatch(Schema(topic=Category(names)))
+    records = {"topic": [names[i] for i in chosen]}
+    events, _ = messages(matcher, matcher.key_server(), records, [])
+    tokens = [row.tobytes() for row in events[:, HEADER_BYTES:]]
+    ranked = {token: rank for rank, (token, _) in enumerate(Counter(tokens).most_common(8))}
+    right = [ranked.get(token) == topic for token, topic in zip(tokens, chosen, strict=True)]
+    assert np.mean(right) > 0.4  # 8 of 300 topics, and nearly half of the events
+
+
+def test_a_client_s_key_reads_all_topics() -> None:
+    schema = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
+    matcher = MaskedTopicMatch(schema)
+    server = matcher.key_server()
+    rng = np.random.default_rng(10)
+    records = schema.encode(
+        {
+            "issue": [["AAPL", "GOOG", "IBM"][i] for i in rng.integers(0, 3, 400)],
+            "price": rng.integers(0, 256, 400),
+        }
+    )
+    text = "issue = 'GOOG' AND price = 77"
+    events, interests = messages(matcher, server, records, text)
+    every = [{"issue": i, "price": p} for i in ("AAPL", "GOOG", "IBM") for p in range(256)]
+    tried = matcher.publisher(server.publisher_key("mallory")).encode(every)[:, HEADER_BYTES:]
+    book = {row.tobytes(): topic for row, topic in zip(tried, every, strict=True)}
+    found = [book[row.tobytes()] for row in events[:, HEADER_BYTES:]]
+    again = schema.encode(found)
+    for name in schema:
+        np.testing.assert_array_equal(again.codes[name], records.codes[name])
+    assert book[interests[0, HEADER_BYTES:].tobytes()] == {"issue": "GOOG", "price": 77}

@@ -1,0 +1,191 @@
+"""What a broker gets out of PrefixMatch's messages. It has no key, and no row here uses one.
+
+- From m known values: every other value's longest prefix in common with one of them, and the bit
+  after it. Of 5,000 prices around 12,000 (16 bits): one known price leaves the median of the others
+  512 codes to be, 16 leave 64, 64 leave 16, and 512 leave 2 and read 36 per cent exactly.
+- From one subscription x < c: c itself. From 300 of them: nine in ten events to 1 per cent of the
+  domain, with no value known.
+- From one interval: the digits of both bounds below their first difference, up to a reflection.
+- From frequencies that are known from elsewhere: the most frequent values.
+
+None of the figures depends on the keys: which prefixes are shared is the same under all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ccbps import Category, Schema, UInt
+from ccbps.matching import PrefixMatch
+from ccbps.matching.prefix import UNUSED
+from ccbps.wire import HEADER_BYTES
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+
+BITS = 16
+PRICES = Schema(price=UInt(BITS))
+
+
+def messages(schema: Schema, records: Any, interests: Any) -> tuple[Bytes, Bytes]:
+    """All that a broker sees."""
+    matcher = PrefixMatch(schema)
+    server = matcher.key_server()
+    return (
+        matcher.publisher(server.publisher_key()).encode(records),
+        matcher.subscriber(server.subscriber_key("alice")).encode(interests),
+    )
+
+
+def ciphertexts(events: Bytes) -> Ints:
+    return events[:, HEADER_BYTES:].copy().view(">u2")[:, 0].astype(np.int64)
+
+
+def prefixes(interest: Bytes) -> tuple[Ints, Ints]:
+    """Ciphertexts and lengths of a message's prefixes."""
+    slots = interest[HEADER_BYTES:].reshape(-1, 3).astype(np.int64)
+    slots = slots[slots[:, 2] != UNUSED]
+    return slots[:, 0] << 8 | slots[:, 1], slots[:, 2]
+
+
+def shared(a: Ints, b: Ints) -> Ints:
+    """Leading bits in common, at most BITS, for all pairs; shape (len(a), len(b))."""
+    different = (a[:, None] ^ b).astype(np.float64)
+    return BITS - np.frexp(different)[1].astype(np.int64)
+
+
+def bounds_from(
+    known: Ints, known_ciphertexts: Ints, lengths: Ints, found: Ints
+) -> tuple[Ints, Ints]:
+    """Lower and upper bounds of the values behind ciphertexts.
+
+    Args:
+        known, known_ciphertexts, lengths: pairs of prefixes of plaintext and ciphertext.
+        found: ciphertexts of unknown values.
+    """
+    common = np.minimum(shared(found, known_ciphertexts), lengths)
+    best = common.argmax(axis=1)
+    length = common[np.arange(len(found)), best]
+    value = known[best]
+    # The common bits are those of the known value; if it goes on, the next bit is the other one.
+    more = length < lengths[best]
+    flip = np.where(more, 1 << np.maximum(BITS - 1 - length, 0), 0)
+    free = BITS - length - more
+    low = (value ^ flip) >> free << free
+    return low, low + (1 << free) - 1
+
+
+def band(count: int, seed: int) -> Ints:
+    """Prices around 12,000, with a standard deviation of 5 per cent."""
+    rng = np.random.default_rng(seed)
+    return np.clip(rng.normal(12_000, 600, count).round(), 0, 2**BITS - 1).astype(np.int64)
+
+
+# -- known plaintext ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("known", "exact", "median"),
+    [(1, 0.0005, 512), (16, 0.015, 64), (64, 0.06, 16), (512, 0.36, 2)],
+)
+def test_known_values_give_the_prefixes_of_all_others(
+    known: int, exact: float, median: int
+) -> None:
+    values = band(5000, seed=1)
+    events, _ = messages(PRICES, {"price": values}, [])
+    seen = ciphertexts(events)
+    whole = np.full(known, BITS)
+    low, high = bounds_from(values[:known], seen[:known], whole, seen[known:])
+    assert (low <= values[known:]).all() and (values[known:] <= high).all()
+    width = high - low + 1
+    assert np.mean(width == 1) >= exact
+    assert np.median(width) <= median
+
+
+def test_neighbours_of_known_values_are_read_in_full() -> None:
+    values = np.array([40_000, 40_001, 40_002, 40_003, 40_007, 8])
+    events, _ = messages(PRICES, {"price": values}, [])
+    seen = ciphertexts(events)
+    low, high = bounds_from(values[:1], seen[:1], np.array([BITS]), seen)
+    assert (high - low + 1).tolist() == [1, 1, 2, 2, 4, 2**15]
+    assert (low <= values).all() and (values <= high).all()
+
+
+def test_uniform_values_lose_the_logarithm_of_the_known_ones() -> None:
+    values = np.random.default_rng(2).integers(0, 2**BITS, 4000)
+    events, _ = messages(PRICES, {"price": values}, [])
+    seen = ciphertexts(events)
+    for known in (1, 16, 256):
+        whole = np.full(known, BITS)
+        low, high = bounds_from(values[:known], seen[:known], whole, seen[known:])
+        bits = BITS - np.log2(high - low + 1)
+        assert np.log2(known) + 1 < bits.mean() < np.log2(known) + 2
+
+
+# -- ranges -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 2, 1000, 11_999, 32_768, 65_535])
+def test_one_sided_ranges_are_read_from_the_lengths_of_their_prefixes(limit: int) -> None:
+    _, interests = messages(PRICES, [], [f"price < {limit}", f"price >= {limit}"])
+    below, above = (int((1 << BITS - prefixes(one)[1]).sum()) for one in interests)
+    assert below == limit
+    assert 2**BITS - above == limit
+
+
+def test_one_sided_ranges_read_events_without_a_known_value() -> None:
+    rng = np.random.default_rng(4)
+    values = rng.integers(0, 2**BITS, 2000)
+    limits = rng.integers(1, 2**BITS, 300)
+    events, interests = messages(
+        PRICES, {"price": values}, [f"price < {limit}" for limit in limits]
+    )
+    known, heads, lengths = [], [], []
+    for interest in interests:
+        ciphertext, length = prefixes(interest)
+        limit = int((1 << BITS - length).sum())
+        for place in np.sort(length):  # where the limit has a 1, the prefix has a 0
+            head = limit >> BITS - place << BITS - place
+            known.append(head ^ 1 << BITS - place)
+        heads += ciphertext[np.argsort(length)].tolist()
+        lengths += np.sort(length).tolist()
+    plain, cipher, whole = (np.array(part) for part in (known, heads, lengths))
+    low, high = bounds_from(plain, cipher, whole, ciphertexts(events))
+    assert (low <= values).all() and (values <= high).all()
+    assert np.mean(high - low + 1 <= 2**BITS / 100) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(3, 40_007), (20_001, 65_000), (32_767, 33_000), (11_000, 12_500), (40_007, 65_000), (6, 9)],
+)
+def test_intervals_give_the_digits_after_the_first_difference(low: int, high: int) -> None:
+    _, interests = messages(PRICES, [], [f"price BETWEEN {low} AND {high}"])
+    ciphertext, length = prefixes(interests[0])
+    fork = int(shared(ciphertext[:1], ciphertext).min())
+    side = ciphertext >> (BITS - 1 - fork) & 1
+    one, other = (int((1 << BITS - length[side == bit]).sum()) for bit in (0, 1))
+    half = 1 << (BITS - 1 - fork)
+    readings = [(half - one, other - 1), (half - other, one - 1)]
+    assert (low % half, high % half) in readings
+
+
+# -- frequency ----------------------------------------------------------------------------------
+
+
+def test_frequent_values_are_recognized() -> None:
+    names = [f"v{number:03}" for number in range(200)]
+    weights = 1 / np.arange(1, 201)
+    chosen = np.random.default_rng(6).choice(200, 20_000, p=weights / weights.sum())
+    schema = Schema(topic=Category(names))
+    events, _ = messages(schema, {"topic": [names[i] for i in chosen]}, [])
+    ranked = Counter(events[:, -1].tolist()).most_common(8)
+    guesses = {token: rank for rank, (token, _) in enumerate(ranked)}
+    tokens = events[:, -1].tolist()
+    right = [guesses.get(token) == topic for token, topic in zip(tokens, chosen, strict=True)]
+    assert np.mean(right) > 0.4  # 8 of 200 values, and nearly half of the events
