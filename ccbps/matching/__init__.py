@@ -5,11 +5,14 @@ from ccbps.matching.branching import BranchingMatch
 from ccbps.matching.commutative import CommutativeMatch
 from ccbps.matching.fixed_structure import FSGPMatch, OFSGPMatch
 from ccbps.matching.keyword import KeywordMatch
+from ccbps.matching.keyword_dictionary import KeywordDictionaryMatch
+from ccbps.matching.keyword_filter import KeywordFilterMatch
 from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.matcher import Broker, Matcher, Publisher, Subscriber
 from ccbps.matching.oblivious_topic import ObliviousTopicMatch
 from ccbps.matching.prefix import PrefixMatch
 from ccbps.matching.public_function import PublicFunctionMatch
+from ccbps.matching.tag import TagMatch
 from ccbps.matching.ugp import UGPMatch
 
 __all__ = [
@@ -19,6 +22,8 @@ __all__ = [
     "Broker",
     "CommutativeMatch",
     "FSGPMatch",
+    "KeywordDictionaryMatch",
+    "KeywordFilterMatch",
     "KeywordMatch",
     "MaskedTopicMatch",
     "Matcher",
@@ -28,5 +33,6 @@ __all__ = [
     "PublicFunctionMatch",
     "Publisher",
     "Subscriber",
+    "TagMatch",
     "UGPMatch",
 ]

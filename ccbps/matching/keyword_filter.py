@@ -1,0 +1,365 @@
+"""KeywordFilterMatch: an event's keywords in a Bloom filter that only trapdoors can read.
+
+Keys k_1 .. k_t are shared by all clients. A subscription to word w is y_i = F(k_i, w). An event is
+a fresh nonce N and m bits; each of its words sets the bits F(F(k_i, w), N) mod m, and random bits
+pad it to u words. The broker tests the bits F(y_i, N) mod m. Events with the same words look
+unrelated.
+
+An answer may be a false positive, never a false negative: a word that is absent is found with
+probability (1 - e^(-tu/m))^t, a conjunction of w absent words with that to the power w. Ranges are
+widened besides: see `ccbps.matching.keywords`.
+
+Hazard: trapdoors are deterministic and a broker sees each word's result. Any client can try words.
+Source: [RR06] by way of [Survey] section 4.1, after [Goh03].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import ceil, exp, log, log2
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
+from ccbps.errors import ParameterError
+from ccbps.leakage import LeakageCard
+from ccbps.matching.keywords import Clause, Vocabulary, Word
+from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
+from ccbps.predicates import Schema
+from ccbps.predicates.box import Box
+from ccbps.predicates.schema import Events
+from ccbps.wire import Cause
+
+__all__ = ["KeywordFilterMatch"]
+
+Bytes = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+Words = NDArray[np.uint64]
+
+NONCE_BYTES: Final = 16
+MAX_BITS: Final = 1 << 20
+_PAIRS: Final = 1 << 14
+"""Pairs of an event and an interest looked at together."""
+_EVENT_WORDS: Final = 1 << 16
+"""Words of events enciphered together."""
+
+Prepared = tuple[Clause, ...] | None
+
+
+def _modulo(hashes: Words, bits: int) -> Words:
+    if bits & (bits - 1) == 0:
+        return hashes & np.uint64(bits - 1)
+    # NumPy divides by a scalar without a division; its remainder does not.
+    return hashes - (hashes // np.uint64(bits)) * np.uint64(bits)
+
+
+class KeywordFilterMatch(ReusableMatcher):
+    """Conjunctions of equalities and widened ranges, through encrypted Bloom filters."""
+
+    scheme = "keyword filter"
+    operators = ("=", "<", "interval", "prefix", "and")
+    covering = True
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        points: Mapping[str, Sequence[Any]] | None = None,
+        partitions: Mapping[str, tuple[int, int]] | None = None,
+        false_positives: float = 0.001,
+        hashes: int | None = None,
+        bits: int | None = None,
+    ) -> None:
+        """
+        Args:
+            schema: any attributes; ranges need points or partitions.
+            points: for an attribute, ascending values that ranges are widened to.
+            partitions: for an attribute, (cells, shifts): ranges are widened to whole cells.
+            false_positives: wanted chance that an absent word is found; sets what is not given.
+            hashes: t, bits a word sets.
+            bits: m, bits of a filter, a multiple of 64.
+
+        Raises:
+            ParameterError: a parameter is out of range.
+        """
+        if not 2**-64 <= false_positives <= 0.5:
+            raise ParameterError(
+                f"false_positives must be between 2**-64 and 0.5, got {false_positives}"
+            )
+        self.vocabulary = Vocabulary(schema, points, partitions)
+        self.words = self.vocabulary.columns
+        self.hashes = ceil(-log2(false_positives)) if hashes is None else hashes
+        if not 1 <= self.hashes <= 64:
+            raise ParameterError(f"hashes must be 1 to 64, got {hashes}")
+        least = self.hashes * self.words / log(2)
+        self.bits = 64 * ceil(least / 64) if bits is None else bits
+        if self.bits % 64 or not 64 <= self.bits <= MAX_BITS:
+            raise ParameterError(f"bits must be a multiple of 64 up to {MAX_BITS}, got {self.bits}")
+        self._given: dict[str, Any] = {
+            **self.vocabulary.given,
+            "false_positives": false_positives,
+            "hashes": hashes,
+            "bits": bits,
+        }
+        self._shape = (self.vocabulary.clauses, self.vocabulary.slots, self.hashes)
+        trapdoors = int(np.prod(self._shape))
+        public = {**self.vocabulary.describe(), "hashes": self.hashes, "bits": self.bits}
+        self._set_up(schema, NONCE_BYTES + self.bits // 8, KEY_BYTES * trapdoors, public)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(KeywordFilterMatch, **self._given), (self.schema,)
+
+    @property
+    def false_positive_rate(self) -> float:
+        """Chance that an absent word is found: (1 - e^(-tu/m))^t."""
+        return float((1 - exp(-self.hashes * self.words / self.bits)) ** self.hashes)
+
+    def widened(self, interest: Any) -> Box:
+        """The box that a predicate is widened to; plaintext, for the subscriber."""
+        return self.vocabulary.widened(self._predicate(interest))
+
+    @property
+    def leakage(self) -> LeakageCard:
+        """What the broker learns."""
+        return LeakageCard(
+            scheme="KeywordFilterMatch",
+            adversary="the broker, which follows the protocol and keeps all it sees",
+            hides=(
+                "values, constants, attributes' names",
+                "which events are equal, as long as no subscription tells them apart from others",
+                "the number of an event's words",
+            ),
+            learns=(
+                "every match of a predicate widened to the vocabulary, with false positives",
+                "the result of each word of each subscription, false positives included",
+                "the number of words of a subscription, and which subscriptions share words",
+            ),
+            security="computational",
+            assumption="AES-128 as a pseudorandom function and as a random public permutation",
+            reuse="reusable",
+            hazards=(
+                "any client has the keys and can try all words on events and subscriptions",
+                "two events with one nonce show their common words",
+            ),
+            attacks=(
+                "equal trapdoors: which subscriptions want the same word",
+                "frequency: how often a word is found is how often it occurs; with known "
+                "frequencies, words have names",
+            ),
+        )
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role."""
+        used = self.hashes * self.words
+        return (
+            Cost("publisher", "event", "AES block", 2 * used),
+            Cost("subscriber", "interest", "AES block, at most", float(np.prod(self._shape))),
+            Cost("broker", "pair", "AES block, at most", float(np.prod(self._shape))),
+            Cost("broker", "pair", "AES block, for a word that is absent", 2),
+        )
+
+    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+        return {
+            "words": randomness(KEY_BYTES).hex(),
+            "permutation": randomness(KEY_BYTES).hex(),
+        }
+
+    def _issue(
+        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    ) -> dict[str, Any]:
+        return {"permutation": master["permutation"]} if role == "broker" else dict(master)
+
+    def _trapdoors(self, key: Mapping[str, Any], families: Words, values: Words) -> Words:
+        """y_1 .. y_t of words: families (n,), values (limbs, n); shape (n, t, 2)."""
+        words = WordKeys(bytes.fromhex(key["words"]))
+        limbs = len(values)
+        states = np.zeros((len(families), self.hashes, 2), dtype=np.uint64)
+        blocks = np.empty_like(states)
+        for place, limb in enumerate(values):
+            # Kind, attribute, number of limbs and i are in each block: no word begins another.
+            head = families << np.uint64(24) | np.uint64(limbs << 16 | place << 8)
+            blocks[:, :, 0] = limb[:, None]
+            blocks[:, :, 1] = head[:, None] | np.arange(self.hashes, dtype=np.uint64)
+            states = words.extend(states, blocks)
+        return states
+
+    def _encode_events(
+        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+    ) -> None:
+        step = max(1, _EVENT_WORDS // (self.words * self.hashes))
+        for start in range(0, events.count, step):
+            rows = np.arange(start, min(start + step, events.count))
+            self._encode_some(key, events.take(rows), out[start : start + step], randomness)
+
+    def _encode_some(
+        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+    ) -> None:
+        count = events.count
+        keys = np.empty((count, self.words, self.hashes, 2), dtype=np.uint64)
+        for place, column in enumerate(self.vocabulary.of_events(events)):
+            families = np.full(count, column.family, dtype=np.uint64)
+            keys[:, place] = self._trapdoors(key, families, column.values)
+            if column.holds is not None:
+                absent = ~column.holds
+                padding = randomness(16 * self.hashes * int(absent.sum()))
+                keys[absent, place] = to_blocks(padding).reshape(-1, self.hashes, 2)
+        nonces = to_blocks(randomness(NONCE_BYTES * count))
+        tags = NonceHash(bytes.fromhex(key["permutation"])).pairs(
+            keys.reshape(count, -1, 2), nonces[:, None]
+        )
+        bits = np.zeros((count, self.bits), dtype=np.bool_)
+        bits[np.arange(count)[:, None], _modulo(tags, self.bits)] = True
+        out[:, :NONCE_BYTES] = nonces.view(np.uint8).reshape(count, -1)
+        out[:, NONCE_BYTES:] = np.packbits(bits, axis=1, bitorder="little")
+
+    def _prepare(self, interest: Any) -> Prepared:
+        return self.vocabulary.of_predicate(self._predicate(interest))
+
+    def _encode_interests(
+        self,
+        key: Mapping[str, Any],
+        interests: Sequence[Prepared],
+        out: Bytes,
+        randomness: Randomness,
+    ) -> None:
+        clauses, _, hashes = self._shape
+        limbs = max(self.schema[name].limbs for name in self.schema)
+        words: list[Word] = []
+        places: list[tuple[int, int, int]] = []
+        trapdoors = np.zeros((len(interests), *self._shape, 2), dtype=np.uint64)
+        for row, found in enumerate(interests):
+            if found is None:  # nothing matches: a word that no event has
+                trapdoors[row, 0, 0] = to_blocks(randomness(16 * hashes))
+            for clause, alternatives in enumerate(found or ()):
+                places += [(row, clause, slot) for slot in range(len(alternatives))]
+                words += alternatives
+        for width in range(1, limbs + 1):
+            chosen = [at for at, word in enumerate(words) if self._limbs(word) == width]
+            if chosen:
+                families = np.array([words[at][0] for at in chosen], dtype=np.uint64)
+                shifted = [[words[at][1] >> 64 * i for at in chosen] for i in range(width)]
+                values = np.array(
+                    [[v & (1 << 64) - 1 for v in limb] for limb in shifted[::-1]], dtype=np.uint64
+                )
+                at = tuple(np.array([places[i] for i in chosen]).T)
+                trapdoors[at] = self._trapdoors(key, families, values)
+        bodies = trapdoors.view(np.uint8).reshape(len(interests), clauses, -1)
+        # In the order of their bytes, not of the attributes; unused ones last.
+        names = np.ascontiguousarray(~bodies).view(f"V{bodies.shape[2]}")[:, :, 0]
+        for row, order in enumerate(np.argsort(names, axis=1)):
+            out[row] = bodies[row, order].reshape(-1)
+
+    def _limbs(self, word: Word) -> int:
+        attribute, kind = divmod(word[0], 4)
+        return self.schema[self.schema.names[attribute]].limbs if kind == 0 else 1
+
+    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        used = np.asarray(self._trapdoors_of(bodies).any(axis=4))
+        mixed = np.asarray(used.any(axis=3) != used.all(axis=3)).any(axis=(1, 2))
+        return np.where(mixed, Cause.VALUE, Cause.NONE).astype(np.uint8)
+
+    def _trapdoors_of(self, bodies: Bytes) -> Words:
+        words = np.ascontiguousarray(bodies).view("<u8")
+        return words.reshape(len(bodies), *self._shape, 2)
+
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> Words:
+        """Trapdoors by clause, slot, hash, interest: (clauses, slots, hashes, interests, 2)."""
+        return np.ascontiguousarray(self._trapdoors_of(bodies).transpose(1, 2, 3, 0, 4))
+
+    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: Words) -> Bools:
+        hashed = NonceHash(bytes.fromhex(key["permutation"]))
+        interests = table.shape[3]
+        out = np.empty((len(events), interests), dtype=np.bool_)
+        step = max(1, _PAIRS // interests)
+        used = np.asarray(table.any(axis=(2, 4)), dtype=np.bool_)
+        for start in range(0, len(events), step):
+            rows = events[start : start + step]
+            nonces = to_blocks(rows[:, :NONCE_BYTES].tobytes())
+            bits = np.unpackbits(rows[:, NONCE_BYTES:], axis=1, bitorder="little").view(np.bool_)
+            for low in range(0, interests, _PAIRS):
+                at = slice(low, low + _PAIRS)
+                some = _Matching(hashed, nonces, bits, table[:, :, :, at], used[:, :, at])
+                out[start : start + step, at] = some.answers()
+        return out
+
+    def _covers(self, key: Mapping[str, Any], wide: Words, narrow: Words) -> Bools:
+        """Where all clauses of the wide one are among the narrow one's: never wrongly true."""
+        names = [
+            np.ascontiguousarray(table.transpose(3, 0, 1, 2, 4)).reshape(
+                table.shape[3], len(table), -1
+            )
+            for table in (wide, narrow)
+        ]
+        out = np.ones((len(names[0]), len(names[1])), dtype=np.bool_)
+        for clause in range(len(wide)):
+            mine = names[0][:, clause]
+            same = np.asarray(mine[:, None, None] == names[1][None])
+            among = np.asarray(same.all(axis=3)).any(axis=2)
+            out &= among | ~np.asarray(mine.any(axis=1))[:, None]
+        return out
+
+
+class _Matching:
+    """Some events with some interests: word after word, bit after bit, while undecided."""
+
+    def __init__(
+        self, hashed: NonceHash, nonces: Words, bits: Bools, table: Words, used: Bools
+    ) -> None:
+        self.hashed, self.nonces, self.table, self.used = hashed, nonces, table, used
+        self.flat, self.bits = bits.reshape(-1), bits.shape[1]
+        self.rows = np.arange(len(nonces), dtype=np.uint64) * np.uint64(self.bits)
+
+    def answers(self) -> Bools:
+        # Most pairs are decided by their first word: all pairs, without indices.
+        out = np.empty((len(self.nonces), self.table.shape[3]), dtype=np.bool_)
+        out[:] = ~self.used[0].any(axis=0)
+        for slot, used in enumerate(self.used[0]):
+            if used.all():
+                out |= self._all_pairs(self.table[0, slot])
+            elif used.any():
+                columns = np.flatnonzero(used)
+                out[:, columns] |= self._all_pairs(self.table[0, slot].take(columns, axis=1))
+        if len(self.table) == 1 or not self.used[1].any():
+            return out
+        flat = out.reshape(-1)
+        pairs = np.flatnonzero(out & self.used[1].any(axis=0))
+        for clause in range(1, len(self.table)):
+            interest = pairs % out.shape[1]
+            holds = ~self.used[clause].any(axis=0).take(interest)
+            for slot, used in enumerate(self.used[clause]):
+                tested = np.flatnonzero(used.take(interest) & ~holds)
+                if len(tested):
+                    left = self._pairs(self.table[clause, slot], pairs.take(tested), out.shape[1])
+                    holds[tested.take(left)] = True
+            flat[pairs[~holds]] = False
+            pairs = pairs[holds]
+        return out
+
+    def _is_set(self, tags: Words, rows: Words) -> Bools:
+        positions = _modulo(tags, self.bits)
+        positions += rows
+        return self.flat.take(positions.view(np.int64))
+
+    def _all_pairs(self, keys: Words) -> Bools:
+        """Whether words, keys (t, words, 2), are in all events: (events, words)."""
+        found = self._is_set(self.hashed.all_pairs(keys[0], self.nonces), self.rows[:, None])
+        if len(keys) > 1:
+            flat, pairs = found.reshape(-1), np.flatnonzero(found)
+            flat[:] = False
+            flat[pairs.take(self._pairs(keys[1:], pairs, found.shape[1]))] = True
+        return found
+
+    def _pairs(self, keys: Words, pairs: NDArray[np.intp], words: int) -> NDArray[np.intp]:
+        """Which of some pairs, numbers event * words + word, have the word in the event."""
+        event = pairs // words
+        word = pairs - event * words
+        left = np.arange(len(pairs))
+        for each in keys:
+            tags = self.hashed.pairs(each.take(word, axis=0), self.nonces.take(event, axis=0))
+            good = np.flatnonzero(self._is_set(tags, self.rows.take(event)))
+            left, event, word = left.take(good), event.take(good), word.take(good)
+        return left

@@ -1,0 +1,343 @@
+"""KeywordFilterMatch and KeywordDictionaryMatch: exact for words, ranges widened as announced."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ccbps import Category, Decimal, Schema, Text, UInt
+from ccbps.errors import (
+    DecodeError,
+    KeyMismatchError,
+    ParameterError,
+    PredicateError,
+    UnsupportedPredicateError,
+)
+from ccbps.matching import KeywordDictionaryMatch, KeywordFilterMatch
+from ccbps.matching.reusable import (
+    ReusableBroker,
+    ReusableMatcher,
+    ReusablePublisher,
+    ReusableSubscriber,
+)
+from ccbps.predicates import Predicate
+from ccbps.wire import HEADER_BYTES, Cause
+from tests.strategies import Drawn, Node, leaves, record, rows, schemas, small_types
+
+QUOTES = Schema(
+    issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]),
+    price=UInt(8),
+    volume=UInt(8, nullable=True),
+)
+POINTS = {"price": [50, 100, 200]}
+CELLS = {"volume": (8, 4)}
+Both = type[KeywordFilterMatch] | type[KeywordDictionaryMatch]
+both = pytest.mark.parametrize("kind", [KeywordFilterMatch, KeywordDictionaryMatch])
+
+
+def roles(
+    matcher: ReusableMatcher,
+) -> tuple[ReusablePublisher, ReusableSubscriber, ReusableBroker]:
+    server = matcher.key_server()
+    return (
+        matcher.publisher(server.publisher_key()),
+        matcher.subscriber(server.subscriber_key("alice")),
+        matcher.broker(server.broker_key()),
+    )
+
+
+def answers(matcher: ReusableMatcher, records: Any, interests: list[Any]) -> NDArray[np.bool_]:
+    publisher, subscriber, broker = roles(matcher)
+    return broker.match_all(publisher.encode(records), subscriber.encode(interests))
+
+
+def quotes(count: int, seed: int) -> dict[str, list[Any]]:
+    rng = np.random.default_rng(seed)
+    volume = [None if v > 255 else int(v) for v in rng.integers(0, 300, count)]
+    issue = [QUOTES["issue"].values[i] for i in rng.integers(0, 4, count)]  # type: ignore[attr-defined]
+    return {"issue": issue, "price": rng.integers(0, 256, count).tolist(), "volume": volume}
+
+
+@st.composite
+def conjunctions(draw: st.DrawFn, schema: Schema) -> Predicate:
+    """AND of one to three conditions on one attribute each; most are boxes."""
+    parts = draw(st.lists(leaves(schema, hamming=False, null=False), min_size=1, max_size=3))
+    node = parts[0] if len(parts) == 1 else Node("and", parts=tuple(parts))
+    return schema.parse(Drawn(schema, node).text)
+
+
+# -- correctness --------------------------------------------------------------------------------
+
+
+@st.composite
+def widenings(draw: st.DrawFn, schema: Schema) -> dict[str, Any]:
+    """Points or cells for each attribute."""
+    given: dict[str, dict[str, Any]] = {"points": {}, "partitions": {}}
+    for name in schema:
+        kind = schema[name]
+        if draw(st.booleans()) and isinstance(kind, UInt):
+            several = st.lists(
+                st.integers(0, kind.cardinality - 1), min_size=1, max_size=3, unique=True
+            )
+            given["points"][name] = sorted(draw(several))
+        else:
+            cells = draw(st.integers(1, 5))
+            width = -(-kind.cardinality // cells)
+            given["partitions"][name] = (cells, draw(st.integers(1, min(3, width))))
+    return given
+
+
+@given(schema=schemas(small_types() | st.builds(UInt, st.integers(3, 6))), data=st.data())
+@settings(max_examples=60)
+def test_dictionary_decides_the_widened_box_and_filter_misses_nothing(
+    schema: Schema, data: st.DataObject
+) -> None:
+    given = data.draw(widenings(schema))
+    exact = KeywordDictionaryMatch(schema, **given)
+    filtered = KeywordFilterMatch(schema, false_positives=2**-20, **given)
+    records = [record(row) for row in data.draw(rows(schema))]
+    interests, plain, wide = [], [], []
+    for predicate in data.draw(st.lists(conjunctions(schema), min_size=1, max_size=4)):
+        try:
+            predicate.box()
+        except UnsupportedPredicateError:
+            with pytest.raises(UnsupportedPredicateError):
+                filtered.widened(predicate)
+            continue
+        interests.append(predicate)
+        plain.append(predicate.evaluate(records))
+        wide.append(exact.widened(predicate).evaluate(schema.encode(records)))
+    found = answers(exact, records, interests)
+    assert found.T.tolist() == [column.tolist() for column in wide]
+    for narrow, wider in zip(plain, wide, strict=True):
+        assert not (narrow & ~wider).any()
+    assert not (found & ~answers(filtered, records, interests)).any()
+
+
+@both
+def test_answers_20000_pairs_as_plaintext(kind: Both) -> None:
+    matcher = kind(QUOTES, points=POINTS, partitions=CELLS)
+    texts = [
+        "issue = 'IBM' AND price < 100",
+        "price > 100 AND price < 200",
+        "price > 50",
+        "price = 77",
+        "volume IS NULL",
+        "volume IS NOT NULL AND issue LIKE 'IBM%'",
+        "volume < 32",
+        "volume BETWEEN 40 AND 103 AND price < 50",
+        "TRUE",
+        "price < 5 AND price > 9",
+    ]
+    records = quotes(2_000, 1)
+    predicates = [QUOTES.parse(text) for text in texts]
+    found = answers(matcher, records, predicates)
+    plain = np.stack([predicate.evaluate(records) for predicate in predicates], axis=1)
+    assert not (plain & ~found).any()
+    if kind is KeywordDictionaryMatch:  # every bound is a point or the edge of a cell
+        assert np.array_equal(found, plain)
+    else:
+        assert (found & ~plain).sum() < 100  # 0.1 % a word, five times that as a bound
+
+
+def test_widening_is_what_the_page_says() -> None:
+    matcher = KeywordFilterMatch(QUOTES, points=POINTS, partitions=CELLS)
+
+    def price(text: str) -> tuple[int, int]:
+        return matcher.widened(text).ranges["price"]
+
+    assert price("price > 100 AND price < 200") == (101, 199)  # strictly between points: exact
+    assert price("price >= 100 AND price <= 200") == (51, 255)
+    assert price("price < 90") == (0, 99)
+    assert price("price < 10") == (0, 49)
+    assert price("price > 210") == (201, 255)
+    assert price("price = 201") == (201, 201)
+    # Cells of 32 values, starting 0, 8, 16 or 24 earlier; codes are values plus one.
+    assert matcher.widened("volume BETWEEN 24 AND 55").ranges["volume"] == (25, 56)
+    assert matcher.widened("volume BETWEEN 25 AND 55").ranges["volume"] == (25, 56)
+    assert matcher.widened("volume BETWEEN 20 AND 55").ranges["volume"] == (1, 56)
+    assert matcher.widened("volume BETWEEN 100 AND 130").ranges["volume"] == (97, 160)
+    assert matcher.widened("volume IS NULL OR volume < 9").ranges["volume"] == (0, 256)
+
+
+@pytest.mark.parametrize("shifts", [1, 2, 4, 8])
+def test_more_partitions_widen_less(shifts: int) -> None:
+    schema = Schema(x=UInt(10))
+    matcher = KeywordDictionaryMatch(schema, dictionaries={"x": []}, partitions={"x": (16, shifts)})
+    rng = np.random.default_rng(5)
+    extra = []
+    for low, width in zip(rng.integers(0, 800, 400), rng.integers(2, 200, 400), strict=True):
+        inside = matcher.widened(f"x BETWEEN {low} AND {low + width - 1}").ranges["x"]
+        extra.append(inside[1] - inside[0] + 1 - width)
+    # One partition leaves 63 values on average; many leave little more than rounding, 32.
+    assert min(extra) >= 0
+    assert np.mean(extra) == pytest.approx({1: 63, 2: 47, 4: 39, 8: 35}[shifts], abs=5)
+
+
+@both
+def test_wide_attributes_have_words_too(kind: Both) -> None:
+    schema = Schema(note=Text(12), price=Decimal(0, 10, "0.5"))
+    values = ["", "a", "ab", "twelve bytes", "ab\x01", "twelve bytez"]
+    records = {"note": values, "price": [0, 1, 1, 2, 2, 10]}
+    given = {"dictionaries": {"note": values[:-1]}} if kind is KeywordDictionaryMatch else {}
+    texts = [f"note = '{value}'" for value in values[:-1]]
+    found = answers(kind(schema, **given), records, texts)
+    assert np.array_equal(found, np.eye(6, 5, dtype=bool))
+
+
+def test_false_positive_rate_is_the_formula() -> None:
+    schema = Schema(x=UInt(16), y=UInt(16))
+    for hashes, bits in ((1, 64), (3, 64), (4, 128)):
+        matcher = KeywordFilterMatch(schema, points={"y": [5, 9, 1000]}, hashes=hashes, bits=bits)
+        assert matcher.words == 5
+        stated = (1 - np.exp(-hashes * 5 / bits)) ** hashes
+        assert matcher.false_positive_rate == pytest.approx(stated)
+        records = {"x": np.zeros(4000, int), "y": np.zeros(4000, int)}
+        absent = [f"x = {x}" for x in range(1, 101)]
+        rate = answers(matcher, records, absent).mean()  # of 400,000
+        exact = occupied(hashes * 5, bits) @ (np.arange(bits + 1) / bits) ** hashes
+        assert abs(rate - exact) < 6 * np.sqrt(exact / 400_000)
+        assert stated == pytest.approx(exact, rel=0.1)  # it takes bits as independent
+
+
+def occupied(draws: int, bits: int) -> NDArray[np.float64]:
+    """Chances that 0 .. bits bits are set after so many draws."""
+    chances = np.zeros(bits + 1)
+    chances[0] = 1
+    share = np.arange(bits + 1) / bits
+    for _ in range(draws):
+        chances = chances * share + np.concatenate([[0], (chances * (1 - share))[:-1]])
+    return chances
+
+
+@both
+def test_covering_is_never_wrong_and_sees_equal_words(kind: Both) -> None:
+    matcher = kind(QUOTES, points=POINTS, partitions=CELLS)
+    _, subscriber, broker = roles(matcher)
+    texts = ["TRUE", "issue = 'IBM'", "issue = 'IBM' AND price < 100", "price < 100", "price < 90",
+             "price < 200", "volume < 32", "volume < 32 AND price < 99", "price = 3"]  # fmt: skip
+    messages = subscriber.encode(texts)
+    found = broker.covers(messages, messages)
+    records = quotes(3_000, 2)
+    wide = [matcher.widened(text).evaluate(QUOTES.encode(records)) for text in texts]
+    truth = np.array([[not (b & ~a).any() for b in wide] for a in wide])
+    assert not (found & ~truth).any()
+    assert found[0].all() and found.diagonal().all()
+    assert found[1, 2] and found[3, 2] and found[3, 4] and found[4, 3] and found[6, 7]
+    assert not found[5, 3] and truth[5, 3]  # containment that words do not show
+
+
+# -- messages -----------------------------------------------------------------------------------
+
+
+@both
+def test_equal_events_are_unrelated_and_equal_interests_equal(kind: Both) -> None:
+    publisher, subscriber, _ = roles(kind(QUOTES, points=POINTS, partitions=CELLS))
+    one = publisher.encode({name: values * 2 for name, values in quotes(1, 3).items()})
+    assert (one[0] != one[1])[HEADER_BYTES:].sum() > 16
+    texts = ["issue = 'IBM' AND price < 100", "price < 100 AND issue = 'IBM'", "price < 200"]
+    first, second, third = subscriber.encode(texts)
+    assert np.array_equal(first, second) and not np.array_equal(first, third)
+
+
+@both
+def test_broken_messages_are_refused(kind: Both) -> None:
+    matcher = kind(QUOTES, points=POINTS, partitions=CELLS)
+    publisher, subscriber, broker = roles(matcher)
+    interests = subscriber.encode(["price < 100"])
+    if kind is KeywordDictionaryMatch:
+        interests[0, HEADER_BYTES + 2] = 7
+        assert matcher.size % 8 != 0  # type: ignore[union-attr]
+        events = publisher.encode(quotes(1, 4))
+        events[0, -1] |= 128
+        with pytest.raises(DecodeError, match="unused bits"):
+            broker.match_all(events, subscriber.encode(["TRUE"]))
+    else:
+        interests[0, HEADER_BYTES : HEADER_BYTES + 16] = 0
+    assert broker.examine_interests(interests).tolist() == [Cause.VALUE]
+    with pytest.raises(DecodeError, match="row 0: the message holds a value"):
+        broker.prepare(interests)
+    with pytest.raises(DecodeError, match="another master key"):
+        broker.prepare(roles(matcher)[1].encode(["price < 100"]))
+    other = kind(QUOTES, points={"price": [50, 100, 201]}, partitions=CELLS)
+    with pytest.raises(DecodeError, match="another matcher"):
+        broker.prepare(roles(other)[1].encode(["price < 100"]))
+    with pytest.raises(KeyMismatchError, match="another matcher"):
+        other.broker(matcher.key_server().broker_key())
+
+
+@both
+def test_parameters_are_checked(kind: Both) -> None:
+    for wrong, message in (
+        ({"points": {"cost": [1]}}, "no attribute 'cost'"),
+        ({"points": {"price": []}}, "one or more ascending"),
+        ({"points": {"price": [5, 3]}}, "one or more ascending"),
+        ({"points": {"price": [256]}}, "points of 'price'"),
+        ({"points": {"price": [3]}, "partitions": {"price": (2, 1)}}, "not both"),
+        ({"partitions": {"price": (0, 1)}}, "both positive"),
+        ({"partitions": {"price": (64, 5)}}, "values in a cell, 4; got 5"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            kind(QUOTES, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="cells take at most 62"):
+        kind(Schema(x=UInt(63)), partitions={"x": (4, 1)})
+    subscriber = roles(kind(QUOTES, points=POINTS))[1]
+    with pytest.raises(UnsupportedPredicateError, match="'volume' needs points") as refused:
+        subscriber.encode(["price < 50", "volume < 7"])
+    assert refused.value.row == 1 and "7" not in str(refused.value).split("matcher")[0]
+    with pytest.raises(PredicateError):
+        subscriber.encode("issue = 'IBM' OR price < 3")
+
+
+def test_own_parameters_are_checked() -> None:
+    for wrong in ({"hashes": 0}, {"bits": 100}, {"bits": 1 << 21}, {"false_positives": 0.9}):
+        with pytest.raises(ParameterError):
+            KeywordFilterMatch(QUOTES, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="no attribute 'cost'"):
+        KeywordDictionaryMatch(QUOTES, dictionaries={"cost": []})
+    with pytest.raises(ParameterError, match="dictionary of 'price'"):
+        KeywordDictionaryMatch(QUOTES, dictionaries={"price": [300]})
+    with pytest.raises(ParameterError, match="at most 1048576 words"):
+        KeywordDictionaryMatch(Schema(x=UInt(32)))
+    matcher = KeywordDictionaryMatch(Schema(x=UInt(32)), dictionaries={"x": [7, 2**31]})
+    assert answers(matcher, {"x": [7, 8, 2**31]}, ["x = 7", f"x = {2**31}"]).tolist() == [
+        [True, False],
+        [False, False],
+        [False, True],
+    ]
+    with pytest.raises(UnsupportedPredicateError, match="does not have the value"):
+        roles(matcher)[1].encode("x = 8")
+
+
+@both
+def test_matchers_travel_and_tell(kind: Both) -> None:
+    matcher = kind(QUOTES, points=POINTS, partitions=CELLS)
+    again = pickle.loads(pickle.dumps(matcher))
+    assert again == matcher and again.event_bytes == matcher.event_bytes
+    assert matcher != kind(QUOTES, points=POINTS)
+    card = json.loads(json.dumps(matcher.leakage.to_dict()))
+    assert card["scheme"] == kind.__name__ and card["reuse"] == "reusable" and card["attacks"]
+    assert "AES block" in matcher.explain()
+    server = matcher.key_server()
+    assert set(server.broker_key().data) == {"permutation"}
+    assert server.key.data["words"] not in repr(matcher.publisher(server.publisher_key()))
+
+
+def test_ten_thousand_interests_and_one_are_the_same_to_the_filter() -> None:
+    matcher = KeywordFilterMatch(QUOTES, points=POINTS)
+    publisher, subscriber, broker = roles(matcher)
+    texts = [f"issue = '{i}' AND price = {p}" for i in ("IBM", "GOOG") for p in range(256)]
+    events, interests = publisher.encode(quotes(200, 8)), subscriber.encode(texts)
+    found = broker.match_all(events, np.tile(interests, (40, 1)))
+    assert np.array_equal(found, np.tile(broker.match_all(events, interests), (1, 40)))
+    for column in (0, 511):
+        alone = broker.match_all(events, interests[column : column + 1])[:, 0]
+        assert np.array_equal(found[:, column], alone)
+    assert broker.match_all(events[:0], interests).shape == (0, 512)

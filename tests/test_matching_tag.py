@@ -1,0 +1,224 @@
+"""TagMatch: answers are plaintext answers for every box, messages are fixed in size and checked."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbps import Category, Keyword, Schema, Text, UInt
+from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
+from ccbps.matching import TagMatch
+from ccbps.matching.reusable import (
+    ReusableBroker,
+    ReusableMatcher,
+    ReusablePublisher,
+    ReusableSubscriber,
+)
+from ccbps.matching.tag import cover_size, prefix_cover
+from ccbps.predicates import Predicate
+from ccbps.wire import HEADER_BYTES, Cause
+from tests.strategies import Drawn, Node, leaves, record, rows, schemas
+
+QUOTES = Schema(
+    issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]),
+    price=UInt(16),
+    volume=UInt(20, nullable=True),
+)
+
+
+def roles(
+    matcher: ReusableMatcher,
+) -> tuple[ReusablePublisher, ReusableSubscriber, ReusableBroker]:
+    server = matcher.key_server()
+    return (
+        matcher.publisher(server.publisher_key()),
+        matcher.subscriber(server.subscriber_key("alice")),
+        matcher.broker(server.broker_key()),
+    )
+
+
+def quotes(count: int, seed: int) -> dict[str, list[Any]]:
+    rng = np.random.default_rng(seed)
+    volume = [None if v >= 2**20 else int(v) for v in rng.integers(0, 1_100_000, count)]
+    issue = [("AAPL", "GOOG", "IBM", "MSFT")[i] for i in rng.integers(0, 4, count)]
+    return {"issue": issue, "price": rng.integers(0, 2**16, count).tolist(), "volume": volume}
+
+
+# -- covers -------------------------------------------------------------------------------------
+
+
+def test_covers_of_all_intervals_are_disjoint_exact_and_small() -> None:
+    for bits in range(1, 7):
+        most = 0
+        for low, high in product(range(2**bits), repeat=2):
+            cover = prefix_cover(low, high, bits)
+            inside = [
+                code
+                for length, least in cover
+                for code in range(least, least + 2 ** (bits - length))
+            ]
+            assert inside == list(range(low, high + 1))
+            assert all(least % 2 ** (bits - length) == 0 for length, least in cover)
+            most = max(most, len(cover))
+        assert most == cover_size(bits)
+    assert len(prefix_cover(1, 2**128 - 2, 128)) == cover_size(128) == 254
+
+
+# -- correctness --------------------------------------------------------------------------------
+
+
+@st.composite
+def conjunctions(draw: st.DrawFn, schema: Schema) -> Predicate:
+    """AND of one to three conditions on one attribute each; most are boxes."""
+    parts = draw(st.lists(leaves(schema, hamming=False, null=False), min_size=1, max_size=3))
+    node = parts[0] if len(parts) == 1 else Node("and", parts=tuple(parts))
+    return schema.parse(Drawn(schema, node).text)
+
+
+@given(schema=schemas(), data=st.data())
+@settings(max_examples=80)
+def test_answers_are_plaintext_answers_for_any_schema(schema: Schema, data: st.DataObject) -> None:
+    topic = data.draw(st.lists(st.sampled_from(schema.names), unique=True, max_size=2))
+    matcher = TagMatch(schema, topic=topic)
+    publisher, subscriber, broker = roles(matcher)
+    records = [record(row) for row in data.draw(rows(schema))]
+    interests = []
+    for predicate in data.draw(st.lists(conjunctions(schema), min_size=1, max_size=4)):
+        try:
+            ranges = predicate.box().ranges
+        except UnsupportedPredicateError:
+            ranges = {}
+        asked = [(*ranges[name], schema[name].size - 1) for name in topic if ranges]
+        if not ranges or not all(
+            low == high or (low, high) in ((0, last), (1, 0)) for low, high, last in asked
+        ):
+            with pytest.raises(UnsupportedPredicateError):
+                subscriber.encode(predicate)
+            continue
+        interests.append(predicate)
+    found = broker.match_all(publisher.encode(records), subscriber.encode(interests))
+    for column, predicate in zip(found.T, interests, strict=True):
+        assert column.tolist() == predicate.evaluate(records).tolist()
+
+
+@pytest.mark.parametrize("topic", [(), ("issue",), ("issue", "price"), tuple(QUOTES)])
+def test_answers_many_pairs_as_plaintext(topic: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(6)
+    records = quotes(700, 7)
+    texts = ["TRUE", "issue = 'IBM'", "price < 5 AND price > 9", "volume IS NULL"]
+    for row in rng.integers(0, 700, 60).tolist():
+        issue, price = records["issue"][row], records["price"][row]
+        texts.append(f"issue = '{issue}' AND price = {price}")
+        if "price" not in topic:
+            texts.append(f"issue = '{issue}' AND price <= {price}")
+            texts.append(f"price BETWEEN {price} AND {price + 9_000}")
+            texts.append(f"price >= {price}")
+        if "volume" not in topic:
+            texts.append(f"issue = '{issue}' AND volume > {int(rng.integers(0, 2**20))}")
+    matcher = TagMatch(QUOTES, topic=topic)
+    publisher, subscriber, broker = roles(matcher)
+    predicates = [QUOTES.parse(text) for text in texts]
+    events, interests = publisher.encode(records), subscriber.encode(predicates)
+    plain = np.stack([predicate.evaluate(records) for predicate in predicates], axis=1)
+    assert np.array_equal(broker.match_all(events, interests), plain)
+    for column in (0, 1, 5):  # few interests take another table
+        alone = broker.match_all(events, interests[column : column + 1])[:, 0]
+        assert np.array_equal(alone, plain[:, column])
+    assert np.array_equal(broker.match(events[: len(texts)], interests), plain.diagonal())
+    assert broker.match_all(events[:0], interests).shape == (0, len(texts))
+    assert broker.match_all(events, interests[:0]).shape == (700, 0)
+
+
+@pytest.mark.slow
+def test_answers_two_million_pairs_as_plaintext() -> None:
+    rng = np.random.default_rng(11)
+    records = quotes(2_000, 12)
+    texts = [
+        f"issue = '{records['issue'][i]}' AND price BETWEEN {low} AND {low + width}"
+        for i, low, width in zip(
+            range(1_000), rng.integers(0, 60_000, 1_000), rng.integers(0, 9_000, 1_000), strict=True
+        )
+    ]
+    predicates = [QUOTES.parse(text) for text in texts]
+    plain = np.stack([predicate.evaluate(records) for predicate in predicates], axis=1)
+    for topic in ((), ("issue",)):
+        publisher, subscriber, broker = roles(TagMatch(QUOTES, topic=topic))
+        found = broker.match_all(publisher.encode(records), subscriber.encode(predicates))
+        assert np.array_equal(found, plain)
+
+
+def test_topics_wider_than_a_block_are_told_apart() -> None:
+    schema = Schema(name=Text(12), tag=Keyword(128), x=UInt(3))
+    publisher, subscriber, broker = roles(TagMatch(schema, topic=("name", "tag")))
+    names = ["", "a", "twelve bytes", "twelve bytez", "swelve bytes"]
+    records = {"name": names, "tag": ["t", "u", "t", "t", "u"], "x": [1, 1, 2, 2, 2]}
+    texts = [f"name = '{name}'" for name in names] + ["tag = 't'", "tag = 'u' AND x > 1"]
+    found = broker.match_all(publisher.encode(records), subscriber.encode(texts))
+    plain = [schema.parse(text).evaluate(records).tolist() for text in texts]
+    assert found.T.tolist() == plain
+
+
+def test_chance_of_a_wrong_match_is_stated() -> None:
+    matcher = TagMatch(QUOTES)
+    assert (matcher.tags, matcher.keys) == (3 + 17 + 22, 2 + 30 + 40)
+    assert matcher.false_positive_rate == 42 * 72 / 2**64
+    assert TagMatch(QUOTES, topic=["issue"]).tags == 2 * (17 + 22)
+
+
+# -- messages -----------------------------------------------------------------------------------
+
+
+def test_broken_messages_are_refused() -> None:
+    matcher = TagMatch(QUOTES, topic="issue")
+    publisher, subscriber, broker = roles(matcher)
+    events, interests = publisher.encode(quotes(2, 1)), subscriber.encode(["TRUE", "price < 9"])
+    events[1, HEADER_BYTES + 16 : HEADER_BYTES + 24] = 255
+    interests[0, HEADER_BYTES : HEADER_BYTES + 8] = 255
+    assert broker.examine_events(events).tolist() == [Cause.NONE, Cause.VALUE]
+    assert broker.examine_interests(interests).tolist() == [Cause.VALUE, Cause.NONE]
+    with pytest.raises(DecodeError, match="row 1: the message holds a value"):
+        broker.match_all(events, interests[1:])
+    with pytest.raises(DecodeError, match="another master key"):
+        broker.prepare(roles(matcher)[1].encode("TRUE"))
+    with pytest.raises(DecodeError, match="another matcher"):
+        broker.prepare(roles(TagMatch(QUOTES))[1].encode("TRUE")[:, : matcher.interest_bytes])
+
+
+def test_parameters_and_predicates_are_checked() -> None:
+    for topic in ("cost", ["issue", "issue"]):
+        with pytest.raises(ParameterError, match="topic must name attributes"):
+            TagMatch(QUOTES, topic=topic)
+    many = Schema({f"a{i}": UInt(8) for i in range(16)})
+    with pytest.raises(ParameterError, match="at most 16384 tags"):
+        TagMatch(many, topic=[f"a{i}" for i in range(12)])
+    subscriber = roles(TagMatch(QUOTES, topic="issue"))[1]
+    with pytest.raises(UnsupportedPredicateError, match="takes = or no condition") as refused:
+        subscriber.encode(["TRUE", "issue > 'GOOG'"])
+    assert refused.value.row == 1
+    with pytest.raises(UnsupportedPredicateError):
+        subscriber.encode("price < 3 OR price > 9")
+
+
+def test_matcher_travels_and_tells() -> None:
+    matcher = TagMatch(QUOTES, topic=["issue"])
+    again = pickle.loads(pickle.dumps(matcher))
+    assert again == matcher and again.topic == ("issue",)
+    assert matcher != TagMatch(QUOTES)
+    card = json.loads(json.dumps(matcher.leakage.to_dict()))
+    assert card["scheme"] == "TagMatch" and card["security"] == "computational"
+    assert "AES block" in matcher.explain()
+    server = matcher.key_server()
+    assert set(server.broker_key().data) == {"permutation"}
+    shown = repr(matcher.publisher(server.publisher_key()))
+    assert server.key.data["words"] not in shown
+    broker = matcher.broker(server.broker_key())
+    none = np.zeros((0, matcher.interest_bytes), np.uint8)
+    with pytest.raises(ParameterError, match="does not support covering"):
+        broker.covers(none, none)
