@@ -89,6 +89,7 @@ class AdditiveMaskMatch(ReusableMatcher):
             security="broken",
             assumption="nobody who sees messages knows, or can guess, a single value",
             reuse="reusable",
+            hazards=("a client works with the broker: it has all masks",),
             attacks=(
                 "known plaintext: one (value, message) gives the attribute's key and all values",
                 "known width: a range as wide as the domain starts at the key, and so does x < c; "
@@ -218,9 +219,9 @@ class MaskedTopicMatch(ReusableMatcher):
             hides=("topics, from those who do not have the group key",),
             learns=("every match", "which events and subscriptions have the same topic"),
             security="computational",
-            assumption="SHA-256 of a secret key and a topic; no client works with the broker",
+            assumption="HMAC-SHA256 is a pseudo-random function",
             reuse="reusable",
-            hazards=("any client has the group key and can try all topics",),
+            hazards=("a client works with the broker: with the group key it can try all topics",),
             attacks=("frequency: the most frequent token is the most frequent topic",),
         )
 

@@ -148,21 +148,21 @@ class PrefixMatch(ReusableMatcher):
                 "how many leading bits any two values, or bounds, of an attribute share; with it "
                 "which are equal, and how often",
                 "which attributes a subscription constrains",
-                "number and lengths of a range's prefixes, that is, the exact number of its codes",
+                "number and lengths of a range's prefixes: with them the number of its codes, and "
+                "the digits of both bounds after their first difference, up to a reflection",
             ),
             security="computational",
-            assumption="AES-128; no value is known or guessed; no client works with the broker",
+            assumption="AES-128 is a pseudo-random function",
             reuse="reusable",
             hazards=(
-                "any client has the keys of all attributes",
-                "one known value, or one range whose direction is known",
+                "one known value, or one range x < c whose direction is known",
+                "a client works with the broker: it has the keys of all attributes",
             ),
             attacks=(
                 "known plaintext: m known values give every other value its longest prefix in "
                 "common with one of them, and one bit more",
                 "ranges: the lengths of the prefixes of x < c are the digits of c, so such a "
-                "subscription is a known plaintext; an interval gives the digits of both bounds "
-                "after their first difference",
+                "subscription is a known value in itself",
                 "frequency: the most frequent ciphertext is the most frequent value",
             ),
         )
