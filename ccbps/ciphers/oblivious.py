@@ -104,22 +104,27 @@ class EqCot:
         words: Sequence[bytes],
         contexts: Sequence[bytes],
         randomness: Randomness = os.urandom,
+        *,
+        of: Sequence[int] | None = None,
     ) -> tuple[list[bytes], Rows]:
-        """A fresh key and the response that carries it, for each request and the word beside it.
+        """A fresh key and the response that carries it, for each of the sender's words.
 
         Args:
             requests: uint8, shape (count, request_bytes).
-            words: the sender's, one for each request.
+            words: the sender's, one for each request, or as many as `of` has.
             contexts: public bytes that each key is bound to.
+            of: the row of the request that each word is for, where there are several words for one.
 
         Returns:
-            The keys, and what to send, uint8 (count, response_bytes).
+            The keys, and what to send, uint8 (len(words), response_bytes).
 
         Raises:
             DecodeError: a request holds bytes that are no elements, or the identity; names rows.
         """
         count = len(words)
         rows = self._decode(requests, self.request_bytes, "request")
+        if of is not None:
+            rows = [[column[row] for row in of] for column in rows]
         distinct = {word: self._element(word) for word in set(words)}
         own = [distinct[word] for word in words]
         drawn = self.group.random_exponents(3 * count, randomness)

@@ -48,10 +48,11 @@ class SlotKey:
 
     def slots(self, numbers: Numbers, keys: Bytes | None = None) -> Bytes:
         """Slots of events, shape (events, 16), or (events, 32) with the keys of payloads."""
-        out = self._blocks(numbers, 1 if keys is None else 2)
+        count = 1 if keys is None else 2
+        out = self._blocks(numbers, count)
         if keys is not None:
             out[:, 1] ^= keys
-        return out.reshape(len(numbers), -1)
+        return out.reshape(len(numbers), count * BLOCK)
 
     def recognizes(self, numbers: Numbers, slots: Bytes) -> Bools:
         """Which slots were made with this key, shape (events,)."""

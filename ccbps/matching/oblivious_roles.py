@@ -173,10 +173,11 @@ class ObliviousPublisher:
         out[:, OPENED - PLACE_BYTES : OPENED] = places.view(np.uint8).reshape(-1, PLACE_BYTES)
         contexts = [layout.context(self._name, name) for name in names]
         keys, responses = cot.respond(
-            np.repeat(requests[:, HEADER_BYTES:], topics, axis=0),
+            requests[:, HEADER_BYTES:],
             self._topics * count,
             [context for context in contexts for _ in range(topics)],
             self._randomness,
+            of=[row for row in range(count) for _ in range(topics)],
         )
         out[:, OPENED:] = responses.reshape(count, topics * size)
         for place, known in enumerate(self._keys):
