@@ -1,6 +1,7 @@
 """Matchers: one file each, the same three roles and verbs."""
 
 from ccbps.matching.access_tree import AccessTreeMatch
+from ccbps.matching.aspe import AspeMatch
 from ccbps.matching.branching import BranchingMatch
 from ccbps.matching.commutative import CommutativeMatch
 from ccbps.matching.fixed_structure import FSGPMatch, OFSGPMatch
@@ -18,6 +19,7 @@ from ccbps.matching.ugp import UGPMatch
 __all__ = [
     "AccessTreeMatch",
     "AdditiveMaskMatch",
+    "AspeMatch",
     "BranchingMatch",
     "Broker",
     "CommutativeMatch",
