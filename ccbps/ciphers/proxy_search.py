@@ -15,7 +15,7 @@ function f (HMAC-SHA256 and SHAKE256, reduced modulo q), with sigma = f_s(keywor
 - tokens: T = t1^x2 t2 = g^(x sigma).
 - search: H(c1 / T) = c2. Wrong with probability about 2^-128.
 
-The signs are as printed in [Prefilter]: with t1 = g^(r + sigma) nothing would cancel.
+The signs are as printed in [N1]: with t1 = g^(r + sigma) nothing would cancel.
 
 H is SHA-256 of an element's label, cut to 16 bytes. The user's exponents are known to it, so that
 all powers are of the fixed bases g and h. A search costs a product and a hash; the powers are
@@ -24,7 +24,7 @@ taken once for a ciphertext and once for a trapdoor.
 Hazard: T depends on the keyword alone, so the server sees which trapdoors, of whatever users, are
 for equal keywords. The server and one user together have x1 + x2 = x and s: they read everything by
 a dictionary. A user alone can make a ciphertext or trapdoor of any keyword.
-Source: [DRD08] section 4; [Prefilter] section 3.
+Source: [DRD08] section 4; [N1] section 3.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ the clear. The broker re-encrypts every message once with its half of the sender
 hash for each equality.
 
 Which side is encrypted and which makes trapdoors? [DRD08] and [IRC12] encrypt events, and
-subscribers make trapdoors; [Prefilter] prints it the other way round and says that both work. What
+subscribers make trapdoors; [N1] prints it the other way round and says that both work. What
 sends trapdoors has its equality pattern shown. There are more events than interests, and they say
 more, so `trapdoors="interests"` is the default; ``"events"`` is there for comparison.
 
 Hazard: broker and one user together read everything. Attribute numbers and the number of equalities
 are in the clear. Not constant time.
-Source: [DRD08]; [IRC12]; [Prefilter] section 3.
+Source: [DRD08]; [IRC12]; [N1] section 3.
 """
 
 from __future__ import annotations
