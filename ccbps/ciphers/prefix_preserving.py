@@ -242,6 +242,7 @@ class CryptoPAn(PrefixPreservingCipher):
         self._cipher = Cipher(algorithms.AES(bytes(key[:BLOCK])), modes.ECB())
         pad = self._cipher.encryptor().update(bytes(key[BLOCK:]))
         self._pad = np.frombuffer(pad, dtype=np.uint32)
+        self._places: dict[tuple[int, int], tuple[Words, Words, Words]] = {}
 
     def encrypt_addresses(self, addresses: Sequence[str]) -> list[str]:
         """Addresses as text, all of the cipher's version; see `encrypt` for arrays.
@@ -268,14 +269,23 @@ class CryptoPAn(PrefixPreservingCipher):
         high, low = self.encrypt(wire).tolist()
         return [str(kind(h << 64 | low)) for h, low in zip(high, low, strict=True)]
 
+    def _masks(self, start: int, stop: int) -> tuple[Words, Words, Words]:
+        """For each position: a mask of the prefix within its word, the pad's bits after it, and
+        where the flip belongs; shape (positions, 1), the first two in the byte order of blocks."""
+        places = self._places.get((start, stop))
+        if places is None:
+            left = [32 - i % 32 for i in range(start, stop)]
+            keep = np.array([(-1 << free) & 0xFFFFFFFF for free in left], dtype=">u4")
+            mask = keep.view(np.uint32)[:, None]
+            shifts = np.array(left, dtype=np.uint32)[:, None] - np.uint32(1)
+            places = (mask, self._pad[start // 32] & ~mask, shifts)
+            self._places[start, stop] = places
+        return places
+
     def _flips(self, words: Words, start: int, stop: int) -> Words:
         rows, places = len(words), stop - start
         column = start // 32
-        # Masks of the prefix within the word, in the byte order of the block.
-        keep = np.array([-1 << (32 - i % 32) & 0xFFFFFFFF for i in range(start, stop)], dtype=">u4")
-        mask = keep.view(np.uint32)[:, None]
-        rest = self._pad[column] & ~mask
-        shifts = np.array([31 - i % 32 for i in range(start, stop)], dtype=np.uint32)[:, None]
+        mask, rest, shifts = self._masks(start, stop)
         wire = words.astype(">u4").view(np.uint32)
         step = max(1, CHUNK // places)
         blocks = np.empty((places, min(step, rows), 4), dtype=np.uint32)

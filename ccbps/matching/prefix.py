@@ -26,9 +26,19 @@ from ccbps.ciphers.prefix_preserving import MAX_BITS, CryptoPAn
 from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.cells import Cells, groups_of, in_all, unpacked
+from ccbps.matching.prefix_bodies import (
+    UNUSED,
+    Field,
+    Keys,
+    ends,
+    event_keys,
+    keys_of,
+    mask,
+    wire,
+)
 from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
 from ccbps.predicates import Keyword, Schema
-from ccbps.predicates.codes import CodeArray, pack
+from ccbps.predicates.codes import pack
 from ccbps.predicates.prefixes import Prefix, most_prefixes, range_prefixes
 from ccbps.predicates.schema import Events
 from ccbps.predicates.types import AttributeType
@@ -38,12 +48,8 @@ __all__ = ["PrefixMatch"]
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
-Keys = NDArray[Any]
-"""What orders values and prefixes: uint64, or bytes where a value takes more than 7."""
 
 KEY_BYTES: Final = 32
-UNUSED: Final = 0xFF
-"""Length of a slot that holds no prefix."""
 KEPT_CIPHERS: Final = 64
 
 
@@ -51,35 +57,6 @@ KEPT_CIPHERS: Final = 64
 def _cipher(key: str, bits: int) -> CryptoPAn:
     """Ciphers keep a table of their leading bits, so those in use stay in memory."""
     return CryptoPAn(bytes.fromhex(key), bits)
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """Where an attribute is in the bodies.
-
-    Attributes:
-        name, bits: of the attribute.
-        width: bytes of a ciphertext.
-        slots: prefixes an interest has room for.
-        event_at, interest_at: first byte in the bodies.
-    """
-
-    name: str
-    bits: int
-    width: int
-    slots: int
-    event_at: int
-    interest_at: int
-
-    def values_of(self, bodies: Bytes) -> Bytes:
-        """Ciphertexts of event bodies, shape (rows, width)."""
-        return bodies[:, self.event_at : self.event_at + self.width]
-
-    def slots_of(self, bodies: Bytes) -> Bytes:
-        """Slots of interest bodies, ciphertext then length, shape (rows, slots, width + 1)."""
-        size = self.slots * (self.width + 1)
-        chosen = bodies[:, self.interest_at : self.interest_at + size]
-        return chosen.reshape(len(bodies), self.slots, self.width + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +94,16 @@ class PrefixMatch(ReusableMatcher):
         Raises:
             ParameterError: an attribute is wider.
         """
-        fields: list[_Field] = []
+        fields: list[Field] = []
         event = interest = 0
         for name in schema:
             bits = schema[name].bits
             if bits > MAX_BITS:
                 raise ParameterError(
                     f"attribute {name!r} must have at most {MAX_BITS} bits, got {bits}; "
-                    "declare it shorter, or as a Keyword(128)"
+                    "declare it shorter, or as a Keyword(64)"
                 )
-            field = _Field(name, bits, -(-bits // 8), _slots(schema[name]), event, interest)
+            field = Field(name, bits, -(-bits // 8), _slots(schema[name]), event, interest)
             fields.append(field)
             event += field.width
             interest += field.slots * (field.width + 1)
@@ -193,7 +170,7 @@ class PrefixMatch(ReusableMatcher):
     ) -> None:
         for field, text in zip(self._fields, key["keys"], strict=True):
             codes = _cipher(text, field.bits).encrypt(events.codes[field.name])
-            field.values_of(out)[:] = _wire(codes, field.bits)
+            field.values_of(out)[:] = wire(codes, field.bits)
 
     def _prepare(self, interest: Any) -> list[list[Prefix]]:
         ranges = self._predicate(interest).box().ranges
@@ -218,13 +195,13 @@ class PrefixMatch(ReusableMatcher):
             prefixes = [prefix for prefixes in ranges for prefix in prefixes]
             codes = pack([value for value, _ in prefixes], -(-field.bits // 64))
             lengths = np.array([length for _, length in prefixes], dtype=np.uint8)
-            whole = _wire(_cipher(key["keys"][number], field.bits).encrypt(codes), field.bits)
+            whole = wire(_cipher(key["keys"][number], field.bits).encrypt(codes), field.bits)
             slots = np.zeros((len(prefixes), field.width + 1), dtype=np.uint8)
-            slots[:, :-1] = whole & _mask(lengths, field.width)
+            slots[:, :-1] = whole & mask(lengths, field.width)
             slots[:, -1] = lengths
             # In the order of ciphertexts: that of the codes would show which bits are flipped.
             rows = np.repeat(np.arange(len(ranges)), [len(prefixes) for prefixes in ranges])
-            order = np.lexsort((_keys(slots), rows))
+            order = np.lexsort((keys_of(slots), rows))
             starts = np.searchsorted(rows, np.arange(len(ranges)))
             places = np.arange(len(rows)) - starts[rows]
             body = np.zeros((len(ranges), field.slots, field.width + 1), dtype=np.uint8)
@@ -248,11 +225,11 @@ class PrefixMatch(ReusableMatcher):
             used = lengths != UNUSED
             wrong |= (used & (lengths > field.bits)).any(axis=1)
             wrong |= (used[:, 1:] & ~used[:, :-1]).any(axis=1)
-            inside = _mask(np.where(used, lengths, 0).reshape(-1), field.width)
+            inside = mask(np.where(used, lengths, 0).reshape(-1), field.width)
             beyond = slots[:, :, :-1] & ~inside.reshape(slots[:, :, :-1].shape)
             wrong |= beyond.any(axis=(1, 2))
             # Ascending, and no prefix within another.
-            firsts, lasts = _ends(slots.reshape(-1, slots.shape[2]))
+            firsts, lasts = ends(slots.reshape(-1, slots.shape[2]))
             after = firsts.reshape(lengths.shape)[:, 1:] > lasts.reshape(lengths.shape)[:, :-1]
             wrong |= (used[:, 1:] & ~after).any(axis=1)
         return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
@@ -268,7 +245,7 @@ class PrefixMatch(ReusableMatcher):
             slots = field.slots_of(bodies)
             used = slots[:, :, -1] != UNUSED
             chosen = slots[used]
-            firsts, lasts = _ends(chosen)
+            firsts, lasts = ends(chosen)
             counts.append(used.sum(axis=1))
             prefixes.append(firsts)
             if counts[-1].all() and not chosen[:, -1].any():
@@ -278,7 +255,7 @@ class PrefixMatch(ReusableMatcher):
         return _Group(tuple(cells), tuple(prefixes), np.stack(counts))
 
     def _match_all(self, key: Mapping[str, Any], events: Bytes, table: list[_Group]) -> Bools:
-        keys = [_event_keys(field, events) for field in self._fields]
+        keys = [event_keys(field, events) for field in self._fields]
         return np.concatenate([in_all(one.cells, keys, one.count) for one in table], axis=1)
 
     def _covers(self, key: Mapping[str, Any], wide: list[_Group], narrow: list[_Group]) -> Bools:
@@ -305,52 +282,3 @@ def _slots(kind: AttributeType) -> int:
     if isinstance(kind, Keyword):  # compared for equality; IS NOT NULL is all but code 0
         return kind.bits if kind.nullable else 1
     return most_prefixes(kind.bits)
-
-
-def _wire(codes: CodeArray, bits: int) -> Bytes:
-    """Codes as big-endian bytes, left-aligned; shape (rows, width)."""
-    width = -(-bits // 8)
-    whole = np.ascontiguousarray(codes.T.astype(">u8")).view(np.uint8)
-    whole = whole.reshape(codes.shape[1], 8 * codes.shape[0])[:, 8 * codes.shape[0] - width :]
-    spare = 8 * width - bits
-    if not spare:
-        return whole
-    out = whole << np.uint8(spare)
-    out[:, :-1] |= whole[:, 1:] >> np.uint8(8 - spare)
-    return out
-
-
-def _mask(lengths: Bytes, width: int) -> Bytes:
-    """Ones in the first `length` bits of each row; shape (rows, width)."""
-    left = lengths.astype(np.int32)[:, None] - 8 * np.arange(width, dtype=np.int32)
-    return (0xFF00 >> left.clip(0, 8) & 0xFF).astype(np.uint8)
-
-
-def _keys(slots: Bytes) -> Keys:
-    """Keys of rows of value and length: values in order, and of one value, shorter lengths first.
-
-    The key of a whole value is greater than that of any prefix it starts with, and not greater than
-    such a prefix's last key (`_ends`).
-    """
-    width = slots.shape[1] - 1
-    if width > 7:
-        return np.ascontiguousarray(slots).view(f"S{width + 1}")[:, 0]
-    wide = np.zeros((len(slots), 8), dtype=np.uint8)
-    wide[:, :width] = slots[:, :-1]
-    wide[:, 7] = slots[:, -1]
-    return wide.view(">u8")[:, 0].astype(np.uint64)
-
-
-def _ends(slots: Bytes) -> tuple[Keys, Keys]:
-    """First and last key of each prefix."""
-    last = slots.copy()
-    last[:, :-1] |= ~_mask(slots[:, -1], slots.shape[1] - 1)
-    last[:, -1] = UNUSED
-    return _keys(slots), _keys(last)
-
-
-def _event_keys(field: _Field, bodies: Bytes) -> Keys:
-    points = np.empty((len(bodies), field.width + 1), dtype=np.uint8)
-    points[:, :-1] = field.values_of(bodies)
-    points[:, -1] = field.bits
-    return _keys(points)

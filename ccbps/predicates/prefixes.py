@@ -16,7 +16,7 @@ from ccbps.errors import ParameterError
 __all__ = ["Prefix", "most_prefixes", "range_prefixes"]
 
 Prefix: TypeAlias = tuple[int, int]
-"""(value, length): the codes value ... value + 2^(n - length) - 1."""
+"""A value and a length, for the codes from the value on up to value + 2^(n - length) - 1."""
 
 
 def range_prefixes(low: int, high: int, bits: int) -> list[Prefix]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ccbps import Category, Schema, UInt
 from ccbps.matching import PrefixMatch
-from ccbps.matching.prefix import UNUSED
+from ccbps.matching.prefix_bodies import UNUSED
 from ccbps.wire import HEADER_BYTES
 
 Bytes = NDArray[np.uint8]
