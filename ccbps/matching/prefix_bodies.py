@@ -1,8 +1,9 @@
 """Bodies of PrefixMatch's messages, and keys that order what is in them.
 
 A ciphertext of k bits is written big-endian and left-aligned in ceil(k/8) bytes. A prefix is a
-*slot*: such a ciphertext, zero after the prefix, and a byte for the length. A body has one attribute
-after the other: in an event their ciphertexts, in an interest all their slots, unused ones last.
+*slot*: such a ciphertext, zero after the prefix, and a byte for the length. A body has one
+attribute after the other: in an event their ciphertexts, in an interest all their slots, unused
+ones last.
 
 Not protected: nothing here encrypts; `ccbps.matching.prefix` says what the bytes give away.
 """
