@@ -1,0 +1,344 @@
+"""TagMatch: what the broker sees is what the card lists, and nothing else.
+
+- *Everything, in the small*: with ideal functions in place of AES, over all of them, the messages
+  of two worlds with the same leakage have one distribution; with different leakage they do not.
+- *Simulated*: messages made from the leakage alone, which is computed from plaintext, show the
+  broker the same hits, and statistics do not tell them from real ones. The same statistics do
+  tell a publisher that repeats its nonces.
+- *Attacks* with what is listed: equal keys, frequencies, a client that helps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise, permutations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from ccbps import Category, Schema, UInt
+from ccbps.ciphers.word_prf import NonceHash, to_blocks
+from ccbps.matching import TagMatch, tag
+from ccbps.matching.tag import prefix_cover
+from ccbps.wire import HEADER_BYTES
+
+Bytes = NDArray[np.uint8]
+Words = NDArray[np.uint64]
+Tags = NDArray[np.uint64]
+
+# -- all ideal functions, enumerated -------------------------------------------------------------
+
+
+class IdealWords:
+    """An injection from words, each (code, head) of its only block, to keys."""
+
+    table: dict[tuple[int, ...], int]
+
+    def __init__(self, key: bytes) -> None:
+        pass
+
+    def extend(self, states: Words, blocks: Words) -> Words:
+        mixed = np.broadcast_arrays(states, blocks)[1]
+        flat = [self.table[tuple(block)] for block in mixed.reshape(-1, 2).tolist()]
+        keys = np.zeros((len(flat), 2), np.uint64)
+        keys[:, 0] = flat
+        return keys.reshape(mixed.shape)
+
+
+class IdealHash:
+    """A random function of keys 0 .. 2 and nonces 0, 1 into bits."""
+
+    values: dict[tuple[int, int], int]
+
+    def __init__(self, key: bytes) -> None:
+        pass
+
+    def pairs(self, keys: Words, nonces: Words) -> Words:
+        y, n = np.broadcast_arrays(keys[..., 0], nonces[..., 0])
+        found = [
+            self.values[pair] for pair in zip(y.ravel().tolist(), n.ravel().tolist(), strict=True)
+        ]
+        return np.array(found, np.uint64).reshape(y.shape)
+
+
+def views(
+    monkeypatch: pytest.MonkeyPatch, values: list[int], interest: str | None, nonces: list[int]
+) -> Counter[tuple[bytes, bytes]]:
+    """How often each pair of messages occurs, over all ideal functions; attribute of one bit.
+
+    Words: the empty prefix, x = 0, x = 1. The broker's copy of the hash function, all of its
+    values at the subscription's key, belongs to what it sees.
+    """
+    monkeypatch.setattr(tag, "WordKeys", IdealWords)
+    monkeypatch.setattr(tag, "NonceHash", IdealHash)
+    matcher = TagMatch(Schema(x=UInt(1)))
+    key = {"words": "", "filling": "", "permutation": ""}
+    events = matcher.schema.encode({"x": values})
+    fixed = b"".join(nonce.to_bytes(16, "little") for nonce in nonces)
+    heads = [(0, 1 << 32), (0, (1 << 32) | (1 << 16)), (1, (1 << 32) | (1 << 16))]
+    prepared = None if interest is None else matcher._prepare(interest)
+    seen: Counter[tuple[bytes, bytes]] = Counter()
+    pairs = list(product(range(3), (0, 1)))
+    for order in permutations(range(3)):
+        IdealWords.table = dict(zip(heads, order, strict=True))
+        IdealWords.table[(0, 0)] = 0  # filling that a cover of full size never keeps
+        for bits in product((0, 1), repeat=6):
+            IdealHash.values = dict(zip(pairs, bits, strict=True))
+            out = np.zeros((len(values), matcher.event_bytes - HEADER_BYTES), np.uint8)
+            matcher._encode_events(key, events, out, lambda n: fixed[:n])
+            asked = np.zeros((1, matcher.interest_bytes - HEADER_BYTES), np.uint8)
+            mine = b""
+            if prepared is not None:
+                matcher._encode_interests(key, [prepared], asked, lambda n: b"")
+                mine = bytes(IdealHash.values[asked[0, 0], nonce] for nonce in (0, 1))
+            seen[out.tobytes(), asked.tobytes() + mine] += 1
+    return seen
+
+
+def test_views_in_the_small_depend_on_the_leakage_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No subscription: equal and different events look the same.
+    assert views(monkeypatch, [0, 0], None, [0, 1]) == views(monkeypatch, [0, 1], None, [0, 1])
+    # With one nonce twice they do not.
+    assert views(monkeypatch, [0, 0], None, [0, 0]) != views(monkeypatch, [0, 1], None, [0, 0])
+    # A miss is a miss and a hit is a hit, on whichever side and of whichever value.
+    miss = views(monkeypatch, [1, 1], "x = 0", [0, 1])
+    hit = views(monkeypatch, [0, 0], "x = 0", [0, 1])
+    assert miss == views(monkeypatch, [0, 0], "x = 1", [0, 1])
+    assert hit == views(monkeypatch, [1, 1], "x = 1", [0, 1])
+    assert hit != miss
+
+
+# -- simulated from the leakage ------------------------------------------------------------------
+
+SCHEMA = Schema(issue=Category(["A", "B", "C", "D"]), price=UInt(6), size=UInt(4))
+INTERVALS = {"price": 6, "size": 4}
+TEXTS = [
+    "issue = 'A' AND price < 20",
+    "issue = 'A' AND price < 20",
+    "issue = 'A' AND price BETWEEN 3 AND 30 AND size >= 5",
+    "issue = 'B'",
+    "price BETWEEN 8 AND 55",
+    "size = 3 AND issue = 'C'",
+    "issue = 'D' AND price > 70",
+]
+Leaked = tuple[list[dict[str, set[Any]]], list[dict[str, dict[Any, set[int]]]]]
+
+
+def plain_words(record: dict[str, Any], topic: bool) -> set[Any]:
+    """Words of an event, from the definition."""
+    asked = [None, record["issue"]] if topic else []
+    words: set[Any] = set()
+    for name, bits in INTERVALS.items():
+        for length in range(bits + 1):
+            prefix = f"{record[name]:0{bits}b}"[:length]
+            words |= {(choice, name, prefix) for choice in asked or [None]}
+    if not topic:
+        code = f"{'ABCD'.index(record['issue']):02b}"
+        words |= {(None, "issue", code[:length]) for length in range(3)}
+    return words
+
+
+def plain_interest(matcher: TagMatch, text: str) -> dict[str, set[Any]]:
+    """Words of a subscription, attribute by attribute, from its box."""
+    ranges = SCHEMA.parse(text).box().ranges
+    topic = bool(matcher.topic)
+    low, high = ranges["issue"]
+    choice = "ABCD"[low] if topic and low == high else None
+    found: dict[str, set[Any]] = {}
+    for name, bits in (INTERVALS if topic else {"issue": 2, **INTERVALS}).items():
+        low, high = ranges[name]
+        cover = prefix_cover(low, high, bits)
+        found[name] = {(choice, name, f"{code:0{bits}b}"[:length]) for length, code in cover}
+    if any(low > high for low, high in ranges.values()):
+        found = {name: set() for name in found}
+    return found
+
+
+def simulate(
+    matcher: TagMatch,
+    records: list[dict[str, Any]],
+    permutation: str,
+    rng: np.random.Generator,
+) -> tuple[Bytes, Bytes]:
+    """Bodies from the leakage: which keys are equal, and which keys fit which event.
+
+    Takes no plaintext but through the sets of words that are asked for: names of keys.
+    """
+    asked = [plain_interest(matcher, text) for text in TEXTS]
+    union = set().union(*(words for groups in asked for words in groups.values()))
+    leaked_hits = [plain_words(record, bool(matcher.topic)) & union for record in records]
+    # From here on, words are nothing but names.
+    keys = {word: rng.bytes(16) for word in sorted(union, key=repr)}
+    interests: dict[str, bytes] = {}
+    rows = []
+    for text, groups in zip(TEXTS, asked, strict=True):
+        if text not in interests:
+            body = []
+            for size, (_, words) in zip(
+                matcher._sizes,
+                sorted(groups.items(), key=lambda g: order_of(matcher, g[0])),
+                strict=True,
+            ):
+                chosen = [keys[word] for word in words]
+                chosen += [rng.bytes(16) for _ in range(size - len(chosen))]
+                body += sorted(chosen, key=lambda key: int.from_bytes(key[:8], "little"))
+            interests[text] = b"".join(body)
+        rows.append(np.frombuffer(interests[text], np.uint8))
+    hashed = NonceHash(bytes.fromhex(permutation))
+    events = []
+    for hits in leaked_hits:
+        nonce = rng.bytes(16)
+        tags = rng.integers(0, 2**64, matcher.tags, dtype=np.uint64)
+        if hits:
+            mine = to_blocks(b"".join(keys[word] for word in sorted(hits, key=repr)))
+            tags[: len(hits)] = hashed.all_pairs(mine, to_blocks(nonce))[0]
+        tags.sort()
+        events.append(np.frombuffer(nonce + tags.tobytes(), np.uint8))
+    return np.stack(events), np.stack(rows)
+
+
+def order_of(matcher: TagMatch, name: str) -> int:
+    return matcher._order.index(matcher._others.index(name))
+
+
+def hits_of(
+    matcher: TagMatch, permutation: str, events: Bytes, interests: Bytes
+) -> NDArray[np.bool_]:
+    """Whether each key, used anywhere on anything, fits some tag of each event: (events, keys)."""
+    keys = to_blocks(interests.tobytes())
+    tags = np.ascontiguousarray(events[:, 16:]).view("<u8")
+    found = NonceHash(bytes.fromhex(permutation)).all_pairs(
+        keys, to_blocks(events[:, :16].tobytes())
+    )
+    return np.stack([np.isin(row, mine) for row, mine in zip(found, tags, strict=True)])
+
+
+def sample(count: int, seed: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    columns = rng.integers(0, [4, 64, 16], (count, 3)).tolist()
+    return [{"issue": "ABCD"[i], "price": p, "size": s} for i, p, s in columns]
+
+
+@pytest.mark.parametrize("topic", [(), ("issue",)])
+def test_hits_are_those_of_the_leakage_and_no_more(topic: tuple[str, ...]) -> None:
+    matcher, records = TagMatch(SCHEMA, topic=topic), sample(300, 4)
+    server = matcher.key_server()
+    events = matcher.publisher(server.publisher_key()).encode(records)[:, HEADER_BYTES:]
+    subscriber = matcher.subscriber(server.subscriber_key("alice"))
+    interests = subscriber.encode(TEXTS)[:, HEADER_BYTES:]
+    permutation = server.broker_key().data["permutation"]
+    real = hits_of(matcher, permutation, events, interests)
+    made = simulate(matcher, records, permutation, np.random.default_rng(5))
+    simulated = hits_of(matcher, permutation, *made)
+    # The same hits in every event and subscription. Within an attribute keys stand in the order
+    # of their values, which is random: compare as columns of a set.
+    edges = np.cumsum([0, *matcher._sizes * len(TEXTS)])
+    for low, high in pairwise(edges.tolist()):
+        one, other = (sorted(map(bytes, view[:, low:high].T)) for view in (real, simulated))
+        assert one == other
+    # The pattern of equal keys, too.
+    groups = [
+        Counter(Counter(map(bytes, view.reshape(-1, 16))).values()) for view in (interests, made[1])
+    ]
+    assert groups[0] == groups[1]
+    assert np.array_equal(interests[0], interests[1])
+    if topic:  # of another topic than the one asked for, nothing shows
+        others = np.array([record["issue"] != "A" for record in records])
+        of_a = real[:, : 3 * matcher.keys]
+        assert not of_a[others].any() and of_a[~others].any(axis=1).all()
+
+
+def statistics(events: Bytes, hits: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """Counts that ought not to tell real from simulated: bytes of tags, of what neighbouring
+    events have in common, of tags against nonces; tags that occur twice; hits an event."""
+    tags = np.ascontiguousarray(events[:, 16:]).view("<u8")
+    nonces = np.ascontiguousarray(events[:, :16]).view("<u8")
+    mixed = [tags, tags[::2] ^ tags[1::2], tags ^ nonces[:, :1], tags ^ nonces[:, 1:]]
+    counts = [
+        np.bincount(byte, minlength=256)
+        for words in mixed
+        for byte in np.ascontiguousarray(words).view(np.uint8).reshape(-1, 8).T
+    ]
+    again = len(tags.ravel()) - len(np.unique(tags))
+    counts.append(np.array([again, len(tags.ravel()) - again]))
+    counts.append(np.bincount(hits.sum(axis=1), minlength=100))
+    return counts
+
+
+def least_p(one: list[NDArray[np.int64]], other: list[NDArray[np.int64]]) -> float:
+    """Least p-value of chi-squared tests of homogeneity, times their number."""
+    found = []
+    for a, b in zip(one, other, strict=True):
+        table = np.stack([a, b])[:, (a + b) > 0]
+        if table.shape[1] > 1:
+            found.append(stats.chi2_contingency(table).pvalue)
+    return float(min(found) * len(found))
+
+
+def test_statistics_do_not_tell_real_from_simulated_but_do_tell_repeated_nonces() -> None:
+    matcher = TagMatch(SCHEMA, topic=["issue"])
+    records = [record for one in sample(1_500, 6) for record in (one, one)]  # pairs of equal events
+    server = matcher.key_server()
+    permutation = server.broker_key().data["permutation"]
+    subscriber = matcher.subscriber(server.subscriber_key("alice"))
+    interests = subscriber.encode(TEXTS)[:, HEADER_BYTES:]
+    rng = np.random.default_rng(7)
+
+    def real(randomness: Any) -> list[NDArray[np.int64]]:
+        publisher = matcher.publisher(server.publisher_key(), randomness=randomness)
+        events = publisher.encode(records)[:, HEADER_BYTES:]
+        return statistics(events, hits_of(matcher, permutation, events, interests))
+
+    made = simulate(matcher, records, permutation, rng)
+    simulated = statistics(made[0], hits_of(matcher, permutation, *made))
+    assert least_p(real(rng.bytes), simulated) > 1e-4
+    assert least_p(real(lambda n: rng.bytes(16) * (n // 16)), simulated) < 1e-9
+
+
+# -- attacks with what is listed -----------------------------------------------------------------
+
+
+def test_subscriptions_to_all_values_sort_events_by_frequency() -> None:
+    """Knows how frequent issues are; sees who subscribes to what; names issues of events."""
+    matcher = TagMatch(SCHEMA, topic=["issue"])
+    server = matcher.key_server()
+    rng = np.random.default_rng(8)
+    issue = rng.choice(4, 2_000, p=[0.5, 0.25, 0.15, 0.1])
+    records = {"issue": ["ABCD"[i] for i in issue], "price": issue * 3, "size": issue}
+    events = matcher.publisher(server.publisher_key()).encode(records)
+    order = rng.permutation(4)
+    texts = [f"issue = '{'ABCD'[i]}'" for i in order]
+    interests = matcher.subscriber(server.subscriber_key("alice")).encode(texts)
+    answers = matcher.broker(server.broker_key()).match_all(events, interests)
+    named = np.empty(4, int)
+    named[np.argsort(-answers.sum(axis=0))] = np.arange(4)
+    assert np.array_equal(named[answers.argmax(axis=1)], issue)
+
+
+def test_a_client_and_the_broker_read_everything() -> None:
+    matcher = TagMatch(SCHEMA)
+    server, records = matcher.key_server(), sample(40, 9)
+    events = matcher.publisher(server.publisher_key()).encode(records)
+    client = matcher.subscriber(server.subscriber_key("mallory"))
+    broker = matcher.broker(server.broker_key())
+    below = broker.match_all(events, client.encode([f"price < {p}" for p in range(64)]))
+    assert (63 - below.sum(axis=1)).tolist() == [record["price"] for record in records]
+
+
+def test_prefixes_of_an_interval_part_its_events() -> None:
+    """Of events in price < 48, the broker sees which half of the cover, 0* or 10*, each is in."""
+    schema = Schema(price=UInt(6))
+    matcher = TagMatch(schema)
+    server = matcher.key_server()
+    prices = np.random.default_rng(3).integers(0, 48, 500)
+    events = matcher.publisher(server.publisher_key()).encode({"price": prices})
+    interests = matcher.subscriber(server.subscriber_key("a")).encode("price < 48")
+    permutation = server.broker_key().data["permutation"]
+    hits = hits_of(matcher, permutation, events[:, HEADER_BYTES:], interests[:, HEADER_BYTES:])
+    used = hits[:, hits.any(axis=0)]
+    assert used.shape[1] == 2 and (used.sum(axis=1) == 1).all()
+    larger = used[:, used.sum(axis=0).argmax()]
+    assert np.array_equal(larger, prices < 32)
