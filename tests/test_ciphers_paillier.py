@@ -1,0 +1,264 @@
+"""Paillier: the homomorphism, both key forms, refusals, and the package `phe` as another opinion.
+
+TOY keys can be factored in minutes; they make the tests fast.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbps.ciphers.paillier import PaillierEncryptor, PaillierPublicKey, PaillierSecretKey
+from ccbps.ciphers.paillier_batch import PaillierCiphertexts
+from ccbps.errors import (
+    CcbpsError,
+    DecodeError,
+    KeyMismatchError,
+    ParameterError,
+    SerializationError,
+    ShapeError,
+)
+
+TOY = 256
+FORMS = {"textbook": None, "subgroup": 64}
+both = pytest.mark.parametrize("form", FORMS)
+
+
+@cache
+def keys(form: str, number: int = 0) -> tuple[PaillierSecretKey, PaillierEncryptor]:
+    secret = PaillierSecretKey.generate(TOY, FORMS[form], toy=True)
+    return secret, PaillierEncryptor(secret.public)
+
+
+messages = st.integers(-(2**120), 2**120)
+
+
+@both
+@given(a=messages, b=messages, k=messages)
+def test_homomorphism(form: str, a: int, b: int, k: int) -> None:
+    secret, encryptor = keys(form)
+    public = secret.public
+    ea, eb = encryptor.encrypt_many([a, b])
+    read = secret.decrypt
+    assert read(ea, signed=True) == read(ea, signed=True, hardened=True) == a
+    assert read(public.add(ea, eb), signed=True) == a + b
+    assert read(public.add_many([ea, eb, eb]), signed=True) == a + 2 * b
+    assert read(public.add_plain(ea, b), signed=True) == a + b
+    assert read(public.multiply(ea, k)) == a * k % public.n
+    assert read(encryptor.refresh(ea), signed=True) == a and encryptor.refresh(ea) != ea
+
+
+@both
+def test_edges_of_the_messages(form: str) -> None:
+    secret, encryptor = keys(form)
+    n = int(secret.public.n)
+    for m in (0, 1, -1, n - 1, 1 - n, n // 2, n // 2 + 1):
+        c = encryptor.encrypt(m)
+        assert secret.decrypt(c) == m % n
+        assert secret.decrypt(c, signed=True) == (m % n if m % n <= n // 2 else m % n - n)
+    for m in (n, -n, 2 * n):
+        with pytest.raises(ParameterError, match="between -n and n"):
+            encryptor.encrypt(m)
+    with pytest.raises(ParameterError, match="factor must be between"):
+        secret.public.multiply(c, n)
+
+
+@both
+def test_every_way_to_encrypt_decrypts(form: str) -> None:
+    secret, encryptor = keys(form)
+    slow = PaillierEncryptor(secret.public, textbook=True)
+    public = secret.public
+    any_key = secret.textbook()
+    assert any_key.decrypt(slow.encrypt(7)) == any_key.decrypt(encryptor.encrypt(7)) == 7
+    assert any_key.decrypt(public.plain(7) * secret.blinding() % public.n2) == 7
+    if form == "subgroup":
+        with pytest.raises(ParameterError, match=r"without this key's h"):
+            secret.decrypt(slow.encrypt(7))
+    encryptor = PaillierEncryptor(public, window=5)
+    encryptor.fill(3)
+    assert encryptor.pooled == 3 and "3 blindings" in repr(encryptor)
+    made = encryptor.encrypt_many([5] * 4)
+    assert encryptor.pooled == 0 and len(set(made)) == 4
+    assert secret.decrypt_many(made) == [5] * 4
+
+
+def test_blinding_of_the_key_owner_is_that_of_the_textbook() -> None:
+    """Both draw the n-th powers uniformly: all of them, as often, for a key of 10 bits."""
+    p, q = 29, 31
+    n, n2 = p * q, (p * q) ** 2
+    wanted = {pow(r, n, n2) for r in range(1, n) if r % p and r % q}
+    by_crt = {
+        next(x for x in (a + p * p * t for t in range(q * q)) if x % (q * q) == b)
+        for a in {pow(x, p, p * p) for x in range(1, p)}
+        for b in {pow(x, q, q * q) for x in range(1, q)}
+    }
+    assert wanted == by_crt and len(wanted) == (p - 1) * (q - 1)
+
+
+def test_ciphertexts_that_are_none_are_refused() -> None:
+    secret, encryptor = keys("textbook")
+    public, (p, _) = secret.public, secret.primes()
+    good = encryptor.encrypt(1)
+    wrong = [0, -1, public.n2, public.n, p, 3 * p]
+    assert public.check([good, *wrong, good]) == [1, 2, 3, 4, 5, 6]
+    assert public.check([good, p]) == [1] and public.check([]) == []
+    for value in wrong:
+        with pytest.raises(ParameterError, match="ciphertext"):
+            secret.decrypt(value)
+    with pytest.raises(DecodeError, match="value 1 is no ciphertext") as refusal:
+        PaillierCiphertexts(public, [good, 0, p])
+    assert refusal.value.rows == (1, 2)
+
+
+def test_ciphertext_of_another_key_is_refused_where_that_can_be_seen() -> None:
+    secret, _ = keys("subgroup")
+    other, encryptor = keys("subgroup", 1)
+    assert secret.public != other.public
+    refused = 0
+    for m in range(20):
+        with pytest.raises(ParameterError, match="ciphertext"):
+            secret.decrypt(encryptor.encrypt(m) % secret.public.n2)
+        refused += 1
+    assert refused == 20
+    batch = PaillierCiphertexts.encrypt(encryptor, [1])
+    with pytest.raises(KeyMismatchError, match="another key"):
+        batch.decrypt(secret)
+    with pytest.raises(KeyMismatchError, match="different keys"):
+        batch + PaillierCiphertexts.encrypt(keys("subgroup")[1], [1])
+
+
+@both
+def test_keys_keep_their_secrets(form: str) -> None:
+    secret, _ = keys(form)
+    shown = repr(secret) + str(secret) + repr(secret.public) + repr(secret._halves)
+    p, q = secret.primes()
+    assert not any(f(prime) in shown for prime in (p, q) for f in (str, hex, lambda x: f"{x:x}"))
+    for call in (pickle.dumps, copy.copy):
+        with pytest.raises(SerializationError):
+            call(secret)
+    twin = PaillierSecretKey(secret.export_secret())
+    assert twin == secret and twin.public == secret.public and twin.subgroup == secret.subgroup
+    public = pickle.loads(pickle.dumps(secret.public))
+    assert public == secret.public and hash(public) == hash(secret.public)
+    assert public.fingerprint() == secret.public.fingerprint() and public != shown
+
+
+def test_keys_that_are_none_are_refused() -> None:
+    secret, _ = keys("subgroup")
+    p, q = secret.primes()
+    parts = json.loads(secret.export_secret())
+    calls: list[tuple[Any, str]] = [
+        (lambda: PaillierSecretKey.from_primes(p, q, p * q + 2), "must have the product n"),
+        (lambda: PaillierSecretKey.from_primes(p, p), "two different primes"),
+        (lambda: PaillierSecretKey.from_primes(p, q + 2), "two different primes"),
+        (lambda: PaillierSecretKey.from_primes(1009, 1013), "64 bits or more"),
+        (lambda: PaillierSecretKey(b"{}"), "not the bytes"),
+        (lambda: PaillierSecretKey(b"[1]"), "not the bytes"),
+        (lambda: PaillierSecretKey(b"\xff"), "not the bytes"),
+    ]
+    for change, message in (
+        ({"vp": parts["vq"]}, "prime factors of p - 1"),
+        ({"vp": "2"}, "h of a Paillier key"),
+        ({"h": "2"}, "h of a Paillier key"),
+        ({"n": "f"}, "product n"),
+    ):
+        data = json.dumps({**parts, **change}).encode()
+        calls.append((lambda data=data: PaillierSecretKey(data), message))
+    for call, message in calls:
+        with pytest.raises(KeyMismatchError, match=message) as refusal:
+            call()
+        assert str(p) not in str(refusal.value) and f"{p:x}" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: PaillierSecretKey.generate(1024), "at least 2048, got 1024"),
+        (lambda: PaillierSecretKey.generate(62, toy=True), "at least 64, got 62"),
+        (lambda: PaillierSecretKey.generate(257, toy=True), "must be even"),
+        (lambda: PaillierSecretKey.generate(2048, 160), r"224\.\.1000, got 160"),
+        (lambda: PaillierSecretKey.generate(256, 120, toy=True), r"16\.\.104, got 120"),
+        (lambda: PaillierPublicKey(2**64), "must be odd"),
+        (lambda: PaillierPublicKey(12345), "at least 64 bits, got 14 bits"),
+        (lambda: PaillierPublicKey(3**50, 9), "no factor in common"),
+        (lambda: PaillierEncryptor(PaillierPublicKey(2**255 + 1), exponent_bits=128), "got 128"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(call: Any, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        call()
+
+
+@both
+@given(values=st.lists(messages, min_size=1, max_size=4), k=messages)
+def test_batches(form: str, values: list[int], k: int) -> None:
+    secret, encryptor = keys(form)
+    batch = PaillierCiphertexts.encrypt(encryptor, values)
+    numbers = np.array(values, dtype=object)
+    same = PaillierCiphertexts.from_rows(secret.public, batch.rows())
+
+    def read(found: PaillierCiphertexts) -> list[int]:
+        return list(found.decrypt(secret, signed=True))
+
+    assert read(same) == values and list(same) == batch.values and len(same) == len(values)
+    assert read(batch + same) == [2 * v for v in values]
+    assert read(batch + k) == read(k + batch) == [v + k for v in values]
+    assert read(batch + numbers) == read(numbers + batch) == [2 * v for v in values]
+    assert read(batch * 3) == read(3 * batch) == [3 * v for v in values]
+    assert read(batch * np.arange(len(values))) == [v * i for i, v in enumerate(values)]
+    assert read(batch.sum()) == [sum(values)]
+    assert str(len(values)) in repr(batch)
+
+
+def test_batches_refuse_what_they_cannot_do() -> None:
+    secret, encryptor = keys("textbook")
+    batch = PaillierCiphertexts.encrypt(encryptor, np.arange(3))
+    rows = batch.rows()
+    calls: list[tuple[Any, type[CcbpsError], str]] = [
+        (lambda: batch + np.arange(2), ShapeError, "3 ciphertexts and 2"),
+        (lambda: batch * np.arange(2), ShapeError, "3 ciphertexts and 2"),
+        (lambda: batch * batch, ParameterError, "not by a ciphertext"),
+        (lambda: batch + 0.5, ParameterError, "integers, got float"),
+        (lambda: PaillierCiphertexts.encrypt(encryptor, ["7"]), ParameterError, "got str"),
+        (lambda: PaillierCiphertexts.encrypt(encryptor, [[7]]), ShapeError, "one-dimensional"),
+        (lambda: PaillierCiphertexts.from_rows(secret.public, rows[:, 1:]), ShapeError, "uint8"),
+        (lambda: PaillierCiphertexts.from_rows(secret.public, rows * 0), DecodeError, "value 0"),
+    ]
+    for call, error, message in calls:
+        with pytest.raises(error, match=message):
+            call()
+
+
+@both
+def test_phe_reads_our_ciphertexts_and_we_read_its(form: str) -> None:
+    phe = pytest.importorskip("phe")
+    secret, encryptor = keys(form)
+    public = phe.PaillierPublicKey(int(secret.public.n))
+    private = phe.PaillierPrivateKey(public, *map(int, secret.primes()))
+    for m in (0, 1, 12345, int(public.n) - 1):
+        assert private.raw_decrypt(int(encryptor.encrypt(m))) == m
+        assert secret.textbook().decrypt(public.raw_encrypt(m)) == m
+    theirs = public.encrypt(1000)
+    ours = encryptor.encrypt(-1)
+    total = phe.EncryptedNumber(public, int(secret.public.add(theirs.ciphertext(), ours)))
+    assert private.decrypt(total) == 999
+    assert secret.textbook().decrypt(total.ciphertext()) == 999
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subgroup", [None, 256])
+def test_full_size(subgroup: int | None) -> None:
+    secret = PaillierSecretKey.generate(2048, subgroup)
+    assert secret.public.bits == 2048 and secret.public.width == 512
+    encryptor = PaillierEncryptor(secret.public)
+    made = encryptor.encrypt_many([1, -2])
+    assert secret.decrypt_many(made, signed=True) == [1, -2]
+    assert secret.decrypt(secret.public.add(*made), signed=True) == -1
