@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccbps.algebra.prime_order import prime_order_group
+from ccbps.ciphers.group_layers import GroupLayers
 from ccbps.ciphers.pohlig_hellman import MODP_2048, TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.errors import KeyMismatchError, ParameterError, SerializationError
 
@@ -151,3 +153,28 @@ def test_elements_travel_as_rows(words: list[bytes]) -> None:
     assert rows.shape == (len(words), 8)
     assert rows.dtype == np.uint8
     assert TOY.from_rows(rows) == elements
+
+
+def test_layers_of_any_group_come_off_in_any_order() -> None:
+    cipher = GroupLayers(prime_order_group("toy64"))
+    keys = [cipher.generate() for _ in range(3)]
+    plain = [cipher.encode(word) for word in (b"IBM", b"SAP")]
+    hidden = cipher.add(plain, *keys)
+    assert hidden != plain
+    rows = cipher.to_rows(hidden)
+    for order in permutations(keys):
+        bare = cipher.from_rows(rows)
+        for key in order:
+            bare = cipher.remove(bare, key)
+        assert bare == plain
+    assert cipher.key(keys[0].export_secret()) == keys[0]
+    assert cipher.derive(bytes(16), b"a") == cipher.derive(bytes(16), b"a") != keys[0]
+    with pytest.raises(ParameterError, match="element 1 is no element"):
+        cipher.add([plain[0], *cipher.from_rows(np.zeros((1, 8), dtype=np.uint8))], keys[0])
+    with pytest.raises(ParameterError, match="at least one key"):
+        cipher.add(plain)
+    with pytest.raises(KeyMismatchError, match="needs a GroupKey of toy64"):
+        cipher.add(plain, TOY.generate())  # type: ignore[arg-type]
+    for exponent in (0, 1, int(cipher.group.order)):
+        with pytest.raises(KeyMismatchError, match="exponent in 2"):
+            cipher.key(exponent.to_bytes(8, "big"))

@@ -169,7 +169,7 @@ def roles(matcher: CommutativeMatch) -> tuple[Any, Any, Any]:
 @settings(max_examples=80, deadline=None)
 def test_answers_are_the_plaintext_meaning(drawn: Any) -> None:
     schema, attributes, texts, records = drawn
-    matcher = CommutativeMatch(schema, attributes, prime=TOY_PRIME_64)
+    matcher = CommutativeMatch(schema, attributes, group="toy64")
     publisher, subscriber, broker = roles(matcher)
     events, interests = publisher.encode(records), subscriber.encode(texts)
     predicates = [schema.parse(text) for text in texts]
@@ -184,7 +184,7 @@ def test_answers_are_the_plaintext_meaning(drawn: Any) -> None:
 
 
 def test_clients_that_come_later_match_those_that_were_there() -> None:
-    matcher = CommutativeMatch(SCHEMA, ["issue"], prime=TOY_PRIME_64)
+    matcher = CommutativeMatch(SCHEMA, ["issue"], group="toy64")
     server = matcher.key_server()
     broker = matcher.broker(server.broker_key())
     names = ["alice", "bob", "carol"]
@@ -201,7 +201,7 @@ def test_clients_that_come_later_match_those_that_were_there() -> None:
 
 
 def test_a_publisher_and_a_subscriber_of_one_name_have_different_layers() -> None:
-    matcher = CommutativeMatch(SCHEMA, prime=TOY_PRIME_64)
+    matcher = CommutativeMatch(SCHEMA, group="toy64")
     server = matcher.key_server()
     one, other = server.publisher_key("alice").data, server.subscriber_key("alice").data
     assert one["layers"][0] != other["layers"][0]
@@ -210,7 +210,7 @@ def test_a_publisher_and_a_subscriber_of_one_name_have_different_layers() -> Non
 
 
 def test_malformed_elements_are_refused_by_cause() -> None:
-    matcher = CommutativeMatch(SCHEMA, ["issue"], prime=TOY_PRIME_64)
+    matcher = CommutativeMatch(SCHEMA, ["issue"], group="toy64")
     publisher, subscriber, broker = roles(matcher)
     events = publisher.encode([{"issue": "IBM", "price": 1}] * 5)
     interests = subscriber.encode(["issue = 'IBM'"] * 5)
@@ -237,7 +237,7 @@ def test_malformed_elements_are_refused_by_cause() -> None:
     ["price < 3", "issue = 'IBM' OR issue = 'GOOG'", "TRUE", "issue = 'IBM' AND price = 3"],
 )
 def test_what_is_no_keyword_is_refused(text: str) -> None:
-    _, subscriber, _ = roles(CommutativeMatch(SCHEMA, ["issue"], prime=TOY_PRIME_64))
+    _, subscriber, _ = roles(CommutativeMatch(SCHEMA, ["issue"], group="toy64"))
     with pytest.raises(UnsupportedPredicateError) as caught:
         subscriber.encode(["issue = 'IBM'", text])
     assert caught.value.row == 1
@@ -247,13 +247,13 @@ def test_parameters_are_checked_and_kept() -> None:
     for attributes in ([], ["volume"], ["issue", "issue"]):
         with pytest.raises(ParameterError, match="must name some of issue, price"):
             CommutativeMatch(SCHEMA, attributes)
-    with pytest.raises(ParameterError, match="safe prime"):
-        CommutativeMatch(SCHEMA, prime=101)
-    toy = CommutativeMatch(SCHEMA, ["issue"], prime=TOY_PRIME_64)
+    with pytest.raises(ParameterError, match="group must be one of"):
+        CommutativeMatch(SCHEMA, group="toy")
+    toy = CommutativeMatch(SCHEMA, ["issue"], group="toy64")
     again = pickle.loads(pickle.dumps(toy))
     assert again == toy
     assert again.attributes == ("issue",)
-    assert len({toy, again, CommutativeMatch(SCHEMA, ["price"], prime=TOY_PRIME_64)}) == 2
+    assert len({toy, again, CommutativeMatch(SCHEMA, ["price"], group="toy64")}) == 2
     assert toy != CommutativeMatch(SCHEMA, ["issue"])
     full = CommutativeMatch(SCHEMA)
     assert full.event_bytes == full.interest_bytes == HEADER_BYTES + 8 + 256
@@ -261,13 +261,18 @@ def test_parameters_are_checked_and_kept() -> None:
     assert toy.leakage.security == "broken"
     assert "toy" in str(toy.leakage)
     assert {cost.role for cost in full.costs} == {"publisher", "subscriber", "broker"}
-    assert "2048-bit exponentiation" in full.explain()
+    assert "exponentiation in modp2048" in full.explain()
     with pytest.raises(KeyMismatchError, match="another matcher"):
         full.broker(toy.key_server().broker_key())
 
 
-def test_keys_of_full_size_match_once() -> None:
-    publisher, subscriber, broker = roles(CommutativeMatch(SCHEMA, ["issue"]))
+@pytest.mark.parametrize("group", ["modp2048", "secp256k1"])
+def test_groups_of_full_size(group: str) -> None:
+    if group == "secp256k1":
+        pytest.importorskip("coincurve")
+    matcher = CommutativeMatch(SCHEMA, ["issue"], group=group)
+    assert pickle.loads(pickle.dumps(matcher)) == matcher
+    publisher, subscriber, broker = roles(matcher)
     events = publisher.encode([{"issue": name, "price": 0} for name in ("IBM", "GOOG")])
     assert broker.match_all(events, subscriber.encode("issue = 'IBM'")).tolist() == [
         [True],

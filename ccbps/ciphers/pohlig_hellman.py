@@ -41,6 +41,7 @@ from ccbps.algebra.modular import (
     rows_to,
 )
 from ccbps.algebra.prime_order import ModpGroup
+from ccbps.ciphers.group_layers import key_stream
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys import SecretBytes
 
@@ -151,21 +152,13 @@ class PohligHellman:
             if drawn > 1 and drawn != self.order:
                 return LayerKey(int(drawn).to_bytes(self.element_bytes, "big"), self.prime)
 
+    def key(self, secret: bytes) -> LayerKey:
+        """The key that `export_secret` wrote."""
+        return LayerKey(secret, self.prime)
+
     def derive(self, secret: bytes, context: bytes) -> LayerKey:
         """The key named `context` of a secret of at least 16 bytes; the same one every time."""
-        if len(secret) < 16:
-            raise KeyMismatchError(
-                f"layer keys are derived from 16 bytes or more, got {len(secret)}"
-            )
-        base = shake_256(len(secret).to_bytes(4, "big") + secret + context)
-        used = 0
-
-        def stream(count: int) -> bytes:
-            nonlocal used
-            used += count
-            return base.digest(used)[-count:]
-
-        return self.generate(stream)
+        return self.generate(key_stream(secret, context))
 
     # -- layers -------------------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ def test_a_subscriber_and_the_broker_r_hops_up_find_filters_without_a_key(layers
 
 def test_the_broker_and_one_client_of_the_matcher_read_everybody() -> None:
     schema = Schema(issue=Category([word.decode() for word in WORDS]))
-    matcher = CommutativeMatch(schema, prime=TOY_PRIME_64)
+    matcher = CommutativeMatch(schema, group="toy64")
     server = matcher.key_server()
     alice = matcher.subscriber(server.subscriber_key("alice"))
     publisher = matcher.publisher(server.publisher_key())

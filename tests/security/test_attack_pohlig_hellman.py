@@ -61,7 +61,7 @@ def test_with_squares_all_words_are_of_one_class() -> None:
     hidden = CIPHER.add([CIPHER.encode(word.encode()) for word in WORDS], *keys)
     assert {legendre(value) for value in hidden} == {1}
     schema = Schema(issue=Category(WORDS))
-    matcher = CommutativeMatch(schema, prime=TOY_PRIME_64)
+    matcher = CommutativeMatch(schema, group="toy64")
     publisher = matcher.publisher(matcher.key_server().publisher_key())
     rows = publisher.encode([{"issue": word} for word in WORDS])
     assert {legendre(value) for value in CIPHER.from_rows(rows[:, -8:])} == {1}
