@@ -59,7 +59,7 @@ def test_curve_constants() -> None:
     assert is_prime(P) and is_prime(Q)
     x, y = group.generator
     assert (y * y - x**3 - 7) % P == 0
-    # The first coordinates of 2G and 3G, as [SEC2]'s curve has them.
+    # The first coordinates of 2G and 3G, as SEC 2's curve has them.
     assert group.generator_power(2)[0] == int(
         "c6047f9441ed7d6d3045406e95c07cd85c778e4b8cef3ca7abac09b95c709ee5", 16
     )

@@ -2,7 +2,7 @@
 
 An element is a pair (x, y); the identity is (0, 0), which is not on the curve. There is no
 cofactor: every point of the curve but the identity generates the group, so that decoding checks the
-curve's equation and nothing else. An encoded element is a compressed point of [SEC1], 33 bytes; a
+curve's equation and nothing else. An encoded element is a compressed point of SEC 1, 33 bytes; a
 label is the coordinate x, which an element shares with its inverse.
 
 Why this library: of what PyPI has, measured on one machine in one run (microseconds),
@@ -21,7 +21,7 @@ a batch cheaper still: about 1 microsecond, as a batch shares one inversion.
 
 Hazard: not constant time but for powers of the generator. coincurve is an optional dependency
 because it has no wheels for every Python this package runs on.
-Source: [SEC2] for the constants; simultaneous inversion [M87].
+Source: SEC 2 for the constants; simultaneous inversion [M87].
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ may give an element and its inverse the same label, and in exchange cost a curve
 `prime_order_group(name)` gives one of
 
 - ``"secp256k1"``: `ccbps.algebra.curve`; about 128 bits of security. Needs ``ccbps[groups]``.
-- ``"modp2048"``, ``"modp3072"``: squares modulo the safe primes p = 2q + 1 of [RFC3526] (its groups
+- ``"modp2048"``, ``"modp3072"``: squares modulo the safe primes p = 2q + 1 of RFC 3526 (its groups
   14 and 15); about 112 and 128 bits. They work wherever the package does, 50 times slower.
 - ``"toy64"``: squares modulo a prime of 64 bits, for tests. Anybody takes logarithms in it.
 
