@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,12 @@ from timing import machine, one_core, seconds
 one_core()
 
 import numpy as np
+from reproduce.encrypted_match import PRINTED, encrypted_match
 
 from ccbps import Category, Schema, SharedSeed, UInt, matching
+from ccbps.ciphers.paillier import PaillierEncryptor
+from ccbps.ciphers.paillier_keys import PaillierSecretKey
+from ccbps.ciphers.prefix_preserving import CryptoPAn
 from ccbps.matching import Matcher
 from ccbps.matching.reusable import ReusableMatcher
 
@@ -58,8 +63,22 @@ class Case:
 
 
 CASES: dict[str, Case] = {
-    "MaskedTopicMatch": Case(lambda: matching.MaskedTopicMatch(TOPIC), 5000, 500, topics),
+    "TagMatch": Case(lambda: matching.TagMatch(SCHEMA, topic=["issue"]), 2000, 300),
+    "PrefixMatch": Case(lambda: matching.PrefixMatch(SCHEMA), 5000, 500),
+    "AspeMatch": Case(lambda: matching.AspeMatch(SCHEMA), 5000, 500),
+    "AspeMatch, exact": Case(lambda: matching.AspeMatch(SCHEMA, exact=True), 5000, 500),
     "AdditiveMaskMatch": Case(lambda: matching.AdditiveMaskMatch(SCHEMA), 5000, 500),
+    "AccessTreeMatch": Case(lambda: matching.AccessTreeMatch(SCHEMA), 20, 5),
+    "KeywordMatch": Case(lambda: matching.KeywordMatch(TOPIC), 50, 50, topics),
+    "KeywordMatch, modp2048": Case(
+        lambda: matching.KeywordMatch(TOPIC, group="modp2048"), 50, 50, topics
+    ),
+    "CommutativeMatch": Case(lambda: matching.CommutativeMatch(TOPIC), 50, 50, topics),
+    "KeywordFilterMatch": Case(lambda: matching.KeywordFilterMatch(TOPIC), 2000, 300, topics),
+    "KeywordDictionaryMatch": Case(
+        lambda: matching.KeywordDictionaryMatch(TOPIC), 2000, 300, topics
+    ),
+    "MaskedTopicMatch": Case(lambda: matching.MaskedTopicMatch(TOPIC), 5000, 500, topics),
 }
 
 
@@ -168,6 +187,120 @@ def workload() -> list[dict[str, Any]]:
     return rows
 
 
+Row = tuple[str, float, str]
+"""What, microseconds, and what to compare it with."""
+
+
+def ours_and_peer(title: str, rows: list[Row]) -> None:
+    """Print a section."""
+    print(f"\n{title}")
+    for what, took, remark in rows:
+        print(f"  {what:<46}{took:>12.3f} us  {remark}")
+
+
+def each(action: Callable[[], object], count: int, rounds: int = 3) -> float:
+    """Microseconds of one of the `count` things that an action does."""
+    return seconds({"it": action}, rounds=rounds)["it"] / count * 1e6
+
+
+def paillier() -> list[Row]:
+    """Keys of 2048 bits; the peer is phe."""
+    secret = PaillierSecretKey.generate(2048, subgroup_bits=320)
+    public, encryptor = secret.public, PaillierEncryptor(secret.public)
+    values = list(range(1000, 1200))
+    sent = encryptor.encrypt_many(values)
+    rows: list[Row] = [
+        ("encrypt, from cold", each(lambda: encryptor.encrypt_many(values), 200), "goal 200"),
+    ]
+    encryptor.fill(1000)
+    started = time.perf_counter()
+    encryptor.encrypt_many(values)
+    rows.append(("encrypt, from a pool", (time.perf_counter() - started) / 200 * 1e6, "goal 10"))
+    rows += [
+        ("decrypt, subgroup key", each(lambda: secret.decrypt_many(sent), 200), "goal 1100"),
+        ("add", each(lambda: [public.add(c, sent[0]) for c in sent], 200), "goal 5.5"),
+    ]
+    try:
+        from phe.paillier import generate_paillier_keypair
+    except ModuleNotFoundError:
+        return [*rows, ("phe is not installed", float("nan"), "")]
+    theirs, key = generate_paillier_keypair(n_length=2048)
+    few = [theirs.encrypt(v) for v in values[:20]]
+    return [
+        *rows,
+        ("phe: encrypt", each(lambda: [theirs.encrypt(v) for v in values[:20]], 20), "peer"),
+        ("phe: decrypt", each(lambda: [key.decrypt(c) for c in few], 20), "peer"),
+        ("phe: add", each(lambda: [c + few[0] for c in few], 20), "peer"),
+    ]
+
+
+def prefixes() -> list[Row]:
+    """Crypto-PAn on IPv4 addresses in bulk; the peer is yacryptopan."""
+    key = bytes(range(32))
+    codes = np.random.default_rng(5).integers(0, 1 << 32, (1, 400_000), dtype=np.uint64)
+    cipher = CryptoPAn(key)
+    rows: list[Row] = [
+        ("Crypto-PAn, an address in bulk", each(lambda: cipher.encrypt(codes), 400_000), "goal 0.2")
+    ]
+    try:
+        from yacryptopan import CryptoPAn as Peer
+    except ModuleNotFoundError:
+        return [*rows, ("yacryptopan is not installed", float("nan"), "")]
+    peer = Peer(key)
+    few = [f"10.{i}.{3 * i}.{7 * i}" for i in range(30)]
+    took = each(lambda: [peer.anonymize(address) for address in few], 30)
+    return [*rows, ("yacryptopan: an address", took, f"{took / rows[0][1]:,.0f} times")]
+
+
+def keywords() -> list[Row]:
+    """KeywordMatch in both groups: what an event costs the broker, and a pair more."""
+    rows: list[Row] = []
+    for group in ("secp256k1", "modp2048"):
+        matcher = matching.KeywordMatch(Schema(topic=UInt(16)), group=group)
+        server = matcher.key_server()
+        sent = matcher.publisher(server.publisher_key()).encode({"topic": [1]})
+        subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        kept = subscriber.encode([f"topic = {i}" for i in range(100)])
+        broker = matcher.broker(server.broker_key())
+        one, all_of_them = broker.prepare(kept[:1]), broker.prepare(kept)
+        single = each(lambda b=broker, e=sent, t=one: b.match_all(e, t), 1, 9)  # type: ignore[misc]
+        many = each(lambda b=broker, e=sent, t=all_of_them: b.match_all(e, t), 1)  # type: ignore[misc]
+        cold = each(lambda b=broker, e=sent, i=kept[:1]: b.match_all(e, i), 1, 9)  # type: ignore[misc]
+        rows += [
+            (f"{group}: a pair uncached, all of it", cold, "goal 60"),
+            (f"{group}: an event the broker sees first", single - (many - single) / 99, ""),
+            (f"{group}: a pair more, cached", (many - single) / 99, "goal 5"),
+        ]
+    return rows
+
+
+def scalar_products() -> list[Row]:
+    """AspeMatch: all pairs beside the matrix product of the same shapes, nothing else."""
+    rng = np.random.default_rng(6)
+    matcher = matching.AspeMatch(Schema(**{f"x{i}": UInt(12) for i in range(8)}))
+    server = matcher.key_server()
+    events = matcher.schema.encode({n: rng.integers(0, 4096, 4000) for n in matcher.schema})
+    sent = matcher.publisher(server.publisher_key()).encode(events)
+    subscriber = matcher.subscriber(server.subscriber_key("alice"))
+    kept = subscriber.encode([f"x0 < {v} AND x3 >= {v // 2}" for v in range(100, 4096, 20)])
+    broker = matcher.broker(server.broker_key())
+    table, constraints = broker.prepare(kept), 2 * len(matcher.schema)
+    left, right = rng.normal(size=(4000, 9)), rng.normal(size=(9, constraints * len(kept)))
+    out = np.empty((512, right.shape[1]))
+
+    def product() -> None:
+        for start in range(0, 4000, 512):
+            part = left[start : start + 512]
+            np.matmul(part, right, out=out[: len(part)])
+
+    pairs = 4000 * len(kept)
+    ours, plain = each(lambda: broker.match_all(sent, table), pairs), each(product, pairs)
+    return [
+        ("a pair of 8 attributes, 16 constraints", ours, f"{ours / plain:.2f} times the product"),
+        ("numpy: the matrix product of dimension 9", plain, ""),
+    ]
+
+
 def samples() -> dict[str, Matcher | ReusableMatcher]:
     """The matchers that are measured, by name."""
     made: dict[str, Matcher | ReusableMatcher] = {n: case.make() for n, case in CASES.items()}
@@ -180,6 +313,14 @@ def main() -> None:
     options = parser.parse_args()
     print(machine())
     rows = workload()
+    ours_and_peer("Paillier, 2048 bits", paillier())
+    ours_and_peer("Prefix-preserving encryption", prefixes())
+    ours_and_peer("KeywordMatch", keywords())
+    ours_and_peer("AspeMatch", scalar_products())
+    print("\nOne event against some subscriptions, milliseconds; [N1] Table 2 beside it")
+    print(f"{'interests':>11}{'as they come':>15}{'prepared':>11}{'printed':>11}")
+    for count, (fresh, prepared) in encrypted_match().items():
+        print(f"{count:>11}{fresh:>15.3f}{prepared:>11.3f}{PRINTED[count]:>11}")
     if options.json:
         Path(options.json).write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbps import Category, Schema, SharedSeed, UInt
+from ccbps import Category, Schema, SharedSeed, UInt, matching
 from ccbps.errors import (
     DecodeError,
     EventError,
@@ -23,7 +23,19 @@ from ccbps.matching.reusable import KeyServer, ReusableMatcher, RoleKey
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
 TEXTS = ["issue = 'IBM' AND price = 7", "issue = 'AAPL' AND price = 9"]
-MATCHERS = {"masks": AdditiveMaskMatch(SCHEMA), "topics": MaskedTopicMatch(SCHEMA)}
+MATCHERS: dict[str, ReusableMatcher] = {
+    "masks": AdditiveMaskMatch(SCHEMA),
+    "topics": MaskedTopicMatch(SCHEMA),
+    "prefixes": matching.PrefixMatch(SCHEMA),
+    "scalar products": matching.AspeMatch(SCHEMA),
+    "exact scalar products": matching.AspeMatch(SCHEMA, exact=True),
+    "tags": matching.TagMatch(SCHEMA),
+    "filters": matching.KeywordFilterMatch(SCHEMA, false_positives=1e-9),
+    "dictionaries": matching.KeywordDictionaryMatch(SCHEMA),
+    "keywords": matching.KeywordMatch(SCHEMA),
+    "trees": matching.AccessTreeMatch(SCHEMA),
+    "layers": matching.CommutativeMatch(SCHEMA),
+}
 every_matcher = pytest.mark.parametrize("matcher", MATCHERS.values(), ids=MATCHERS)
 EVENTS: list[dict[str, Any]] = [
     {"issue": issue, "price": price} for issue in ("AAPL", "GOOG", "IBM") for price in (7, 9)
