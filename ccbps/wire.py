@@ -89,7 +89,7 @@ _TEXTS: Final = {
     Cause.KEY: "the message was made under another master key",
     Cause.EPOCH: "the message was made in another key epoch",
     Cause.VALUE: "the message holds a value that no message of this scheme has",
-    Cause.USER: "the message is of a user whom this broker does not serve: revoked, or not admitted",
+    Cause.USER: "the message is of a user this broker does not serve: revoked, or not admitted",
 }
 
 

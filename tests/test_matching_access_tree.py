@@ -200,7 +200,7 @@ def test_revoked_users_and_empty_batches() -> None:
     assert broker.match_all(events, table).tolist() == [[True, False]] * 3
     assert broker.match_all(events, alice.encode([])).shape == (3, 0)
     assert broker.match_all(publisher.encode([]), alice.encode("price < 3")).shape == (0, 1)
-    with pytest.raises(DecodeError, match="a user whom this broker does not serve"):
+    with pytest.raises(DecodeError, match="a user this broker does not serve"):
         broker.prepare(bob.encode("TRUE"))
 
 

@@ -122,7 +122,7 @@ def test_a_revoked_user_is_refused_and_others_go_on(side: Side) -> None:
     broker.revoke(identifier)
     found = broker.match_all(events, table)
     assert found.T.tolist() == [[True, True, False], [False] * 3, [False] * 3]
-    with pytest.raises(DecodeError, match="a user whom this broker does not serve") as refusal:
+    with pytest.raises(DecodeError, match="a user this broker does not serve") as refusal:
         broker.prepare(interests)
     assert refusal.value.rows == (1, 2)
     assert broker.examine_interests(interests).tolist() == [0, Cause.USER, Cause.USER]
@@ -161,6 +161,17 @@ def test_users_who_join_later() -> None:
         broker.admit(matcher.key_server().broker_key())
     with pytest.raises(KeyMismatchError, match="wanted a broker's"):
         broker.admit(server.subscriber_key("late"))
+
+
+def test_a_broker_does_not_take_back_whom_it_revoked() -> None:
+    matcher = toy()
+    server, *_ = roles(matcher)
+    key, alice = server.broker_key(), server.identifier("subscriber", "alice")
+    first, second = matcher.broker(key), matcher.broker(key)
+    first.revoke(alice)
+    first.admit(server.broker_key())  # the server still knows alice
+    assert alice not in first.users
+    assert alice in second.users and alice in matcher.broker(key).users
 
 
 def test_keys_are_given_again_and_servers_come_back() -> None:

@@ -15,6 +15,7 @@ not forget, everything.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -54,6 +55,10 @@ def keyword(subject: str, value: bytes) -> bytes:
 class UserKeyServer(KeyServer):
     """A key server that keeps users."""
 
+    def __init__(self, matcher: ReusableMatcher, key: RoleKey | None = None) -> None:
+        super().__init__(matcher, key)
+        self._master = copy.deepcopy(self._master)  # it changes; the key it came with does not
+
     @property
     def users(self) -> tuple[str, ...]:
         """Users that have keys and were not revoked, as "role:name"."""
@@ -88,6 +93,13 @@ class UserKeyServer(KeyServer):
 class UserBroker(ReusableBroker):
     """A broker that holds the counterpart of every user's key."""
 
+    def __init__(
+        self, matcher: ReusableMatcher, key: RoleKey, role: Role, randomness: Randomness
+    ) -> None:
+        super().__init__(matcher, key, role, randomness)
+        self._key = copy.deepcopy(self._key)
+        self._revoked: set[str] = set()
+
     @property
     def users(self) -> tuple[bytes, ...]:
         """Identifiers of the users it serves."""
@@ -102,9 +114,11 @@ class UserBroker(ReusableBroker):
         if bytes(user).hex() not in self._key["users"]:
             raise ParameterError(f"no user {bytes(user).hex()!r} here, or revoked before")
         del self._key["users"][bytes(user).hex()]
+        self._revoked.add(bytes(user).hex())
 
     def admit(self, key: RoleKey) -> None:
-        """Take over the users of a newer broker key of the same server and epoch.
+        """Take over the users of a newer broker key of the same server and epoch, but for those
+        that were revoked here.
 
         Raises:
             KeyMismatchError: the key is another one's.
@@ -112,7 +126,8 @@ class UserBroker(ReusableBroker):
         fresh = UserBroker(self.matcher, key, "broker", os.urandom)
         if (fresh._id, fresh.epoch) != (self._id, self.epoch):
             raise KeyMismatchError("this broker key is of another master key or epoch")
-        self._key["users"] = fresh._key["users"]
+        users = fresh._key["users"].items()
+        self._key["users"] = {user: x2 for user, x2 in users if user not in self._revoked}
 
 
 class ProxySearchMatcher(ReusableMatcher):
