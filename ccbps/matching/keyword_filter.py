@@ -129,7 +129,7 @@ class KeywordFilterMatch(ReusableMatcher):
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "values, constants, attributes' names",
-                "which events are equal, as long as no subscription tells them apart from others",
+                "which events are equal, beyond the results of words that are subscribed to",
                 "the number of an event's words",
             ),
             learns=(
