@@ -91,10 +91,8 @@ def test_at_most_two_tokens_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {len(tokens) for tokens in table.tokens.values()} == {2}
     assert sum(len(tokens) for tokens in table.tokens.values()) == 2 * 4
     counted = []
-    evaluate = access_tree._evaluate
-    monkeypatch.setattr(
-        access_tree, "_evaluate", lambda *tree: counted.append(1) or evaluate(*tree)
-    )
+    evaluate = access_tree.evaluate
+    monkeypatch.setattr(access_tree, "evaluate", lambda *tree: counted.append(1) or evaluate(*tree))
     events = publisher.encode(RECORDS)
     found = matcher._match_all(broker._key, events[:, HEADER_BYTES:], table)
     assert (found[:, : len(texts)] == found[:, len(texts) :]).all()

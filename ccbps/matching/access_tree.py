@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
+from ccbps.matching.postfix import LEAF, Steps, evaluate, sound
 from ccbps.matching.reusable import Cost, Randomness
 from ccbps.matching.users import NO_VALUE, USER_BYTES, ProxySearchMatcher, distinct_rows, keyword
 from ccbps.predicates import Schema
 from ccbps.predicates.bits import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
-from ccbps.predicates.codes import conjunction, disjunction
 from ccbps.predicates.schema import Events
 from ccbps.wire import Cause
 
@@ -37,13 +37,10 @@ __all__ = ["AccessTreeMatch"]
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
-Steps = tuple[tuple[int, int], ...]
 
 POSITION_BYTES: Final = 2
 MAX_LEAVES: Final = 1 << 14
 MAX_PARTS: Final = 255
-LEAF: Final = (0, 1)
-"""The step that takes the next leaf; (k, n) with n > 1 says: k of the last n results hold."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -255,7 +252,7 @@ class AccessTreeMatch(ProxySearchMatcher):
         places = _places(slots)
         wrong = np.where(used, places >= self.schema.bits, places != 0xFFFF).any(axis=1)
         wrong |= (used[:, 1:] & ~used[:, :-1]).any(axis=1)
-        wrong |= ~_trees_are_sound(steps, used.sum(axis=1))
+        wrong |= ~sound(steps, used.sum(axis=1))
         causes[wrong & (causes == Cause.NONE)] = Cause.VALUE
         return causes
 
@@ -310,7 +307,7 @@ class AccessTreeMatch(ProxySearchMatcher):
             if user not in key["users"]:
                 continue
             if tree not in known:
-                known[tree] = _evaluate(tree, held)
+                known[tree] = evaluate(*tree, held)
             out[:, column] = known[tree]
         return out
 
@@ -323,42 +320,6 @@ def _places(slots: Bytes) -> NDArray[np.uint16]:
     """Positions of slots, shape (interests, leaves)."""
     shape = slots.shape[:2]
     return np.ascontiguousarray(slots[:, :, :POSITION_BYTES]).view("<u2").reshape(shape)
-
-
-def _trees_are_sound(steps: Bytes, leaves: NDArray[np.intp]) -> Bools:
-    """Which rows of steps are trees over that many leaves, each used once and in order."""
-    least, parts = steps[:, :, 0].astype(np.int64), steps[:, :, 1].astype(np.int64)
-    unused, leaf = parts == 0, parts == 1
-    fits = np.where(leaf | unused, least == 0, (least >= 1) & (least <= parts))
-    good = np.asarray(fits.all(axis=1))
-    good &= ~(unused[:, :-1] & ~unused[:, 1:]).any(axis=1)
-    good &= leaf.sum(axis=1) == leaves
-    depth = np.cumsum(np.where(unused, 0, np.where(leaf, 1, 1 - parts)), axis=1)
-    good &= (unused | (depth >= 1)).all(axis=1)
-    good &= (depth[:, -1] == 1) | unused.all(axis=1)
-    return good
-
-
-def _evaluate(tree: tuple[Steps, tuple[int, ...]], held: Bools) -> Bools:
-    """Answers of one tree, shape (events,); `held` as `AccessTreeMatch.leaf_results` has it."""
-    steps, leaves = tree
-    if not steps:
-        return np.ones(held.shape[1], dtype=np.bool_)
-    stack: list[Bools] = []
-    numbers = iter(leaves)
-    for least, parts in steps:
-        if parts == 1:
-            stack.append(held[next(numbers)])
-            continue
-        taken = stack[-parts:]
-        del stack[-parts:]
-        if least == parts:
-            stack.append(conjunction(taken))
-        elif least == 1:
-            stack.append(disjunction(taken))
-        else:
-            stack.append(np.asarray(np.sum(taken, axis=0, dtype=np.int64) >= least))
-    return stack[0]
 
 
 def _rebuild(schema: Schema, leaves: int, group: str) -> AccessTreeMatch:
