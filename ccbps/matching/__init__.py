@@ -11,6 +11,7 @@ from ccbps.matching.keyword_filter import KeywordFilterMatch
 from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.matcher import Broker, Matcher, Publisher, Subscriber
 from ccbps.matching.oblivious_topic import ObliviousTopicMatch
+from ccbps.matching.paillier_range import PaillierRangeMatch
 from ccbps.matching.prefix import PrefixMatch
 from ccbps.matching.public_function import PublicFunctionMatch
 from ccbps.matching.tag import TagMatch
@@ -31,6 +32,7 @@ __all__ = [
     "Matcher",
     "OFSGPMatch",
     "ObliviousTopicMatch",
+    "PaillierRangeMatch",
     "PrefixMatch",
     "PublicFunctionMatch",
     "Publisher",

@@ -1,0 +1,228 @@
+"""Nabeel, Shang and Bertino's modified Paillier: blinded comparisons for who must not decrypt.
+
+With E(m) = g_p^m r^n of a Paillier key and lambda = lcm(p - 1, q - 1), E'(m) = E(m)^lambda has lost
+its randomness: E'(m) = E'(1)^m, and E'(1) = 1 + kappa n with kappa = L(g_p^lambda), L(u) =
+(u - 1) / n. Who has mu = 1 / kappa reads it with one L and one product. Two parties who share T =
+g^t and r_p send
+
+    E_p(m) = T    E'(m)^(r_p) E'(r_q)        of a value m, with a fresh r_q for each
+    E_s(s) = T^-1 E'(-s)^(r_p)               of a bound s
+
+and who has mu computes d = mu L(E_p E_s mod n^2) = r_p (m - s) + r_q modulo n: m >= s exactly if
+d is in 0..n/2. That takes 0 <= r_q < r_p and r_p 2^l + r_q < n/2 for values and bounds in 0..2^l:
+both are enforced here.
+
+Conventions: `NabeelParameters` are the key server's and hold secrets; a `NabeelEncoder` is what
+one client gets for one attribute, a `NabeelComparer` what the broker gets. T is per attribute.
+
+Hazard: this hides little. d / r_p is m - s up to less than 1, two values or two bounds can be
+compared with each other by division, and r_p is a greatest common divisor: see the attacks in the
+matcher's tests. E' is not randomized. g_p must have the form (1 + n)^a b^n with a secret random a:
+with g_p = n + 1, kappa is lambda itself and mu gives the factors of n. Not constant time.
+Source: [NSB12]; the conditions on r_p and r_q are derived here, as are the attacks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ccbps.algebra.modular import (
+    Randomness,
+    gcd,
+    integer,
+    inverse,
+    lcm,
+    powmod,
+    random_below,
+    random_unit,
+)
+from ccbps.ciphers.paillier_keys import PaillierSecretKey
+from ccbps.errors import ParameterError
+
+__all__ = ["NabeelComparer", "NabeelEncoder", "NabeelParameters"]
+
+MIN_FACTOR_BITS: Final = 64
+"""Of r_p: also what r_q has to hide with."""
+
+
+class NabeelParameters:
+    """The key server's: the factors of n, and g_p by its kappa.
+
+    Attributes:
+        n, n2: the modulus and its square.
+        kappa: L(g_p^lambda). Clients and, as mu = 1 / kappa, the broker know it.
+        mu: its inverse modulo n.
+    """
+
+    __slots__ = ("_g", "_secret", "kappa", "mu", "n", "n2")
+
+    def __init__(self, secret: PaillierSecretKey, g: int) -> None:
+        """
+        Args:
+            secret: a Paillier key.
+            g: g_p, modulo n^2; kept secret by the server, as `generate` draws it.
+
+        Raises:
+            ParameterError: g_p has an order that is no multiple of n, or is of a form that gives
+                lambda away: a power (1 + n)^a with a = 1, -1 or no n-th power in it.
+        """
+        self._secret = secret
+        self.n, self.n2 = secret.public.n, secret.public.n2
+        if gcd(g, self.n) != 1 or not 0 < g < self.n2:
+            raise ParameterError("g_p must be in 1..n^2 - 1 and have no factor in common with n")
+        if g % self.n in (1, self.n - 1):
+            raise ParameterError(
+                "g_p must not be 1 + a n (so not n + 1): mu would give away lambda and with it "
+                "the factors of n; let generate() draw it"
+            )
+        self._g = integer(g)
+        p, q = secret.primes()
+        self.kappa = (powmod(self._g, lcm(p - 1, q - 1), self.n2) - 1) // self.n
+        if gcd(self.kappa, self.n) != 1:
+            raise ParameterError("the order of g_p must be a multiple of n; draw another")
+        self.mu = inverse(self.kappa, self.n)
+
+    @classmethod
+    def generate(
+        cls, bits: int = 2048, *, toy: bool = False, randomness: Randomness = os.urandom
+    ) -> NabeelParameters:
+        """A fresh key with g_p = (1 + n)^a b^n for random units a and b."""
+        secret = PaillierSecretKey.generate(bits, toy=toy, randomness=randomness)
+        n, n2 = secret.public.n, secret.public.n2
+        a, b = random_unit(n, randomness), 1
+        while b in (1, n - 1):
+            b = random_unit(n, randomness)
+        return cls(secret, (1 + a * n) * powmod(b, n, n2) % n2)
+
+    def __repr__(self) -> str:
+        return f"<NabeelParameters of {self.n.bit_length()} bits>"
+
+    def primes(self) -> tuple[int, int]:
+        """The factors of n, for the server to keep."""
+        return self._secret.primes()
+
+    def blinding(self, randomness: Randomness = os.urandom) -> int:
+        """T = g_p^t modulo n^2 with a random t."""
+        return powmod(self._g, random_below(self.n2, randomness), self.n2)
+
+    def factor(self, value_bits: int, randomness: Randomness = os.urandom) -> int:
+        """A random r_p, as long as exactness lets it be.
+
+        Raises:
+            ParameterError: less than 64 bits would be left for it.
+        """
+        bits = factor_bits(self.n.bit_length(), value_bits)
+        return random_below(1 << (bits - 1), randomness) | 1 << (bits - 1)
+
+    def encode_plain(self, m: int) -> int:
+        """E'(m), from its definition: E(m)^lambda. For tests; clients use E'(1)."""
+        p, q = self._secret.primes()
+        cipher = powmod(self._g, m, self.n2) * self._secret.blinding() % self.n2
+        return powmod(cipher, lcm(p - 1, q - 1), self.n2)
+
+
+def factor_bits(modulus_bits: int, value_bits: int) -> int:
+    """Bits of r_p: with one less than this, r_p 2^value_bits + r_q < n / 2 for every n.
+
+    Raises:
+        ParameterError: less than 64.
+    """
+    bits = modulus_bits - value_bits - 3
+    if bits < MIN_FACTOR_BITS:
+        raise ParameterError(
+            f"values of {value_bits} bits need a modulus of at least "
+            f"{value_bits + MIN_FACTOR_BITS + 3} bits, got {modulus_bits}"
+        )
+    return bits
+
+
+class NabeelEncoder:
+    """A client's part for one attribute: encodes values, or bounds.
+
+    Attributes:
+        n: the modulus.
+        value_bits: values and bounds are 0..2^value_bits.
+    """
+
+    __slots__ = ("_blinding", "_factor", "_kappa", "_n2", "n", "value_bits")
+
+    def __init__(self, n: int, kappa: int, blinding: int, factor: int, value_bits: int) -> None:
+        """
+        Args:
+            blinding: T to encode values, its inverse modulo n^2 to encode bounds.
+            factor: r_p.
+
+        Raises:
+            ParameterError: r_p is not positive, or r_p 2^value_bits + r_q < n/2 could fail.
+        """
+        if factor < 1 or 2 * (factor * (1 << value_bits) + factor - 1) >= n:
+            raise ParameterError(
+                "r_p 2^value_bits + r_q must stay below n / 2, and r_p be positive: otherwise "
+                "comparisons would be wrong; use a larger modulus or fewer bits"
+            )
+        self.n, self.value_bits = integer(n), value_bits
+        self._n2, self._kappa = self.n * self.n, integer(kappa)
+        self._blinding, self._factor = integer(blinding), integer(factor)
+
+    def __repr__(self) -> str:
+        return f"<NabeelEncoder of {self.n.bit_length()} bits>"
+
+    def values(self, values: Iterable[int], randomness: Randomness = os.urandom) -> list[int]:
+        """E_p of each value, with a fresh r_q."""
+        factor = self._factor
+        return [
+            self._encode(factor * self._checked(m) + random_below(factor, randomness))
+            for m in values
+        ]
+
+    def bounds(self, bounds: Iterable[int]) -> list[int]:
+        """E_s of each bound (the encoder of bounds has the inverse of T)."""
+        return [self._encode(-self._factor * self._checked(s)) for s in bounds]
+
+    def _encode(self, x: int) -> int:
+        """T E'(x) = T (1 + kappa n)^x = T (1 + kappa x n) modulo n^2."""
+        return self._blinding * (self._kappa * x % self.n * self.n + 1) % self._n2
+
+    def _checked(self, value: int) -> int:
+        if not 0 <= value <= 1 << self.value_bits:
+            raise ParameterError(f"values and bounds must be in 0..2^{self.value_bits}")
+        return value
+
+
+class NabeelComparer:
+    """The broker's part: compares a value with a bound; learns more than that (see the module)."""
+
+    __slots__ = ("_half", "mu", "n", "n2")
+
+    def __init__(self, n: int, mu: int) -> None:
+        self.n, self.mu = integer(n), integer(mu)
+        self.n2, self._half = self.n * self.n, self.n >> 1
+
+    def __repr__(self) -> str:
+        return f"<NabeelComparer of {self.n.bit_length()} bits>"
+
+    def reads(self, cipher: int) -> int:
+        """The x of E'(x), modulo n and centred: -(n - 1)/2..(n - 1)/2.
+
+        Raises:
+            ParameterError: it is no E'.
+        """
+        quotient, rest = divmod(cipher, self.n)
+        if rest != 1:
+            raise ParameterError("not an E'(x): value and bound are of different keys")
+        x = quotient * self.mu % self.n
+        return x - self.n if x > self._half else x
+
+    def difference(self, value: int, bound: int) -> int:
+        """d = r_p (m - s) + r_q of E_p(m) and E_s(s), centred."""
+        return self.reads(value * bound % self.n2)
+
+    def at_least(self, value: int, bound: int) -> bool:
+        """Whether m >= s."""
+        return self.difference(value, bound) >= 0
+
+    def offsets(self, ciphers: Sequence[int], reference: int) -> list[int]:
+        """The difference of each of `ciphers` to one reference of the other kind."""
+        return [self.difference(cipher, reference) for cipher in ciphers]
