@@ -56,6 +56,12 @@ def _modulo(hashes: Words, bits: int) -> Words:
     return hashes - (hashes // np.uint64(bits)) * np.uint64(bits)
 
 
+def _sorted(items: Bytes) -> Bytes:
+    """Items (n, k, bytes) of each row in falling order of their bytes."""
+    names = np.ascontiguousarray(~items).view(f"V{items.shape[2]}")[:, :, 0]
+    return np.take_along_axis(items, np.argsort(names, axis=1)[:, :, None], axis=1)
+
+
 class KeywordFilterMatch(ReusableMatcher):
     """Conjunctions of equalities and widened ranges, through encrypted Bloom filters."""
 
@@ -226,7 +232,7 @@ class KeywordFilterMatch(ReusableMatcher):
         out: Bytes,
         randomness: Randomness,
     ) -> None:
-        clauses, _, hashes = self._shape
+        clauses, slots, hashes = self._shape
         limbs = max(self.schema[name].limbs for name in self.schema)
         words: list[Word] = []
         places: list[tuple[int, int, int]] = []
@@ -247,11 +253,9 @@ class KeywordFilterMatch(ReusableMatcher):
                 )
                 at = tuple(np.array([places[i] for i in chosen]).T)
                 trapdoors[at] = self._trapdoors(key, families, values)
-        bodies = trapdoors.view(np.uint8).reshape(len(interests), clauses, -1)
-        # In the order of their bytes, not of the attributes; unused ones last.
-        names = np.ascontiguousarray(~bodies).view(f"V{bodies.shape[2]}")[:, :, 0]
-        for row, order in enumerate(np.argsort(names, axis=1)):
-            out[row] = bodies[row, order].reshape(-1)
+        # In the order of their bytes, not of attributes and cells; unused ones last.
+        ordered = _sorted(trapdoors.view(np.uint8).reshape(len(interests) * clauses, slots, -1))
+        out[:] = _sorted(ordered.reshape(len(interests), clauses, -1)).reshape(out.shape)
 
     def _limbs(self, word: Word) -> int:
         attribute, kind = divmod(word[0], 4)

@@ -6,6 +6,7 @@ knows about the world or a client that helps. Nothing of the secret keys is used
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -210,3 +211,19 @@ def test_broker_evaluates_a_trapdoor_with_public_operations_only() -> None:
     by_hand = np.take_along_axis(bits, positions, axis=1).all(axis=1)
     answers = matcher.broker(server.broker_key()).match_all(events, interests)[:, 0]
     assert np.array_equal(by_hand, answers)
+
+
+@both
+def test_order_of_words_shows_neither_attributes_nor_cells(kind: Both) -> None:
+    """Places in a message are those of random numbers: a cell's word is first half of the time."""
+    schema = Schema(price=UInt(8), size=UInt(8))
+    matcher = kind(schema, partitions={"price": (8, 1), "size": (8, 1)})
+    first = Counter[str]()
+    for _ in range(200):
+        subscriber = matcher.subscriber(matcher.key_server().subscriber_key("alice"))
+        texts = ["price < 64 AND size < 64", "price < 64", "price < 32", "size < 64"]
+        both_of, two, one, _ = subscriber.encode(texts)[:, HEADER_BYTES:]
+        clause, slot = (len(two) // parts for parts in (2, 2 * 9))
+        first["attribute"] += bool((both_of[:clause] == two[:clause]).all())
+        first["cell"] += bool((two[:slot] == one[:slot]).all())
+    assert 60 < first["attribute"] < 140 and 60 < first["cell"] < 140
