@@ -19,7 +19,7 @@ Hazards: whoever makes many requests tries many words, one each: the sender deci
 answers. The sender's privacy holds against any receiver, the receiver's word is hidden by
 decisional Diffie-Hellman. Not constant time. Elements are checked when they are decoded: outside
 the group of prime order, r would leak.
-Source: [COR99]; [DCS10]; [Survey] section 4.6.
+Source: [COR99]; [DCSTW13]; [Survey] section 4.6.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ messages are laid out. A topic is the values of all attributes together, or of t
 Hazards: the number of requests, topics and events and all sizes are public. A subscriber tries a
 topic for each request that is answered: publishers limit them. A publisher that forgets its keys
 must open new sessions. Not constant time.
-Source: [DCS10]; [Survey] section 4.6. There, each message is encrypted anew for each subscriber.
+Source: [DCSTW13]; [Survey] section 4.6. There, each message is encrypted anew for each subscriber.
 """
 
 from __future__ import annotations
