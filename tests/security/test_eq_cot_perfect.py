@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from ccbps.algebra.modular import integer
-from ccbps.algebra.prime_order import ModpGroup, prime_order_group
+from ccbps.algebra.prime_order import ModpGroup
 from ccbps.ciphers.oblivious import EqCot
 
 
@@ -93,8 +93,8 @@ def test_a_non_element_would_show_whether_r_is_even() -> None:
 
 def arriving(fixed_r: bool, count: int = 4000) -> np.ndarray:
     """Arriving elements of unequal words at 64 bits, by their bucket of 16."""
-    cot = EqCot(prime_order_group("toy64"))
-    group = cot.group
+    group = ModpGroup("toy64")
+    cot = EqCot(group)
     secrets, rows = cot.request([b"IBM"])
     request = [column * count for column in cot._decode(rows, cot.request_bytes, "request")]
     r = [1] * count if fixed_r else group.random_exponents(count)

@@ -1,0 +1,68 @@
+"""Universal re-encryption: only owners read, nobody links, onions come apart in any order."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from ccbps.algebra.prime_order import prime_order_group
+from ccbps.ciphers.universal import UniversalCipher
+from ccbps.errors import DecodeError, ParameterError
+
+TOY = UniversalCipher(prime_order_group("toy64"))
+MESSAGES = [TOY.group.hash_to_group(bytes([i])) for i in range(5)]
+
+
+@pytest.mark.parametrize("name", ["toy64", "secp256k1"])
+def test_owners_read_what_was_encrypted_again_and_others_do_not(name: str) -> None:
+    if name == "secp256k1":
+        pytest.importorskip("coincurve")
+    cipher = UniversalCipher(prime_order_group(name))
+    messages = [cipher.group.hash_to_group(bytes([i])) for i in range(3)]
+    (alice, public), (bob, _) = cipher.generate(), cipher.generate()
+    texts = cipher.encrypt(public, messages)
+    for _ in range(3):
+        again = cipher.from_rows(cipher.to_rows(cipher.reencrypt(texts)))
+        # Nothing of the old ciphertext is in the new one.
+        for old, new in zip(texts, again, strict=True):
+            assert not set(old) & set(new)
+        texts = again
+        assert cipher.decrypt(alice, texts) == messages
+        assert cipher.decrypt(bob, texts) == [None] * 3
+    assert "x" not in repr(cipher).replace("secp256k1", "")
+
+
+def test_an_onion_comes_apart_in_any_order_and_only_at_its_end() -> None:
+    keys = [TOY.generate() for _ in range(3)]
+    public = TOY.joint([key for _, key in keys])
+    sent = TOY.encrypt(public, MESSAGES)
+    for path in permutations(secret for secret, _ in keys):
+        texts = sent
+        for secret in path[:-1]:
+            assert TOY.decrypt(secret, texts) == [None] * 5
+            texts = TOY.reencrypt(TOY.peel(secret, texts))
+        assert TOY.decrypt(path[-1], texts) == MESSAGES
+    for publics in ([], [keys[0][1], TOY.group.inverse(keys[0][1])]):
+        with pytest.raises(ParameterError, match="not the identity"):
+            TOY.joint(publics)
+
+
+def test_ciphertexts_that_could_be_marked_are_refused() -> None:
+    """With c = d = 1 re-encryption changes nothing: a tag that survives all hops."""
+    _, public = TOY.generate()
+    text = TOY.encrypt(public, MESSAGES[:1])[0]
+    identity = TOY.group.identity
+    for marked in ((*text[:2], identity, identity), (*text[:3], identity)):
+        with pytest.raises(ParameterError, match="ciphertext 1 would stay as it is"):
+            TOY.reencrypt([text, marked])
+        with pytest.raises(DecodeError, match="no element"):
+            TOY.from_rows(TOY.to_rows([text, marked]))
+    rows = TOY.to_rows([text]).copy()
+    rows[0, :8] = 0
+    with pytest.raises(DecodeError, match="row 0: the ciphertext holds bytes") as caught:
+        TOY.from_rows(rows)
+    assert caught.value.rows == (0,)
+    with pytest.raises(DecodeError, match=r"shape \(count, 32\)"):
+        TOY.from_rows(np.zeros((1, 31), dtype=np.uint8))
