@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from ccbps import Category, Keyword, Schema, Text, UInt
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
 from ccbps.matching import TagMatch
+from ccbps.matching.prefix_cover import cover_size, prefix_cover
 from ccbps.matching.reusable import (
     ReusableBroker,
     ReusableMatcher,
     ReusablePublisher,
     ReusableSubscriber,
 )
-from ccbps.matching.tag import cover_size, prefix_cover
 from ccbps.predicates import Predicate
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.strategies import Drawn, Node, leaves, record, rows, schemas

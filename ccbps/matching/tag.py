@@ -35,13 +35,15 @@ from numpy.typing import NDArray
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
+from ccbps.matching.prefix_cover import Prefix, cover_size, limbs_of, prefix_cover, prefix_masks
 from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
+from ccbps.matching.tag_lookup import match_tags
 from ccbps.predicates import Schema
 from ccbps.predicates.schema import Events
 from ccbps.predicates.types import EMPTY
 from ccbps.wire import Cause
 
-__all__ = ["TagMatch", "prefix_cover"]
+__all__ = ["TagMatch"]
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
@@ -50,35 +52,11 @@ Words = NDArray[np.uint64]
 NONCE_BYTES: Final = 16
 TAG_BYTES: Final = 8
 MAX_TAGS: Final = 1 << 14
-_SLOT_BITS: Final = (9, 13)
-"""Bits of a tag that are looked up first, for few and for many interests; the whole tag is compared
-where they are found."""
-_MANY: Final = 32
 _PAIRS: Final = 1 << 14
 _TOPIC: Final = np.uint64(1 << 63)
-_MASK: Final = (1 << 64) - 1
-
-Prefix = tuple[int, int]
-"""(length in bits, least code with the prefix)."""
 
 Prepared = tuple[bytes, int, tuple[int, ...], tuple[tuple[Prefix, ...], ...]]
 """(ranges as text, topics in use as bits, their codes, prefixes of each other attribute)."""
-
-
-def prefix_cover(low: int, high: int, bits: int) -> tuple[Prefix, ...]:
-    """The fewest prefixes of `bits`-bit codes whose union is low .. high, both inclusive."""
-    found = []
-    while low <= high:
-        free = bits if low == 0 else (low & -low).bit_length() - 1
-        free = min(free, (high - low + 1).bit_length() - 1)
-        found.append((bits - free, low))
-        low += 1 << free
-    return tuple(found)
-
-
-def cover_size(bits: int) -> int:
-    """The most prefixes an interval takes."""
-    return max(1, 2 * (bits - 1))
 
 
 class TagMatch(ReusableMatcher):
@@ -250,7 +228,7 @@ class TagMatch(ReusableMatcher):
         topics = np.stack(states, axis=1)[:, :, None]  # (events, topics, 1, 2)
         for at in self._order:
             limbs = codes[self._others[at]] if self._others else np.zeros((1, count), np.uint64)
-            lengths, masks = _masks(self._bits(at), len(limbs))
+            lengths, masks = prefix_masks(self._bits(at), len(limbs))
             cut = limbs[:, :, None, None] & masks[:, None, None]
             keys = self._prefixes(words, topics, at, lengths, cut)
             found.append(hashed.pairs(keys, nonces[:, None, None]).reshape(count, -1))
@@ -305,14 +283,14 @@ class TagMatch(ReusableMatcher):
             keys = filling.extend(np.zeros(2, dtype=np.uint64), counter)
             names = [name for place, name in enumerate(self.topic) if used >> place & 1]
             codes = [
-                _limbs([code], self.schema[name].limbs)
+                limbs_of([code], self.schema[name].limbs)
                 for code, name in zip(topics, names, strict=True)
             ]
             state, start = self._topics(words, used, codes), 0
             for at, size, cover in zip(self._order, self._sizes, covers, strict=True):
                 if cover:
                     lengths = np.array([length for length, _ in cover], dtype=np.uint64)
-                    least = _limbs([code for _, code in cover], self._limbs(at))
+                    least = limbs_of([code for _, code in cover], self._limbs(at))
                     keys[start : start + len(cover)] = self._prefixes(
                         words, state, at, lengths, least
                     )
@@ -342,86 +320,7 @@ class TagMatch(ReusableMatcher):
 
     def _match_all(self, key: Mapping[str, Any], events: Bytes, table: list[Words]) -> Bools:
         hashed = NonceHash(bytes.fromhex(key["permutation"]))
-        interests = len(table[0])
-        out = np.zeros((len(events), interests), dtype=np.bool_)
-        step = max(1, min(256, _PAIRS // (interests * self._sizes[0])))
-        for start in range(0, len(events), step):
-            rows = events[start : start + step]
-            nonces = to_blocks(rows[:, :NONCE_BYTES].tobytes())
-            tags = np.ascontiguousarray(rows[:, NONCE_BYTES:]).view("<u8")
-            found = _Found(tags, _SLOT_BITS[interests >= _MANY])
-            width = max(1, _PAIRS // (len(rows) * self._sizes[0]))
-            for low in range(0, interests, width):
-                keys = table[0][low : low + width]
-                tags = hashed.all_pairs(keys.reshape(-1, 2), nonces)
-                hits = found.among(tags.reshape(len(rows), -1))
-                out[start : start + step, low : low + width] = hits.reshape(
-                    len(rows), len(keys), -1
-                ).any(axis=2)
-            pairs = np.flatnonzero(out[start : start + step])
-            good = self._rest(hashed, nonces, found, table, pairs)
-            some = np.zeros(len(rows) * interests, dtype=np.bool_)
-            some[good] = True
-            out[start : start + step] = some.reshape(len(rows), interests)
-        return out
-
-    def _rest(
-        self,
-        hashed: NonceHash,
-        nonces: Words,
-        found: _Found,
-        table: list[Words],
-        pairs: NDArray[np.intp],
-    ) -> NDArray[np.intp]:
-        """The pairs, numbers event * interests + interest, for which all other groups hold."""
-        for keys in table[1:]:
-            good = []
-            step = max(1, _PAIRS // keys.shape[1])
-            for start in range(0, len(pairs), step):
-                some = pairs[start : start + step]
-                event, interest = np.divmod(some, len(keys))
-                tags = hashed.pairs(
-                    keys.take(interest, axis=0), nonces.take(event, axis=0)[:, None]
-                )
-                good.append(some[found.among(tags, event).any(axis=1)])
-            pairs = np.concatenate(good) if good else pairs
-        return pairs
-
-
-class _Found:
-    """Which tags are in which events: a table of their low bits first, then the tags themselves."""
-
-    def __init__(self, tags: Words, bits: int) -> None:
-        self.tags = tags
-        self.mask = np.uint64((1 << bits) - 1)
-        self.rows = np.arange(len(tags), dtype=np.uint64)[:, None] << np.uint64(bits)
-        self.table = np.zeros(len(tags) << bits, dtype=np.bool_)
-        self.table[self._slots(tags, self.rows)] = True
-
-    def _slots(self, tags: Words, rows: Words) -> NDArray[np.int64]:
-        low = tags & self.mask
-        low |= rows
-        return low.view(np.int64)
-
-    def among(self, tags: Words, event: NDArray[np.intp] | None = None) -> Bools:
-        """For tags (n, k): whether they are in event n, or in event[n]."""
-        rows = self.rows if event is None else self.rows.take(event, axis=0)
-        out = self.table.take(self._slots(tags, rows))
-        likely = np.flatnonzero(out)
-        row = likely // tags.shape[1]
-        mine = self.tags.take(row if event is None else event.take(row), axis=0)
-        out.reshape(-1)[likely] = (mine == tags.reshape(-1).take(likely)[:, None]).any(axis=1)
-        return out
-
-
-def _limbs(codes: Sequence[int], limbs: int) -> Words:
-    """Codes as uint64, shape (limbs, n), most significant first."""
-    shifts = [64 * place for place in reversed(range(limbs))]
-    return np.array([[code >> by & _MASK for code in codes] for by in shifts], dtype=np.uint64)
-
-
-def _masks(bits: int, limbs: int) -> tuple[Words, Words]:
-    """Lengths 0 .. bits, and what each leaves of a code: (bits + 1,) and (limbs, bits + 1)."""
-    full = (1 << bits) - 1
-    kept = [full >> (bits - length) << (bits - length) for length in range(bits + 1)]
-    return np.arange(bits + 1, dtype=np.uint64), _limbs(kept, limbs)
+        nonces = to_blocks(events[:, :NONCE_BYTES].tobytes())
+        return match_tags(
+            hashed, nonces, np.ascontiguousarray(events[:, NONCE_BYTES:]).view("<u8"), table
+        )

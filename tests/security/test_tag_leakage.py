@@ -22,7 +22,7 @@ from scipy import stats
 from ccbps import Category, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.matching import TagMatch, tag
-from ccbps.matching.tag import prefix_cover
+from ccbps.matching.prefix_cover import prefix_cover
 from ccbps.wire import HEADER_BYTES
 
 Bytes = NDArray[np.uint8]
