@@ -111,8 +111,13 @@ class RealAspe:
     def encrypt_points(self, points: Reals) -> Reals:
         """(p, -|p|^2 / 2) M for every row of `points`, shape (count, d)."""
         self._check(points, "points")
-        last = -0.5 * np.einsum("ij,ij->i", points, points)
-        return points @ self.matrix[:-1] + last[:, None] * self.matrix[-1]
+
+        def fill(rows: Reals, at: slice) -> None:
+            rows[:-1] = points[at].T
+            np.einsum("ij,ij->j", rows[:-1], rows[:-1], out=rows[-1])
+            rows[-1] *= -0.5
+
+        return self._encrypted(fill, len(points), self.matrix, "points")
 
     def encrypt_differences(self, normals: Reals, offsets: Reals, factors: Reals) -> Reals:
         """r (w, -c) M: differences of two points that are mirror images in w . x = c.
@@ -125,9 +130,12 @@ class RealAspe:
         self._check(normals, "normals")
         self._check_column(offsets, len(normals), "offsets")
         self._check_factors(factors, len(normals))
-        rows = normals @ self.matrix[:-1] - offsets[:, None] * self.matrix[-1]
-        rows *= factors[:, None]
-        return rows
+
+        def fill(rows: Reals, at: slice) -> None:
+            np.multiply(normals[at].T, factors[at], out=rows[:-1])
+            np.multiply(offsets[at], -factors[at], out=rows[-1])
+
+        return self._encrypted(fill, len(normals), self.matrix, "normals and offsets")
 
     def encrypt_queries(self, queries: Reals, factors: Reals) -> Reals:
         """rho (q, 1) M^-T.
@@ -138,14 +146,12 @@ class RealAspe:
         """
         self._check(queries, "queries")
         self._check_factors(factors, len(queries))
-        linear, constant = np.ascontiguousarray(self.inverse.T[:-1]), self.inverse[:, -1]
-        out = np.empty((len(queries), self.dimension + 1))
-        for start in range(0, len(queries), ROWS):  # so many rows stay in the processor's cache
-            at = slice(start, start + ROWS)
-            part = np.matmul(queries[at], linear, out=out[at])
-            part += constant
-            part *= factors[at, None]
-        return out
+
+        def fill(rows: Reals, at: slice) -> None:
+            np.multiply(queries[at].T, factors[at], out=rows[:-1])
+            rows[-1] = factors[at]
+
+        return self._encrypted(fill, len(queries), self.inverse.T, "queries")
 
     def decrypt_queries(self, ciphertexts: Reals) -> Reals:
         """Queries of ciphertexts, shape (count, d); rho cancels."""
@@ -179,18 +185,30 @@ class RealAspe:
             )
         return self.inverse @ new.matrix
 
+    def _encrypted(
+        self, fill: Callable[[Reals, slice], None], count: int, matrix: Reals, name: str
+    ) -> Reals:
+        """Rows, filled in as columns, times a matrix; so many at a time that they stay in cache."""
+        out, matrix = np.empty((count, self.dimension + 1)), np.ascontiguousarray(matrix)
+        room = np.empty((self.dimension + 1, min(ROWS, count)))
+        for start in range(0, count, ROWS):
+            at = slice(start, min(start + ROWS, count))
+            rows = room[:, : at.stop - start]
+            with np.errstate(invalid="ignore", over="ignore"):
+                fill(rows, at)
+            if not np.isfinite(rows).all():
+                raise ParameterError(f"{name} must be finite numbers: there is NaN or infinity")
+            np.matmul(rows.T, matrix, out=out[at])
+        return out
+
     def _check(self, rows: Reals, name: str) -> None:
         if rows.ndim != 2 or rows.shape[1] != self.dimension:
             raise ShapeError(f"{name} must have shape (count, {self.dimension}), got {rows.shape}")
-        if not np.isfinite(rows).all():
-            raise ParameterError(f"{name} must be finite numbers: there is NaN or infinity")
 
     @staticmethod
     def _check_column(values: Reals, count: int, name: str) -> None:
         if values.shape != (count,):
             raise ShapeError(f"{name} must have shape ({count},), got {values.shape}")
-        if not np.isfinite(values).all():
-            raise ParameterError(f"{name} must be finite numbers: there is NaN or infinity")
 
     @classmethod
     def _check_factors(cls, factors: Reals, count: int) -> None:

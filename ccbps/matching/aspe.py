@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.aspe_epochs import AspeBroker, AspeKeyServer, Stored
-from ccbps.matching.aspe_numbers import FARTHEST, Moduli, Numbers, Reals
+from ccbps.matching.aspe_moduli import FARTHEST, Moduli
+from ccbps.matching.aspe_numbers import Numbers, Reals
 from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role, RoleKey
 from ccbps.predicates import Schema
 from ccbps.predicates.schema import Events

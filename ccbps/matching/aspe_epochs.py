@@ -120,14 +120,14 @@ class AspeBroker(ReusableBroker):
                     f"the update is for interests of epoch {old.epoch} of this key; the table is "
                     f"of epoch {interests.epoch}"
                 )
-            return Table(
-                self._moved(interests.content, token), len(interests), self._id, token.epoch
-            )
-        numbers = self.matcher._numbers
-        stored = self._moved(old.prepare(interests).content, token)
-        out = interests.copy()
-        out[:, HEADER_BYTES:] = numbers.bodies(stored.differences, stored.corners)
-        out[:, :HEADER_BYTES] = self.matcher.broker(token)._header(Kind.INTEREST)
+            content = self._moved(interests.content, token) if len(interests) else None
+            return Table(content, len(interests), self._id, token.epoch)
+        table, out = old.prepare(interests), interests.copy()
+        if len(out):
+            stored = self._moved(table.content, token)
+            body = self.matcher._numbers.bodies(stored.differences, stored.corners)
+            out[:, HEADER_BYTES:] = body
+            out[:, :HEADER_BYTES] = self.matcher.broker(token)._header(Kind.INTEREST)
         return out
 
     def _before(self, token: AspeUpdate) -> AspeBroker:
@@ -142,8 +142,5 @@ class AspeBroker(ReusableBroker):
         return self.matcher.broker(RoleKey.make(token.matcher, "broker", token.key_id, start, {}))
 
     def _moved(self, stored: Stored, token: AspeUpdate) -> Stored:
-        if not stored.differences.size:
-            return stored
-        return Stored(
-            *self.matcher._numbers.moved(token.data["update"], stored.differences, stored.corners)
-        )
+        update = token.data["update"]
+        return Stored(*self.matcher._numbers.moved(update, stored.differences, stored.corners))

@@ -1,8 +1,8 @@
-"""Real and modular numbers for `ccbps.matching.aspe`: codes in, bytes out, products of all pairs.
+"""Numbers for `ccbps.matching.aspe`: codes in, bytes out, products of all pairs; the real ones.
 
 Codes and bounds come as *doubled* integers: code q as 2q, a bound between two codes as an odd
 number, so that no event lies on a bound. `Reals` scales every attribute to about [-1/2, 1/2];
-`Moduli` takes the integers as they are.
+`ccbps.matching.aspe_moduli` takes the integers as they are.
 
 Bodies: an event is one query ciphertext; an interest is 2d differences of points and then two
 query ciphertexts, its corners. A ciphertext has n = d + 1 numbers: float64, or uint32 residues for
@@ -21,13 +21,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.algebra.residues import MAX_INNER
 from ccbps.ciphers.aspe import RealAspe, random_factors, tolerance, update_queries, updated
-from ccbps.ciphers.aspe_modular import ModularAspe, suited
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.matching.reusable import Randomness
 
-__all__ = ["FARTHEST", "UPDATES", "Moduli", "Numbers", "Reals"]
+__all__ = ["UPDATES", "Numbers", "Reals", "blocks"]
 
 Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -36,8 +34,6 @@ Words = NDArray[np.uint64]
 
 UPDATES: Final = 64
 """Key updates that a stored interest of real numbers survives; its tolerance is chosen for them."""
-FARTHEST: Final = 8
-"""Bounds and corners are at most this many times an attribute's size apart, doubled."""
 ROWS: Final = 64
 COLUMNS: Final = 512
 """Events and interests whose products are formed at a time: 256 kB, for the processor's cache."""
@@ -123,13 +119,14 @@ class Numbers(ABC):
     def moved(self, update: str, differences: Any, corners: Any) -> tuple[Any, Any]:
         """Differences and corners of stored interests, brought to the next key."""
 
-    def _patterns(self) -> NDArray[np.int64]:
+    def patterns(self) -> NDArray[np.int64]:
         """Normals of the bounds, shape (2d, d): +e_j for lower ones, -e_j for upper ones."""
         unit = np.eye(len(self.sizes), dtype=np.int64)
         return np.concatenate([unit, -unit])
 
 
-def _blocks(rows: int, columns: int) -> list[tuple[slice, slice]]:
+def blocks(rows: int, columns: int) -> list[tuple[slice, slice]]:
+    """All pairs, ROWS events and COLUMNS interests at a time."""
     return [
         (slice(row, row + ROWS), slice(column, column + COLUMNS))
         for column in range(0, columns, COLUMNS)
@@ -195,7 +192,7 @@ class Reals(Numbers):
         placed = self._placed(bounds)
         placed[:, 1] *= -1
         offsets = np.take_along_axis(placed.reshape(order.shape), order, axis=1).reshape(-1)
-        normals = self._patterns().astype(np.float64)[order.reshape(-1)]
+        normals = self.patterns().astype(np.float64)[order.reshape(-1)]
         factors = random_factors(words.reshape(-1))
         rows = self._key(key).encrypt_differences(normals, offsets, factors)
         return self.bytes_of(rows).reshape(len(bounds), -1)
@@ -223,7 +220,7 @@ class Reals(Numbers):
         out = np.empty((len(queries), differences.shape[2]), dtype=np.bool_)
         # Room for the products of one bound; it stays in the cache from block to block.
         room, truth = np.empty(ROWS * COLUMNS), np.empty(ROWS * COLUMNS, dtype=np.bool_)
-        for rows, columns in _blocks(*out.shape):
+        for rows, columns in blocks(*out.shape):
             result = out[rows, columns]
             products = room[: result.size].reshape(result.shape)
             positive = truth[: result.size].reshape(result.shape)
@@ -241,108 +238,3 @@ class Reals(Numbers):
         return updated(differences.transpose(0, 2, 1), matrix).transpose(0, 2, 1).copy(), (
             update_queries(corners, matrix)
         )
-
-
-class Moduli(Numbers):
-    """Residues of integers modulo a product of primes."""
-
-    dtype = "<u4"
-
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self.sizes = tuple(sizes)
-        if len(sizes) >= MAX_INNER:
-            raise ParameterError(f"at most {MAX_INNER - 1} attributes, got {len(sizes)}")
-        self.ring, self.factor_bits = suited(FARTHEST * max(sizes))
-        self.shape = (len(self.ring), len(sizes) + 1)
-        self._primes = np.array(self.ring.primes, dtype=np.float64)[:, None]
-
-    def _key(self, key: Mapping[str, Any]) -> ModularAspe:
-        return ModularAspe(self.ring, self._matrix(key["matrix"]), self._matrix(key["inverse"]))
-
-    def _matrix(self, text: str) -> Array:
-        numbers = np.frombuffer(bytes.fromhex(text), dtype="<u4").astype(np.float64)
-        k, n = self.shape
-        if numbers.size != k * n * n or (numbers.reshape(k, -1) >= self._primes).any():
-            raise KeyMismatchError(f"the key holds no matrix of {n} rows modulo {k} primes")
-        return self.ring.reduced(numbers.reshape(k, n, n))
-
-    def _text(self, matrix: Array) -> str:
-        return self._words(matrix.reshape(*self.shape[:1], -1)).tobytes().hex()
-
-    def _words(self, residues: Array) -> NDArray[Any]:
-        """As on the wire: residues 0 to p - 1; the primes are the last axis but one."""
-        return np.mod(residues, self._primes).astype("<u4")
-
-    def _factors(self, words: Words) -> NDArray[np.int64]:
-        most = (1 << self.factor_bits) - 1
-        return (words % np.uint64(most)).astype(np.int64).reshape(-1) + 1
-
-    def generate(self, randomness: Randomness) -> dict[str, Any]:
-        key = ModularAspe.generate(self.ring, len(self.sizes), randomness)
-        return {"matrix": self._text(key.matrix), "inverse": self._text(key.inverse)}
-
-    def update(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-        return self._text(self._key(old).update_to(self._key(new)))
-
-    def _encrypted(self, key: Mapping[str, Any], places: Array, words: Words) -> NDArray[Any]:
-        rows = self._key(key).encrypt_queries(places, self._factors(words))
-        return self._words(rows.transpose(1, 0, 2))
-
-    def encrypt_events(self, key: Mapping[str, Any], codes: Sequence[Words], words: Words) -> Bytes:
-        places = self.ring.of(np.stack(codes, axis=1))
-        places *= 2
-        return self.bytes_of(self._encrypted(key, self.ring.reduced(places), words))
-
-    def encrypt_bounds(
-        self, key: Mapping[str, Any], bounds: NDArray[Any], order: NDArray[np.intp], words: Words
-    ) -> Bytes:
-        signed = np.stack([bounds[:, 0], -bounds[:, 1]], axis=1).reshape(order.shape)
-        offsets = self.ring.of(np.take_along_axis(signed, order, axis=1).reshape(-1))
-        normals = self._patterns().astype(np.float64)[order.reshape(-1)]
-        normals = np.broadcast_to(normals, (len(self.ring), *normals.shape))
-        rows = self._key(key).encrypt_differences(normals, offsets, self._factors(words))
-        return self.bytes_of(self._words(rows.transpose(1, 0, 2))).reshape(len(bounds), -1)
-
-    def encrypt_corners(self, key: Mapping[str, Any], corners: Any, words: Words) -> Bytes:
-        places = self.ring.of(corners.reshape(-1, len(self.sizes)))
-        return self.bytes_of(self._encrypted(key, places, words)).reshape(len(corners), -1)
-
-    def valid(self, bodies: Bytes) -> Bools:
-        return np.asarray((self.numbers_of(bodies) < self._primes).all(axis=(1, 2, 3)))
-
-    def queries(self, ciphertexts: NDArray[Any]) -> Array:
-        numbers = ciphertexts.astype(np.float64).transpose(1, 0, 2)
-        return self.ring.reduced(np.ascontiguousarray(numbers))
-
-    def differences(self, ciphertexts: NDArray[Any]) -> Array:
-        numbers = np.ascontiguousarray(ciphertexts.transpose(1, 2, 3, 0), dtype=np.float64)
-        for bound in numbers:
-            self.ring.reduced(bound)
-            bound[...] = self.ring.prepared(bound)
-        return numbers
-
-    def bodies(self, differences: Array, corners: Array) -> Bytes:
-        bounds = self.ring.unprepared(differences.transpose(1, 3, 0, 2))  # (primes, interests, ...)
-        ends = corners.reshape(len(self.ring), -1, 2, self.shape[1])
-        both = np.concatenate([bounds, ends], axis=2).transpose(1, 2, 0, 3)
-        return self.bytes_of(self._words(both))
-
-    def inside(self, queries: Array, differences: Array) -> Bools:
-        out = np.ones((queries.shape[1], differences.shape[3]), dtype=np.bool_)
-        room = np.empty((len(self.ring) + 1) * ROWS * COLUMNS)
-        for rows, columns in _blocks(*out.shape):
-            result = out[rows, columns]
-            size = (len(self.ring) + 1) * result.size
-            space = room[:size].reshape(-1, *result.shape)
-            left = list(queries[:, rows])
-            for bound in differences:
-                right = list(bound[:, :, columns])
-                result &= self.ring.signed_products(left, right, space) > 0
-        return out
-
-    def moved(self, update: str, differences: Array, corners: Array) -> tuple[Array, Array]:
-        matrix = self._matrix(update)
-        turned = matrix.transpose(0, 2, 1)
-        moved = np.stack([self.ring.matmul(turned, bound) for bound in differences])
-        # Corners are queries: they take the inverse of what points take.
-        return moved, self.ring.matmul(corners, self.ring.inverse(matrix).transpose(0, 2, 1))

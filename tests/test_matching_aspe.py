@@ -1,0 +1,323 @@
+"""AspeMatch: encrypted answers are plaintext answers, with real numbers and exactly, through
+covering and key updates; and whatever does not fit is refused.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ccbps import Category, Int, Keyword, Schema, Text, UInt
+from ccbps.errors import (
+    DecodeError,
+    EventError,
+    KeyMismatchError,
+    ParameterError,
+    SerializationError,
+    UnsupportedPredicateError,
+)
+from ccbps.matching import AspeMatch
+from ccbps.matching.aspe_epochs import AspeKeyServer, AspeUpdate
+from ccbps.matching.reusable import RoleKey
+from ccbps.predicates import Predicate
+from ccbps.wire import HEADER_BYTES, Cause
+from tests.strategies import predicates, record, rows, schemas, small_types
+
+Bools = NDArray[np.bool_]
+
+SCHEMA = Schema(
+    price=UInt(16), issue=Category(["AAPL", "IBM", "SAP"]), volume=Int(12, nullable=True)
+)
+TEXTS = [
+    "price < 30000",
+    "price BETWEEN 100 AND 40000 AND issue = 'IBM'",
+    "volume IS NULL",
+    "issue LIKE 'A%' AND volume >= -7",
+    "price = 0",
+    "price > 9 AND price < 3",
+    "TRUE",
+    "price = 65535 AND volume = 2047",
+]
+both = pytest.mark.parametrize("exact", [False, True], ids=["real", "exact"])
+
+
+def records(count: int, seed: int = 1) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "price": int(rng.choice([0, 1, 100, 29999, 30000, 65535, rng.integers(65536)])),
+            "issue": str(rng.choice(["AAPL", "IBM", "SAP"])),
+            "volume": None if rng.random() < 0.3 else int(rng.choice([-2048, -7, -8, 0, 2047])),
+        }
+        for _ in range(count)
+    ]
+
+
+def plain(batch: list[dict[str, Any]], texts: list[str] = TEXTS) -> Bools:
+    return np.stack([SCHEMA.parse(text).evaluate(batch) for text in texts], axis=1)
+
+
+def parties(exact: bool, schema: Schema = SCHEMA) -> tuple[Any, AspeKeyServer, Any, Any]:
+    matcher = AspeMatch(schema, exact=exact)
+    server = matcher.key_server()
+    publisher = matcher.publisher(server.publisher_key())
+    return matcher, server, publisher, matcher.broker(server.broker_key())
+
+
+def boxes(schema: Schema) -> st.SearchStrategy[list[Predicate]]:
+    def box(predicate: Predicate) -> bool:
+        try:
+            predicate.box()
+        except UnsupportedPredicateError:
+            return False
+        return True
+
+    drawn = predicates(schema, private=False, hamming=False)
+    return st.lists(drawn.map(lambda p: schema.parse(p.text)).filter(box), min_size=1, max_size=3)
+
+
+narrow = st.one_of(
+    schemas(small_types(), 3), st.just(SCHEMA), st.just(Schema(price=UInt(31), note=Text(3)))
+)
+wide = schemas().filter(lambda schema: all(schema[name].bits <= 64 for name in schema))
+
+
+def check(exact: bool, schema: Schema, data: st.DataObject) -> None:
+    batch = [record(row) for row in data.draw(rows(schema))]
+    wanted = data.draw(boxes(schema))
+    _, server, publisher, broker = parties(exact, schema)
+    answers = broker.match_all(publisher.encode(batch), server.encode(wanted))
+    truth = np.stack([predicate.evaluate(batch) for predicate in wanted], axis=1)
+    assert np.array_equal(answers, truth)
+
+    ranges = [predicate.box().ranges for predicate in wanted]
+    interests = server.encode(wanted)
+    covered = [
+        [
+            any(low > high for low, high in inner.values())
+            or all(
+                outer[name][0] <= low and high <= outer[name][1]
+                for name, (low, high) in inner.items()
+            )
+            for inner in ranges
+        ]
+        for outer in ranges
+    ]
+    assert broker.covers(interests, interests).tolist() == covered
+
+
+@settings(max_examples=40, deadline=None)
+@given(narrow, st.data())
+def test_real_answers_are_plaintext_answers(schema: Schema, data: st.DataObject) -> None:
+    check(False, schema, data)
+
+
+@settings(max_examples=40, deadline=None)
+@given(narrow | wide, st.data())
+def test_exact_answers_are_plaintext_answers(schema: Schema, data: st.DataObject) -> None:
+    check(True, schema, data)
+
+
+@both
+def test_many_pairs_in_blocks(exact: bool) -> None:
+    batch = records(150)
+    rng = np.random.default_rng(2)
+    texts = [f"price BETWEEN {a} AND {a + 20000}" for a in rng.integers(0, 60000, 700)]
+    _, server, publisher, broker = parties(exact)
+    answers = broker.match_all(publisher.encode(batch), server.encode(texts))
+    assert np.array_equal(answers, plain(batch, texts))
+
+
+@pytest.mark.parametrize("bits, exact", [(32, False), (32, True), (64, True)])
+def test_neighbours_are_told_apart_in_wide_domains(bits: int, exact: bool) -> None:
+    schema = Schema({f"a{i}": UInt(bits) for i in range(8)})
+    _, server, publisher, broker = parties(exact, schema)
+    top = 2**bits - 1
+    values = [0, 1, top // 2, top // 2 + 1, top - 1, top]
+    batch = [dict.fromkeys(schema, value) for value in values]
+    texts = [f"a7 = {value}" for value in values]
+    events = publisher.encode(batch)
+    interests = server.encode(texts)
+    assert np.array_equal(broker.match_all(events, interests), np.eye(6, dtype=np.bool_))
+    assert np.array_equal(broker.covers(interests, interests), np.eye(6, dtype=np.bool_))
+
+
+@both
+def test_one_event_against_one_interest(exact: bool) -> None:
+    batch = records(len(TEXTS))
+    _, server, publisher, broker = parties(exact)
+    answers = broker.match(publisher.encode(batch), server.encode(TEXTS))
+    assert np.array_equal(answers, plain(batch).diagonal())
+    assert broker.match_all(publisher.encode([]), server.encode(TEXTS)).shape == (0, len(TEXTS))
+    assert broker.match_all(publisher.encode(batch), server.encode([])).shape == (len(TEXTS), 0)
+
+
+@both
+def test_messages_do_not_repeat(exact: bool) -> None:
+    _, server, publisher, _ = parties(exact)
+    batch = [records(1)[0]] * 20
+    assert len(np.unique(publisher.encode(batch), axis=0)) == 20
+    assert len(np.unique(server.encode(["price < 7"] * 20), axis=0)) == 20
+
+
+# -- key epochs ------------------------------------------------------------------------------------
+
+
+@both
+def test_stored_interests_follow_the_keys(exact: bool) -> None:
+    matcher, server, publisher, old = parties(exact)
+    batch = records(60)
+    late, interests = publisher.encode(batch), server.encode(TEXTS)
+    table, truth = old.prepare(interests), plain(batch)
+    covers = old.covers(table, table)
+
+    token = server.rotate()
+    assert server.epoch == 1
+    new = matcher.broker(server.broker_key())
+    events = matcher.publisher(server.publisher_key()).encode(batch)
+    updated, moved = new.update(interests, token), new.update(table, token)
+    for stored in (updated, moved, server.encode(TEXTS)):
+        assert np.array_equal(new.match_all(events, stored), truth)
+        assert np.array_equal(new.covers(stored, stored), covers)
+    assert not (updated == interests)[:, HEADER_BYTES:].all(axis=1).any()
+
+    # Both epochs side by side, and neither takes messages of the other.
+    assert np.array_equal(old.match_all(late, table), truth)
+    for broker, message in ((new, late), (old, events)):
+        assert set(broker.examine_events(message)) == {Cause.EPOCH}
+        with pytest.raises(DecodeError, match="key epoch"):
+            broker.match_all(message, interests)
+    with pytest.raises(KeyMismatchError, match="epoch"):
+        new.match_all(events, table)
+    restored = matcher.key_server(RoleKey.from_text(server.key.to_text()))
+    assert restored.epoch == 1
+    assert np.array_equal(new.match_all(events, restored.encode(TEXTS)), truth)
+
+
+@both
+def test_64_updates_in_turn(exact: bool) -> None:
+    # As many values as real numbers take with 2 attributes: the tolerance is used up.
+    schema = Schema(a=UInt(36 if exact else 35), b=UInt(8))
+    matcher, server, _, broker = parties(exact, schema)
+    top = 2 ** schema["a"].bits - 1
+    values = [0, 1, top // 2, top // 2 + 1, top - 1, top]
+    table = broker.prepare(server.encode([f"a = {value}" for value in values]))
+    for _ in range(64):
+        table = broker.update(table, server.rotate())
+    events = matcher.publisher(server.publisher_key()).encode([{"a": v, "b": 9} for v in values])
+    new = matcher.broker(server.broker_key())
+    assert np.array_equal(new.match_all(events, table), np.eye(6, dtype=np.bool_))
+
+
+@both
+def test_updates_are_refused_where_they_do_not_belong(exact: bool) -> None:
+    matcher, server, _, broker = parties(exact)
+    interests = server.encode(TEXTS)
+    table = broker.prepare(interests)
+    token = AspeUpdate.from_text(server.rotate().to_text())
+    second = server.rotate()
+    with pytest.raises(KeyMismatchError, match="epoch 1 of this key; the table is of epoch 0"):
+        broker.update(table, second)
+    with pytest.raises(DecodeError, match="key epoch"):
+        broker.update(interests, second)
+    assert len(broker.update(broker.update(table, token), second)) == len(TEXTS)
+    assert broker.update(interests[:0], token).shape == (0, matcher.interest_bytes)
+    assert len(broker.update(broker.prepare(interests[:0]), token)) == 0
+
+    other = matcher.key_server()
+    with pytest.raises(KeyMismatchError, match="another matcher or master key"):
+        broker.update(table, other.rotate())
+    with pytest.raises(KeyMismatchError, match=r"AspeKeyServer\.rotate"):
+        broker.update(table, server.broker_key())
+    assert "update" not in repr(token) or token.data["update"][:16] not in repr(token)
+    with pytest.raises(SerializationError):
+        pickle.dumps(token)
+
+
+def test_epochs_end() -> None:
+    matcher, server, _, _ = parties(False)
+    last = RoleKey.make(matcher.fingerprint, "server", server.key.key_id, 0xFFFF, server.key.data)
+    with pytest.raises(ParameterError, match="no epoch is left"):
+        matcher.key_server(last).rotate()
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+def test_attributes_that_are_too_wide() -> None:
+    with pytest.raises(ParameterError, match="at most 64 bits, got 128"):
+        AspeMatch(Schema(word=Keyword(128)), exact=True)
+    with pytest.raises(ParameterError, match=r"'a' must have at most .* use exact=True"):
+        AspeMatch(Schema(a=UInt(40)))
+    many = Schema({f"a{i}": UInt(8) for i in range(256)})
+    with pytest.raises(ParameterError, match="at most 255 attributes"):
+        AspeMatch(many, exact=True)
+
+
+@both
+def test_inputs_outside_of_schema_and_operators(exact: bool) -> None:
+    _, server, publisher, _ = parties(exact)
+    with pytest.raises(EventError, match="price"):
+        publisher.encode([{"price": 1 << 16, "issue": "IBM", "volume": 0}])
+    with pytest.raises(EventError, match="price"):
+        publisher.encode([{"price": float("nan"), "issue": "IBM", "volume": 0}])
+    with pytest.raises(UnsupportedPredicateError) as caught:
+        server.encode(["price < 3", "price < 3 OR volume > 9"])
+    assert caught.value.row == 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e9])
+def test_real_messages_with_numbers_that_do_not_occur(value: float) -> None:
+    _, server, publisher, broker = parties(False)
+    for messages, examine in (
+        (publisher.encode(records(3)), broker.examine_events),
+        (server.encode(TEXTS[:3]), broker.examine_interests),
+    ):
+        messages[1, -8:] = np.array([value], dtype="<f8").view(np.uint8)
+        assert examine(messages).tolist() == [0, Cause.VALUE, 0]
+    with pytest.raises(DecodeError, match="row 1"):
+        broker.prepare(messages)
+
+
+def test_exact_messages_with_residues_that_do_not_occur() -> None:
+    matcher, _, publisher, broker = parties(True)
+    events = publisher.encode(records(3))
+    prime = matcher._numbers.ring.primes[-1]
+    events[2, -4:] = np.array([prime], dtype="<u4").view(np.uint8)
+    assert broker.examine_events(events).tolist() == [0, 0, Cause.VALUE]
+
+
+@both
+def test_keys_that_do_not_fit(exact: bool) -> None:
+    matcher, server, _, broker = parties(exact)
+    key = server.publisher_key()
+    data = {**key.data, "inverse": key.data["inverse"][:-16]}
+    short = RoleKey.make(key.matcher, "publisher", key.key_id, 0, data)
+    with pytest.raises(KeyMismatchError, match="matrix of 4 rows"):
+        matcher.publisher(short).encode(records(1))
+    with pytest.raises(KeyMismatchError, match="another matcher"):
+        AspeMatch(SCHEMA, exact=not exact).publisher(key)
+    other = matcher.key_server()
+    strange = matcher.publisher(other.publisher_key()).encode(records(2))
+    assert set(broker.examine_events(strange)) == {Cause.KEY}
+    assert server.broker_key().data == {}
+
+
+@both
+def test_a_matcher_travels_and_tells(exact: bool) -> None:
+    matcher = AspeMatch(SCHEMA, exact=exact)
+    again = pickle.loads(pickle.dumps(matcher))
+    assert again == matcher and again.exact is exact
+    assert matcher != AspeMatch(SCHEMA, exact=not exact)
+    card = matcher.leakage
+    assert card.security == "broken" and card.reuse == "reusable" and card.attacks
+    assert any("divisors" in text for text in card.learns) == exact
+    assert {cost.role for cost in matcher.costs} == {"publisher", "subscriber", "broker"}
+    assert "security manager" in matcher.explain()
+    assert matcher.covering and matcher.reusable and matcher.has_key_server
