@@ -29,6 +29,7 @@ MATCHERS: dict[str, ReusableMatcher] = {
     "prefixes": matching.PrefixMatch(SCHEMA),
     "scalar products": matching.AspeMatch(SCHEMA),
     "exact scalar products": matching.AspeMatch(SCHEMA, exact=True),
+    "blinded comparisons": matching.PaillierRangeMatch(SCHEMA, 256, toy=True),
     "tags": matching.TagMatch(SCHEMA),
     "filters": matching.KeywordFilterMatch(SCHEMA, false_positives=1e-9),
     "dictionaries": matching.KeywordDictionaryMatch(SCHEMA),
