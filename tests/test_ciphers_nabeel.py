@@ -91,9 +91,10 @@ def test_exactness_conditions_are_enforced_and_tight() -> None:
 def test_what_is_out_of_range_is_refused_and_not_shown() -> None:
     publisher, subscriber, broker, r = parties()
     for value in (-1, 2**BITS + 1):
-        for call in (lambda v: publisher.values([v]), lambda v: subscriber.bounds([v])):
+        calls: list[Any] = [publisher.values, subscriber.bounds]
+        for call in calls:
             with pytest.raises(ParameterError, match=r"must be in 0\.\.2\^20") as refusal:
-                call(value)
+                call([value])
             assert str(value) not in str(refusal.value).replace("0..2^20", "")
     (value,) = publisher.values([1])
     with pytest.raises(ParameterError, match="of different keys"):

@@ -167,6 +167,8 @@ def test_keys_that_are_none_are_refused() -> None:
     for change, message in (
         ({"vp": parts["vq"]}, "prime factors of p - 1"),
         ({"vp": "2"}, "h of a Paillier key"),
+        ({"vp": "0"}, "prime factors of p - 1"),
+        ({"vp": "-2"}, "prime factors of p - 1"),
         ({"h": "2"}, "h of a Paillier key"),
         ({"n": "f"}, "product n"),
     ):

@@ -152,7 +152,7 @@ class PaillierSecretKey(SecretBytes):
         except (ValueError, KeyError, TypeError, AttributeError):
             pass
         if problem:
-            parts = {}
+            parts, p, q, n = {}, 0, 0, 0
             raise KeyMismatchError(problem)
         self.subgroup = "h" in parts
         self.public = PaillierPublicKey(n, parts.get("h"))
@@ -300,7 +300,7 @@ def _key_problem(p: int, q: int, n: int) -> str:
 
 def _subgroup_problem(parts: dict[str, int]) -> str:
     for prime, factor in ((parts["p"], parts["vp"]), (parts["q"], parts["vq"])):
-        if (prime - 1) % factor or not is_prime(factor):
+        if not is_prime(factor) or (prime - 1) % factor:
             return "the secret orders of a Paillier key must be prime factors of p - 1 and q - 1"
         if parts["h"] % prime == 1 or powmod(parts["h"], factor, prime) != 1:
             return "h of a Paillier key must have the secret orders modulo p and modulo q"
