@@ -196,8 +196,11 @@ class RealAspe:
             rows = room[:, : at.stop - start]
             with np.errstate(invalid="ignore", over="ignore"):
                 fill(rows, at)
-            if not np.isfinite(rows).all():
-                raise ParameterError(f"{name} must be finite numbers: there is NaN or infinity")
+            # The sum of all squares is finite only if every number is, and below 2^511.
+            if not np.isfinite(np.vdot(rows, rows)):
+                raise ParameterError(
+                    f"{name} must be finite numbers: there is NaN, infinity or a huge number"
+                )
             np.matmul(rows.T, matrix, out=out[at])
         return out
 
