@@ -17,7 +17,7 @@ Hazard: linear. d + 1 known points give M, and with it every point and query; so
 with unknown rho. Whoever encrypts can decrypt. Not constant time.
 Hazard: BLAS threads. These products are small: on shared cores several threads are slower, up to
 90 times in one measurement. Set OPENBLAS_NUM_THREADS=1 (or your library's) where it runs.
-Sources: [WCKM09] for the cipher, [CGB10] for points and thresholds, [OFRK14] for key updates.
+Sources: [WCKM09] for the cipher, [CGB10] for points and thresholds, [OFMR15] for key updates.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class RealAspe:
     def update_to(self, new: RealAspe) -> Reals:
         """U = M_old^-1 M_new, with which a broker brings ciphertexts to the new key.
 
-        It is the transpose of [OFRK14]'s M_new^T M_old^-T, as ciphertexts are rows here.
+        It is the transpose of [OFMR15]'s M_new^T M_old^-T, as ciphertexts are rows here.
         """
         if new.dimension != self.dimension:
             raise ParameterError(

@@ -14,7 +14,7 @@ Conventions: as in `ccbps.ciphers.aspe`, with residues in place of numbers: arra
 Hazard: exactness tells more. v is an integer, so greatest common divisors over several messages
 give r and rho, and with them w . q - c itself: differences, not signs. Known queries give M as
 over the reals. Not constant time.
-Sources: [WCKM09], [CGB10], [OFRK14]; the bound is our own.
+Sources: [WCKM09], [CGB10], [OFMR15]; the bound is our own.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Who encrypts: in [CGB10] a trusted security manager encrypts subscriptions, not 
 
 Hazard: whoever holds a key, publishers included, can read everything together with the broker;
 d + 2 known events give the key to the broker alone. See the leakage card.
-Sources: [CGB10], [OFRK14] for key updates, [WCKM09] for the cipher, [Survey] section 4.3.
+Sources: [CGB10], [OFMR15] for key updates, [WCKM09] for the cipher, [Survey] section 4.3.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     new = matcher.broker(server.broker_key())     # beside the broker of the old epoch, for a while
     table = new.update(table, token)              # stored interests, without reading them
 
-The update is U = M_new^T M_old^-T of [OFRK14] (its transpose, as ciphertexts are rows here): it
+The update is U = M_new^T M_old^-T of [OFMR15] (its transpose, as ciphertexts are rows here): it
 turns ciphertexts of points under M_old into such under M_new; queries take its inverse transpose.
 Publishers get keys of the new epoch; events of the old one that arrive late are matched by the old
 broker with the old table, and refused by the new one. Drop the old broker when no more come.
@@ -12,7 +12,7 @@ broker with the old table, and refused by the new one. Drop the old broker when 
 Hazard: an update is a secret between key server and broker. Updates and the key of one epoch give
 the keys of all epochs, so a new key does not lock out a broker that found the old one.
 Hazard: real numbers lose a little with every update; a stored interest is good for 64.
-Source: [OFRK14]; its protection against known plaintext is not part of this.
+Source: [OFMR15]; its protection against known plaintext is not part of this.
 """
 
 from __future__ import annotations
