@@ -1,11 +1,11 @@
 """Integers modulo a product of primes, by their residues: exact matrix products in float64.
 
 A number modulo P = p_1 ... p_k is kept as k residues (Chinese remainders), each a whole number in
-float64 with |residue| <= p_i / 2. The primes are just below 2^23, so a product of two residues is
-below 2^44 and sums of up to 512 of them below 2^53: what BLAS computes is exact, in any order.
+float64 with ``|residue| <= p_i / 2``. The primes are just below 2^23, so a product of two residues
+is below 2^44 and sums of up to 512 of them below 2^53: what BLAS computes is exact, in any order.
 
-Signs: a number v with |v| < P / 4 has a sign. It is read off its mixed-radix digits, v = a_1 +
-a_2 p_1 + a_3 p_1 p_2 + ... with |a_i| <= p_i / 2 (+ 2): the highest digit that is not 0 has it.
+Signs: a number v with ``|v| < P / 4`` has a sign. It is read off its mixed-radix digits, v = a_1 +
+a_2 p_1 + a_3 p_1 p_2 + ... with ``|a_i| <= p_i / 2 (+ 2)``: the highest digit that is not 0 has it.
 
 Conventions: arrays have the primes as their first axis: shape (primes, ...).
 
@@ -79,7 +79,7 @@ class Residues:
         raise ParameterError(f"numbers of up to {bound.bit_length()} bits are too large")
 
     def of(self, values: NDArray[Any]) -> Reals:
-        """Residues of integers of any dtype, objects included; shape (primes, *shape)."""
+        """Residues of integers of any dtype, objects included; shape ``(primes, *shape)``."""
         out = np.empty((len(self), *values.shape))
         for part, prime in zip(out, self.primes, strict=True):
             part[...] = values % (prime if values.dtype == object else values.dtype.type(prime))

@@ -1,11 +1,11 @@
 """ASPE over the reals: ciphertexts whose scalar products are those of the plaintexts.
 
-With an invertible key M of n = d + 1 rows and columns, a point p and a query q of d numbers become
+With an invertible key M of d + 1 rows and columns, a point p and a query q of d numbers become::
 
     point:  (p, -|p|^2 / 2) M        query:  rho (q, 1) M^-T,  rho > 0 drawn for each query
 
-so that point . query = rho (p . q - |p|^2 / 2): of two points the one with the greater product is
-nearer to q. Two points that are mirror images in a hyperplane w . x = c differ by a multiple of
+so that point . query = ``rho (p . q - |p|^2 / 2)``: of two points the one with the greater product
+is nearer to q. Two points that are mirror images in a hyperplane w . x = c differ by a multiple of
 (w, -c), and the sign of the product of that difference and a query says on which side q lies. A
 multiple r > 0 is drawn for each difference.
 
@@ -109,7 +109,7 @@ class RealAspe:
         return cls((left * sizes) @ right, (right.T / sizes) @ left.T)
 
     def encrypt_points(self, points: Reals) -> Reals:
-        """(p, -|p|^2 / 2) M for every row of `points`, shape (count, d)."""
+        """``(p, -|p|^2 / 2) M`` for every row of `points`, shape (count, d)."""
         self._check(points, "points")
 
         def fill(rows: Reals, at: slice) -> None:

@@ -2,11 +2,11 @@
 
 The key M is uniform among the invertible matrices modulo P, a product of primes below 2^23
 (`ccbps.algebra.residues`). A difference r (w, -c) M and a query rho (q, 1) M^-T have the product
-v = r rho (w . q - c) mod P. Its sign is that of w . q - c as long as |v| < P / 4:
+v = r rho (w . q - c) mod P. Its sign is that of w . q - c as long as ``|v| < P / 4``::
 
-    2 * factor_bits + bits of the greatest |w . q - c| <= bits of P - 3
+    2 * factor_bits + bits of the greatest |w . q - c|  <=  bits of P - 3
 
-where r and rho are in [1, 2^factor_bits). `ModularAspe.suited` chooses P, and the bits as many
+where r and rho are in [1, 2^factor_bits). `suited` chooses P, and the bits as many
 as then fit. Whoever calls keeps the bound on w . q - c; factors outside are refused.
 
 Conventions: as in `ccbps.ciphers.aspe`, with residues in place of numbers: arrays of shape
