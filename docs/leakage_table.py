@@ -14,7 +14,9 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent / "benchmarks"))
 
-from bench_reusable import samples
+from bench_reusable import TOPIC, samples
+
+from ccbps.matching import ObliviousTopicMatch
 
 HEAD = """# What leaks, and what it costs
 
@@ -41,15 +43,16 @@ def page() -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     details = []
-    for name, matcher in samples().items():
-        card, row = matcher.leakage, figures[name]
+    oblivious = ObliviousTopicMatch(TOPIC, ["issue", "day"])
+    for name, matcher in [*samples().items(), ("ObliviousTopicMatch", oblivious)]:
+        card, row = matcher.leakage, figures.get(name)
         kind = f"{card.security}, {card.reuse}" + (", covering" if matcher.covering else "")
         operators = ", ".join(matcher.operators)
-        lines.append(
-            f"| {name} | {kind} | {operators} | {row['event bytes']:,} and "
-            f"{row['interest bytes']:,} | {figure(row['event'])} | {figure(row['interest'])} | "
-            f"{figure(row['pair'])} |"
-        )
+        cells = ["no broker: see its page", "-", "-", "-"]
+        if row is not None:
+            cells = [f"{row['event bytes']:,} and {row['interest bytes']:,}"]
+            cells += [figure(row[what]) for what in ("event", "interest", "pair")]
+        lines.append("| " + " | ".join([name, kind, operators, *cells]) + " |")
         details += ["", f"## {name}", "", f"{card.assumption[0].upper()}{card.assumption[1:]}."]
         for title, points in (
             ("The broker learns", card.learns),

@@ -10,10 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ccbps import Category, Schema, SharedSeed, UInt
+from ccbps import Category, Schema, SharedSeed, UInt, matching
 from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.matching.masks import AdditiveMaskMatch
+from ccbps.matching import AdditiveMaskMatch
+from ccbps.matching.reusable import ReusableMatcher
 
 pytestmark = pytest.mark.spark
 
@@ -74,6 +75,46 @@ def test_all_pairs_equal_the_plaintext_filter(
         for n in np.flatnonzero(SCHEMA.parse(text).evaluate(table(200)))
     }
     assert got == wanted
+
+
+@pytest.mark.parametrize(
+    "matcher",
+    [
+        matching.TagMatch(SCHEMA, topic=["issue"]),
+        matching.PrefixMatch(SCHEMA),
+        matching.AspeMatch(SCHEMA, exact=True),
+        matching.PaillierRangeMatch(SCHEMA, modulus_bits=256, toy=True),
+        matching.AccessTreeMatch(SCHEMA, group="toy64"),
+        matching.KeywordMatch(SCHEMA, group="toy64"),
+        matching.CommutativeMatch(SCHEMA, group="secp256k1"),
+        matching.KeywordFilterMatch(SCHEMA, false_positives=1e-9),
+        matching.KeywordDictionaryMatch(SCHEMA),
+        matching.MaskedTopicMatch(SCHEMA),
+    ],
+    ids=lambda matcher: type(matcher).__name__,
+)
+def test_each_matcher_equals_the_plaintext_filter(
+    spark: SparkSession, tmp_path: Path, matcher: ReusableMatcher
+) -> None:
+    server = matcher.key_server()
+    names = ("publisher", "subscriber", "broker")
+    issued = server.publisher_key(), server.subscriber_key("alice"), server.broker_key()
+    for name, key in zip(names, issued, strict=True):
+        (tmp_path / name).write_text(key.to_text())
+    publisher, subscriber, broker = (cs.FileKey(str(tmp_path / name)) for name in names)
+    records = pa.table({"event": [0, 1, 2], "issue": ["IBM", "IBM", "GOOG"], "price": [7, 9, 7]})
+    texts = ["issue = 'IBM' AND price = 7", "issue = 'GOOG' AND price = 7"]
+    interests = spark.createDataFrame(
+        [(f"s{i}", text) for i, text in enumerate(texts)], "subscription string, predicate string"
+    )
+    found = cs.match_all(
+        cs.encrypt_events(spark.createDataFrame(records), matcher, publisher),
+        cs.encrypt_interests(interests, matcher, subscriber),
+        matcher,
+        broker,
+    )
+    got = sorted((r["subscription"], r["event"]) for r in found.collect())
+    assert got == [("s0", 0), ("s1", 2)]
 
 
 def test_malformed_events_fail_the_job_or_match_nothing(
