@@ -164,7 +164,7 @@ class Residues:
             _reduce(part, float(prime), scratch)
         # From the lowest digit up. What is below a digit is less than 1, so that a digit other
         # than 0 decides; scaling keeps the sign whatever rounding does.
-        total = room[0]
+        total: Reals = room[0]
         for i in range(1, len(self)):
             total *= 1 / self.primes[i - 1]
             total += room[i]

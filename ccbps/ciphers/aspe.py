@@ -88,7 +88,7 @@ class RealAspe:
                     "the key matrix is singular, or its condition number is above "
                     f"{MAX_CONDITION:g}; use RealAspe.generate"
                 )
-            inverse = np.linalg.inv(matrix)
+            inverse = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
         self.dimension = len(matrix) - 1
         self.matrix, self.inverse = matrix, np.ascontiguousarray(inverse, dtype=np.float64)
 
