@@ -15,7 +15,19 @@ from typing import NoReturn
 
 from ccbps.errors import KeyMismatchError, SerializationError
 
-__all__ = ["SecretBytes"]
+__all__ = ["Confined", "SecretBytes"]
+
+
+class Confined:
+    """What holds a secret, or must not exist twice: refuses to be pickled or copied."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise SerializationError(
+            f"a {type(self).__name__} must not be pickled or copied, since it holds a secret: hand "
+            "out a KeySource (EnvKey, FileKey) and make it where it is needed"
+        )
 
 
 class SecretBytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 from typing import Any
 
 import numpy as np
 import pytest
+from pyspark import cloudpickle
 
 from ccbps import Category, Schema, SharedSeed, UInt, matching
 from ccbps.errors import (
@@ -72,6 +74,7 @@ def test_all_pairs_pairs_and_tables_agree_with_the_plaintext(matcher: ReusableMa
     assert np.array_equal(broker.match(events, interests[which]), wanted[range(6), which])
     assert broker.match_all(events[:0], interests).shape == (0, 2)
     assert broker.match_all(events, interests[:0]).shape == (6, 0)
+    assert broker.match(events[:0], interests[:0]).shape == (0,)
     assert publisher.encode([]).shape == (0, matcher.event_bytes)
     assert subscriber.encode([]).shape == (0, matcher.interest_bytes)
 
@@ -142,6 +145,22 @@ def test_keys_are_bound_to_matcher_and_role(matcher: ReusableMatcher) -> None:
         matcher.key_server(server.broker_key())
 
 
+@pytest.mark.parametrize("epoch", [-1, 1 << 16, 2.5, True, "3", None])
+def test_epochs_that_are_none_are_refused(epoch: Any) -> None:
+    with pytest.raises(KeyMismatchError, match="not a role key"):
+        RoleKey.make(bytes(32), "broker", bytes(6), epoch, {})
+
+
+@every_matcher
+def test_covering_is_not_told_across_keys(matcher: ReusableMatcher) -> None:
+    if matcher.covering:
+        (_, ours, broker), (_, theirs, other) = roles(matcher), roles(matcher)
+        mine, foreign = ours.encode(TEXTS), other.prepare(theirs.encode(TEXTS))
+        assert broker.covers(mine, mine).diagonal().all()
+        with pytest.raises(KeyMismatchError, match="prepared with another key or epoch"):
+            broker.covers(mine, foreign)
+
+
 def test_key_texts_that_are_none_are_refused_and_not_shown() -> None:
     for text in ("", "ccbps-seed-1:00", "ccbps-role-key-1:zz", "ccbps-role-key-1:7b7d"):
         with pytest.raises(KeyMismatchError, match="not a role key") as caught:
@@ -158,8 +177,10 @@ def test_keys_do_not_show_or_travel(matcher: ReusableMatcher) -> None:
     secret = json.dumps(key.data)
     for thing in (key, server, *roles(matcher, server)):
         assert not any(part in repr(thing) for part in secret.split('"') if len(part) > 8)
-    with pytest.raises(SerializationError):
-        pickle.dumps(key)
+    for thing in (key, server, *roles(matcher, server)):
+        for carry in (pickle.dumps, copy.copy, copy.deepcopy, cloudpickle.dumps):
+            with pytest.raises(SerializationError, match="must not be pickled or copied"):
+                carry(thing)
 
 
 @every_matcher

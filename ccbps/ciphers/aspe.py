@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, ShapeError
+from ccbps.keys import Confined
 
 __all__ = ["MAX_CONDITION", "RealAspe", "random_factors", "tolerance", "update_queries", "updated"]
 
@@ -57,7 +58,7 @@ def random_factors(words: Words) -> Reals:
     return bits.view(np.float64)
 
 
-class RealAspe:
+class RealAspe(Confined):
     """A key. Its repr shows the dimension only.
 
     Attributes:

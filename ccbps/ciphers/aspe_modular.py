@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from ccbps.algebra.residues import Residues
 from ccbps.errors import ParameterError, ShapeError
+from ccbps.keys import Confined
 
 __all__ = ["LEAST_FACTOR_BITS", "ModularAspe", "suited"]
 
@@ -50,7 +51,7 @@ def suited(bound: int) -> tuple[Residues, int]:
     return ring, min(bits // 2, MOST_FACTOR_BITS)
 
 
-class ModularAspe:
+class ModularAspe(Confined):
     """A key. Its repr shows the dimension only.
 
     Attributes:

@@ -40,6 +40,7 @@ from ccbps.algebra.modular import (
 )
 from ccbps.ciphers.paillier_keys import PaillierSecretKey
 from ccbps.errors import ParameterError
+from ccbps.keys import Confined
 
 __all__ = ["NabeelComparer", "NabeelEncoder", "NabeelParameters"]
 
@@ -47,7 +48,7 @@ MIN_FACTOR_BITS: Final = 64
 """Of r_p: also what r_q has to hide with."""
 
 
-class NabeelParameters:
+class NabeelParameters(Confined):
     """The key server's: the factors of n, and g_p by its kappa.
 
     Attributes:
@@ -138,7 +139,7 @@ def factor_bits(modulus_bits: int, value_bits: int) -> int:
     return bits
 
 
-class NabeelEncoder:
+class NabeelEncoder(Confined):
     """A client's part for one attribute: encodes values, or bounds.
 
     Attributes:

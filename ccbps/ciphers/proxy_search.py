@@ -42,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.prime_order import PowerTable, PrimeOrderGroup
+from ccbps.keys import Confined
 
 __all__ = ["MasterKey", "ProxySearch", "SearchForm", "UserKey"]
 
@@ -58,7 +59,7 @@ SEARCH_BATCH: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MasterKey:
+class MasterKey(Confined):
     """(x, s). Whoever has it reads and forges everything."""
 
     x: int
@@ -66,7 +67,7 @@ class MasterKey:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class UserKey:
+class UserKey(Confined):
     """(x1, s) and the public h, encoded."""
 
     x1: int

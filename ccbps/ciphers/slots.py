@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys import Confined
 
 __all__ = ["BLOCK", "SlotKey", "seal", "sealed_bytes", "unseal"]
 
@@ -37,7 +38,7 @@ NONCE: Final = bytes(12)
 """Every payload has a key of its own."""
 
 
-class SlotKey:
+class SlotKey(Confined):
     """One holder's key of 32 bytes, ready for use. Prints nothing."""
 
     __slots__ = ("_cipher",)

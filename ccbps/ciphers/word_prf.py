@@ -27,6 +27,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from ccbps.keys import Confined
+
 __all__ = ["KEY_BYTES", "NonceHash", "WordKeys", "to_blocks"]
 
 Words = NDArray[np.uint64]
@@ -58,7 +60,7 @@ class _Blocks:
         return out[:-2].reshape(-1, 2)
 
 
-class WordKeys(_Blocks):
+class WordKeys(Confined, _Blocks):
     """F(k, word) for words of one or more blocks, under a secret key of 16 bytes."""
 
     def extend(self, states: Words, blocks: Words) -> Words:

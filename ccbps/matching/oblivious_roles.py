@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +29,14 @@ from numpy.typing import NDArray
 
 from ccbps.ciphers.oblivious import EqCot
 from ccbps.ciphers.slots import BLOCK, SlotKey, seal, sealed_bytes, unseal
-from ccbps.errors import DecodeError, EventError, ParameterError, PredicateError
+from ccbps.errors import (
+    DecodeError,
+    EventError,
+    ParameterError,
+    PredicateError,
+    RandomnessReuseError,
+)
+from ccbps.keys import Confined
 from ccbps.matching.topics import bound_predicate, keyword_codes, keyword_of
 from ccbps.predicates import Predicate, Schema
 from ccbps.wire import HEADER_BYTES, VERSION
@@ -119,7 +127,7 @@ class Layout:
         return (width - fixed) // step if step else 0
 
 
-class ObliviousPublisher:
+class ObliviousPublisher(Confined):
     """Answers requests once, and encrypts events. Made by `ObliviousTopicMatch.publisher`."""
 
     def __init__(
@@ -137,7 +145,7 @@ class ObliviousPublisher:
         self._place = {topic: place for place, topic in enumerate(self._topics)}
         self._name = np.frombuffer(randomness(NAME_BYTES), dtype=np.uint8)
         self._keys: list[list[SlotKey]] = [[] for _ in self._topics]
-        self._next = 0
+        self._next, self._lock, self._process = 0, Lock(), os.getpid()
 
     def __repr__(self) -> str:
         return f"<ObliviousPublisher of {len(self._topics)} topics, {self.requests} requests>"
@@ -211,8 +219,14 @@ class ObliviousPublisher:
             return out
         names = np.broadcast_to(self._name, (batch.count, NAME_BYTES))
         out[:, :HEADER_BYTES] = layout.headers(EVENT, names)
-        numbers = np.arange(self._next, self._next + batch.count, dtype="<u8")
-        self._next += batch.count  # Never used again under the same keys, whatever happens now.
+        if os.getpid() != self._process:
+            raise RandomnessReuseError(
+                "a publisher cannot encode after a fork: its event numbers would be used twice; "
+                "make one in each process"
+            )
+        with self._lock:  # Never used again under the same keys, whatever happens now.
+            numbers = np.arange(self._next, self._next + batch.count, dtype="<u8")
+            self._next += batch.count
         out[:, HEADER_BYTES:NUMBERED] = numbers.view(np.uint8).reshape(-1, NUMBER_BYTES)
         keys = None
         if layout.payload_bytes:
@@ -259,7 +273,7 @@ class Opened:
         return f"<Opened: {len(self.payloads)} events>"
 
 
-class ObliviousSubscriber:
+class ObliviousSubscriber(Confined):
     """Asks for topics and opens events. Made by `ObliviousTopicMatch.subscriber`."""
 
     def __init__(self, layout: Layout, randomness: Randomness = os.urandom) -> None:

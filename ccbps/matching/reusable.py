@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.errors import CcbpsError, DecodeError, KeyMismatchError, ParameterError, PredicateError
-from ccbps.keys import SecretBytes
+from ccbps.keys import Confined, SecretBytes
 from ccbps.leakage import LeakageCard
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.schema import Events
@@ -99,7 +99,9 @@ class RoleKey(SecretBytes):
             self.matcher = bytes.fromhex(fields["matcher"])
             self.role: Role = fields["role"]
             self.key_id = bytes.fromhex(fields["key"])
-            self.epoch = int(fields["epoch"])
+            self.epoch: int = fields["epoch"]
+            if type(self.epoch) is not int or not 0 <= self.epoch < 1 << 16:
+                raise ValueError
             self.data: dict[str, Any] = fields["data"]
             problem = False
         except (ValueError, KeyError, TypeError):
@@ -300,7 +302,7 @@ class ReusableMatcher(ABC):
         return interest
 
 
-class KeyServer:
+class KeyServer(Confined):
     """Holds the master key and gives each party what it may know.
 
     Attributes:
@@ -351,7 +353,7 @@ def _check_key(matcher: ReusableMatcher, key: RoleKey, role: Role) -> None:
         raise KeyMismatchError(f"this is the key of a {key.role}, wanted a {role}'s")
 
 
-class _Role:
+class _Role(Confined):
     def __init__(
         self, matcher: ReusableMatcher, key: RoleKey, role: Role, randomness: Randomness
     ) -> None:
@@ -478,8 +480,7 @@ class ReusableBroker(_Role):
         """
         raise_for(self.examine_events(events))
         table = interests if isinstance(interests, Table) else self.prepare(interests)
-        if (table.key_id, table.epoch) != (self._id, self.epoch):
-            raise KeyMismatchError("the table was prepared with another key or epoch")
+        self._require_own(table)
         out = np.zeros((len(events), len(table)), dtype=np.bool_)
         if len(table):
             for start in range(0, len(events), MATCH_ROWS):
@@ -492,6 +493,10 @@ class ReusableBroker(_Role):
         """Which pairs match; row i of one belongs to row i of the other. Shape (batch,)."""
         if len(events) != len(interests):
             raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
+        raise_for(self.examine_events(events))
+        raise_for(self.examine_interests(interests))
+        if not len(events):
+            return np.zeros(0, dtype=np.bool_)
         distinct, index = np.unique(interests, axis=0, return_inverse=True)
         out = np.zeros(len(events), dtype=np.bool_)
         order = np.argsort(index.reshape(-1), kind="stable")
@@ -510,9 +515,15 @@ class ReusableBroker(_Role):
         if not self.matcher.covering:
             raise ParameterError(f"{type(self.matcher).__name__} does not support covering")
         tables = [t if isinstance(t, Table) else self.prepare(t) for t in (wide, narrow)]
+        for table in tables:
+            self._require_own(table)
         if not all(map(len, tables)):
             return np.zeros((len(tables[0]), len(tables[1])), dtype=np.bool_)
         return self.matcher._covers(self._key, tables[0].content, tables[1].content)
+
+    def _require_own(self, table: Table) -> None:
+        if (table.key_id, table.epoch) != (self._id, self.epoch):
+            raise KeyMismatchError("the table was prepared with another key or epoch")
 
     def _examine(self, messages: Bytes, kind: Kind, width: int) -> Bytes:
         array = np.asarray(messages)

@@ -135,13 +135,16 @@ def encrypt_interests(
         check_room(int(valid.sum()), matcher.interest_bytes)
         problem = None
         try:
-            distinct = _subscriber(matcher, role_key(key)).encode(list(chosen.values))
+            # Equal predicates are encrypted anew, each with randomness of its own.
+            messages = _subscriber(matcher, role_key(key)).encode(
+                [chosen.values[i] for i in chosen.index]
+            )
         except PredicateError as error:
             problem = error
         if problem is not None:
-            where = np.flatnonzero(valid)[np.flatnonzero(chosen.index == (problem.row or 0))[0]]
+            where = np.flatnonzero(valid)[problem.row or 0]
             raise type(problem)(f"row {where} of the batch: {problem.reason}")
-        return binary_column(distinct[chosen.index], valid)
+        return binary_column(messages, valid)
 
     return finish(df, [predicate], encode(column(predicate)), output)
 
@@ -203,7 +206,9 @@ def match_all(
         found = role_key(key)
         broker = _broker(matcher, found)
         known = np.frombuffer(content, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
-        table = _table(matcher, found, known)
+        # Of users who are revoked there may be interests: they match nothing, others go on.
+        served = np.flatnonzero(broker.examine_interests(known) != Cause.USER)
+        table = _table(matcher, found, np.ascontiguousarray(known[served]))
         for batch in batches:
             messages = batch.column(batch.schema.get_field_index(event))
             others = [batch.column(batch.schema.get_field_index(name)) for name in kept]
@@ -223,7 +228,7 @@ def match_all(
             row, which = np.nonzero(answers)
             place = pa.array(usable[row])
             yield pa.RecordBatch.from_arrays(
-                [labels.take(pa.array(which)), *(other.take(place) for other in others)],
+                [labels.take(pa.array(served[which])), *(other.take(place) for other in others)],
                 names=[subscription, *kept],
             )
 

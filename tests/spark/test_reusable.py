@@ -117,6 +117,31 @@ def test_each_matcher_equals_the_plaintext_filter(
     assert got == [("s0", 0), ("s1", 2)]
 
 
+def test_equal_predicates_are_encrypted_anew_and_revoked_users_match_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    matcher = matching.KeywordMatch(SCHEMA, group="toy64", trapdoors="events")
+    server, frames = matcher.key_server(), []
+    keys = {"publisher": server.publisher_key()}
+    keys |= {name: server.subscriber_key(name) for name in ("alice", "bob")}
+    server.revoke("subscriber", "bob")
+    keys["broker"] = server.broker_key()
+    for name, key in keys.items():
+        (tmp_path / name).write_text(key.to_text())
+    file = {name: cs.FileKey(str(tmp_path / name)) for name in keys}
+    text = "issue = 'IBM' AND price = 7"
+    for name in ("alice", "bob"):
+        rows = [(f"{name}{i}", text) for i in range(2)]
+        wanted = spark.createDataFrame(rows, "subscription string, predicate string").coalesce(1)
+        frames.append(cs.encrypt_interests(wanted, matcher, file[name]))
+    interests = spark.createDataFrame(frames[0].union(frames[1]).toArrow())
+    assert interests.select("interest_message").distinct().count() == 4
+    records = pa.table({"event": [0], "issue": ["IBM"], "price": [7]})
+    events = cs.encrypt_events(spark.createDataFrame(records), matcher, file["publisher"])
+    found = cs.match_all(events, interests, matcher, file["broker"]).collect()
+    assert sorted(row["subscription"] for row in found) == ["alice0", "alice1"]
+
+
 def test_malformed_events_fail_the_job_or_match_nothing(
     sides: tuple[DataFrame, DataFrame], keys: dict[str, cs.KeySource]
 ) -> None:
