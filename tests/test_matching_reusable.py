@@ -22,6 +22,7 @@ from ccbps.errors import (
 )
 from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.reusable import KeyServer, ReusableMatcher, RoleKey
+from ccbps.wire import Cause
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
 TEXTS = ["issue = 'IBM' AND price = 7", "issue = 'AAPL' AND price = 9"]
@@ -200,3 +201,18 @@ def test_bad_events_and_predicates_are_refused(matcher: ReusableMatcher) -> None
     if not matcher.covering:
         with pytest.raises(ParameterError, match="does not support covering"):
             broker.covers(subscriber.encode(TEXTS), subscriber.encode(TEXTS))
+
+
+@every_matcher
+def test_examine_refuses_events_one_by_one(matcher: ReusableMatcher) -> None:
+    publisher, subscriber, broker = roles(matcher)
+    events, table = publisher.encode(EVENTS), broker.prepare(subscriber.encode(TEXTS))
+    answers, causes = broker.examine(events, table)
+    assert not causes.any()
+    assert np.array_equal(answers, plain(matcher))
+    events[4, 14] ^= 1
+    answers, causes = broker.examine(events, table)
+    assert causes.tolist() == [0, 0, 0, 0, Cause.EPOCH, 0]
+    wanted = plain(matcher)
+    wanted[4] = False
+    assert np.array_equal(answers, wanted)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from ccbps import Category, Keyword, Schema, Text, UInt
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
 from ccbps.matching import TagMatch
-from ccbps.matching.prefix_cover import cover_size, prefix_cover
 from ccbps.matching.reusable import (
     ReusableBroker,
     ReusableMatcher,
@@ -23,6 +22,7 @@ from ccbps.matching.reusable import (
     ReusableSubscriber,
 )
 from ccbps.predicates import Predicate
+from ccbps.predicates.prefixes import most_prefixes, range_prefixes
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.strategies import Drawn, Node, leaves, record, rows, schemas
 
@@ -58,17 +58,17 @@ def test_covers_of_all_intervals_are_disjoint_exact_and_small() -> None:
     for bits in range(1, 7):
         most = 0
         for low, high in product(range(2**bits), repeat=2):
-            cover = prefix_cover(low, high, bits)
+            cover = range_prefixes(low, high, bits)
             inside = [
                 code
-                for length, least in cover
+                for least, length in cover
                 for code in range(least, least + 2 ** (bits - length))
             ]
             assert inside == list(range(low, high + 1))
-            assert all(least % 2 ** (bits - length) == 0 for length, least in cover)
+            assert all(least % 2 ** (bits - length) == 0 for least, length in cover)
             most = max(most, len(cover))
-        assert most == cover_size(bits)
-    assert len(prefix_cover(1, 2**128 - 2, 128)) == cover_size(128) == 254
+        assert most == most_prefixes(bits)
+    assert len(range_prefixes(1, 2**128 - 2, 128)) == most_prefixes(128) == 254
 
 
 # -- correctness --------------------------------------------------------------------------------

@@ -16,10 +16,8 @@ client's input. Sources: Ishai and Kushilevitz, FOCS 2000; `ccbps.encodings.bran
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -30,6 +28,7 @@ from ccbps.encodings.branching import BranchingEncoding, Draw
 from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.matcher import Interest, Matcher
+from ccbps.matching.parameters import fingerprint_of
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.branching import CompiledForm, box_form, event_words
 from ccbps.predicates.form import Form
@@ -108,7 +107,7 @@ class BranchingMatch(Matcher):
             "size": self.program.size,
             "edges": edges,
         }
-        self.fingerprint = sha256(json.dumps(parameters, sort_keys=True).encode()).digest()
+        self.fingerprint = fingerprint_of(parameters)
 
     def __repr__(self) -> str:
         shape = "box" if self.template is None else f"template {self.template.text!r}"
@@ -128,28 +127,7 @@ class BranchingMatch(Matcher):
         else:
             hidden = "the private constants of the predicate"
             public += " and the template with its public constants"
-        return LeakageCard(
-            scheme="BranchingMatch",
-            adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("every attribute of the event", hidden),
-            learns=(
-                "whether the event matches the predicate",
-                f"public parameters: {public}",
-                "which messages belong to one pair and round",
-                "over many pairs, which are of one event or one subscription, as far as "
-                "labels and rounds tell",
-            ),
-            security="perfect",
-            assumption=(
-                "each round's randomness is uniform, known to the pair only and used once; "
-                "with SharedSeed instead of OneTimePad, AES-256-CTR and HKDF-SHA256 stand for it"
-            ),
-            reuse="one-time",
-            hazards=(
-                "a round used for two events or two predicates",
-                "the broker and one of the two clients work together",
-            ),
-        )
+        return self._perfect(public, hidden)
 
     def explain(self) -> str:
         """Program size, bytes a side, predicted operations and the leakage card, as text."""

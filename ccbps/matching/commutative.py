@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from ccbps.algebra.prime_order import ModpGroup, PrimeOrderGroup, prime_order_group
 from ccbps.ciphers.group_layers import GroupLayers
 from ccbps.ciphers.pohlig_hellman import PohligHellman
-from ccbps.errors import DecodeError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.reusable import (
     Cost,
@@ -41,7 +40,7 @@ from ccbps.matching.reusable import (
 from ccbps.matching.topics import keyword_attributes, keyword_codes, keyword_of
 from ccbps.predicates import Schema
 from ccbps.predicates.schema import Events
-from ccbps.wire import HEADER_BYTES, Cause, raise_for
+from ccbps.wire import HEADER_BYTES, Cause
 
 __all__ = ["CommutativeBroker", "CommutativeMatch"]
 
@@ -248,10 +247,7 @@ class CommutativeBroker(ReusableBroker):
 
     def match(self, events: Bytes, interests: Bytes) -> Bools:
         """Which pairs match; row i of one belongs to row i of the other. Shape (batch,)."""
-        if len(events) != len(interests):
-            raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
-        raise_for(self.examine_events(events))
-        raise_for(self.examine_interests(interests))
+        self._require_pairs(events, interests)
         left = self.matcher._tokens(self._key, events[:, HEADER_BYTES:], "publisher")
         right = self.matcher._tokens(self._key, interests[:, HEADER_BYTES:], "subscriber")
         return np.array([a == b for a, b in zip(left, right, strict=True)], dtype=np.bool_)

@@ -8,10 +8,8 @@ broker's product; and what the broker learns.
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -30,6 +28,7 @@ from ccbps.errors import (
 )
 from ccbps.leakage import LeakageCard
 from ccbps.matching.matcher import Interest, Matcher
+from ccbps.matching.parameters import fingerprint_of
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.circuit import event_bits, predicate_circuit
 from ccbps.predicates.schema import Events
@@ -69,6 +68,8 @@ class GroupMatch(Matcher):
     """
 
     scheme: ClassVar[str]
+    _positions: Index
+    """The index sequence, where it is at hand and not made piece by piece."""
 
     def _set_up(
         self, schema: Schema, group: str | Group, length: int, parameters: Mapping[str, Any]
@@ -90,7 +91,7 @@ class GroupMatch(Matcher):
             "layout": [LAYOUT, self.encoding.segment, self.encoding.segment_randomness],
             **parameters,
         }
-        self.fingerprint = sha256(json.dumps(described, sort_keys=True).encode()).digest()
+        self.fingerprint = fingerprint_of(described)
 
     @staticmethod
     def _group_of(group: str | Group) -> Group:
@@ -108,13 +109,13 @@ class GroupMatch(Matcher):
         """Elements in the broker's product, 2 l + 1."""
         return 2 * self.length + 1
 
-    @abstractmethod
     def _index(self, start: int, stop: int) -> Index:
         """Which event bit each of the publisher's elements start .. stop - 1 takes."""
+        return self._positions[start:stop]
 
-    @abstractmethod
-    def _interstitials(self, interest: Any, start: int, stop: int) -> Ranks:
+    def _interstitials(self, interest: PreservingProgram, start: int, stop: int) -> Ranks:
         """The subscriber's elements start .. stop - 1 of l + 1, for a prepared interest."""
+        return interest.interstitials[start:stop]
 
     @property
     @abstractmethod
@@ -129,28 +130,7 @@ class GroupMatch(Matcher):
     @property
     def leakage(self) -> LeakageCard:
         """What the broker learns."""
-        return LeakageCard(
-            scheme=type(self).__name__,
-            adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("every attribute of the event", self._hidden),
-            learns=(
-                "whether the event matches the predicate",
-                f"public parameters: {self._public}",
-                "which messages belong to one pair and round",
-                "over many pairs, which are of one event or one subscription, as far as "
-                "labels and rounds tell",
-            ),
-            security="perfect",
-            assumption=(
-                "each round's randomness is uniform, known to the pair only and used once; "
-                "with SharedSeed instead of OneTimePad, AES-256-CTR and HKDF-SHA256 stand for it"
-            ),
-            reuse="one-time",
-            hazards=(
-                "a round used for two events or two predicates",
-                "the broker and one of the two clients work together",
-            ),
-        )
+        return self._perfect(self._public, self._hidden)
 
     def explain(self) -> str:
         """Program size, bytes a side, predicted operations and the leakage card, as text."""

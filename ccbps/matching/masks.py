@@ -25,8 +25,10 @@ from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.cells import Cells, groups_of, in_all
 from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
+from ccbps.matching.topics import keyword_codes
 from ccbps.predicates import Schema
 from ccbps.predicates.box import Box
+from ccbps.predicates.codes import pack
 from ccbps.predicates.schema import Events
 from ccbps.wire import Cause
 
@@ -259,8 +261,7 @@ class MaskedTopicMatch(ReusableMatcher):
     def _encode_events(
         self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
     ) -> None:
-        limbs = np.concatenate([events.codes[name] for name in self.schema])
-        out[:] = self._tokens(key, limbs.T)
+        out[:] = self._tokens(key, keyword_codes(events, self.schema.names))
 
     def _prepare(self, interest: Any) -> Words:
         predicate = self._predicate(interest)
@@ -271,9 +272,8 @@ class MaskedTopicMatch(ReusableMatcher):
                     f"a topic names one value of {name!r}: use = on every attribute",
                     text=predicate.text,
                 )
-            limbs = -(-self.schema[name].bits // 64)
-            codes += [low >> (64 * i) & ((1 << 64) - 1) for i in reversed(range(limbs))]
-        return np.array(codes, dtype=np.uint64)
+            codes.append(pack([low], self.schema[name].limbs)[:, 0])
+        return np.concatenate(codes)
 
     def _encode_interests(
         self,

@@ -20,11 +20,12 @@ from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings, pair_column
 from ccbps.errors import CcbpsError, DecodeError, ParameterError, PredicateError, ShapeError
 from ccbps.leakage import LeakageCard
+from ccbps.matching.parameters import PublicParameters
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.schema import Events
 from ccbps.randomness import Pairs, RandomnessReader, RandomnessSource
 from ccbps.rounds import RoundLedger, as_rounds
-from ccbps.wire import HEADER_BYTES, Kind, raise_for
+from ccbps.wire import HEADER_BYTES, raise_for
 
 __all__ = ["Broker", "Interest", "Matcher", "Publisher", "Subscriber"]
 
@@ -35,7 +36,7 @@ Interest = str | Predicate | Circuit | Mapping[str, Any]
 matcher's private constants."""
 
 
-class Matcher(ABC):
+class Matcher(PublicParameters, ABC):
     """Public parameters of a one-time matcher. Makes the three roles.
 
     Attributes:
@@ -63,15 +64,6 @@ class Matcher(ABC):
     event_bytes: int
     interest_bytes: int
     randomness_bytes: int
-    fingerprint: bytes
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Matcher):
-            return NotImplemented
-        return self.fingerprint == other.fingerprint
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
 
     @property
     @abstractmethod
@@ -139,6 +131,36 @@ class Matcher(ABC):
         )
         return bool(self.broker().match(ours[None], theirs[None])[0])
 
+    def _perfect(self, public: str, hidden: str) -> LeakageCard:
+        """The card of a matcher whose broker learns the answers and nothing else.
+
+        Args:
+            public: the public parameters, in words.
+            hidden: what is hidden of a subscription, in words.
+        """
+        return LeakageCard(
+            scheme=type(self).__name__,
+            adversary="the broker, which follows the protocol and keeps all it sees",
+            hides=("every attribute of the event", hidden),
+            learns=(
+                "whether the event matches the predicate",
+                f"public parameters: {public}",
+                "which messages belong to one pair and round",
+                "over many pairs, which are of one event or one subscription, as far as "
+                "labels and rounds tell",
+            ),
+            security="perfect",
+            assumption=(
+                "each round's randomness is uniform, known to the pair only and used once; "
+                "with SharedSeed instead of OneTimePad, AES-256-CTR and HKDF-SHA256 stand for it"
+            ),
+            reuse="one-time",
+            hazards=(
+                "a round used for two events or two predicates",
+                "the broker and one of the two clients work together",
+            ),
+        )
+
     def _explain(self, title: str, lines: Iterable[tuple[str, str]]) -> str:
         """`explain`'s text: title, the scheme's own lines, then what all matchers say."""
         common = (
@@ -160,8 +182,6 @@ class Matcher(ABC):
 
 class _Encoder:
     """What publisher and subscriber have in common: a seed, and rounds that they never reuse."""
-
-    _kind: Kind
 
     def __init__(self, matcher: Matcher, seed: RandomnessSource) -> None:
         if not isinstance(seed, RandomnessSource):
@@ -206,8 +226,6 @@ def _output(out: Bytes | None, shape: tuple[int, int]) -> Bytes:
 
 class Publisher(_Encoder):
     """Encodes events. Holds the seed; made by `Matcher.publisher`."""
-
-    _kind = Kind.EVENT
 
     def encode(
         self,
@@ -263,8 +281,6 @@ class Publisher(_Encoder):
 
 class Subscriber(_Encoder):
     """Encodes predicates. Holds the seed; made by `Matcher.subscriber`."""
-
-    _kind = Kind.INTEREST
 
     def encode(
         self,

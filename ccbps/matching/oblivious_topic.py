@@ -23,10 +23,8 @@ Source: [DCSTW13]; [Survey] section 4.6. There, each message is encrypted anew f
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from typing import Any, ClassVar
 
 from ccbps.algebra.prime_order import PrimeOrderGroup, prime_order_group
@@ -40,6 +38,7 @@ from ccbps.matching.oblivious_roles import (
     Opened,
     Randomness,
 )
+from ccbps.matching.parameters import PublicParameters, fingerprint_of
 from ccbps.matching.reusable import Cost
 from ccbps.matching.topics import keyword_attributes
 from ccbps.predicates import Schema
@@ -47,7 +46,7 @@ from ccbps.predicates import Schema
 __all__ = ["ObliviousPublisher", "ObliviousSubscriber", "ObliviousTopicMatch", "Opened"]
 
 
-class ObliviousTopicMatch:
+class ObliviousTopicMatch(PublicParameters):
     """Public parameters: topics over a schema, a group, and the greatest payload.
 
     Attributes:
@@ -97,7 +96,7 @@ class ObliviousTopicMatch:
             "payload": payload_bytes,
             "group": group,
         }
-        self.fingerprint = sha256(json.dumps(described, sort_keys=True).encode()).digest()
+        self.fingerprint = fingerprint_of(described)
         self._layout = Layout(
             schema, self.attributes, payload_bytes, EqCot(self.group), self.fingerprint
         )
@@ -105,14 +104,6 @@ class ObliviousTopicMatch:
 
     def __repr__(self) -> str:
         return f"<ObliviousTopicMatch over {', '.join(self.attributes)}>"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ObliviousTopicMatch):
-            return NotImplemented
-        return self.fingerprint == other.fingerprint
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.schema, self.attributes, self.payload_bytes, self.group.name)

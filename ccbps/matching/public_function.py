@@ -161,12 +161,6 @@ class PublicFunctionMatch(GroupMatch):
         where = "the private values" if problem is None else f"the private value of {problem!r}"
         raise PredicateTypeError(f"{where} cannot be encoded as {self.private!r} asks")
 
-    def _index(self, start: int, stop: int) -> Index:
-        return self._positions[start:stop]
-
-    def _interstitials(self, interest: PreservingProgram, start: int, stop: int) -> Ranks:
-        return interest.interstitials[start:stop]
-
 
 def _hamming_circuit(bits: int, limit: int | None, network: NetworkName | None) -> Circuit:
     """Whether x and y differ in at most `limit` bits, or t if that is None; inputs x, y (and t)."""

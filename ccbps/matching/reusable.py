@@ -27,7 +27,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -36,6 +35,8 @@ from numpy.typing import NDArray
 from ccbps.errors import CcbpsError, DecodeError, KeyMismatchError, ParameterError, PredicateError
 from ccbps.keys import Confined, SecretBytes
 from ccbps.leakage import LeakageCard
+from ccbps.matching.parameters import PublicParameters, fingerprint_of
+from ccbps.matching.topics import bound_predicate
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.schema import Events
 from ccbps.wire import HEADER_BYTES, VERSION, Cause, Kind, raise_for
@@ -142,7 +143,7 @@ class RoleKey(SecretBytes):
         return cls(bytes.fromhex(body))
 
 
-class ReusableMatcher(ABC):
+class ReusableMatcher(PublicParameters, ABC):
     """Public parameters of a reusable matcher. Makes the key server and the three roles.
 
     Attributes:
@@ -164,7 +165,6 @@ class ReusableMatcher(ABC):
     schema: Schema
     event_bytes: int
     interest_bytes: int
-    fingerprint: bytes
 
     def _set_up(
         self, schema: Schema, event_body: int, interest_body: int, parameters: Mapping[str, Any]
@@ -174,18 +174,10 @@ class ReusableMatcher(ABC):
         self.event_bytes = HEADER_BYTES + event_body
         self.interest_bytes = HEADER_BYTES + interest_body
         described = {"scheme": f"{self.scheme} 1", "schema": schema.describe(), **parameters}
-        self.fingerprint = sha256(json.dumps(described, sort_keys=True).encode()).digest()
+        self.fingerprint = fingerprint_of(described)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} over {', '.join(self.schema)}>"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ReusableMatcher):
-            return NotImplemented
-        return self.fingerprint == other.fingerprint
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
 
     @property
     @abstractmethod
@@ -288,18 +280,7 @@ class ReusableMatcher(ABC):
 
     def _predicate(self, interest: Any) -> Predicate:
         """SQL text or a `Predicate` of this schema, with all its constants."""
-        if isinstance(interest, str):
-            interest = self.schema.parse(interest)
-        if not isinstance(interest, Predicate):
-            raise ParameterError(
-                f"an interest is a predicate (SQL text or Predicate), got {type(interest).__name__}"
-            )
-        if interest.schema != self.schema:
-            raise ParameterError("the predicate was parsed for another schema")
-        if interest.unbound_names:
-            names = ", ".join(interest.unbound_names)
-            raise PredicateError(f"private constants ({names}) need values; call bind first")
-        return interest
+        return bound_predicate(self.schema, interest, "an interest")
 
 
 class KeyServer(Confined):
@@ -479,22 +460,37 @@ class ReusableBroker(_Role):
             DecodeError: some bytes are not messages of this matcher, key and epoch; names rows.
         """
         raise_for(self.examine_events(events))
-        table = interests if isinstance(interests, Table) else self.prepare(interests)
-        self._require_own(table)
+        table = self._own_table(interests)
+        return self._answers(events, table.content, len(table))
+
+    def examine(self, events: Bytes, interests: Bytes | Table) -> tuple[Bools, Bytes]:
+        """As `match_all`, but refuses event messages one by one.
+
+        Returns:
+            answers, shape (events, interests), False where the event is refused; and the
+            `ccbps.wire.Cause` of each event.
+        """
+        causes, table = self.examine_events(events), self._own_table(interests)
+        good = np.flatnonzero(causes == Cause.NONE)
+        if len(good) == len(events):
+            return self._answers(events, table.content, len(table)), causes
         out = np.zeros((len(events), len(table)), dtype=np.bool_)
-        if len(table):
+        out[good] = self._answers(events[good], table.content, len(table))
+        return out, causes
+
+    def _answers(self, events: Bytes, content: Any, count: int) -> Bools:
+        """Answers for well-formed events and what `_table` made of `count` interests."""
+        out = np.zeros((len(events), count), dtype=np.bool_)
+        if count:
             for start in range(0, len(events), MATCH_ROWS):
                 at = slice(start, start + MATCH_ROWS)
                 bodies = events[at, HEADER_BYTES:]
-                out[at] = self.matcher._match_all(self._key, bodies, table.content)
+                out[at] = self.matcher._match_all(self._key, bodies, content)
         return out
 
     def match(self, events: Bytes, interests: Bytes) -> Bools:
         """Which pairs match; row i of one belongs to row i of the other. Shape (batch,)."""
-        if len(events) != len(interests):
-            raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
-        raise_for(self.examine_events(events))
-        raise_for(self.examine_interests(interests))
+        self._require_pairs(events, interests)
         if not len(events):
             return np.zeros(0, dtype=np.bool_)
         distinct, index = np.unique(interests, axis=0, return_inverse=True)
@@ -503,8 +499,17 @@ class ReusableBroker(_Role):
         edges = np.flatnonzero(np.diff(index.reshape(-1)[order], prepend=-1)).tolist()
         for number, (low, high) in enumerate(zip(edges, [*edges[1:], len(order)], strict=True)):
             rows = order[low:high]
-            out[rows] = self.match_all(events[rows], distinct[number : number + 1])[:, 0]
+            body = distinct[number : number + 1, HEADER_BYTES:]
+            content = self.matcher._table(self._key, body)
+            out[rows] = self._answers(events[rows], content, 1)[:, 0]
         return out
+
+    def _require_pairs(self, events: Bytes, interests: Bytes) -> None:
+        """Well-formed messages, as many of each."""
+        if len(events) != len(interests):
+            raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
+        raise_for(self.examine_events(events))
+        raise_for(self.examine_interests(interests))
 
     def covers(self, wide: Bytes | Table, narrow: Bytes | Table) -> Bools:
         """Which interests of `wide` cover which of `narrow`, shape (wide, narrow).
@@ -514,16 +519,18 @@ class ReusableBroker(_Role):
         """
         if not self.matcher.covering:
             raise ParameterError(f"{type(self.matcher).__name__} does not support covering")
-        tables = [t if isinstance(t, Table) else self.prepare(t) for t in (wide, narrow)]
-        for table in tables:
-            self._require_own(table)
+        tables = [self._own_table(interests) for interests in (wide, narrow)]
         if not all(map(len, tables)):
             return np.zeros((len(tables[0]), len(tables[1])), dtype=np.bool_)
         return self.matcher._covers(self._key, tables[0].content, tables[1].content)
 
-    def _require_own(self, table: Table) -> None:
-        if (table.key_id, table.epoch) != (self._id, self.epoch):
+    def _own_table(self, interests: Bytes | Table) -> Table:
+        """Interests prepared under this broker's key and epoch."""
+        if not isinstance(interests, Table):
+            return self.prepare(interests)
+        if (interests.key_id, interests.epoch) != (self._id, self.epoch):
             raise KeyMismatchError("the table was prepared with another key or epoch")
+        return interests
 
     def _examine(self, messages: Bytes, kind: Kind, width: int) -> Bytes:
         array = np.asarray(messages)

@@ -35,10 +35,11 @@ from numpy.typing import NDArray
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.prefix_cover import Prefix, cover_size, limbs_of, prefix_cover, prefix_masks
 from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
 from ccbps.matching.tag_lookup import match_tags
 from ccbps.predicates import Schema
+from ccbps.predicates.codes import pack
+from ccbps.predicates.prefixes import Prefix, most_prefixes, range_prefixes
 from ccbps.predicates.schema import Events
 from ccbps.predicates.types import EMPTY
 from ccbps.wire import Cause
@@ -57,6 +58,13 @@ _TOPIC: Final = np.uint64(1 << 63)
 
 Prepared = tuple[bytes, int, tuple[int, ...], tuple[tuple[Prefix, ...], ...]]
 """(ranges as text, topics in use as bits, their codes, prefixes of each other attribute)."""
+
+
+def _prefix_masks(bits: int, limbs: int) -> tuple[Words, Words]:
+    """Lengths 0 .. bits, and what each leaves of a code: (bits + 1,) and (limbs, bits + 1)."""
+    full = (1 << bits) - 1
+    kept = [full >> (bits - length) << (bits - length) for length in range(bits + 1)]
+    return np.arange(bits + 1, dtype=np.uint64), pack(kept, limbs)
 
 
 class TagMatch(ReusableMatcher):
@@ -92,7 +100,7 @@ class TagMatch(ReusableMatcher):
                 "attributes or name fewer topics"
             )
         # Groups of keys, one an attribute; the narrow ones first, as most pairs end there.
-        sizes = [cover_size(schema[name].bits) for name in self._others] or [1]
+        sizes = [most_prefixes(schema[name].bits) for name in self._others] or [1]
         self._order = sorted(range(len(sizes)), key=lambda at: (sizes[at], at))
         self._sizes = [sizes[at] for at in self._order]
         self.keys = sum(sizes)
@@ -228,7 +236,7 @@ class TagMatch(ReusableMatcher):
         topics = np.stack(states, axis=1)[:, :, None]  # (events, topics, 1, 2)
         for at in self._order:
             limbs = codes[self._others[at]] if self._others else np.zeros((1, count), np.uint64)
-            lengths, masks = prefix_masks(self._bits(at), len(limbs))
+            lengths, masks = _prefix_masks(self._bits(at), len(limbs))
             cut = limbs[:, :, None, None] & masks[:, None, None]
             keys = self._prefixes(words, topics, at, lengths, cut)
             found.append(hashed.pairs(keys, nonces[:, None, None]).reshape(count, -1))
@@ -260,7 +268,7 @@ class TagMatch(ReusableMatcher):
             low, high = ranges[self._others[at]]
             if high == kind.size - 1:
                 high = (1 << kind.bits) - 1  # codes there are none of: one prefix instead of many
-            covers.append(prefix_cover(low, high, kind.bits))
+            covers.append(tuple(range_prefixes(low, high, kind.bits)))
         if EMPTY in ranges.values():
             covers = [() for _ in covers]
             used, topics = 0, []
@@ -283,14 +291,14 @@ class TagMatch(ReusableMatcher):
             keys = filling.extend(np.zeros(2, dtype=np.uint64), counter)
             names = [name for place, name in enumerate(self.topic) if used >> place & 1]
             codes = [
-                limbs_of([code], self.schema[name].limbs)
+                pack([code], self.schema[name].limbs)
                 for code, name in zip(topics, names, strict=True)
             ]
             state, start = self._topics(words, used, codes), 0
             for at, size, cover in zip(self._order, self._sizes, covers, strict=True):
                 if cover:
-                    lengths = np.array([length for length, _ in cover], dtype=np.uint64)
-                    least = limbs_of([code for _, code in cover], self._limbs(at))
+                    lengths = np.array([length for _, length in cover], dtype=np.uint64)
+                    least = pack([code for code, _ in cover], self._limbs(at))
                     keys[start : start + len(cover)] = self._prefixes(
                         words, state, at, lengths, least
                     )

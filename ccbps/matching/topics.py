@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, PredicateError, UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.codes import pack
 from ccbps.predicates.schema import Events
 
 __all__ = ["bound_predicate", "keyword_attributes", "keyword_codes", "keyword_of"]
@@ -66,13 +67,12 @@ def keyword_of(predicate: Predicate, attributes: Sequence[str]) -> Words:
                 f"a keyword has one value of {name!r}: use = on each of {names}",
                 text=predicate.text,
             )
-        limbs = -(-schema[name].bits // 64)
-        codes += [low >> (64 * i) & ((1 << 64) - 1) for i in reversed(range(limbs))]
-    return np.array(codes, dtype=np.uint64)
+        codes.append(pack([low], schema[name].limbs)[:, 0])
+    return np.concatenate(codes)
 
 
-def bound_predicate(schema: Schema, interest: Any) -> Predicate:
-    """SQL text or a `Predicate` of this schema, with all its constants.
+def bound_predicate(schema: Schema, interest: Any, what: str = "a topic") -> Predicate:
+    """SQL text or a `Predicate` of this schema, with all its constants; `what` it is, for errors.
 
     Raises:
         ParameterError: it is neither, or of another schema.
@@ -82,7 +82,7 @@ def bound_predicate(schema: Schema, interest: Any) -> Predicate:
         interest = schema.parse(interest)
     if not isinstance(interest, Predicate):
         raise ParameterError(
-            f"a topic is a predicate (SQL text or Predicate), got {type(interest).__name__}"
+            f"{what} is a predicate (SQL text or Predicate), got {type(interest).__name__}"
         )
     if interest.schema != schema:
         raise ParameterError("the predicate was parsed for another schema")

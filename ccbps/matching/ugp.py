@@ -113,12 +113,6 @@ class UGPMatch(GroupMatch):
         ]
         return np.concatenate(instructions)
 
-    def _index(self, start: int, stop: int) -> Index:
-        return self._positions[start:stop]
-
-    def _interstitials(self, interest: PreservingProgram, start: int, stop: int) -> Ranks:
-        return interest.interstitials[start:stop]
-
 
 @lru_cache(maxsize=64)
 def _rebuild(schema: Schema, depth: int, group: str) -> UGPMatch:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.group import Group
+from ccbps.algebra.lookup import pair_table, tree
 from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["NONE", "GroupProgram", "PreservingProgram"]
@@ -45,16 +46,6 @@ def _looked_up(bits: NDArray[np.bool_], index: Index) -> NDArray[np.bool_]:
     padded = np.zeros((len(bits), bits.shape[1] + 1), dtype=np.bool_)
     padded[:, :-1] = bits
     return padded[:, index]
-
-
-def product_of_ranks(group: Group, ranks: Ranks) -> Ranks:
-    """Products of the rows of `ranks`, shape (batch, length) -> (batch,), by the group's table."""
-    while ranks.shape[1] > 1:
-        odd = ranks[:, -1:] if ranks.shape[1] % 2 else ranks[:, :0]
-        even = ranks.shape[1] - odd.shape[1]
-        halves = group.multiplication[ranks[:, 0:even:2], ranks[:, 1:even:2]]
-        ranks = np.concatenate([halves, odd], axis=1)
-    return ranks[:, 0] if ranks.shape[1] else np.zeros(len(ranks), dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +71,7 @@ class GroupProgram:
     def evaluate(self, bits: NDArray[np.bool_]) -> Ranks:
         """Products for inputs, shape (batch, n) -> ranks, shape (batch,)."""
         chosen = np.where(_looked_up(bits, self.index), self.one, self.zero)
-        return product_of_ranks(self.group, chosen)
+        return tree(pair_table(self.group.multiplication), chosen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

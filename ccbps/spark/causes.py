@@ -21,7 +21,15 @@ def check_on_error(on_error: str) -> None:
         raise ParameterError(f"on_error must be 'raise' or 'reject', got {on_error!r}")
 
 
-def refuse(causes: NDArray[np.uint8], names: Sequence[str], ids: Sequence[pa.Array]) -> None:
+SET_ASIDE = "match and match_messages set such rows aside with on_error='reject'"
+
+
+def refuse(
+    causes: NDArray[np.uint8],
+    names: Sequence[str],
+    ids: Sequence[pa.Array],
+    advice: str = SET_ASIDE,
+) -> None:
     """Raise one `DecodeError` that names the first refused row by its columns, if there is any."""
     rows = np.flatnonzero(causes)
     if not len(rows):
@@ -30,8 +38,7 @@ def refuse(causes: NDArray[np.uint8], names: Sequence[str], ids: Sequence[pa.Arr
     where = row_name(names, ids, row)
     more = f" (and {len(rows) - 1} more rows in this batch)" if len(rows) > 1 else ""
     raise DecodeError(
-        f"{where or f'row {row} of the batch'}: {Cause(causes[row]).text}{more}; "
-        "match and match_messages set such rows aside with on_error='reject'",
+        f"{where or f'row {row} of the batch'}: {Cause(causes[row]).text}{more}; {advice}",
         rows=tuple(rows.tolist()),
         causes=tuple(Cause(c).text for c in causes[rows]),
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -30,6 +29,7 @@ from ccbps.matching.reusable import (
     Table,
 )
 from ccbps.spark.arrow import binary_column, binary_rows, check_room, is_valid, strings
+from ccbps.spark.causes import refuse
 from ccbps.spark.frames import check_key, column, finish, require, row_name, struct
 from ccbps.spark.keysource import KeySource, role_key
 from ccbps.wire import Cause
@@ -57,17 +57,16 @@ def _broker(matcher: ReusableMatcher, key: RoleKey) -> ReusableBroker:
     return matcher.broker(key)
 
 
-_tables: dict[tuple[ReusableMatcher, RoleKey, bytes], Table] = {}
-
-
-def _table(matcher: ReusableMatcher, key: RoleKey, interests: Bytes) -> Table:
-    """The interests as this worker's broker keeps them; those used last are remembered."""
-    place = matcher, key, sha256(interests.tobytes()).digest()
-    if place not in _tables:
-        if len(_tables) >= 8:
-            _tables.clear()
-        _tables[place] = _broker(matcher, key).prepare(interests)
-    return _tables[place]
+@lru_cache(maxsize=8)
+def _table(
+    matcher: ReusableMatcher, key: RoleKey, interests: bytes
+) -> tuple[Table, NDArray[np.intp]]:
+    """Interests as this worker's broker keeps them, and which of them it serves: those of users
+    who are revoked match nothing, others go on."""
+    broker = _broker(matcher, key)
+    rows = np.frombuffer(interests, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
+    served = np.flatnonzero(broker.examine_interests(rows) != Cause.USER)
+    return broker.prepare(rows[served]), served
 
 
 def encrypt_events(
@@ -205,26 +204,17 @@ def match_all(
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = role_key(key)
         broker = _broker(matcher, found)
-        known = np.frombuffer(content, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
-        # Of users who are revoked there may be interests: they match nothing, others go on.
-        served = np.flatnonzero(broker.examine_interests(known) != Cause.USER)
-        table = _table(matcher, found, np.ascontiguousarray(known[served]))
+        table, served = _table(matcher, found, content)
         for batch in batches:
             messages = batch.column(batch.schema.get_field_index(event))
             others = [batch.column(batch.schema.get_field_index(name)) for name in kept]
             bodies, fits = binary_rows(messages, matcher.event_bytes)
-            causes = np.full(len(bodies), Cause.EVENT_WIDTH, dtype=np.uint8)
-            causes[fits] = broker.examine_events(np.ascontiguousarray(bodies[fits]))
-            causes[~is_valid(messages)] = Cause.NONE
-            bad = np.flatnonzero(causes)
-            if len(bad) and on_error == "raise":
-                raise DecodeError(
-                    f"{row_name(kept, others, int(bad[0])) or f'row {bad[0]} of the batch'}: "
-                    f"{Cause(causes[bad[0]]).text}; with on_error='drop' such rows match nothing",
-                    rows=tuple(bad.tolist()),
-                )
-            usable = np.flatnonzero(fits & (causes == Cause.NONE))
-            answers = broker.match_all(np.ascontiguousarray(bodies[usable]), table)
+            usable = np.flatnonzero(fits)
+            answers, causes = broker.examine(np.ascontiguousarray(bodies[usable]), table)
+            if on_error == "raise":
+                every = np.where(is_valid(messages), np.uint8(Cause.EVENT_WIDTH), Cause.NONE)
+                every[usable] = causes
+                refuse(every, kept, others, "with on_error='drop' such rows match nothing")
             row, which = np.nonzero(answers)
             place = pa.array(usable[row])
             yield pa.RecordBatch.from_arrays(

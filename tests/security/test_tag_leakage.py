@@ -22,7 +22,7 @@ from scipy import stats
 from ccbps import Category, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.matching import TagMatch, tag
-from ccbps.matching.prefix_cover import prefix_cover
+from ccbps.predicates.prefixes import range_prefixes
 from ccbps.wire import HEADER_BYTES
 
 Bytes = NDArray[np.uint8]
@@ -150,8 +150,8 @@ def plain_interest(matcher: TagMatch, text: str) -> dict[str, set[Any]]:
     found: dict[str, set[Any]] = {}
     for name, bits in (INTERVALS if topic else {"issue": 2, **INTERVALS}).items():
         low, high = ranges[name]
-        cover = prefix_cover(low, high, bits)
-        found[name] = {(choice, name, f"{code:0{bits}b}"[:length]) for length, code in cover}
+        cover = range_prefixes(low, high, bits)
+        found[name] = {(choice, name, f"{code:0{bits}b}"[:length]) for code, length in cover}
     if any(low > high for low, high in ranges.values()):
         found = {name: set() for name in found}
     return found
