@@ -2,7 +2,8 @@
 
 From wire bytes to answers, one core. Units: nanoseconds a pair, bytes. Limits, in the same run:
 XOR of the same message bytes (the broker must read both), and the AES-256-CTR key stream of the
-bytes the encoders use.
+bytes the encoders use. Every step runs with the kernels in NumPy and, where Numba is installed,
+with the compiled ones (extra `compiled`).
 
     python benchmarks/bench_branching.py [--batch 100000] [--plot growth.png]
 """
@@ -10,6 +11,8 @@ bytes the encoders use.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +70,20 @@ def key_stream(batch: int, width: int) -> Callable[[], None]:
     return run
 
 
+KERNELS = ("", ", compiled") if importlib.util.find_spec("numba") else ("",)
+"""NumPy's kernels, and Numba's."""
+
+
+def with_kernels(kernels: str, action: Callable[[], object]) -> Callable[[], None]:
+    """The action, run with these kernels."""
+
+    def run() -> None:
+        os.environ["CCBPS_COMPILED"] = "1" if kernels else "0"
+        action()
+
+    return run
+
+
 def measure(widths: list[int], batch: int, rounds: int = 7) -> dict[str, float]:
     """Nanoseconds a pair of every step and limit; sizes in bytes."""
     matcher = box(widths)
@@ -85,19 +102,26 @@ def measure(widths: list[int], batch: int, rounds: int = 7) -> dict[str, float]:
         wanted[rows] = matcher.schema.parse(text).evaluate(events)[rows]
     assert np.array_equal(answers, wanted), "encrypted and plaintext answers differ"
     both = np.empty_like(event_messages)
-    actions: dict[str, Callable[[], object]] = {
+    steps: dict[str, Callable[[], object]] = {
         "broker": lambda: broker.match(event_messages, interest_messages),
-        "xor": lambda: np.bitwise_xor(event_messages, interest_messages),
-        "xor into": lambda: np.bitwise_xor(event_messages, interest_messages, out=both),
         "publisher": lambda: matcher.publisher(seed).encode(events, numbers, out=both),
         "subscriber": lambda: matcher.subscriber(seed).encode(predicates[0], numbers, out=both),
         "subscriber, 100 predicates": lambda: matcher.subscriber(seed).encode(
             many, numbers, out=both
         ),
+    }
+    limits: dict[str, Callable[[], object]] = {
+        "xor": lambda: np.bitwise_xor(event_messages, interest_messages),
+        "xor into": lambda: np.bitwise_xor(event_messages, interest_messages, out=both),
         "key stream": key_stream(batch, -(-matcher.randomness_bytes // 16) * 16),
     }
+    actions = limits | {
+        step + kernels: with_kernels(kernels, action)
+        for step, action in steps.items()
+        for kernels in KERNELS
+    }
     result = {name: 1e9 * s / batch for name, s in seconds(actions, rounds).items()}
-    for name in ("broker", "publisher"):
+    for name in (step + kernels for step in ("broker", "publisher") for kernels in KERNELS):
         tracemalloc.start()
         actions[name]()
         result[f"{name} memory"] = tracemalloc.get_traced_memory()[1] / 1e6
@@ -105,6 +129,11 @@ def measure(widths: list[int], batch: int, rounds: int = 7) -> dict[str, float]:
     result |= {"nodes": matcher.program.size + 1, "bytes": matcher.event_bytes}
     result["randomness"] = matcher.randomness_bytes
     return result
+
+
+def growing(bits: int, batch: int) -> int:
+    """Pairs to measure a box of so many bits with: messages grow with the square of the bits."""
+    return max(1000, min(batch, batch * 10_000 // bits**2))
 
 
 def main() -> None:
@@ -119,46 +148,57 @@ def main() -> None:
         f"\nbox over 16+16+20 bits, {options.batch:,} pairs: {r['nodes']:.0f} nodes, "
         f"{r['bytes']:.0f} bytes a side, {r['randomness']:.0f} bytes of randomness a round"
     )
-    print(f"{'':<28}{'ns a pair':>10}{'ratio':>8}  to")
-    print(
-        f"{'broker':<28}{r['broker']:>10.0f}{r['broker'] / r['xor']:>8.2f}  "
-        f"numpy.bitwise_xor(events, interests): {r['xor']:.0f} ns"
-    )
-    print(
-        f"{'':<38}{r['broker'] / r['xor into']:>8.2f}  "
-        f"the same into an array that is there: {r['xor into']:.0f} ns"
-    )
-    for name in ("publisher", "subscriber", "subscriber, 100 predicates"):
+    print(f"{'':<38}{'ns a pair':>10}{'ratio':>8}  to")
+    for kernels in KERNELS:
+        name = "broker" + kernels
         print(
-            f"{name:<28}{r[name]:>10.0f}{r[name] / r['key stream']:>8.2f}  "
-            f"AES-256-CTR key stream: {r['key stream']:.0f} ns"
+            f"{name:<38}{r[name]:>10.0f}{r[name] / r['xor']:>8.2f}  "
+            f"numpy.bitwise_xor(events, interests): {r['xor']:.0f} ns"
         )
-    print(
-        f"memory: 2 x {r['bytes']:.0f} bytes of messages a pair in flight, and at the peak "
-        f"{r['broker memory']:.1f} MB (broker), {r['publisher memory']:.1f} MB (publisher) "
-        "of working memory"
-    )
+        print(
+            f"{'':<48}{r[name] / r['xor into']:>8.2f}  "
+            f"the same into an array that is there: {r['xor into']:.0f} ns"
+        )
+    for step in ("publisher", "subscriber", "subscriber, 100 predicates"):
+        for name in (step + kernels for kernels in KERNELS):
+            print(
+                f"{name:<38}{r[name]:>10.0f}{r[name] / r['key stream']:>8.2f}  "
+                f"AES-256-CTR key stream: {r['key stream']:.0f} ns"
+            )
+    print(f"memory: 2 x {r['bytes']:.0f} bytes of messages a pair in flight; at the peak, in MB:")
+    for kernels in KERNELS:
+        print(
+            f"  broker{kernels} {r[f'broker{kernels} memory']:.1f}, "
+            f"publisher{kernels} {r[f'publisher{kernels} memory']:.1f}"
+        )
+    if len(KERNELS) == 1:
+        print("compiled kernels are left out: pip install 'ccbps[compiled]'")
 
-    print("\nHow it grows (boxes of 16-bit attributes; * into an array that is there):")
-    print(
-        f"{'bits':>5}{'nodes':>7}{'bytes':>8}{'broker':>10}{'/ xor*':>7}"
-        f"{'publisher':>11}{'/ aes':>7}{'subscriber':>12}{'/ aes':>7}   (ns a pair)"
-    )
-    rows = []
-    for bits in (16, 32, 64, 128, 256, 512):
-        batch = max(1000, min(options.batch, options.batch * 2500 // bits**2 * 4))
-        r = measure([16] * (bits // 16), batch, rounds=3)
-        rows.append((bits, r))
+    print("\nHow it grows (boxes of 16-bit attributes; * into an array that is there), ns a pair:")
+    rows = [
+        (bits, measure([16] * (bits // 16), growing(bits, options.batch), rounds=3))
+        for bits in (16, 32, 64, 128, 256, 512)
+    ]
+    for kernels in KERNELS:
         print(
-            f"{bits:>5}{r['nodes']:>7.0f}{r['bytes']:>8.0f}{r['broker']:>10.0f}"
-            f"{r['broker'] / r['xor into']:>7.2f}{r['publisher']:>11.0f}"
-            f"{r['publisher'] / r['key stream']:>7.2f}{r['subscriber']:>12.0f}"
-            f"{r['subscriber'] / r['key stream']:>7.2f}"
+            f"{'bits':>5}{'nodes':>7}{'bytes':>8}{'broker':>10}{'/ xor*':>7}"
+            f"{'publisher':>11}{'/ aes':>7}{'subscriber':>12}{'/ aes':>7}{kernels}"
         )
+        for bits, r in rows:
+            xor, aes = r["xor into"], r["key stream"]
+            broker, publisher, subscriber = (
+                r[step + kernels] for step in ("broker", "publisher", "subscriber")
+            )
+            print(
+                f"{bits:>5}{r['nodes']:>7.0f}{r['bytes']:>8.0f}{broker:>10.0f}{broker / xor:>7.2f}"
+                f"{publisher:>11.0f}{publisher / aes:>7.2f}"
+                f"{subscriber:>12.0f}{subscriber / aes:>7.2f}"
+            )
     if options.plot:
         draw(rows, options.plot)
 
 
+COLOURS = {"broker": "tab:blue", "publisher": "tab:orange", "subscriber": "tab:green"}
 LABELS = {"xor into": "limit: XOR of the messages", "key stream": "limit: AES key stream"}
 
 
@@ -171,19 +211,25 @@ def draw(rows: list[tuple[int, dict[str, float]]], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     bits = [b for b, _ in rows]
-    for name, style in (
-        ("broker", "o-"),
-        ("publisher", "s-"),
-        ("subscriber", "^-"),
-        ("xor into", "o:"),
-        ("key stream", "s:"),
-    ):
-        axes.loglog(bits, [r[name] for _, r in rows], style, label=LABELS.get(name, name))
+    for kernels in KERNELS:
+        fast = kernels == KERNELS[-1]
+        for name, marker in (("broker", "o"), ("publisher", "s"), ("subscriber", "^")):
+            axes.loglog(
+                bits,
+                [r[name + kernels] for _, r in rows],
+                marker=marker,
+                color=COLOURS[name],
+                linestyle="-" if fast else "--",
+                linewidth=1.5 if fast else 0.8,
+                label=name + kernels if fast else f"{name}, NumPy",
+            )
+    for name, of in (("xor into", "broker"), ("key stream", "publisher")):
+        axes.loglog(bits, [r[name] for _, r in rows], ":", color=COLOURS[of], label=LABELS[name])
     axes.set_xlabel("bits in the box")
     axes.set_ylabel("ns a pair, one core")
     axes.set_xticks(bits, [str(b) for b in bits])
     axes.set_xticks([], minor=True)
-    axes.legend()
+    axes.legend(fontsize=8)
     figure.savefig(path, dpi=120)
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +18,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ccbps.encodings import BranchingEncoding
-from ccbps.errors import ShapeError
+from ccbps.encodings.branching import COMPILED_BATCH, use_compiled
+from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs import ONE, BranchingProgram
 from tests.program_strategies import (
     Words,
@@ -26,6 +32,17 @@ from tests.program_strategies import (
 from tests.reference import ishai_kushilevitz as twin
 
 Bytes = NDArray[np.uint8]
+
+
+@pytest.fixture(autouse=True, scope="module", params=["arrays", "compiled"])
+def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs with both kernels."""
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CCBPS_COMPILED", "1" if request.param == "compiled" else "0")
+        yield
+
 
 # A word more or less in a column, and sizes where the layout splits a column's rows.
 BORDERS = [1, 2, 30, 32, 39, 63, 64, 65, 127, 128, 129, 191, 192, 193, 300]
@@ -289,6 +306,59 @@ def test_simulated_messages_decode_to_the_answer(size: int, seed: int) -> None:
     answers = np.random.default_rng(seed).integers(0, 2, 9).astype(np.bool_)
     events, interests = encoding.simulate(answers, uniform(encoding, 9, seed))
     assert np.array_equal(encoding.decode(events, interests), answers)
+
+
+# -- which kernels run --------------------------------------------------------------------------
+
+
+def test_large_batches_use_the_compiled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CCBPS_COMPILED")
+    there = importlib.util.find_spec("numba") is not None
+    assert not use_compiled(COMPILED_BATCH - 1)
+    assert use_compiled(COMPILED_BATCH) == there
+
+
+def test_a_wish_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCBPS_COMPILED", "yes")
+    with pytest.raises(ParameterError, match="CCBPS_COMPILED must be 0, 1 or empty, got 'yes'"):
+        use_compiled(1)
+
+
+WITHOUT_NUMBA = """
+import os, sys
+sys.modules["numba"] = None
+import numpy as np
+from ccbps.encodings.branching import use_compiled
+from ccbps.errors import ParameterError
+assert not use_compiled(10**6)
+os.environ["CCBPS_COMPILED"] = "1"
+try:
+    use_compiled(10**6)
+except ParameterError as error:
+    print(error)
+"""
+
+
+def test_without_numba_arrays_do_the_work() -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "CCBPS_COMPILED"}
+    shown = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NUMBA],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "pip install 'ccbps[compiled]'" in shown.stdout
+
+
+def test_compiled_kernels_need_no_folder_that_can_be_written(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    from ccbps.encodings import compiled_kernels
+
+    # A function without a file has nowhere to be kept, as in a read-only installation.
+    names = {"compile": compiled_kernels._compile, "types": compiled_kernels.types}
+    exec("def nothing(a): pass", names)
+    names["compile"](names["types"].void(names["types"].int64))(names["nothing"])(1)
 
 
 # -- refusals -----------------------------------------------------------------------------------

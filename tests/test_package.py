@@ -105,7 +105,7 @@ def test_wheel_matches_in_an_empty_environment(wheel: Path, tmp_path: Path) -> N
 
 
 def test_importing_the_core_loads_no_optional_or_deferred_package() -> None:
-    heavy = ("pyspark", "pandas", "pyarrow", "sqlglot", "matplotlib", "scipy")
+    heavy = ("pyspark", "pandas", "pyarrow", "sqlglot", "matplotlib", "scipy", "numba")
     shown = run(
         sys.executable,
         "-c",

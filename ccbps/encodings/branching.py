@@ -14,8 +14,8 @@ The decoder REC is the recurrence of the determinant of a matrix with ones below
 from the last column: z_s = 1, z_i = sum over c >= i of m[i, c] * z_{c+1}, answer z_0. One word for
 64 of the z's still being summed is enough, so each column costs one AND and one XOR per word.
 
-Everything works on blocks of messages with the batch innermost: word j of all messages of a block
-lies contiguous, and one NumPy call treats one word (or many) of the whole block.
+The inner loops are in `ccbps.encodings.array_kernels`, for NumPy alone, and in
+`ccbps.encodings.compiled_kernels`, for Numba (extra ``compiled``): the same messages, bit by bit.
 
 Hazard: randomness must be uniform, shared by the two parties only, and used for one pair only.
 Sources: Ishai and Kushilevitz, FOCS 2000 and ICALP 2002 (the encoding and its simulator).
@@ -23,37 +23,31 @@ Sources: Ishai and Kushilevitz, FOCS 2000 and ICALP 2002 (the encoding and its s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+import os
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.encodings.halves import SIGN, Half, bit_masks
-from ccbps.encodings.tiles import SHIFTS, TILE_COLUMNS, Shape
+from ccbps.encodings.array_kernels import ArrayDecoder, ArrayEncoder, Draw
+from ccbps.encodings.halves import Half
+from ccbps.encodings.tiles import Shape
 from ccbps.encodings.triangle import WORD, TriangleLayout
-from ccbps.errors import ShapeError
+from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs.branching import BranchingProgram, Label, sorted_edges
 
-__all__ = ["BranchingEncoding", "Draw"]
+if TYPE_CHECKING:
+    from ccbps.encodings.compiled_kernels import CompiledDecoder, CompiledEncoder
+
+__all__ = ["BranchingEncoding", "Draw", "use_compiled"]
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
-Draw = Callable[[int, int], Bytes]
-"""``draw(start, stop)``: the shared randomness of pairs start .. stop - 1, asked for in order and
-once; shape (stop - start, randomness_bytes), uint8, rows contiguous. May reuse one buffer."""
 
-# Block lengths are an odd number of cache lines (8 words each): with a power of two, equal places
-# of different words would compete for the same few cache sets, and transposing is 7 times slower.
-ENCODE_ROWS: Final = 8 * 257
-"""Messages encoded at a time."""
-DECODE_ROWS: Final = 8 * 1025
-"""Messages decoded at a time: long rows, because REC makes some hundred short calls a block."""
-LOAD_ROWS: Final = 256
-"""Messages turned from rows into words at a time: source and target both fit the cache."""
-BLOCK_BYTES: Final = 64 << 20
-"""Working memory of a block at most: large programs are treated in shorter blocks."""
+COMPILED_BATCH: Final = 1024
+"""Messages from which a batch repays loading the compiled kernels."""
 
 
 class BranchingEncoding:
@@ -183,32 +177,12 @@ class BranchingEncoding:
         if batch != len(interests):
             raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
         events, interests = np.ascontiguousarray(events), np.ascontiguousarray(interests)
-        answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
         heads = np.empty((2, batch, skip), dtype=np.uint8)
-        ends = np.empty(batch, dtype=np.uint8)
-        rows_at_once = min(_block_rows(DECODE_ROWS, self.layout.words), max(1, batch))
-        words = np.empty((self.layout.words, rows_at_once), dtype=np.uint64)
-        work = np.empty((self._shape.blocks + 3, rows_at_once), dtype=np.uint64)
-        both = np.empty((LOAD_ROWS, width), dtype=np.uint8)
-        # One pass sums whole rows, headers too, which is much faster than row by row; one more
-        # brings them to word boundaries, which transposing wants.
-        aligned = np.zeros((LOAD_ROWS, self.layout.words), dtype="<u8")
-        body = aligned.view(np.uint8)[:, : self.message_bytes]
-        for start in range(0, batch, rows_at_once):
-            count = min(rows_at_once, batch - start)
-            for first in range(0, count, LOAD_ROWS):
-                n = min(LOAD_ROWS, count - first)
-                at = slice(start + first, start + first + n)
-                np.bitwise_xor(events[at], interests[at], out=both[:n])
-                heads[0, at], heads[1, at] = events[at, :skip], interests[at, :skip]
-                ends[at] = events[at, -1]
-                body[:n] = both[:n, skip:]
-                np.copyto(words[:, first : first + n], aligned[:n].T)
-            block = slice(start, start + count)
-            # Either message may have them: the events' are looked at, and the sums'.
-            stray[block] = words[-1, :count] > self._shape.used_bits
-            stray[block] |= ends[block] > self.layout.last_byte_mask
-            answers[block] = self._recurrence(words[:, :count], work[:, :count])
+        answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
+        decoder = self._decoder(batch, width)
+        for start in range(0, batch, decoder.rows):
+            at = slice(start, start + decoder.rows)
+            decoder.decode(events[at], interests[at], heads[:, at], answers[at], stray[at])
         return answers, heads, stray
 
     def simulate(self, answers: NDArray[np.bool_], uniform: Bytes) -> tuple[Bytes, Bytes]:
@@ -235,6 +209,20 @@ class BranchingEncoding:
         wrong = self.decode(total, np.zeros_like(total)) != answers
         total[:, position // 8] ^= wrong.astype(np.uint8) << (position % 8)
         return events, events ^ total
+
+    def _encoder(self, half: Half, batch: int) -> ArrayEncoder | CompiledEncoder:
+        if use_compiled(batch):
+            from ccbps.encodings.compiled_kernels import compiled_encoder
+
+            return compiled_encoder(self._shape, half)
+        return ArrayEncoder(self._shape, half, batch)
+
+    def _decoder(self, batch: int, width: int) -> ArrayDecoder | CompiledDecoder:
+        if use_compiled(batch):
+            from ccbps.encodings.compiled_kernels import compiled_decoder
+
+            return compiled_decoder(self._shape)
+        return ArrayDecoder(self._shape, width, batch)
 
     def _encode(
         self,
@@ -279,129 +267,54 @@ class BranchingEncoding:
         if index is not None and not 0 <= index.min() <= index.max() < inputs.shape[1]:
             raise ShapeError(f"index must lie within the {inputs.shape[1]} columns of bits")
         one_for_all = index is None and inputs.shape[1] == 1
-        rows_at_once = _block_rows(ENCODE_ROWS, 2 * self.layout.words)
-        work = _Workspace(self._shape, half, min(batch, rows_at_once))
-        with _direct_broadcast():
-            known = half.labels(inputs) if one_for_all or index is not None else None
-            for start in range(0, batch, rows_at_once):
-                at = slice(start, min(start + rows_at_once, batch))
-                if known is None:
-                    labels = half.labels(inputs[:, at])
-                elif index is None:
-                    labels = known
-                else:
-                    labels = np.take(known, index[at], axis=2)
-                block = work.first(at.stop - at.start)
-                self._load(source, at, block)
-                self._encode_block(half, labels, out[at], block)
+        encoder = self._encoder(half, batch)
+        known = half.labels(inputs) if one_for_all or index is not None else None
+        for start in range(0, batch, encoder.rows):
+            at = slice(start, min(start + encoder.rows, batch))
+            if known is None:
+                labels = half.labels(inputs[:, at])
+            elif index is None:
+                labels = known
+            else:
+                labels = np.take(known, index[at], axis=2)
+            encoder.encode(source, at, labels, out[at])
         return out
 
-    def _load(self, draw: Draw, at: slice, work: _Workspace) -> None:
-        """Draw the randomness of a block: Z into `work.message`, R1 and R2 into `work.random`."""
-        words = self.layout.words
-        for start in range(at.start, at.stop, LOAD_ROWS):
-            stop = min(start + LOAD_ROWS, at.stop)
-            rows = draw(start, stop).view("<u8")
-            place = slice(start - at.start, stop - at.start)
-            np.copyto(work.message[:, place], rows[:, :words].T)
-            np.copyto(work.random[:, place], rows[:, words:].T)
 
-    def _encode_block(self, half: Half, labels: Words, out: Bytes, work: _Workspace) -> None:
-        """Encode one block whose randomness is loaded. `labels`: see `Half.labels`."""
-        shape, message, random = self._shape, work.message, work.random
-        if half.below_diagonal:
-            # R1 times the ones below the diagonal of L is R1 moved by one column: column c + 1 of
-            # R1 lies in `random` just where column c of a message does.
-            np.bitwise_xor(message, random, out=message)
-        last = work.last
-        for b in range(shape.blocks):
-            shape.read(shape.size - 1, b, random, last[b])
-            last[b] &= shape.used_rows[b]
-        mixed = half.mix(labels, last, work.mixed)
-        if not half.below_diagonal:
-            last.fill(0)  # else it takes out again what is not R1's but came along with it
-        work.sums.fill(0)
+def use_compiled(batch: int) -> bool:
+    """Do the compiled kernels treat a batch of so many messages?
 
-        for tile in shape.tiles:
-            top = WORD * (tile.first // WORD)
-            count, place = tile.stop - tile.first, slice(tile.first - top, tile.stop - top)
-            b_own = top // WORD
-            mix = bit_masks(mixed[b_own], place, work.mix)
-            diagonal = bit_masks(labels[0, b_own], place, work.mask)
-            for b in range(b_own + 1):
-                if b == b_own:
-                    r1 = tile.unfold(random, work.r1[:count])
-                else:
-                    first = self.layout.full[b][0] + tile.first - 1 - self.layout.full[b][1]
-                    r1 = random[first : first + count]
-                product = np.bitwise_and(r1, mix, out=work.product[:count])
-                last[b] ^= np.bitwise_xor.reduce(product, axis=0)
-                if half.diagonal[b_own]:
-                    np.bitwise_and(r1, diagonal, out=product)
-                    for fold in tile.folds[b]:
-                        fold.add(product, message)
-                    if b == b_own:
-                        for u in tile.split:
-                            shape.add(u, b, product[u - tile.first], message)
-            for run, (column, start, stop) in enumerate(half.runs):
-                low, high = max(start, tile.first), min(stop, tile.stop)
-                if low >= high:
-                    continue
-                mask = bit_masks(labels[1 + run, b_own], slice(low - top, high - top), work.mask)
-                at = slice(low - tile.first, high - tile.first)
-                for b in range(b_own + 1):
-                    if b == b_own:
-                        r1 = work.r1[at]
-                    else:
-                        first = self.layout.full[b][0] + low - 1 - self.layout.full[b][1]
-                        r1 = random[first : first + high - low]
-                    terms = np.bitwise_and(r1, mask, out=work.product[: high - low])
-                    half.sum_of(work.sums, column, b)[...] ^= np.bitwise_xor.reduce(terms, axis=0)
-        for column in half.columns:
-            for b in range(column // WORD + 1):
-                shape.add(column, b, half.sum_of(work.sums, column, b), message)
-        for b in range(shape.blocks):
-            shape.add(shape.size - 1, b, last[b], message)
-        message[-1] &= shape.used_bits
-        _store(message, out)
+    They do where Numba is installed, from `COMPILED_BATCH` messages on: loading them takes a
+    moment, and compiling them on first use some seconds. The environment variable
+    ``CCBPS_COMPILED`` says otherwise: ``0`` never, ``1`` always.
 
-    def _recurrence(self, words: Words, work: Words) -> NDArray[np.bool_]:
-        """z_0 of the summed messages; `words` has shape (layout.words, rows)."""
-        shape, size = self._shape, self.program.size
-        source = list(words)
-        sums = list(work[: shape.blocks])
-        mask, part, term = work[shape.blocks :]
-        signed = mask.view(np.int64)
-        left, right, conj, xor = np.left_shift, np.right_shift, np.bitwise_and, np.bitwise_xor
-        for b in range(shape.blocks):
-            shape.read(size - 1, b, words, sums[b])
-        for i in range(size - 1, 0, -1):
-            left(sums[i // WORD], SHIFTS[WORD - 1 - i % WORD], mask)
-            right(signed, SIGN, signed)
-            for b, word, shift in shape.reads[i - 1]:
-                piece = right(source[word], SHIFTS[shift], part) if shift else source[word]
-                conj(piece, mask, term)
-                xor(sums[b], term, sums[b])
-            for b in shape.split_reads[i - 1]:
-                conj(shape.read(i - 1, b, words, part), mask, term)
-                xor(sums[b], term, sums[b])
-        answers: NDArray[np.bool_] = (sums[0] & SHIFTS[1]).astype(np.bool_)
-        return answers
+    Raises:
+        ParameterError: ``CCBPS_COMPILED`` is something else, or 1 and Numba is not installed.
+    """
+    wish = os.environ.get("CCBPS_COMPILED", "")
+    if wish not in ("", "0", "1"):
+        raise ParameterError(f"CCBPS_COMPILED must be 0, 1 or empty, got {wish!r}")
+    if wish == "0" or (wish == "" and batch < COMPILED_BATCH):
+        return False
+    if wish == "1" and not _compiled_kernels():
+        raise ParameterError(
+            "CCBPS_COMPILED is 1, but compiled kernels need Numba and a little-endian machine: "
+            "pip install 'ccbps[compiled]', or unset CCBPS_COMPILED"
+        )
+    return _compiled_kernels()
 
 
-def _block_rows(rows: int, words: int) -> int:
-    """`rows`, or as many as keep `words` words each within `BLOCK_BYTES`: 8 times an odd number."""
-    return 8 * (min(rows // 8, max(1, BLOCK_BYTES // (64 * words))) - 1 | 1)
-
-
-def _store(words: Words, rows: Bytes) -> None:
-    """Words (words, batch) to rows of bytes (batch, bytes), little-endian, the last word cut."""
-    whole = rows.shape[1] // 8
-    np.copyto(rows[:, : 8 * whole].view("<u8").T, words[:whole])
-    if whole < len(words):
-        tail = words[whole].astype("<u8").view(np.uint8).reshape(-1, 8)
-        for i in range(8 * whole, rows.shape[1]):
-            rows[:, i] = tail[:, i - 8 * whole]
+@cache
+def _compiled_kernels() -> bool:
+    """Load the compiled kernels; no if there are none here."""
+    # A compiled loop reads words as the machine does; on the wire they are little-endian.
+    if sys.byteorder != "little":
+        return False
+    try:
+        import ccbps.encodings.compiled_kernels  # noqa: F401
+    except ImportError:  # no Numba, or one that does not go with this NumPy
+        return False
+    return True
 
 
 def _require(name: str, rows: Bytes, width: int) -> None:
@@ -416,39 +329,3 @@ def _require(name: str, rows: Bytes, width: int) -> None:
             f"{name} must be uint8 of shape (batch, {width}) with contiguous rows, "
             f"got {rows.dtype} {rows.shape}"
         )
-
-
-@contextmanager
-def _direct_broadcast() -> Iterator[None]:
-    """Keep NumPy from copying one operand of ``rows op column`` into its buffer, row by row.
-
-    It does so where rows are shorter than half its buffer, and then takes twice the time.
-    """
-    size = np.setbufsize(16)
-    try:
-        yield
-    finally:
-        np.setbufsize(size)
-
-
-class _Workspace:
-    """Arrays of one block of messages, made once and used for every block of a batch."""
-
-    def __init__(self, shape: Shape, half: Half, rows: int) -> None:
-        def words(count: int) -> Words:
-            return np.empty((count, rows), dtype=np.uint64)
-
-        self.message, self.random = words(shape.layout.words), words(shape.layout.words)
-        self.last, self.mixed = words(shape.blocks), words(shape.blocks)
-        self.sums = words(half.sum_rows)
-        self.r1, self.product = words(TILE_COLUMNS), words(TILE_COLUMNS)
-        self.mask, self.mix = words(TILE_COLUMNS), words(TILE_COLUMNS)
-
-    def first(self, rows: int) -> _Workspace:
-        """The same arrays, cut to a last, shorter block."""
-        if rows == self.message.shape[1]:
-            return self
-        cut = object.__new__(_Workspace)
-        for name, array in vars(self).items():
-            setattr(cut, name, array[:, :rows])
-        return cut

@@ -115,5 +115,9 @@ class Half:
 
     def sum_of(self, sums: Words, column: int, block: int) -> Words:
         """Where the sum of a column's runs is kept for a block of rows."""
-        out: Words = sums[self._sum_rows[column] + block]
+        out: Words = sums[self.sum_row(column, block)]
         return out
+
+    def sum_row(self, column: int, block: int) -> int:
+        """The row of `sums`, of `sum_rows`, that a column's sum in a block of rows has."""
+        return int(self._sum_rows[column] + block)

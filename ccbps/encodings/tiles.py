@@ -143,6 +143,10 @@ class Shape:
             for first in range(0, self.size, TILE_COLUMNS)
         ]
 
+    def pieces(self, column: int, block: int) -> list[tuple[int, int, int, int]]:
+        """Where a block of a column's rows lies: word, offset, first bit, length of each piece."""
+        return self._pieces[column, block]
+
     def read(self, column: int, block: int, words: Words, out: Words) -> Words:
         """A block of a column's rows into `out`; bits above its last row may be other pieces'."""
         pieces = self._pieces[column, block]
