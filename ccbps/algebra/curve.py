@@ -162,6 +162,9 @@ class Secp256k1Group(PrimeOrderGroup):
     def labels(self, elements: Sequence[Any]) -> list[bytes]:
         return [x.to_bytes(32, "big") for x, _ in elements]
 
+    def divisors(self, elements: Sequence[Any]) -> Sequence[Any]:
+        return elements  # the one inversion of a batch of quotients depends on both sides
+
     def quotient_labels(self, left: Sequence[Any], right: Sequence[Any]) -> Iterator[list[bytes]]:
         # x of a / b is slope^2 - xa - xb with the slope (ya + yb) / (xa - xb).
         step = max(1, BATCH // (len(left) or 1))

@@ -157,10 +157,14 @@ class PrimeOrderGroup(ABC):
         """Canonical bytes of each, `label_bytes` long; the same at most for its inverse."""
 
     @abstractmethod
+    def divisors(self, elements: Sequence[Element]) -> Sequence[Any]:
+        """Elements in the form in which `quotient_labels` divides by them."""
+
+    @abstractmethod
     def quotient_labels(
-        self, left: Sequence[Element], right: Sequence[Element]
+        self, left: Sequence[Element], right: Sequence[Any]
     ) -> Iterator[list[bytes]]:
-        """The labels of all quotients: for each of `right`, those of left[i] / right[j]."""
+        """The labels of all quotients: for each of the divisors `right`, those of left[i] / it."""
 
     @abstractmethod
     def table(self, base: Element) -> PowerTable:
@@ -304,11 +308,14 @@ class ModpGroup(PrimeOrderGroup):
         width = self.element_bytes
         return [a.to_bytes(width, "big") for a in elements]
 
+    def divisors(self, elements: Sequence[Element]) -> Sequence[Any]:
+        return self.inverses(elements)
+
     def quotient_labels(
-        self, left: Sequence[Element], right: Sequence[Element]
+        self, left: Sequence[Element], right: Sequence[Any]
     ) -> Iterator[list[bytes]]:
         p, width = self.modulus, self.element_bytes
-        for factor in self.inverses(right):
+        for factor in right:
             yield [(a * factor % p).to_bytes(width, "big") for a in left]
 
     def table(self, base: Element) -> PowerTable:

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from ccbps.algebra.prime_order import PowerTable, PrimeOrderGroup
 from ccbps.keys import Confined
 
-__all__ = ["MasterKey", "ProxySearch", "SearchForm", "UserKey"]
+__all__ = ["MasterKey", "ProxySearch", "SearchForm", "SearchTokens", "UserKey"]
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
@@ -86,6 +86,16 @@ class SearchForm:
 
     c1: list[Any]
     c2: Bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SearchTokens:
+    """Tokens as the server keeps them: ready to divide by."""
+
+    divisors: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.divisors)
 
 
 @lru_cache(maxsize=4)
@@ -186,20 +196,26 @@ class ProxySearch:
             good &= np.array([element is not None for element in decoded], dtype=np.bool_)
         return good
 
-    def re_encrypt(self, x2: int, ciphertexts: Bytes) -> SearchForm:
-        """Ciphertexts of the user of x2, well formed, under the common key."""
+    def re_encrypt(self, x2: int | Sequence[int], ciphertexts: Bytes) -> SearchForm:
+        """Ciphertexts, well formed, of the user of x2, or each of its own, under the common key."""
         return SearchForm(self._completed(x2, ciphertexts), self._digest_column(ciphertexts))
 
-    def tokens(self, x2: int, trapdoors: Bytes) -> list[Any]:
-        """T of each trapdoor of the user of x2, well formed: one group element a keyword."""
+    def tokens(self, x2: int | Sequence[int], trapdoors: Bytes) -> list[Any]:
+        """T of trapdoors, well formed, of the user of x2, or each of its own: a group element."""
         return self._completed(x2, trapdoors)
 
-    def search(self, ciphertexts: SearchForm, tokens: Sequence[Any]) -> Bools:
+    def prepared(self, tokens: Sequence[Any]) -> SearchTokens:
+        """Tokens for many a search."""
+        return SearchTokens(self.group.divisors(tokens))
+
+    def search(self, ciphertexts: SearchForm, tokens: Sequence[Any] | SearchTokens) -> Bools:
         """Which tokens belong to which ciphertexts, shape (len(tokens), len(ciphertexts))."""
+        if not isinstance(tokens, SearchTokens):
+            tokens = self.prepared(tokens)
         count = len(ciphertexts.c1)
         if not count or not len(tokens):
             return np.zeros((len(tokens), count), dtype=np.bool_)
-        quotients = self.group.quotient_labels(ciphertexts.c1, tokens)
+        quotients = self.group.quotient_labels(ciphertexts.c1, tokens.divisors)
         wanted = np.ascontiguousarray(ciphertexts.c2).view("<u8")
         parts = []
         while rows := list(islice(quotients, max(1, SEARCH_BATCH // count))):
@@ -208,7 +224,7 @@ class ProxySearch:
             parts.append((words == wanted).all(axis=2))
         return np.concatenate(parts)
 
-    def _completed(self, x2: int, rows: Bytes) -> list[Any]:
+    def _completed(self, x2: int | Sequence[int], rows: Bytes) -> list[Any]:
         """first^x2 second."""
         group, width = self.group, self.group.element_bytes
         first = self._decode(rows[:, :width])

@@ -23,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.ciphers.proxy_search import SearchTokens
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.postfix import LEAF, Steps, evaluate, sound
@@ -62,7 +63,7 @@ class _Table:
     """
 
     users: list[str]
-    tokens: dict[int, list[Any]]
+    tokens: dict[int, SearchTokens]
     trees: list[tuple[Steps, tuple[int, ...]]]
 
 
@@ -260,15 +261,14 @@ class AccessTreeMatch(ProxySearchMatcher):
         slots, steps = self._split(bodies[:, USER_BYTES:])
         places, trapdoors = _places(slots), slots[:, :, POSITION_BYTES:]
         used = np.asarray(trapdoors.any(axis=2))
-        found: list[tuple[int, int, int, Any]] = []  # interest, slot, position, token
-        for user, mine in self._groups(key, bodies):
-            rows, columns = np.nonzero(used[mine])
-            rows = mine[rows]
-            tokens = self._cipher.tokens(int(key["users"][user], 16), trapdoors[rows, columns])
-            where = places[rows, columns].tolist()
-            found += zip(rows.tolist(), columns.tolist(), where, tokens, strict=True)
-        found.sort(key=lambda item: item[:2])
-        distinct, index = distinct_rows([(place, token) for _, _, place, token in found])
+        halves = self._halves(key, bodies)
+        used[[row not in halves for row in range(len(bodies))]] = False
+        rows, columns = np.nonzero(used)
+        tokens = self._cipher.tokens(
+            [halves[row] for row in rows.tolist()], trapdoors[rows, columns]
+        )
+        found = list(zip(places[rows, columns].tolist(), tokens, strict=True))
+        distinct, index = distinct_rows(found)
         by_place: dict[int, list[Any]] = {}
         numbers: dict[tuple[int, Any], int] = {}
         for place in sorted({place for place, _ in distinct}):
@@ -277,25 +277,26 @@ class AccessTreeMatch(ProxySearchMatcher):
                 numbers[place, token] = len(numbers)
         renamed = [numbers[item] for item in distinct]
         leaves: list[list[int]] = [[] for _ in range(len(bodies))]
-        for (row, _, _, _), number in zip(found, index, strict=True):
+        for row, number in zip(rows.tolist(), index, strict=True):
             leaves[row].append(renamed[number])
         trees = [
             (tuple((int(k), int(n)) for k, n in own if n), tuple(mine))
             for own, mine in zip(steps.tolist(), leaves, strict=True)
         ]
-        return _Table(self._users(bodies), by_place, trees)
+        ready = {place: self._cipher.prepared(tokens) for place, tokens in by_place.items()}
+        return _Table(self._users(bodies), ready, trees)
 
     def leaf_results(self, key: Mapping[str, Any], events: Bytes, table: _Table) -> Bools:
         """Which leaves hold for which events, shape (different tokens, events): what a broker
         learns beyond the answers."""
         rows = events[:, USER_BYTES:].reshape(len(events), self.schema.bits, -1)
         parts = [np.zeros((0, len(events)), dtype=np.bool_)]
-        groups = self._groups(key, events)
+        halves = self._halves(key, events)
+        served, x2 = list(halves), list(halves.values())
         for place, tokens in table.tokens.items():
             hits = np.zeros((len(tokens), len(events)), dtype=np.bool_)
-            for user, mine in groups:
-                form = self._cipher.re_encrypt(int(key["users"][user], 16), rows[mine, place])
-                hits[:, mine] = self._cipher.search(form, tokens)
+            form = self._cipher.re_encrypt(x2, rows[served, place])
+            hits[:, served] = self._cipher.search(form, tokens)
             parts.append(hits)
         return np.concatenate(parts)
 

@@ -57,7 +57,7 @@ class _Table:
 
     Attributes:
         users: the interests' senders.
-        entries: for each attribute, its entries: tokens without repetition, or a `SearchForm`.
+        entries: for each attribute, its different entries: `SearchTokens`, or a `SearchForm`.
         places: int64, shape (interests, slots): the entry a slot stands for, -1 where unused.
         attributes: uint8, the same shape: the slot's attribute.
     """
@@ -235,20 +235,19 @@ class KeywordMatch(ProxySearchMatcher):
     def _read(self, side: str, key: Mapping[str, Any], bodies: Bytes, rows: Bytes) -> list[Any]:
         """Tokens, or (c1, c2), of rows, shape (len(bodies), slots, width); None where the slot is
         unused or the user is not served."""
-        out: list[Any] = [None] * (rows.shape[0] * rows.shape[1])
-        for user, mine in self._groups(key, bodies):
-            own = rows[mine].reshape(-1, rows.shape[2])
-            at = (mine[:, None] * rows.shape[1] + np.arange(rows.shape[1])).reshape(-1)
-            used = own.any(axis=1)
-            own, at = own[used], at[used]
-            x2 = int(key["users"][user], 16)
-            if side == self.trapdoors:
-                read: Sequence[Any] = self._cipher.tokens(x2, own)
-            else:
-                form = self._cipher.re_encrypt(x2, own)
-                read = list(zip(form.c1, (c2.tobytes() for c2 in form.c2), strict=True))
-            for place, value in zip(at.tolist(), read, strict=True):
-                out[place] = value
+        count, slots, width = rows.shape
+        out: list[Any] = [None] * (count * slots)
+        halves, flat = self._halves(key, bodies), rows.reshape(-1, width)
+        used = np.flatnonzero(flat.any(axis=1)).tolist()
+        places = [place for place in used if place // slots in halves]
+        x2 = [halves[place // slots] for place in places]
+        if side == self.trapdoors:
+            read: Sequence[Any] = self._cipher.tokens(x2, flat[places])
+        else:
+            form = self._cipher.re_encrypt(x2, flat[places])
+            read = list(zip(form.c1, (c2.tobytes() for c2 in form.c2), strict=True))
+        for place, value in zip(places, read, strict=True):
+            out[place] = value
         return out
 
     def _table(self, key: Mapping[str, Any], bodies: Bytes) -> _Table:
@@ -261,7 +260,8 @@ class KeywordMatch(ProxySearchMatcher):
             at = np.flatnonzero(numbers.reshape(-1) == number)
             distinct, index = distinct_rows([read[place] for place in at.tolist()])
             places[at] = index
-            entries.append(distinct if self.trapdoors == "interests" else _form(distinct))
+            ready: Any = self._cipher.prepared if self.trapdoors == "interests" else _form
+            entries.append(ready(distinct))
         return _Table(self._users(bodies), entries, places.reshape(numbers.shape), numbers)
 
     def _match_all(self, key: Mapping[str, Any], events: Bytes, table: _Table) -> Bools:

@@ -544,14 +544,13 @@ class ReusableBroker(_Role):
         event = kind is Kind.EVENT
         check = self.matcher._check_events if event else self.matcher._check_interests
         causes = np.zeros(len(messages), dtype=np.uint8)
-        causes[(head[:, 14:] != wanted[14:]).any(axis=1)] = Cause.EPOCH
-        causes[(head[:, 8:14] != wanted[8:14]).any(axis=1)] = Cause.KEY
-        causes[(head[:, 2:8] != wanted[2:8]).any(axis=1)] = (
-            Cause.EVENT_MATCHER if event else Cause.INTEREST_MATCHER
-        )
-        causes[(head[:, :2] != wanted[:2]).any(axis=1)] = (
-            Cause.EVENT_KIND if event else Cause.INTEREST_KIND
-        )
+        other = head != wanted
+        if not other.any():
+            return check(self._key, messages[:, HEADER_BYTES:]) if len(messages) else causes
+        causes[other[:, 14:].any(axis=1)] = Cause.EPOCH
+        causes[other[:, 8:14].any(axis=1)] = Cause.KEY
+        causes[other[:, 2:8].any(axis=1)] = Cause.EVENT_MATCHER if event else Cause.INTEREST_MATCHER
+        causes[other[:, :2].any(axis=1)] = Cause.EVENT_KIND if event else Cause.INTEREST_KIND
         good = np.flatnonzero(causes == Cause.NONE)
         if len(good):
             causes[good] = check(self._key, messages[good, HEADER_BYTES:])

@@ -196,11 +196,11 @@ class ProxySearchMatcher(ReusableMatcher):
         data = np.ascontiguousarray(bodies[:, :USER_BYTES]).tobytes().hex()
         return [data[at : at + 2 * USER_BYTES] for at in range(0, len(data), 2 * USER_BYTES)]
 
-    def _groups(self, key: Mapping[str, Any], bodies: Bytes) -> list[tuple[str, NDArray[np.intp]]]:
-        """(user, its rows), for the users the broker serves."""
-        users = np.array(self._users(bodies), dtype=object)
-        present = sorted(set(users.tolist()) & key["users"].keys())
-        return [(user, np.flatnonzero(users == user)) for user in present]
+    def _halves(self, key: Mapping[str, Any], bodies: Bytes) -> dict[int, int]:
+        """The x2 of each row's user, for the rows of users that the broker serves."""
+        users, served = self._users(bodies), key["users"]
+        x2 = {user: int(served[user], 16) for user in set(users) if user in served}
+        return {row: x2[user] for row, user in enumerate(users) if user in x2}
 
     def _refused(self, key: Mapping[str, Any], bodies: Bytes, slots: Bytes) -> Bytes:
         """Causes of bodies with cryptographic rows `slots`, shape (bodies, slots, width); a slot
