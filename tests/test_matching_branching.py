@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -459,6 +462,30 @@ def test_round_is_refused_the_second_time(role: str) -> None:
 def test_round_is_refused_twice_in_a_batch(role: str) -> None:
     with pytest.raises(RandomnessReuseError, match="round 5 occurs more than once"):
         encode_as(role)([4, 5, 5])
+
+
+def test_threads_that_share_a_role_never_share_a_round() -> None:
+    matcher, seed = BranchingMatch.box(Schema(x=UInt(8))), SharedSeed.generate()
+    publisher, runs, size = matcher.publisher(seed), 40, 1500
+    interests = matcher.subscriber(seed).encode("x < 100", np.arange(runs * size))
+    records = {"x": np.arange(runs * size) % 256}
+    start = Barrier(4)
+
+    def take_what_is_left(thread: int) -> list[int]:
+        start.wait()
+        won = []
+        for run in np.random.default_rng(thread).permutation(runs).tolist():
+            at = slice(run * size, (run + 1) * size)
+            with contextlib.suppress(RandomnessReuseError):
+                sent = publisher.encode({"x": records["x"][at]}, np.arange(at.start, at.stop))
+                won.append(run)
+                answers = matcher.broker().match(sent, interests[at])
+                assert np.array_equal(answers, records["x"][at] < 100)
+        return won
+
+    with ThreadPoolExecutor(4) as pool:
+        won = [run for part in pool.map(take_what_is_left, range(4)) for run in part]
+    assert sorted(won) == list(range(runs))
 
 
 @both_roles
