@@ -47,7 +47,7 @@ from ccbps.errors import (
     UnknownAttributeError,
     UnsupportedPredicateError,
 )
-from ccbps.matching import BranchingMatch, Broker, Publisher, Subscriber
+from ccbps.matching import BranchingMatch, Broker, Matcher, OFSGPMatch, Publisher, Subscriber
 from ccbps.predicates import Events, Predicate
 from ccbps.wire import Cause
 from tests.reference.ishai_kushilevitz import encode_event, encode_interest
@@ -447,6 +447,7 @@ def encode_as(role: str, seed: SharedSeed | OneTimePad = SEED) -> Callable[..., 
     return lambda rounds, **more: subscriber.encode("price < 3", rounds, **more)
 
 
+GROUP_MATCHER = OFSGPMatch(Schema(x=UInt(2)), 2)
 both_roles = pytest.mark.parametrize("role", ["publisher", "subscriber"])
 
 
@@ -462,6 +463,20 @@ def test_round_is_refused_the_second_time(role: str) -> None:
 def test_round_is_refused_twice_in_a_batch(role: str) -> None:
     with pytest.raises(RandomnessReuseError, match="round 5 occurs more than once"):
         encode_as(role)([4, 5, 5])
+
+
+@pytest.mark.parametrize(
+    "matcher", [BranchingMatch.box(QUOTES), BranchingMatch(QUOTES, "price < :p"), GROUP_MATCHER]
+)
+def test_costs_are_data_and_explained(matcher: Matcher) -> None:
+    assert [(cost.role, cost.per) for cost in matcher.costs] == [
+        ("publisher", "pair"), ("subscriber", "pair"), ("broker", "pair")
+    ]  # fmt: skip
+    for cost in matcher.costs:
+        assert f"{cost.role} {cost.count:,}" in matcher.explain()
+        assert cost.operation in matcher.explain().replace("operations", "operation").replace(
+            "products", "product"
+        )
 
 
 def test_threads_that_share_a_role_never_share_a_round() -> None:

@@ -137,6 +137,27 @@ def test_a_revoked_user_is_refused_and_others_go_on(side: Side) -> None:
         broker.revoke(identifier)
 
 
+def test_a_server_that_forgot_a_user_gives_the_same_key_again() -> None:
+    matcher = KeywordMatch(Schema(topic=UInt(8)), group="toy64")
+    server = matcher.key_server()
+    before = server.key
+    publisher, alice = server.publisher_key(), server.subscriber_key("alice")
+    restored = matcher.key_server(before)
+    assert restored.users == ()
+    assert restored.subscriber_key("alice").data == alice.data
+    assert restored.publisher_key().data == publisher.data
+    assert restored.subscriber_key("bob").data["x1"] != alice.data["x1"]
+    # Publishers and subscribers of one name are two users.
+    assert restored.subscriber_key("publisher").data["user"] != publisher.data["user"]
+    # Messages from before are matched by the broker of the restored server.
+    broker = matcher.broker(restored.broker_key())
+    sent = matcher.publisher(publisher).encode({"topic": [1, 2]})
+    assert broker.match_all(sent, matcher.subscriber(alice).encode("topic = 2")).tolist() == [
+        [False],
+        [True],
+    ]
+
+
 def test_a_revoked_publisher_is_refused() -> None:
     matcher = toy()
     server, broker, publisher, alice = roles(matcher)

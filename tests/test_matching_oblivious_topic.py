@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
@@ -10,15 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps import Category, Schema, UInt
+from ccbps import Category, Schema, SharedSeed, UInt
+from ccbps.ciphers.slots import SlotKey, sealing_keys
 from ccbps.errors import (
     DecodeError,
     EventError,
+    KeyMismatchError,
     ParameterError,
     PredicateError,
+    RandomnessReuseError,
+    SerializationError,
     UnsupportedPredicateError,
 )
-from ccbps.matching import ObliviousTopicMatch
+from ccbps.matching import ObliviousTopicMatch, TagMatch
+from ccbps.matching.oblivious_roles import ObliviousPublisher, ObliviousSubscriber
+from ccbps.matching.reusable import RoleKey
 from ccbps.wire import HEADER_BYTES
 from tests.topic_strategies import equalities, topics_and_records
 
@@ -237,3 +244,201 @@ def test_parameters_are_checked_and_kept() -> None:
     assert "AES block per pair" in matcher.explain()
     for role in (matcher.publisher(TEXTS), matcher.subscriber(), matcher):
         assert "IBM" not in repr(role)
+
+
+# -- keys of roles and numbers of events ----------------------------------------------------------
+
+
+def pair(
+    matcher: ObliviousTopicMatch, wishes: list[str] = TEXTS
+) -> tuple[ObliviousPublisher, ObliviousSubscriber]:
+    """A publisher of all topics and a subscriber of `wishes` that has accepted its sessions."""
+    publisher, subscriber = matcher.publisher(TEXTS), matcher.subscriber()
+    subscriber.accept(publisher.answer(subscriber.encode(wishes)))
+    return publisher, subscriber
+
+
+def kept(key: RoleKey) -> RoleKey:
+    """What is left of a key when it was written down."""
+    return RoleKey.from_text(key.to_text())
+
+
+@pytest.mark.parametrize("payload", [0, 4])
+def test_roles_are_restored_from_their_keys(payload: int) -> None:
+    matcher = toy(payload)
+    publisher, subscriber = pair(matcher, [TEXTS[2], TEXTS[0]])
+    other, _ = pair(matcher)
+    wish = subscriber.encode(TEXTS[1])  # Its session is accepted after it was restored.
+    subscriber.accept(other.answer(wish))
+    payloads = [b"a", b"b", b"c"] if payload else None
+    first = publisher.encode(EVENTS, payloads)
+    publisher_key, subscriber_key = kept(publisher.key), kept(subscriber.key)
+    assert (publisher_key.role, subscriber_key.role) == ("publisher", "subscriber")
+    assert publisher_key.matcher == subscriber_key.matcher == matcher.fingerprint
+    assert publisher_key.epoch == subscriber_key.epoch == 0
+    assert publisher_key.key_id == bytes(first[0, 8:14])
+    publisher = matcher.publisher_from(publisher_key)
+    subscriber = matcher.subscriber_from(subscriber_key)
+    assert publisher.key == publisher_key and subscriber.key == subscriber_key
+    # The names, topics, keys and the place of the next slot are those they were.
+    subscriber.accept(publisher.answer(wish))
+    second = publisher.encode(EVENTS, payloads)
+    third = other.encode(EVENTS, payloads)
+    assert not {bytes(row[16:24]) for row in first} & {bytes(row[16:24]) for row in second}
+    ibm, goog = [True, False, False], [False, False, True]
+    for events, wanted in (
+        (first, [ibm, [False] * 3, ibm]),
+        (second, [ibm, goog, ibm]),
+        (third, [[False] * 3, goog, [False] * 3]),
+    ):
+        opened = subscriber.open(events)
+        assert opened.matched.tolist() == wanted
+        if payloads is not None:
+            read = [text if any(row) else None for row, text in zip(wanted, payloads, strict=True)]
+            assert opened.payloads == read
+
+
+def test_a_restored_role_gives_the_same_message_for_a_number() -> None:
+    matcher = toy(payload_bytes=4)
+    publisher, subscriber = pair(matcher)
+    key = kept(publisher.key)
+    payloads, numbers = [b"a", b"b", b"c"], np.array([7, 2**64 - 1, 9], dtype=np.uint64)
+    messages = publisher.encode(EVENTS, payloads, numbers)
+    assert np.array_equal(messages[:, 16:24].copy().view("<u8")[:, 0], numbers)
+    assert subscriber.open(messages).payloads == payloads
+    # Run again, in batches of another order, by roles made of the same key.
+    for row in (2, 0, 1):
+        again = matcher.publisher_from(key)
+        same = again.encode([EVENTS[row]], [payloads[row]], numbers[[row]])
+        assert np.array_equal(same[0], messages[row])
+    # Of another publisher, the same event under the same number is another message.
+    other, _ = pair(matcher)
+    assert not np.array_equal(other.encode(EVENTS[:1], [b"a"], [7])[0, 24:], messages[0, 24:])
+
+
+def test_each_number_and_payload_has_a_key_of_its_own() -> None:
+    matcher = toy(payload_bytes=4)
+    publisher, subscriber = pair(matcher, TEXTS[2:])
+    count, place = 50, matcher.event_bytes(0)
+    payloads = [b"same"] * count
+    messages = publisher.encode([EVENTS[0]] * count, payloads)
+    (_, keys) = next(iter(subscriber._sessions.values()))[0]
+    numbers = np.arange(count, dtype=np.uint64)
+    slots = messages[:, place:]
+    key = next(key for key in keys if key.recognizes(numbers, slots).all())
+    opened = key.payload_keys(numbers, slots)
+    assert len({row.tobytes() for row in opened}) == count
+    # They follow from the payload secret, which the key holds.
+    secret = SlotKey(bytes.fromhex(publisher.key.data["payload"]))
+    assert np.array_equal(sealing_keys(secret, numbers, payloads), opened)
+    assert not (sealing_keys(secret, numbers, [b"some"] * count) == opened).all(axis=1).any()
+    assert matcher.publisher(TEXTS).key.data["payload"] != publisher.key.data["payload"]
+
+
+def test_numbers_are_used_once_and_the_counter_goes_on_beyond_them() -> None:
+    matcher = toy()
+    publisher, _ = pair(matcher)
+    numbers = [int(row[16:24].view("<u8")[0]) for row in publisher.encode(EVENTS)]
+    assert numbers == [0, 1, 2]
+    publisher.encode(EVENTS, numbers=np.array([10, 5, 20], dtype=np.uint64))
+    for bad, problem in (
+        ([2], "event number 2 was already used by this role"),
+        ([6, 20], "event number 20 was already used"),
+        ([6, 7, 6], "event number 6 occurs more than once in this batch"),
+    ):
+        with pytest.raises(RandomnessReuseError, match=problem):
+            publisher.encode(EVENTS[:1] * len(bad), numbers=bad)
+    publisher.encode(EVENTS, numbers=[6, 7, 8])  # What was refused took none of them.
+    after = publisher.encode(EVENTS[:2])
+    assert after[:, 16:24].copy().view("<u8")[:, 0].tolist() == [21, 22]
+
+
+def test_events_that_are_refused_take_no_number() -> None:
+    publisher = toy(payload_bytes=2).publisher(TEXTS[:2])
+    with pytest.raises(EventError, match="row 0 is of none"):
+        publisher.encode(EVENTS[:1], [b""], [3])
+    with pytest.raises(ParameterError, match="payload 0 must be"):
+        publisher.encode(EVENTS[1:2], [b"long"], [3])
+    publisher.encode(EVENTS[1:2], [b""], [3])
+    with pytest.raises(RandomnessReuseError, match="number 3"):
+        publisher.encode(EVENTS[1:2], [b""], [3])
+
+
+def test_a_restored_publisher_takes_no_number_below_its_counter() -> None:
+    matcher = toy()
+    publisher, _ = pair(matcher)
+    publisher.encode(EVENTS)
+    again = matcher.publisher_from(kept(publisher.key))
+    with pytest.raises(RandomnessReuseError, match=r"number 1 may have been used.* from 3 on"):
+        again.encode(EVENTS, numbers=[7, 1, 8])
+    assert again.encode(EVENTS[:1])[0, 16] == 3
+    assert again.encode(EVENTS[:1], numbers=[8])[0, 16] == 8
+    assert matcher.publisher_from(kept(again.key)).encode(EVENTS[:1])[0, 16] == 9
+
+
+def test_the_counter_has_an_end() -> None:
+    matcher = toy()
+    publisher, subscriber = pair(matcher)
+    last = publisher.encode(EVENTS[:1], numbers=[2**64 - 1])
+    assert subscriber.open(last).matched.any()
+    for role in (publisher, matcher.publisher_from(kept(publisher.key))):
+        assert len(role.encode([])) == 0
+        with pytest.raises(RandomnessReuseError, match="no 1 numbers left"):
+            role.encode(EVENTS[:1])
+    publisher.encode(EVENTS[:1], numbers=[2**64 - 2])
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    publisher = toy().publisher(TEXTS)
+    bad: list[tuple[Any, str]] = [
+        ([1, 2], "2 numbers do not go with 3 events"),
+        ([1, -2, 3], "must not be negative, got -2"),
+        ([1.0, 2.0, 3.0], "numbers must be whole numbers, one for each event"),
+        ([[1], [2], [3]], r"got int64 of shape \(3, 1\)"),
+        (["1", "2", "3"], "must be whole numbers"),
+    ]
+    for numbers, problem in bad:
+        with pytest.raises(ParameterError, match=problem):
+            publisher.encode(EVENTS, numbers=numbers)
+    with pytest.raises(ParameterError, match="1 numbers do not go with 0 events"):
+        publisher.encode([], numbers=[1])
+    assert publisher.encode(EVENTS)[:, 16].tolist() == [0, 1, 2]
+
+
+def test_keys_of_something_else_are_refused() -> None:
+    matcher, tags = toy(), TagMatch(SCHEMA)
+    publisher, subscriber = pair(matcher)
+    for make, own, other in (
+        (matcher.publisher_from, publisher.key, subscriber.key),
+        (matcher.subscriber_from, subscriber.key, publisher.key),
+    ):
+        with pytest.raises(KeyMismatchError, match=f"key of a {other.role}, wanted a {own.role}'s"):
+            make(other)
+        for key in (tags.key_server().publisher_key(), toy(4).publisher(TEXTS).key):
+            with pytest.raises(KeyMismatchError, match="belongs to another matcher"):
+                make(key)
+        with pytest.raises(KeyMismatchError, match=f"a {own.role} needs a RoleKey, got SharedSeed"):
+            make(SharedSeed.generate())  # type: ignore[arg-type]
+        damaged: list[dict[str, Any]] = [{}, *({**own.data, name: "5x"} for name in own.data)]
+        # Without the first digit or entry; fewer sessions are whole ones, and no number is nothing.
+        cut = set(own.data) - {"sessions"}
+        damaged += [{**own.data, name: own.data[name][1:]} for name in cut]
+        damaged += [{**own.data, "next": "-1"}] * (own.role == "publisher")
+        for data in damaged:
+            broken = RoleKey.make(own.matcher, own.role, own.key_id, 0, data)
+            with pytest.raises(KeyMismatchError, match="this role key is damaged") as caught:
+                make(broken)
+            assert caught.value.__context__ is None
+
+
+def test_roles_show_and_hand_on_no_secret() -> None:
+    publisher, subscriber = pair(toy(payload_bytes=4))
+    secrets = {publisher.key.data["payload"], *publisher.key.data["keys"]}
+    secrets |= {subscriber.key.data["requests"][0][1], *publisher.key.data["topics"]}
+    slot_key = publisher._keys[0][0]
+    for what in (publisher, subscriber, publisher.key, slot_key, publisher._numbers):
+        for turn in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(SerializationError, match="must not be pickled"):
+                turn(what)
+        shown = f"{what!r} {what} {[what]}"
+        assert not any(secret[:8] in shown for secret in secrets)

@@ -172,6 +172,39 @@ def test_key_texts_that_are_none_are_refused_and_not_shown() -> None:
 
 
 @every_matcher
+def test_a_damaged_key_is_refused_and_not_shown(matcher: ReusableMatcher) -> None:
+    server = matcher.key_server()
+    for key in (server.key, server.publisher_key(), server.broker_key()):
+        text, secret = key.to_text(), key.export_secret()
+        rng = np.random.default_rng(1)
+        for at in rng.choice(len(secret), 40).tolist():
+            damaged = bytearray(secret)
+            damaged[at] ^= 1 << int(rng.integers(0, 7))
+            with pytest.raises(
+                KeyMismatchError, match="not a role key, or a damaged one"
+            ) as caught:
+                RoleKey(bytes(damaged))
+            assert caught.value.__context__ is None
+        with pytest.raises(KeyMismatchError, match="not a role key"):
+            RoleKey.from_text(text[:-2])
+
+
+@every_matcher
+def test_a_schema_that_is_none_is_refused(matcher: ReusableMatcher) -> None:
+    wrong: Any = {"price": 16}
+    with pytest.raises(ParameterError, match=r"schema must be a ccbps.Schema, got dict; make one"):
+        type(matcher)(wrong)
+
+
+@every_matcher
+def test_one_bad_interest_of_several_is_named(matcher: ReusableMatcher) -> None:
+    _, subscriber, _ = roles(matcher)
+    with pytest.raises(PredicateError) as caught:
+        subscriber.encode([TEXTS[0], "nothing = 1"])
+    assert caught.value.row == 1 and "interest of row 1" in caught.value.__notes__
+
+
+@every_matcher
 def test_keys_do_not_show_or_travel(matcher: ReusableMatcher) -> None:
     server = matcher.key_server()
     key = server.key

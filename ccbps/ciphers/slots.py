@@ -2,50 +2,75 @@
 
 With a holder's key K and the number n of an event, the slot is AES-256_K(n, 0), which the holder
 recognizes, and where there is a payload also AES-256_K(n, 1) XOR the payload's key. The payload is
-encrypted once, with AES-128-GCM under a key of its own. To who lacks K a slot is noise, for any
-number of events; which of a holder's keys an event uses does not show either.
+encrypted once, with AES-128-GCM under a key of its own, HMAC-SHA256_S(n, payload) for a secret S
+that the sender keeps. To who lacks K a slot is noise, for any number of events; which of a holder's
+keys an event uses does not show either.
 
 Conventions: numbers are uint64 and are never used twice under one key. Rows of bytes, uint8.
 
-Hazards: a repeated number repeats the slot. Slots by themselves are not authenticated, payloads
-with their headers are. Whoever can read a payload could also have written one.
+Hazards: nothing is drawn, so the same number, payload and keys give the same bytes. A number that
+is used for two events shows whether they are alike, and who can open one can open the other.
+`EventNumbers` knows what one role has used.
+Slots by themselves are not authenticated, payloads with their headers are. Whoever can read a
+payload could also have written one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
+import os
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys import Confined
+from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
+from ccbps.keys import Confined, SecretBytes
+from ccbps.rounds import RoundLedger
 
-__all__ = ["BLOCK", "SlotKey", "seal", "sealed_bytes", "unseal"]
+__all__ = [
+    "BLOCK",
+    "SLOT_KEY_BYTES",
+    "EventNumbers",
+    "SlotKey",
+    "check_payloads",
+    "joined_keys",
+    "seal",
+    "sealed_bytes",
+    "sealing_keys",
+    "split_keys",
+    "unseal",
+]
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 Numbers = NDArray[np.uint64]
 
 BLOCK: Final = 16
+SLOT_KEY_BYTES: Final = 32
 LENGTH_BYTES: Final = 4
 NONCE: Final = bytes(12)
 """Every payload has a key of its own."""
 
 
-class SlotKey(Confined):
-    """One holder's key of 32 bytes, ready for use. Prints nothing."""
+class SlotKey(SecretBytes):
+    """One holder's key of 32 bytes, ready for use."""
 
+    kind = "slot key"
+    length = SLOT_KEY_BYTES
     __slots__ = ("_cipher",)
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
         # Single blocks of distinct counters: AES as a pseudorandom function.
-        self._cipher: Cipher[Any] = Cipher(algorithms.AES256(key), modes.ECB())  # noqa: S305
+        mode = modes.ECB()  # noqa: S305
+        self._cipher: Cipher[Any] = Cipher(algorithms.AES256(self._secret), mode)
 
     def slots(self, numbers: Numbers, keys: Bytes | None = None) -> Bytes:
         """Slots of events, shape (events, 16), or (events, 32) with the keys of payloads."""
@@ -72,9 +97,117 @@ class SlotKey(Confined):
         return np.frombuffer(data, dtype=np.uint8).reshape(len(numbers), count, BLOCK)
 
 
+def joined_keys(keys: Sequence[SlotKey]) -> str:
+    """The secrets of keys as hex digits, to keep them: for `split_keys`."""
+    return "".join(key.export_secret().hex() for key in keys)
+
+
+def split_keys(text: str) -> list[SlotKey]:
+    """The keys that `joined_keys` wrote; a ValueError where it did not."""
+    size = 2 * SLOT_KEY_BYTES
+    return [SlotKey(bytes.fromhex(text[at : at + size])) for at in range(0, len(text), size)]
+
+
+class EventNumbers(Confined):
+    """Numbers of one role's events: counted or given, and never taken twice."""
+
+    def __init__(self, first: int = 0) -> None:
+        """
+        Args:
+            first: smaller numbers may have been used by an earlier role and are refused.
+        """
+        self._first = self._next = first
+        self._used, self._lock, self._process = _NumberLedger(), Lock(), os.getpid()
+
+    @property
+    def next(self) -> int:
+        """The next number of the counter: beyond all that were taken."""
+        return self._next
+
+    def take(self, count: int, numbers: ArrayLike | None = None) -> Numbers:
+        """Numbers for `count` events; never again, whatever happens to the events.
+
+        Args:
+            numbers: those to take, whole numbers 0 .. 2^64 - 1, shape (count,); None to count on.
+
+        Raises:
+            ParameterError: not whole numbers, negative, or not `count` of them. Takes none.
+            RandomnessReuseError: a number was or may have been used, or occurs twice; the counter
+                is at its end; or the process has forked. Takes none.
+        """
+        given = None if numbers is None else _checked(numbers, count)
+        if not count:
+            return np.empty(0, dtype=np.uint64)
+        if os.getpid() != self._process:
+            raise RandomnessReuseError(
+                "a publisher cannot encode after a fork: its event numbers would be used twice; "
+                "make one in each process"
+            )
+        with self._lock:
+            if given is None:
+                if self._next + count > 1 << 64:
+                    raise RandomnessReuseError(
+                        f"the counter stands at {self._next} and has no {count} numbers left "
+                        "below 2^64: give numbers that were not used"
+                    )
+                given = np.arange(count, dtype=np.uint64) + np.uint64(self._next)
+            if int(given.min()) < self._first:
+                raise RandomnessReuseError(
+                    f"event number {given.min()} may have been used before this publisher's key "
+                    f"was saved: give numbers from {self._first} on"
+                )
+            self._used.claim(given)
+            self._next = max(self._next, int(given.max()) + 1)
+        return given
+
+
+class _NumberLedger(RoundLedger):
+    """A ledger of rounds that calls them event numbers."""
+
+    def _refuse(self, wrong: Bools, owner: NDArray[np.intp], rounds: Numbers, why: str) -> None:
+        if wrong.any():
+            raise RandomnessReuseError(
+                f"event number {rounds[int(np.argmax(wrong)) + 1]} {why}; each number is for one "
+                "event: give one that was not used"
+            )
+
+
+def _checked(numbers: ArrayLike, count: int) -> Numbers:
+    array = np.asarray(numbers)
+    if array.size == 0:
+        array = array.astype(np.uint64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ParameterError(
+            "numbers must be whole numbers, one for each event (a uint64 array), got "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    if len(array) != count:
+        raise ParameterError(f"{len(array)} numbers do not go with {count} events")
+    if array.dtype.kind == "i" and count and array.min() < 0:
+        raise ParameterError(f"numbers must not be negative, got {array.min()}")
+    return array.astype(np.uint64)
+
+
+def sealing_keys(secret: SlotKey, numbers: Numbers, payloads: Sequence[bytes]) -> Bytes:
+    """A key for each payload, shape (events, 16): no other payload or number has it."""
+    key = secret.export_secret()
+    drawn = [
+        hmac.digest(key, int(number).to_bytes(8, "little") + payload, "sha256")[:BLOCK]
+        for number, payload in zip(numbers.tolist(), payloads, strict=True)
+    ]
+    return np.frombuffer(b"".join(drawn), dtype=np.uint8).reshape(-1, BLOCK)
+
+
 def sealed_bytes(payload_bytes: int) -> int:
     """Bytes of an encrypted payload of up to that many bytes; all have the same length."""
     return LENGTH_BYTES + payload_bytes + BLOCK
+
+
+def check_payloads(payloads: Sequence[bytes], size: int) -> None:
+    """Refuse with a ParameterError payloads that are not bytes, or longer than `size`."""
+    for row, payload in enumerate(payloads):
+        if not isinstance(payload, (bytes, bytearray)) or len(payload) > size:
+            raise ParameterError(f"payload {row} must be bytes, {size} or less")
 
 
 def seal(payloads: Sequence[bytes], size: int, keys: Bytes, headers: Bytes) -> Bytes:
@@ -83,10 +216,9 @@ def seal(payloads: Sequence[bytes], size: int, keys: Bytes, headers: Bytes) -> B
     Raises:
         ParameterError: a payload is not bytes, or longer than `size`.
     """
+    check_payloads(payloads, size)
     out = np.zeros((len(payloads), sealed_bytes(size)), dtype=np.uint8)
     for row, payload in enumerate(payloads):
-        if not isinstance(payload, (bytes, bytearray)) or len(payload) > size:
-            raise ParameterError(f"payload {row} must be bytes, {size} or less")
         text = len(payload).to_bytes(LENGTH_BYTES, "little") + bytes(payload).ljust(size, b"\0")
         sealed = AESGCM(keys[row].tobytes()).encrypt(NONCE, text, headers[row].tobytes())
         out[row] = np.frombuffer(sealed, dtype=np.uint8)

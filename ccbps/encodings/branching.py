@@ -26,7 +26,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +83,7 @@ class BranchingEncoding:
         )
 
     @property
-    def operations(self) -> dict[str, int]:
+    def operations(self) -> dict[Literal["publisher", "subscriber", "broker"], int]:
         """64-bit word operations a pair, counted from the kernels' steps: {role: operations}.
 
         Loading and storing a word count as one operation each. A subscriber that encodes one

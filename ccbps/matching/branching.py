@@ -28,7 +28,7 @@ from ccbps.encodings.branching import BranchingEncoding, Draw
 from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.matcher import Interest, Matcher
-from ccbps.matching.parameters import fingerprint_of
+from ccbps.matching.parameters import Cost, fingerprint_of
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.branching import CompiledForm, box_form, event_words
 from ccbps.predicates.form import Form
@@ -129,9 +129,14 @@ class BranchingMatch(Matcher):
             public += " and the template with its public constants"
         return self._perfect(public, hidden)
 
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role for a pair."""
+        counts = self.encoding.operations.items()
+        return tuple(Cost(role, "pair", "64-bit word operation", count) for role, count in counts)
+
     def explain(self) -> str:
         """Program size, bytes a side, predicted operations and the leakage card, as text."""
-        operations = self.encoding.operations
         shape = (
             "box: a private interval on every attribute"
             if self.template is None
@@ -146,7 +151,7 @@ class BranchingMatch(Matcher):
                 (
                     "operations",
                     "64-bit word operations a pair: "
-                    + ", ".join(f"{role} {count:,}" for role, count in operations.items()),
+                    + ", ".join(f"{cost.role} {cost.count:,}" for cost in self.costs),
                 ),
             ],
         )

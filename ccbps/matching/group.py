@@ -28,7 +28,7 @@ from ccbps.errors import (
 )
 from ccbps.leakage import LeakageCard
 from ccbps.matching.matcher import Interest, Matcher
-from ccbps.matching.parameters import fingerprint_of
+from ccbps.matching.parameters import ROLES, Cost, fingerprint_of
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.circuit import event_bits, predicate_circuit
 from ccbps.predicates.schema import Events
@@ -132,6 +132,12 @@ class GroupMatch(Matcher):
         """What the broker learns."""
         return self._perfect(self._public, self._hidden)
 
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role for a pair."""
+        count = 2 * self.length
+        return tuple(Cost(role, "pair", "group product", count) for role in ROLES)
+
     def explain(self) -> str:
         """Program size, bytes a side, predicted operations and the leakage card, as text."""
         length = self.length
@@ -148,8 +154,8 @@ class GroupMatch(Matcher):
                 ),
                 (
                     "operations",
-                    f"group products a pair: publisher {2 * length:,}, "
-                    f"subscriber {2 * length:,}, broker {2 * length:,}",
+                    "group products a pair: "
+                    + ", ".join(f"{cost.role} {cost.count:,}" for cost in self.costs),
                 ),
             ],
         )

@@ -20,7 +20,7 @@ from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings, pair_column
 from ccbps.errors import CcbpsError, DecodeError, ParameterError, PredicateError, ShapeError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.parameters import PublicParameters
+from ccbps.matching.parameters import Cost, PublicParameters
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.schema import Events
 from ccbps.randomness import Pairs, RandomnessReader, RandomnessSource
@@ -69,6 +69,11 @@ class Matcher(PublicParameters, ABC):
     @abstractmethod
     def leakage(self) -> LeakageCard:
         """What the broker learns."""
+
+    @property
+    @abstractmethod
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role for a pair, as data."""
 
     @abstractmethod
     def explain(self) -> str:

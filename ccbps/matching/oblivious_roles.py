@@ -1,47 +1,52 @@
-"""The two roles of `ccbps.matching.oblivious_topic`, and the layout of their messages.
+"""The two roles of `ccbps.matching.oblivious_topic`.
 
-=======  =====================================================================================
-message  bytes
-=======  =====================================================================================
-request  header with a name drawn for the request; three elements
-session  header with the request's name; the publisher's name (8); the slot's place (4); two
-         elements for each topic of the publisher
-event    header with the publisher's name; number (8); the sealed payload, if there are any; a
-         slot of 16 or 32 bytes for each request that the publisher has answered
-=======  =====================================================================================
+Both can be kept: `key` holds all of a role; `publisher_from` and `subscriber_from` of the matcher
+make it again.
 
-Headers are 16 bytes: kind (1), version (1), matcher (6), name (8).
-
-Hazard: roles hold their keys in memory only. A publisher that is made again draws a new name and
-needs new sessions; a subscriber that is made again needs new requests.
+Hazards: a key is a copy of its role at that moment. A publisher that is restored from an old key
+counts through the same event numbers again, which shows events that are alike, and opens payloads
+to who knows one of two: save the key again after each use of the counter, or give `encode` numbers
+from a source that never goes back. Within one role, `encode` sees to it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ccbps.ciphers.oblivious import EqCot
-from ccbps.ciphers.slots import BLOCK, SlotKey, seal, sealed_bytes, unseal
+from ccbps.ciphers.slots import (
+    EventNumbers,
+    SlotKey,
+    check_payloads,
+    joined_keys,
+    seal,
+    sealing_keys,
+    split_keys,
+    unseal,
+)
 from ccbps.errors import (
     DecodeError,
     EventError,
+    KeyMismatchError,
     ParameterError,
     PredicateError,
-    RandomnessReuseError,
 )
 from ccbps.keys import Confined
-from ccbps.matching.topics import bound_predicate, keyword_codes, keyword_of
-from ccbps.predicates import Predicate, Schema
-from ccbps.wire import HEADER_BYTES, VERSION
+from ccbps.matching.role_keys import KEY_ID_BYTES, RoleKey
+from ccbps.matching.topics import keyword_codes
+from ccbps.predicates import Predicate
+from ccbps.wire import HEADER_BYTES
 
-__all__ = ["Layout", "ObliviousPublisher", "ObliviousSubscriber", "Opened"]
+if TYPE_CHECKING:
+    from ccbps.matching.oblivious_topic import Layout
+
+__all__ = ["ObliviousPublisher", "ObliviousSubscriber", "Opened"]
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
@@ -54,98 +59,47 @@ PLACE_BYTES: Final = 4
 NUMBERED: Final = HEADER_BYTES + NUMBER_BYTES
 OPENED: Final = HEADER_BYTES + NAME_BYTES + PLACE_BYTES
 
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What both roles know: public."""
-
-    schema: Schema
-    attributes: tuple[str, ...]
-    payload_bytes: int
-    transfer: EqCot
-    fingerprint: bytes
-
-    @property
-    def request_bytes(self) -> int:
-        """Bytes of a request."""
-        return HEADER_BYTES + self.transfer.request_bytes
-
-    def session_bytes(self, topics: int) -> int:
-        """Bytes of a session with a publisher of that many topics."""
-        return OPENED + topics * self.transfer.response_bytes
-
-    @property
-    def fixed_bytes(self) -> int:
-        """Bytes of an event in front of its slots."""
-        return NUMBERED + (sealed_bytes(self.payload_bytes) if self.payload_bytes else 0)
-
-    @property
-    def slot_bytes(self) -> int:
-        """Bytes of a slot."""
-        return 2 * BLOCK if self.payload_bytes else BLOCK
-
-    def event_bytes(self, requests: int) -> int:
-        """Bytes of an event of a publisher that has answered that many requests."""
-        return self.fixed_bytes + requests * self.slot_bytes
-
-    def topic(self, interest: Any) -> bytes:
-        """The topic that a predicate names, as bytes."""
-        codes = keyword_of(bound_predicate(self.schema, interest), self.attributes)
-        return codes.astype("<u8").tobytes()
-
-    def headers(self, kind: int, names: Bytes) -> Bytes:
-        """Headers, one for each row of names."""
-        head = np.zeros((len(names), HEADER_BYTES), dtype=np.uint8)
-        head[:, :8] = np.frombuffer(bytes([kind, VERSION]) + self.fingerprint[:6], dtype=np.uint8)
-        head[:, 8:] = names
-        return head
-
-    def context(self, publisher: Bytes, request: Bytes) -> bytes:
-        """What a key is bound to."""
-        return self.fingerprint + publisher.tobytes() + request.tobytes()
-
-    def check(self, messages: Bytes, kind: int, fixed: int, step: int, name: str) -> int:
-        """How many parts of `step` bytes follow the first `fixed` ones.
-
-        Raises:
-            DecodeError: these are no such messages of this matcher; names rows.
-        """
-        if not isinstance(messages, np.ndarray) or messages.dtype != np.uint8 or messages.ndim != 2:
-            raise DecodeError(
-                f"{name}s must be a uint8 array of shape (batch, bytes), "
-                f"got {type(messages).__name__}"
-            )
-        width = messages.shape[1]
-        if width != fixed if not step else width < fixed or (width - fixed) % step:
-            more = f" and a multiple of {step}" if step else ""
-            raise DecodeError(f"{name}s have {fixed} bytes{more}, got {width}")
-        wanted = self.headers(kind, np.zeros((1, NAME_BYTES), dtype=np.uint8))[0, :8]
-        bad = tuple(np.flatnonzero((messages[:, :8] != wanted).any(axis=1)).tolist())
-        if bad:
-            cause = f"not a {name} of this version and matcher"
-            raise DecodeError(f"row {bad[0]}: {cause}", rows=bad, causes=(cause,) * len(bad))
-        return (width - fixed) // step if step else 0
+_DAMAGED: Final = "this role key is damaged: take the text that the role's key.to_text() wrote"
+_UNKNOWN: Final = "of a publisher whose sessions were not accepted; call accept with its answers"
 
 
 class ObliviousPublisher(Confined):
     """Answers requests once, and encrypts events. Made by `ObliviousTopicMatch.publisher`."""
 
-    def __init__(
-        self, layout: Layout, topics: Iterable[Any], randomness: Randomness = os.urandom
-    ) -> None:
-        if isinstance(topics, (str, Predicate)):
-            raise ParameterError("topics must be a list of predicates, got a single one")
+    def __init__(self, layout: Layout, key: RoleKey, randomness: Randomness = os.urandom) -> None:
+        layout.check_key(key, "publisher")
         self._layout, self._randomness = layout, randomness
-        names = [layout.topic(topic) for topic in topics]
-        if not names or len(set(names)) < len(names):
-            raise ParameterError("a publisher needs one topic or more, each once")
-        # Their places tell nothing about the topics.
-        draws = np.frombuffer(randomness(16 * len(names)), dtype=np.uint8).reshape(-1, 16)
-        self._topics = [names[place] for place in np.lexsort(draws.T)]
+        problem = True
+        # No secret in a local variable: tracebacks may show those.
+        with contextlib.suppress(LookupError, TypeError, ValueError):
+            self._name = np.frombuffer(bytes.fromhex(key.data["name"]), dtype=np.uint8)
+            self._topics = [bytes.fromhex(topic) for topic in key.data["topics"]]
+            self._keys = [split_keys(keys) for keys in key.data["keys"]]
+            self._payload = SlotKey(bytes.fromhex(key.data["payload"]))
+            self._numbers = EventNumbers(int(key.data["next"], 16))
+            same = len({len(keys) for keys in self._keys}) == 1
+            fits = len(self._keys) == len(self._topics) and len(self._name) == NAME_BYTES
+            problem = not (same and fits and 0 <= self._numbers.next <= 1 << 64)
+        if problem:
+            raise KeyMismatchError(_DAMAGED)
         self._place = {topic: place for place, topic in enumerate(self._topics)}
-        self._name = np.frombuffer(randomness(NAME_BYTES), dtype=np.uint8)
-        self._keys: list[list[SlotKey]] = [[] for _ in self._topics]
-        self._next, self._lock, self._process = 0, Lock(), os.getpid()
+
+    @property
+    def key(self) -> RoleKey:
+        """All of this role, to keep it: topics, sessions, and the next number of its counter.
+
+        Save it again after `answer`, or a restored role lacks sessions; and after `encode` without
+        `numbers`, or a restored role counts through the same numbers again.
+        """
+        data = {
+            "name": self._name.tobytes().hex(),
+            "topics": [topic.hex() for topic in self._topics],
+            "keys": [joined_keys(keys) for keys in self._keys],
+            "payload": self._payload.export_secret().hex(),
+            "next": f"{self._numbers.next:x}",
+        }
+        name = self._name[:KEY_ID_BYTES].tobytes()
+        return RoleKey.make(self._layout.fingerprint, "publisher", name, 0, data)
 
     def __repr__(self) -> str:
         return f"<ObliviousPublisher of {len(self._topics)} topics, {self.requests} requests>"
@@ -192,19 +146,28 @@ class ObliviousPublisher(Confined):
             known += [SlotKey(key) for key in keys[place::topics]]
         return out
 
-    def encode(self, events: Any, payloads: Sequence[bytes] | None = None) -> Bytes:
-        """Messages for everybody.
+    def encode(
+        self,
+        events: Any,
+        payloads: Sequence[bytes] | None = None,
+        numbers: ArrayLike | None = None,
+    ) -> Bytes:
+        """Messages for everybody. The same event, payload and number give the same message.
 
         Args:
             events: `Events`, or any records `Schema.encode` takes.
             payloads: one for each event, of at most `payload_bytes` bytes; none if that is 0.
+            numbers: uint64, shape (events,), each for one event ever and public; None to count on.
+                The counter goes on beyond the greatest number used.
 
         Returns:
             uint8, shape (events, event_bytes(requests)).
 
         Raises:
             EventError: a record does not fit the schema, or is of none of the publisher's topics.
-            ParameterError: payloads do not fit.
+            ParameterError: payloads or numbers do not fit.
+            RandomnessReuseError: this role has used a number, or an earlier one may have: smaller
+                ones than the counter's in the key it was restored from. Encodes nothing.
         """
         layout = self._layout
         batch = layout.schema.encode(events)
@@ -214,24 +177,17 @@ class ObliviousPublisher(Confined):
         payloads = [b""] * batch.count if payloads is None else payloads
         if len(payloads) != batch.count:
             raise ParameterError(f"{len(payloads)} payloads do not go with {batch.count} events")
+        check_payloads(payloads, layout.payload_bytes)
         out = np.zeros((batch.count, layout.event_bytes(self.requests)), dtype=np.uint8)
+        taken = self._numbers.take(batch.count, numbers)
         if not batch.count:
             return out
         names = np.broadcast_to(self._name, (batch.count, NAME_BYTES))
         out[:, :HEADER_BYTES] = layout.headers(EVENT, names)
-        if os.getpid() != self._process:
-            raise RandomnessReuseError(
-                "a publisher cannot encode after a fork: its event numbers would be used twice; "
-                "make one in each process"
-            )
-        with self._lock:  # Never used again under the same keys, whatever happens now.
-            numbers = np.arange(self._next, self._next + batch.count, dtype="<u8")
-            self._next += batch.count
-        out[:, HEADER_BYTES:NUMBERED] = numbers.view(np.uint8).reshape(-1, NUMBER_BYTES)
+        out[:, HEADER_BYTES:NUMBERED] = taken.astype("<u8").view(np.uint8).reshape(-1, NUMBER_BYTES)
         keys = None
         if layout.payload_bytes:
-            drawn = self._randomness(BLOCK * batch.count)
-            keys = np.frombuffer(drawn, dtype=np.uint8).reshape(-1, BLOCK)
+            keys = sealing_keys(self._payload, taken, payloads)
             sealed = seal(payloads, layout.payload_bytes, keys, out[:, :NUMBERED])
             out[:, NUMBERED : layout.fixed_bytes] = sealed
         for place in np.unique(places).tolist():
@@ -240,7 +196,7 @@ class ObliviousPublisher(Confined):
             for slot, key in enumerate(self._keys[place]):
                 start = layout.event_bytes(slot)
                 stop = start + layout.slot_bytes
-                out[rows, start:stop] = key.slots(numbers[rows], wrapped)
+                out[rows, start:stop] = key.slots(taken[rows], wrapped)
         return out
 
     def _places(self, codes: NDArray[np.uint64]) -> NDArray[np.intp]:
@@ -276,15 +232,42 @@ class Opened:
 class ObliviousSubscriber(Confined):
     """Asks for topics and opens events. Made by `ObliviousTopicMatch.subscriber`."""
 
-    def __init__(self, layout: Layout, randomness: Randomness = os.urandom) -> None:
-        self._layout, self._randomness = layout, randomness
+    def __init__(self, layout: Layout, key: RoleKey, randomness: Randomness = os.urandom) -> None:
+        layout.check_key(key, "subscriber")
+        self._layout, self._id, self._randomness = layout, key.key_id, randomness
         # By name: the secret and the place of the interest. By publisher and interest: the slot's
         # place, and a key for each of the publisher's topics.
         self._requests: dict[bytes, tuple[int, int]] = {}
         self._sessions: dict[bytes, dict[int, tuple[int, list[SlotKey]]]] = {}
+        problem = True
+        with contextlib.suppress(LookupError, TypeError, ValueError):
+            for place, row in enumerate(key.data["requests"]):
+                self._requests[bytes.fromhex(row[0])] = int(row[1], 16), place
+            for row in key.data["sessions"]:
+                session = int(row[2]), split_keys(row[3])
+                interest = range(len(self._requests)).index(row[1])
+                self._sessions.setdefault(bytes.fromhex(row[0]), {})[interest] = session
+            problem = False
+        if problem:
+            raise KeyMismatchError(_DAMAGED)
 
     def __repr__(self) -> str:
         return f"<ObliviousSubscriber of {len(self._requests)} interests>"
+
+    @property
+    def key(self) -> RoleKey:
+        """All of this role, to keep it: requests with their secrets, and accepted sessions.
+
+        Save it again after `encode` and after `accept`.
+        """
+        requests = [(name.hex(), f"{secret:x}") for name, (secret, _) in self._requests.items()]
+        sessions = [
+            (publisher.hex(), interest, place, joined_keys(keys))
+            for publisher, own in self._sessions.items()
+            for interest, (place, keys) in own.items()
+        ]
+        data = {"requests": requests, "sessions": sessions}
+        return RoleKey.make(self._layout.fingerprint, "subscriber", self._id, 0, data)
 
     def encode(self, interest: Any | Iterable[Any]) -> Bytes:
         """Requests for one topic, or for a list of them; for every publisher.
@@ -355,22 +338,35 @@ class ObliviousSubscriber(Confined):
                 were not accepted; or a payload was altered. Names rows.
         """
         layout = self._layout
+        layout.check(events, EVENT, layout.fixed_bytes, layout.slot_bytes, "event")
+        opened, problems = self.examine(events)
+        if problems:
+            rows = tuple(sorted(problems))
+            causes = tuple(problems[row] for row in rows)
+            raise DecodeError(f"row {rows[0]}: {causes[0]}", rows=rows, causes=causes)
+        return opened
+
+    def examine(self, events: Bytes) -> tuple[Opened, dict[int, str]]:
+        """Like `open`, but malformed events match nothing: also says which they are, and why.
+
+        Raises:
+            DecodeError: events of this matcher do not have that many bytes.
+        """
+        layout = self._layout
         fixed, size = layout.fixed_bytes, layout.slot_bytes
-        slots = layout.check(events, EVENT, fixed, size, "event")
+        slots = layout.parts(events, fixed, size, "event")
         out = Opened(
             np.zeros((len(events), len(self._requests)), dtype=np.bool_), [None] * len(events)
         )
+        foreign = layout.foreign(events, EVENT)
+        problems = dict.fromkeys(np.flatnonzero(foreign).tolist(), layout.cause("event"))
         words = np.ascontiguousarray(events[:, 8:NUMBERED]).view("<u8")
-        for name in np.unique(words[:, 0]):
-            rows = np.flatnonzero(words[:, 0] == name)
+        for name in np.unique(words[~foreign, 0]):
+            rows = np.flatnonzero(~foreign & (words[:, 0] == name))
             sessions = self._sessions.get(name.tobytes())
             if sessions is None:
-                cause = "of a publisher whose sessions were not accepted"
-                raise DecodeError(
-                    f"row {rows[0]}: {cause}; call accept with what its answer method made",
-                    rows=tuple(rows.tolist()),
-                    causes=(cause,) * len(rows),
-                )
+                problems |= dict.fromkeys(rows.tolist(), _UNKNOWN)
+                continue
             for interest, (place, keys) in sessions.items():
                 if place >= slots:  # The events are older than the session.
                     continue
@@ -380,19 +376,24 @@ class ObliviousSubscriber(Confined):
                     out.matched[rows[same], interest] = True
                     if layout.payload_bytes and same.any():
                         opened = key.payload_keys(words[rows[same], 1], own[same])
-                        self._unseal(events, rows[same], opened, out.payloads)
-        return out
+                        self._unseal(events, rows[same], opened, out.payloads, problems)
+        out.matched[list(problems)] = False
+        return out, problems
 
     def _unseal(
-        self, events: Bytes, rows: NDArray[np.intp], keys: Bytes, payloads: list[bytes | None]
+        self,
+        events: Bytes,
+        rows: NDArray[np.intp],
+        keys: Bytes,
+        payloads: list[bytes | None],
+        problems: dict[int, str],
     ) -> None:
         for row, key in zip(rows.tolist(), keys, strict=True):
-            if payloads[row] is not None:
+            if payloads[row] is not None or row in problems:
                 continue
             head = events[row, :NUMBERED].tobytes()
             sealed = events[row, NUMBERED : self._layout.fixed_bytes].tobytes()
             try:
                 payloads[row] = unseal(sealed, key.tobytes(), head)
             except DecodeError as error:
-                text = str(error)
-                raise DecodeError(f"row {row}: {text}", rows=(row,), causes=(text,)) from None
+                problems[row] = str(error)

@@ -1,18 +1,43 @@
-"""Public parameters of a matcher: equal where a hash of all of them, the fingerprint, is."""
+"""Public parameters of a matcher, and what it costs, as data.
+
+Parameters are equal where a hash of all of them, the fingerprint, is.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final, Literal
 
-__all__ = ["PublicParameters", "fingerprint_of"]
+__all__ = ["ROLES", "ClientRole", "Cost", "PublicParameters", "fingerprint_of"]
 
 
 def fingerprint_of(described: Mapping[str, Any]) -> bytes:
     """32 bytes that name public parameters, which must be JSON."""
     return sha256(json.dumps(described, sort_keys=True).encode()).digest()
+
+
+ClientRole = Literal["publisher", "subscriber", "broker"]
+ROLES: Final[tuple[ClientRole, ...]] = ("publisher", "subscriber", "broker")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One line of what a scheme costs.
+
+    Attributes:
+        role: who pays: "publisher", "subscriber" or "broker".
+        per: for each "event", "interest" or "pair".
+        operation: what is counted, such as "exponentiation" or "AES block".
+        count: how many.
+    """
+
+    role: ClientRole
+    per: Literal["event", "interest", "pair"]
+    operation: str
+    count: float
 
 
 class PublicParameters:

@@ -16,6 +16,7 @@ not forget, everything.
 from __future__ import annotations
 
 import copy
+import hmac
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -43,6 +44,8 @@ __all__ = ["ProxySearchMatcher", "UserBroker", "UserKeyServer"]
 Bytes = NDArray[np.uint8]
 
 USER_BYTES: Final = 8
+HALVES_BYTES: Final = 32
+"""Secret from which the server derives identifiers and the broker's halves of users' keys."""
 NO_VALUE: Final = b"none"
 """Stands in a keyword for a value no event has; not as long as any value's code."""
 
@@ -58,6 +61,16 @@ class UserKeyServer(KeyServer):
     def __init__(self, matcher: ReusableMatcher, key: RoleKey | None = None) -> None:
         super().__init__(matcher, key)
         self._master = copy.deepcopy(self._master)  # it changes; the key it came with does not
+
+    @property
+    def key(self) -> RoleKey:
+        """The master key and the lists of users, to keep them.
+
+        Save it again whenever a user was given a key or revoked: a server made from an older one
+        gives revoked users their keys again, and its broker keys lack the users it does not know,
+        until they are given the same keys once more.
+        """
+        return super().key
 
     @property
     def users(self) -> tuple[str, ...]:
@@ -153,7 +166,13 @@ class ProxySearchMatcher(ReusableMatcher):
 
     def _generate(self, randomness: Randomness) -> dict[str, Any]:
         master = self._cipher.init(randomness)
-        return {"x": f"{master.x:x}", "s": master.s.hex(), "users": {}, "revoked": []}
+        return {
+            "x": f"{master.x:x}",
+            "s": master.s.hex(),
+            "halves": randomness(HALVES_BYTES).hex(),
+            "users": {},
+            "revoked": [],
+        }
 
     def _issue(
         self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
@@ -165,8 +184,10 @@ class ProxySearchMatcher(ReusableMatcher):
             raise ParameterError(f"{role} {name!r} was revoked; give keys under another name")
         record = master["users"].get(label)
         if record is None:
-            x2 = self._cipher.group.random_exponent(randomness)
-            record = {"id": randomness(USER_BYTES).hex(), "x2": f"{x2:x}"}
+            # Derived, so that a user whom a restored server does not know gets the same key.
+            drawn = hmac.digest(bytes.fromhex(master["halves"]), label.encode(), "sha512")
+            x2 = self._cipher.group.hash_to_exponent(drawn[USER_BYTES:]) or 1
+            record = {"id": drawn[:USER_BYTES].hex(), "x2": f"{x2:x}"}
             master["users"][label] = record
         user = self._cipher.user_key(
             MasterKey(int(master["x"], 16), bytes.fromhex(master["s"])), int(record["x2"], 16)

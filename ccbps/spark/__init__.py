@@ -22,6 +22,7 @@ from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_key
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.keysource import EnvKey, FileKey, KeySource
 from ccbps.spark.matching import match, match_column
+from ccbps.spark.oblivious import open_events, publish_events
 from ccbps.spark.reusable import encrypt_events, encrypt_interests, match_all
 from ccbps.spark.stores import match_messages, write_messages
 
@@ -38,7 +39,9 @@ __all__ = [
     "match_all",
     "match_column",
     "match_messages",
+    "open_events",
     "open_payloads",
+    "publish_events",
     "seal_payloads",
     "wrap_keys",
     "write_messages",

@@ -24,6 +24,7 @@ from ccbps.matching import Matcher
 from ccbps.spark.arrow import binary_column, check_room, strings
 from ccbps.spark.frames import (
     check_key,
+    check_matcher,
     check_once,
     finish,
     ordered,
@@ -70,6 +71,7 @@ def encode_events(
             and round.
     """
     check_key(key)
+    check_matcher(matcher, Matcher)
     attributes = list(matcher.schema)
     _require_apart({"pair": pair, "round": round}, attributes)
     require(df, attributes, whole=[round], text=[pair])
@@ -134,6 +136,7 @@ def encode_interests(
             and round, and does not show the predicate.
     """
     check_key(key)
+    check_matcher(matcher, Matcher)
     names = matcher.private_names
     if names is None:
         sources = {predicate: predicate}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,10 @@ from pyspark.sql import functions as F
 
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.matching.matcher import Matcher
+from ccbps.matching.oblivious_topic import ObliviousTopicMatch
+from ccbps.matching.parameters import PublicParameters
+from ccbps.matching.reusable import ReusableMatcher
 from ccbps.spark.arrow import integers, is_valid, strings
 from ccbps.spark.keysource import KeySource
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_key",
+    "check_matcher",
     "check_once",
     "column",
     "finish",
@@ -29,6 +34,11 @@ __all__ = [
     "struct",
 ]
 
+_FUNCTIONS: Final[dict[type[PublicParameters], str]] = {
+    Matcher: "encode_events, encode_interests and match, and message stores",
+    ReusableMatcher: "encrypt_events, encrypt_interests and match_all",
+    ObliviousTopicMatch: "publish_events and open_events",
+}
 _WHOLE = ("byte", "short", "integer", "long")
 
 
@@ -57,6 +67,16 @@ def check_key(key: KeySource) -> None:
             f"key must be a KeySource such as EnvKey('NAME') or FileKey('path'), got "
             f"{type(key).__name__}; a key itself must not enter a Spark plan"
         )
+
+
+def check_matcher(matcher: PublicParameters, kind: type[PublicParameters]) -> None:
+    """A matcher of the kind that a function is for."""
+    if isinstance(matcher, kind):
+        return
+    for other, names in _FUNCTIONS.items():
+        if isinstance(matcher, other):
+            raise ParameterError(f"for {type(matcher).__name__} there are {names}")
+    raise ParameterError(f"matcher must be a matcher, got {type(matcher).__name__}")
 
 
 def require(

@@ -4,7 +4,8 @@ A key that travels inside a Spark plan, a configuration or a broadcast ends up i
 temporary files or in error messages. A `KeySource` travels instead; each Python worker reads the
 key itself, once. The text is that of `SharedSeed.to_text` (a publisher's master seed, from which
 every pair's seed is derived), `SeedRing.to_text` (the seeds of some pairs, for subscribers) or, for
-reusable matchers, `RoleKey.to_text`.
+reusable matchers, `RoleKey.to_text`: of a key that a key server gives out or, with
+`ObliviousTopicMatch`, of a role's own `key`.
 """
 
 from __future__ import annotations

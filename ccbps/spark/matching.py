@@ -14,7 +14,7 @@ from ccbps.errors import ParameterError
 from ccbps.matching import Matcher
 from ccbps.spark.arrow import binary_rows, is_valid
 from ccbps.spark.causes import cause_texts, check_on_error, refuse
-from ccbps.spark.frames import column, finish, require
+from ccbps.spark.frames import check_matcher, column, finish, require
 from ccbps.wire import Cause
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def match(
         DecodeError (as the cause of Spark's error, when the result is computed): see `on_error`.
     """
     check_on_error(on_error)
+    check_matcher(matcher, Matcher)
     ids = list(on)
     require(events, [*ids, event], name="events")
     require(interests, [*ids, interest], name="interests")
@@ -104,6 +105,7 @@ def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Matcher) 
         DecodeError (as the cause of Spark's error, when computed): a malformed message; names its
             row by position in the Arrow batch.
     """
+    check_matcher(matcher, Matcher)
 
     @F.arrow_udf("boolean")
     def decide(event: pa.Array, interest: pa.Array) -> pa.Array:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ccbps.errors import DecodeError, ParameterError, PredicateError
+from ccbps.errors import ParameterError, PredicateError
 from ccbps.matching.reusable import (
     ReusableBroker,
     ReusableMatcher,
@@ -30,7 +30,7 @@ from ccbps.matching.reusable import (
 )
 from ccbps.spark.arrow import binary_column, binary_rows, check_room, is_valid, strings
 from ccbps.spark.causes import refuse
-from ccbps.spark.frames import check_key, column, finish, require, row_name, struct
+from ccbps.spark.frames import check_key, check_matcher, column, finish, require, struct
 from ccbps.spark.keysource import KeySource, role_key
 from ccbps.wire import Cause
 
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["encrypt_events", "encrypt_interests", "match_all"]
 
 Bytes = NDArray[np.uint8]
+
+MATCH_CELLS: Final = 1 << 24
+"""Pairs of an event and an interest decided at a time: a byte each."""
+ADVICE: Final = "with on_error='drop' such rows match nothing"
 
 
 @lru_cache(maxsize=8)
@@ -60,13 +64,13 @@ def _broker(matcher: ReusableMatcher, key: RoleKey) -> ReusableBroker:
 @lru_cache(maxsize=8)
 def _table(
     matcher: ReusableMatcher, key: RoleKey, interests: bytes
-) -> tuple[Table, NDArray[np.intp]]:
-    """Interests as this worker's broker keeps them, and which of them it serves: those of users
-    who are revoked match nothing, others go on."""
+) -> tuple[Table, Bytes]:
+    """Interests as this worker's broker keeps them, but for those it refuses, and the
+    `ccbps.wire.Cause` of each."""
     broker = _broker(matcher, key)
     rows = np.frombuffer(interests, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
-    served = np.flatnonzero(broker.examine_interests(rows) != Cause.USER)
-    return broker.prepare(rows[served]), served
+    causes = broker.examine_interests(rows)
+    return broker.prepare(rows[causes == Cause.NONE]), causes
 
 
 def encrypt_events(
@@ -88,6 +92,7 @@ def encrypt_events(
         EventError (when the result is computed): a record does not fit the schema.
     """
     check_key(key)
+    check_matcher(matcher, ReusableMatcher)
     attributes = list(matcher.schema)
     require(df, attributes)
 
@@ -125,6 +130,7 @@ def encrypt_interests(
             the batch and does not show the predicate.
     """
     check_key(key)
+    check_matcher(matcher, ReusableMatcher)
     require(df, [], text=[predicate])
 
     @F.arrow_udf("binary")
@@ -168,8 +174,9 @@ def match_all(
         key: where the workers find the broker's `RoleKey`.
         subscription: what names an interest.
         event, interest: binary message columns.
-        on_error: "raise" fails the job at the first malformed event message and names its row in
-            the batch; "drop" lets it match nothing.
+        on_error: "raise" fails the job at the first malformed message and names an interest by its
+            subscription, an event by its row in the batch; "drop" lets it match nothing. Interests
+            of users who were revoked match nothing either way.
 
     Returns:
         one row for each match: `subscription` and the columns of `events` without the message. An
@@ -177,12 +184,13 @@ def match_all(
 
     Raises:
         ParameterError: a column is missing, of the wrong type, or in both.
-        DecodeError: an interest message has the wrong width; or, when the result is computed, a
+        DecodeError (when the result is computed, and at once for interests of the wrong width): a
             message is malformed.
     """
     if on_error not in ("raise", "drop"):
         raise ParameterError(f"on_error must be 'raise' or 'drop', got {on_error!r}")
     check_key(key)
+    check_matcher(matcher, ReusableMatcher)
     require(events, [], binary=[event], name="events")
     require(interests, [], text=[subscription], binary=[interest], name="interests")
     if subscription in events.columns:
@@ -190,12 +198,10 @@ def match_all(
     few = interests.select(column(subscription), column(interest)).dropna().toArrow()
     labels = few.column(0).combine_chunks().cast(pa.string())
     rows, good = binary_rows(few.column(1).combine_chunks(), matcher.interest_bytes)
-    if not good.all():
-        number = int(np.flatnonzero(~good)[0])
-        raise DecodeError(
-            f"{row_name([subscription], [labels], number)}: {Cause.INTEREST_WIDTH.text}"
-        )
-    content = rows.tobytes()
+    if on_error == "raise":
+        causes = np.where(good, np.uint8(Cause.NONE), np.uint8(Cause.INTEREST_WIDTH))
+        refuse(causes, [subscription], [labels], ADVICE)
+    labels, content = labels.filter(pa.array(good)), rows[good].tobytes()
     kept = [name for name in events.columns if name != event]
     fields = [field for field in events.schema.fields if field.name in kept]
     schema = StructType([StructField(subscription, StringType()), *fields])
@@ -204,8 +210,17 @@ def match_all(
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = role_key(key)
         broker = _broker(matcher, found)
-        table, served = _table(matcher, found, content)
-        for batch in batches:
+        table, refused = _table(matcher, found, content)
+        if on_error == "raise":
+            causes = np.where(refused == Cause.USER, np.uint8(Cause.NONE), refused)
+            refuse(causes, [subscription], [labels], ADVICE)
+        served = labels.filter(pa.array(refused == Cause.NONE))
+        rows_at_once = max(1, MATCH_CELLS // max(1, len(table)))
+        for batch in (
+            whole.slice(start, rows_at_once)
+            for whole in batches
+            for start in range(0, whole.num_rows, rows_at_once)
+        ):
             messages = batch.column(batch.schema.get_field_index(event))
             others = [batch.column(batch.schema.get_field_index(name)) for name in kept]
             bodies, fits = binary_rows(messages, matcher.event_bytes)
@@ -214,11 +229,11 @@ def match_all(
             if on_error == "raise":
                 every = np.where(is_valid(messages), np.uint8(Cause.EVENT_WIDTH), Cause.NONE)
                 every[usable] = causes
-                refuse(every, kept, others, "with on_error='drop' such rows match nothing")
+                refuse(every, kept, others, ADVICE)
             row, which = np.nonzero(answers)
             place = pa.array(usable[row])
             yield pa.RecordBatch.from_arrays(
-                [labels.take(pa.array(served[which])), *(other.take(place) for other in others)],
+                [served.take(pa.array(which)), *(other.take(place) for other in others)],
                 names=[subscription, *kept],
             )
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ccbps.errors import ParameterError
 from ccbps.matching import Matcher
 from ccbps.spark.causes import cause_texts, check_on_error, refuse
-from ccbps.spark.frames import column, require
+from ccbps.spark.frames import check_matcher, column, require
 from ccbps.spark.storefiles import (
     Folder,
     Index,
@@ -105,6 +105,7 @@ def write_messages(
         raise ParameterError(f"mode must be 'error' or 'overwrite', got {mode!r}")
     if kind not in ("event", "interest"):
         raise ParameterError(f"kind must be 'event' or 'interest', got {kind!r}")
+    check_matcher(matcher, Matcher)
     message = f"{kind}_message" if message is None else message
     require(df, [], whole=[round], text=[pair], binary=[message])
     if df.isStreaming:
@@ -201,6 +202,7 @@ def match_messages(
             computed) a file is, or see `on_error`.
     """
     check_on_error(on_error)
+    check_matcher(matcher, Matcher)
     if keep not in ("all", "matches"):
         raise ParameterError(f"keep must be 'all' or 'matches', got {keep!r}")
     event_index = Index.read(Folder.of(events, "events"), matcher, "event")

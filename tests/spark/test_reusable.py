@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +15,9 @@ from pyspark.sql import functions as F
 from ccbps import Category, Schema, SharedSeed, UInt, matching
 from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.matching import AdditiveMaskMatch
+from ccbps.matching import AdditiveMaskMatch, BranchingMatch, ObliviousTopicMatch
 from ccbps.matching.reusable import ReusableMatcher
+from ccbps.spark import reusable
 
 pytestmark = pytest.mark.spark
 
@@ -158,6 +161,70 @@ def test_malformed_events_fail_the_job_or_match_nothing(
     kept = cs.match_all(bad, interests, MATCHER, keys["broker"], on_error="drop").collect()
     whole = cs.match_all(events, interests, MATCHER, keys["broker"]).collect()
     assert set(kept) == {row for row in whole if row["event"] not in (7, 8, 9)}
+
+
+def test_malformed_interests_fail_the_job_by_name_or_match_nothing(
+    sides: tuple[DataFrame, DataFrame], keys: dict[str, cs.KeySource]
+) -> None:
+    events, interests = sides
+    for body, problem in (
+        (b"short", "the interest message has the wrong number of bytes"),
+        (bytes(MATCHER.interest_bytes), "are not an interest message"),
+    ):
+        bad = interests.withColumn(
+            "interest_message",
+            F.when(F.col("subscription") == "s1", F.lit(body)).otherwise(F.col("interest_message")),
+        )
+        with pytest.raises(Exception, match=f"subscription='s1': .*{problem}.*on_error='drop'"):
+            cs.match_all(events, bad, MATCHER, keys["broker"]).collect()
+        kept = cs.match_all(events, bad, MATCHER, keys["broker"], on_error="drop").collect()
+        whole = cs.match_all(events, interests, MATCHER, keys["broker"]).collect()
+        assert sorted(kept) == sorted(row for row in whole if row["subscription"] != "s1")
+
+
+def test_each_kind_of_matcher_names_its_own_functions(
+    sides: tuple[DataFrame, DataFrame], keys: dict[str, cs.KeySource]
+) -> None:
+    events, interests = sides
+    key, box = keys["publisher"], BranchingMatch.box(SCHEMA)
+    oblivious = ObliviousTopicMatch(SCHEMA, ["issue"], group="toy64")
+    calls: list[tuple[str, Callable[[Any], object]]] = [
+        ("encrypt_events", lambda matcher: cs.encode_events(events, matcher, key)),
+        ("encrypt_events", lambda matcher: cs.encode_interests(interests, matcher, key)),
+        ("match_all", lambda matcher: cs.match(events, interests, matcher)),
+        ("match_all", lambda matcher: cs.match_column("a", "b", matcher)),
+        ("match_all", lambda matcher: cs.publish_events(events, matcher, key)),
+        ("match_all", lambda matcher: cs.open_events(events, matcher, key)),
+    ]
+    for names, call in calls:
+        with pytest.raises(ParameterError, match=f"for AdditiveMaskMatch there are .*{names}"):
+            call(MATCHER)
+        with pytest.raises(ParameterError, match="matcher must be a matcher, got str"):
+            call("box")
+    with pytest.raises(ParameterError, match="for BranchingMatch there are encode_events"):
+        cs.match_all(events, interests, box, key)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="for ObliviousTopicMatch there are publish_events"):
+        cs.encrypt_events(events, oblivious, key)  # type: ignore[arg-type]
+
+
+def test_many_interests_are_matched_a_few_events_at_a_time(
+    sides: tuple[DataFrame, DataFrame],
+    keys: dict[str, cs.KeySource],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, interests = sides
+    whole = cs.match_all(events, interests, MATCHER, keys["broker"]).collect()
+    # Three cells are one event at a time; the workers import the module anew, so the function is
+    # called here, as a worker calls it.
+    monkeypatch.setattr(reusable, "MATCH_CELLS", 3)
+    captured: list[Callable[..., Any]] = []
+    seen = lambda _, function, __: captured.append(function)  # noqa: E731
+    monkeypatch.setattr(type(events), "mapInArrow", seen)
+    cs.match_all(events, interests, MATCHER, keys["broker"])
+    batches = list(captured[0](iter(events.toArrow().to_batches())))
+    assert len(batches) == 200
+    found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    assert sorted(found) == sorted(map(tuple, whole))
 
 
 def test_keys_of_another_kind_role_or_master_are_refused(

@@ -1,0 +1,102 @@
+"""The keys that a key server gives out: each names its matcher, master key, role and epoch.
+
+Key material is JSON, with a check of all fields, so that a damaged key is refused and is not just a
+key under which nothing matches. The check is no secret's: it guards against accidents.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final, Literal, Self
+
+from ccbps.errors import KeyMismatchError
+from ccbps.keys import SecretBytes
+from ccbps.matching.parameters import PublicParameters
+
+__all__ = ["KEY_ID_BYTES", "Role", "RoleKey", "check_key"]
+
+Role = Literal["server", "publisher", "subscriber", "broker"]
+
+KEY_ID_BYTES: Final = 6
+
+
+def _check_of(fields: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class RoleKey(SecretBytes):
+    """What a key server gives one party: key material of one matcher, role and epoch.
+
+    Attributes:
+        role: "publisher", "subscriber", "broker"; "server" for the master key.
+        key_id: 6 bytes that name the master key.
+        epoch: number of the key's version.
+    """
+
+    kind = "role key"
+    __slots__ = ("data", "epoch", "key_id", "matcher", "role")
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        problem = True
+        try:
+            fields = json.loads(self._secret)
+            if fields.pop("check") != _check_of(fields):
+                raise ValueError
+            self.matcher = bytes.fromhex(fields["matcher"])
+            self.role: Role = fields["role"]
+            self.key_id = bytes.fromhex(fields["key"])
+            self.epoch: int = fields["epoch"]
+            if type(self.epoch) is not int or not 0 <= self.epoch < 1 << 16:
+                raise ValueError
+            self.data: dict[str, Any] = fields["data"]
+            problem = False
+        except (ValueError, KeyError, TypeError):
+            fields = None
+        if problem:
+            raise KeyMismatchError("not a role key, or a damaged one (RoleKey.to_text() writes it)")
+
+    @classmethod
+    def make(
+        cls, matcher: bytes, role: Role, key_id: bytes, epoch: int, data: Mapping[str, Any]
+    ) -> Self:
+        """A key from its parts; `data` is JSON (large integers as hexadecimal text)."""
+        fields = {
+            "matcher": matcher.hex(),
+            "role": role,
+            "key": key_id.hex(),
+            "epoch": epoch,
+            "data": dict(data),
+        }
+        fields["check"] = _check_of(fields)
+        return cls(json.dumps(fields, sort_keys=True).encode())
+
+    def to_text(self) -> str:
+        """The secret in text form, for a key file or an environment variable."""
+        return f"ccbps-role-key-1:{self.export_secret().hex()}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what `to_text` wrote.
+
+        Raises:
+            KeyMismatchError: it is no role key (the text is not shown).
+        """
+        kind, _, body = text.strip().partition(":")
+        text = ""
+        if kind != "ccbps-role-key-1" or len(body) % 2 or set(body) - set("0123456789abcdef"):
+            body = ""
+            raise KeyMismatchError("not a role key: expected 'ccbps-role-key-1:' and hex digits")
+        return cls(bytes.fromhex(body))
+
+
+def check_key(matcher: PublicParameters, key: RoleKey, role: Role) -> None:
+    """Raise KeyMismatchError unless this is a key of that role and matcher."""
+    if not isinstance(key, RoleKey):
+        raise KeyMismatchError(f"a {role} needs a RoleKey, got {type(key).__name__}")
+    if key.matcher != matcher.fingerprint:
+        raise KeyMismatchError(f"this key belongs to another matcher than {matcher!r}")
+    if key.role != role:
+        raise KeyMismatchError(f"this is the key of a {key.role}, wanted a {role}'s")

@@ -1,0 +1,230 @@
+"""ObliviousTopicMatch through Spark: its publisher's and its subscribers' stage.
+
+No broker answers anything: every event message goes to everybody, and a subscriber's job finds out
+which it can open. Requests and sessions are few and are exchanged once, by the roles themselves on
+the driver; what `publisher.key` and `subscriber.key` hold afterwards is what the workers read.
+
+Conventions: each event has a number of its own. A worker makes its publisher anew for each batch,
+from the same key, so that a task that is run again gives the same messages.
+
+Hazard: as with rounds, duplicate numbers are found within a DataFrame only. Numbers of earlier jobs
+are the caller's to remember, and the input must be stable: number rows once, in a table. A number
+that two events have shows whether they are alike, and opens the payload of one to who knows the
+other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from ccbps.errors import DecodeError, EventError, ParameterError
+from ccbps.matching.oblivious_topic import ObliviousSubscriber, ObliviousTopicMatch
+from ccbps.matching.reusable import RoleKey
+from ccbps.spark.arrow import binary_column, binary_rows, check_room, integers, is_valid
+from ccbps.spark.frames import (
+    check_key,
+    check_matcher,
+    check_once,
+    finish,
+    require,
+    row_name,
+    struct,
+)
+from ccbps.spark.keysource import KeySource, role_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["open_events", "publish_events"]
+
+
+def publish_events(
+    df: DataFrame,
+    matcher: ObliviousTopicMatch,
+    key: KeySource,
+    *,
+    number: str = "number",
+    payload: str | None = None,
+    output: str = "event_message",
+) -> DataFrame:
+    """Encrypt events of the publisher's topics, one message each, for everybody.
+
+    Args:
+        df: has the schema's attributes, `number` and `payload`.
+        matcher: public.
+        key: where the workers find `publisher.key`.
+        number: column with the event's number, a whole number; it is public, and is kept.
+        payload: binary column, values of at most `matcher.payload_bytes` bytes; None, and only
+            then, if the matcher has no payloads.
+        output: name of the message column.
+
+    Returns:
+        `df` without the attributes and the payload, with a binary message column; NULL where
+        number or payload is.
+
+    Raises:
+        ParameterError: a column is missing, of the wrong type, used twice, or not wanted; or, when
+            the result is computed, a number is negative or a payload too long.
+        RandomnessReuseError: a number occurs twice (runs one job to find out); or, when the result
+            is computed, may have been used before the key was saved.
+        EventError (when the result is computed): a record does not fit the schema, or is of none
+            of the publisher's topics; names its number.
+    """
+    check_key(key)
+    check_matcher(matcher, ObliviousTopicMatch)
+    attributes = list(matcher.schema)
+    if (payload is None) == bool(matcher.payload_bytes):
+        wanted = "a binary column of payloads" if matcher.payload_bytes else "None"
+        raise ParameterError(
+            f"payload must be {wanted}, as the matcher has payload_bytes={matcher.payload_bytes}; "
+            f"got {payload!r}"
+        )
+    if number in attributes:
+        raise ParameterError(
+            f"number={number!r} is also an attribute, and numbers are public; use another column"
+        )
+    binary = [] if payload is None else [payload]
+    require(df, attributes, whole=[number], binary=binary)
+
+    @F.arrow_udf("binary")
+    def encode(row: pa.Array) -> pa.Array:
+        columns = row.flatten()
+        public = columns[: 1 + len(binary)]
+        valid = is_valid(*public)
+        numbers, *chosen = [column.filter(pa.array(valid)) for column in public]
+        records = pa.RecordBatch.from_arrays(
+            [column.filter(pa.array(valid)) for column in columns[len(public) :]], names=attributes
+        )
+        for column in chosen:
+            long = pc.index(pc.greater(pc.binary_length(column), matcher.payload_bytes), True)
+            if long.as_py() >= 0:
+                raise ParameterError(
+                    f"{row_name([number], [numbers], long.as_py())}: the payload is longer than "
+                    f"payload_bytes={matcher.payload_bytes}"
+                )
+        publisher = matcher.publisher_from(role_key(key))
+        check_room(len(numbers), matcher.event_bytes(publisher.requests))
+        payloads = chosen[0].to_pylist() if chosen else None
+        problem = None
+        try:
+            messages = publisher.encode(records, payloads, integers(numbers))
+        except EventError as error:
+            problem = error
+        if problem is not None:
+            named = row_name([number], [numbers], problem.row or 0)
+            raise EventError(f"{named}: {problem}", attribute=problem.attribute)
+        return binary_column(messages, valid)
+
+    row = encode(struct([number, *binary, *attributes]))
+    result = finish(df, [*attributes, *binary], row, output)
+    check_once(df, [number], "each number is for one event, once")
+    return result
+
+
+@lru_cache(maxsize=8)
+def _subscriber(matcher: ObliviousTopicMatch, key: RoleKey) -> ObliviousSubscriber:
+    return matcher.subscriber_from(key)
+
+
+def open_events(
+    df: DataFrame,
+    matcher: ObliviousTopicMatch,
+    key: KeySource,
+    *,
+    event: str = "event_message",
+    on_error: Literal["raise", "drop"] = "raise",
+) -> DataFrame:
+    """Try a subscriber's keys on every event.
+
+    Args:
+        df: has `event`; its other columns are kept.
+        matcher: public.
+        key: where the workers find `subscriber.key`.
+        event: binary message column; messages may be of different widths.
+        on_error: "raise" fails the job at the first message that is malformed, altered, or of a
+            publisher whose sessions were not accepted, and names its row; "drop" lets it match
+            nothing.
+
+    Returns:
+        one row for each event and interest of the subscriber that match: the columns of `df`
+        without the message; `interest`, long, the interest's place among those it encoded; and,
+        where the matcher has payloads, the binary `payload`. An event that is NULL matches nothing.
+
+    Raises:
+        ParameterError: a column is missing, of the wrong type, or has the name of a new one.
+        DecodeError (when the result is computed): a message is malformed.
+    """
+    if on_error not in ("raise", "drop"):
+        raise ParameterError(f"on_error must be 'raise' or 'drop', got {on_error!r}")
+    check_key(key)
+    check_matcher(matcher, ObliviousTopicMatch)
+    require(df, [], binary=[event])
+    new = [StructField("interest", LongType())]
+    if matcher.payload_bytes:
+        new.append(StructField("payload", BinaryType()))
+    kept = [name for name in df.columns if name != event]
+    for field in new:
+        if field.name in kept:
+            raise ParameterError(f"column {field.name!r} would be there twice; rename it")
+    schema = StructType([*(f for f in df.schema.fields if f.name in kept), *new])
+
+    def opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        subscriber = _subscriber(matcher, role_key(key))
+        for batch in batches:
+            messages = batch.column(batch.schema.get_field_index(event))
+            others = [batch.column(batch.schema.get_field_index(name)) for name in kept]
+            row, which, payloads, problems = _examine(subscriber, messages)
+            if problems and on_error == "raise":
+                _refuse(problems, kept, others)
+            columns = [other.take(pa.array(row)) for other in others]
+            columns.append(pa.array(which, pa.int64()))
+            if matcher.payload_bytes:
+                columns.append(payloads.take(pa.array(row)))
+            yield pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+    return df.mapInArrow(opened, schema)
+
+
+def _examine(
+    subscriber: ObliviousSubscriber, messages: pa.Array
+) -> tuple[NDArray[np.intp], NDArray[np.intp], pa.Array, dict[int, str]]:
+    """Row and interest of each match; payloads and what is wrong, by row."""
+    widths = pc.binary_length(messages).fill_null(-1).to_numpy(zero_copy_only=False)
+    payloads: list[bytes | None] = [None] * len(messages)
+    problems: dict[int, str] = {}
+    matches = np.empty((2, 0), dtype=np.intp)
+    for width in np.unique(widths[widths >= 0]).tolist():
+        rows = np.flatnonzero(widths == width)
+        bodies, _ = binary_rows(messages.filter(pa.array(widths == width)), width)
+        try:
+            read, causes = subscriber.examine(bodies)
+        except DecodeError as error:
+            problems |= dict.fromkeys(rows.tolist(), str(error))
+            continue
+        problems |= {int(rows[at]): cause for at, cause in causes.items()}
+        found, which = np.nonzero(read.matched)
+        matches = np.concatenate([matches, [rows[found], which]], axis=1)
+        for at in np.unique(found).tolist():
+            payloads[rows[at]] = read.payloads[at]
+    return matches[0], matches[1], pa.array(payloads, pa.binary()), problems
+
+
+def _refuse(problems: dict[int, str], names: list[str], ids: list[pa.Array]) -> None:
+    """Raise one error that names the first malformed row by its columns."""
+    rows = tuple(sorted(problems))
+    where = row_name(names, ids, rows[0]) or f"row {rows[0]} of the batch"
+    more = f" (and {len(rows) - 1} more rows in this batch)" if len(rows) > 1 else ""
+    raise DecodeError(
+        f"{where}: {problems[rows[0]]}{more}; with on_error='drop' such rows match nothing",
+        rows=rows,
+        causes=tuple(problems[row] for row in rows),
+    )
