@@ -136,6 +136,12 @@ def test_readme_example_prints_what_it_says() -> None:
     assert said[1].startswith(shown[1])
 
 
+def test_readme_example_of_a_reusable_matcher_prints_what_it_says() -> None:
+    example = readme_example(2)
+    said = re.findall(r"^print\(.*\)\s+# (.+)$", example, re.MULTILINE)
+    assert run(sys.executable, "-c", example, PYTHONPATH=str(ROOT)).splitlines() == said
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_readme_spark_example_prints_what_it_says() -> None:
