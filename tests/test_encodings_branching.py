@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ccbps.encodings import BranchingEncoding
-from ccbps.encodings.branching import COMPILED_BATCH, use_compiled
+from ccbps.encodings.branching import use_compiled
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs import ONE, BranchingProgram
 from tests.program_strategies import (
@@ -254,6 +253,23 @@ def test_encoding_draws_each_row_once_and_in_order(box: BranchingEncoding, batch
         assert np.array_equal(out, encode(inputs, randomness))
 
 
+def test_rows_may_start_anywhere_and_be_read_only(box: BranchingEncoding) -> None:
+    event, interest = inputs_of(box, 300)
+    randomness, wide = uniform(box, 300, 5), np.zeros((3, 600, 21 + box.message_bytes), np.uint8)
+    rows = wide[:, ::2, 5 : 5 + box.message_bytes]
+    shared = np.zeros((300, 8 + box.randomness_bytes), np.uint8)
+    shared[:, 8:] = randomness
+    shared.setflags(write=False)
+    box.encode_event(event, shared[:, 8:], rows[0])
+    box.encode_interest(interest, shared[:, 8:], rows[1])
+    assert np.array_equal(rows[0], box.encode_event(event, randomness))
+    assert np.array_equal(rows[1], box.encode_interest(interest, randomness))
+    wide.setflags(write=False)
+    answers = box.decode(rows[0].copy(), rows[1].copy())
+    assert np.array_equal(box.decode(rows[0], rows[1]), answers)
+    assert np.array_equal(box.decode(rows[0][::-1], rows[1][::-1]), answers[::-1])
+
+
 def test_encoding_writes_between_other_bytes(box: BranchingEncoding) -> None:
     event, _ = inputs_of(box, 300)
     randomness = uniform(box, 300, 5)
@@ -311,44 +327,69 @@ def test_simulated_messages_decode_to_the_answer(size: int, seed: int) -> None:
 # -- which kernels run --------------------------------------------------------------------------
 
 
-def test_large_batches_use_the_compiled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CCBPS_COMPILED")
-    there = importlib.util.find_spec("numba") is not None
-    assert not use_compiled(COMPILED_BATCH - 1)
-    assert use_compiled(COMPILED_BATCH) == there
+def run(code: str, **environment: str) -> str:
+    """What a fresh process prints."""
+    kept = {k: v for k, v in os.environ.items() if k != "CCBPS_COMPILED"}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+LONG_WORK = """
+import sys
+from ccbps.encodings.branching import COMPILED_BATCH, LOADING_WORDS, use_compiled
+messages = LOADING_WORDS // 200
+for batch in (messages, COMPILED_BATCH - 1):
+    assert not use_compiled(batch, 100) and "numba" not in sys.modules
+assert use_compiled(messages, 100)
+assert use_compiled(COMPILED_BATCH, 100) and not use_compiled(COMPILED_BATCH - 1, 100)
+"""
+
+
+def test_long_work_loads_the_compiled_kernels() -> None:
+    pytest.importorskip("numba")
+    run(LONG_WORK)
 
 
 def test_a_wish_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCBPS_COMPILED", "yes")
     with pytest.raises(ParameterError, match="CCBPS_COMPILED must be 0, 1 or empty, got 'yes'"):
-        use_compiled(1)
+        use_compiled(1, 1)
 
 
 WITHOUT_NUMBA = """
-import os, sys
-sys.modules["numba"] = None
+import os, sys, warnings
 import numpy as np
 from ccbps.encodings.branching import use_compiled
 from ccbps.errors import ParameterError
-assert not use_compiled(10**6)
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    assert not use_compiled(10**6, 100) and not use_compiled(10**6, 100)
+print(*[warning.message for warning in seen])
 os.environ["CCBPS_COMPILED"] = "1"
 try:
-    use_compiled(10**6)
+    use_compiled(10**6, 100)
 except ParameterError as error:
     print(error)
 """
 
 
-def test_without_numba_arrays_do_the_work() -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "CCBPS_COMPILED"}
-    shown = subprocess.run(
-        [sys.executable, "-c", WITHOUT_NUMBA],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "pip install 'ccbps[compiled]'" in shown.stdout
+@pytest.mark.parametrize("broken", ["ModuleNotFoundError", "ImportError", "OSError", "KeyError"])
+def test_without_numba_or_with_a_broken_one_arrays_do_the_work(broken: str, tmp_path: Path) -> None:
+    (tmp_path / "numba.py").write_text(f"raise {broken}('no such thing')\n")
+    shown, refused = run(WITHOUT_NUMBA, PYTHONPATH=str(tmp_path)).splitlines()
+    assert ("NumPy does the work" in shown) == (broken != "ModuleNotFoundError")
+    assert "no such thing" in refused and "pip install 'ccbps[compiled]'" in refused
+
+
+def test_numba_that_must_not_compile_is_not_used() -> None:
+    pytest.importorskip("numba")
+    shown, refused = run(WITHOUT_NUMBA, NUMBA_DISABLE_JIT="1").splitlines()
+    assert "NUMBA_DISABLE_JIT is set" in shown and "NUMBA_DISABLE_JIT is set" in refused
 
 
 def test_compiled_kernels_need_no_folder_that_can_be_written(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -47,7 +48,12 @@ Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
 COMPILED_BATCH: Final = 1024
-"""Messages from which a batch repays loading the compiled kernels."""
+"""Messages from which a batch is treated by compiled kernels, once they are loaded."""
+LOADING_WORDS: Final = 1 << 24
+"""Words of messages after which a process loads them: by then NumPy has taken about as long as
+loading takes (half a second, and 130 MB of memory)."""
+
+_treated = [0]
 
 
 class BranchingEncoding:
@@ -176,7 +182,10 @@ class BranchingEncoding:
         batch = len(events)
         if batch != len(interests):
             raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
-        events, interests = np.ascontiguousarray(events), np.ascontiguousarray(interests)
+        events, interests = (
+            rows if rows.strides[1] == 1 else np.ascontiguousarray(rows)
+            for rows in (events, interests)
+        )
         heads = np.empty((2, batch, skip), dtype=np.uint8)
         answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
         decoder = self._decoder(batch, width)
@@ -211,14 +220,14 @@ class BranchingEncoding:
         return events, events ^ total
 
     def _encoder(self, half: Half, batch: int) -> ArrayEncoder | CompiledEncoder:
-        if use_compiled(batch):
+        if use_compiled(batch, self.layout.words):
             from ccbps.encodings.compiled_kernels import compiled_encoder
 
             return compiled_encoder(self._shape, half)
         return ArrayEncoder(self._shape, half, batch)
 
     def _decoder(self, batch: int, width: int) -> ArrayDecoder | CompiledDecoder:
-        if use_compiled(batch):
+        if use_compiled(batch, self.layout.words):
             from ccbps.encodings.compiled_kernels import compiled_decoder
 
             return compiled_decoder(self._shape)
@@ -281,40 +290,54 @@ class BranchingEncoding:
         return out
 
 
-def use_compiled(batch: int) -> bool:
-    """Do the compiled kernels treat a batch of so many messages?
+def use_compiled(batch: int, words: int) -> bool:
+    """Do the compiled kernels treat this batch of so many messages of so many words?
 
-    They do where Numba is installed, from `COMPILED_BATCH` messages on: loading them takes a
-    moment, and compiling them on first use some seconds. The environment variable
-    ``CCBPS_COMPILED`` says otherwise: ``0`` never, ``1`` always.
+    They do where Numba is installed, once the process has treated `LOADING_WORDS`, in batches of
+    `COMPILED_BATCH` messages or more. The environment variable ``CCBPS_COMPILED`` says otherwise:
+    ``0`` never, ``1`` always and at once.
 
     Raises:
-        ParameterError: ``CCBPS_COMPILED`` is something else, or 1 and Numba is not installed.
+        ParameterError: ``CCBPS_COMPILED`` is something else, or 1 and there are none.
     """
     wish = os.environ.get("CCBPS_COMPILED", "")
     if wish not in ("", "0", "1"):
         raise ParameterError(f"CCBPS_COMPILED must be 0, 1 or empty, got {wish!r}")
-    if wish == "0" or (wish == "" and batch < COMPILED_BATCH):
+    if wish == "1":
+        problem = _compiled_kernels()
+        if problem:
+            raise ParameterError(
+                f"CCBPS_COMPILED is 1, but compiled kernels cannot be loaded ({problem}): "
+                "pip install 'ccbps[compiled]', or unset CCBPS_COMPILED"
+            )
+        return True
+    if wish == "0":
         return False
-    if wish == "1" and not _compiled_kernels():
-        raise ParameterError(
-            "CCBPS_COMPILED is 1, but compiled kernels need Numba and a little-endian machine: "
-            "pip install 'ccbps[compiled]', or unset CCBPS_COMPILED"
-        )
-    return _compiled_kernels()
+    if "ccbps.encodings.compiled_kernels" not in sys.modules:
+        _treated[0] += batch * words
+        if _treated[0] < LOADING_WORDS:
+            return False
+    return batch >= COMPILED_BATCH and not _compiled_kernels()
 
 
 @cache
-def _compiled_kernels() -> bool:
-    """Load the compiled kernels; no if there are none here."""
+def _compiled_kernels() -> str:
+    """Load the compiled kernels; why there are none, if so."""
     # A compiled loop reads words as the machine does; on the wire they are little-endian.
     if sys.byteorder != "little":
-        return False
+        return "this is a big-endian machine"
     try:
         import ccbps.encodings.compiled_kernels  # noqa: F401
-    except ImportError:  # no Numba, or one that does not go with this NumPy
-        return False
-    return True
+    except ModuleNotFoundError as error:
+        return str(error)
+    except Exception as error:  # one that does not go with this NumPy, Python or machine
+        warnings.warn(
+            f"compiled kernels cannot be loaded, NumPy does the work: {error!r}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return repr(error)
+    return ""
 
 
 def _require(name: str, rows: Bytes, width: int) -> None:
