@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ccbps import Category, Int, Keyword, Schema, Text, UInt
+from ccbps.ciphers.aspe import random_factors
 from ccbps.errors import (
     DecodeError,
     EventError,
@@ -245,6 +246,67 @@ def test_epochs_end() -> None:
     last = RoleKey.make(matcher.fingerprint, "server", server.key.key_id, 0xFFFF, server.key.data)
     with pytest.raises(ParameterError, match="no epoch is left"):
         matcher.key_server(last).rotate()
+
+
+# -- what is drawn ---------------------------------------------------------------------------------
+
+
+@both
+def test_the_place_of_a_known_bound_is_uniform(exact: bool) -> None:
+    """A subscription has four bounds; an event that is below the first attribute's lower one, and
+    inside of all others, shows where that one went."""
+    schema, count = Schema(a=UInt(8), b=UInt(8)), 4_000
+    matcher, server, publisher, _ = parties(exact, schema)
+    randomness = np.random.default_rng(6).bytes
+    subscriber = matcher.subscriber(server.subscriber_key("manager"), randomness=randomness)
+    interests = subscriber.encode(["a BETWEEN 100 AND 200 AND b BETWEEN 100 AND 200"] * count)
+    probes = [{"a": 50, "b": 150}, {"a": 250, "b": 150}, {"a": 150, "b": 50}, {"a": 150, "b": 250}]
+    numbers = matcher._numbers
+    queries = numbers.queries(numbers.numbers_of(publisher.encode(probes)[:, HEADER_BYTES:])[:, 0])
+    bounds = numbers.differences(numbers.numbers_of(interests[:, HEADER_BYTES:])[:, :-2])
+    failed = ~np.stack([numbers.inside(queries, bound[None]) for bound in bounds])
+    assert (failed.sum(axis=0) == 1).all()  # (place, probe, interest): each fails one bound
+    places = failed.argmax(axis=0)
+    for probe in places:
+        # 1,000 in each place, with a deviation of 27.
+        assert (abs(np.bincount(probe, minlength=4) - count / 4) < 6 * 27.4).all()
+    # The order as a whole is uniform too, not only turned round: 24 of them.
+    orders = np.unique(places.T, axis=0, return_counts=True)[1]
+    assert len(orders) == 24 and (abs(orders - count / 24) < 6 * np.sqrt(count / 24)).all()
+
+
+def test_random_factors_spread_over_sixteen_powers_of_two() -> None:
+    words = np.random.default_rng(7).integers(0, 2**64, 32_000, dtype=np.uint64)
+    factors = random_factors(words)
+    assert factors.min() >= 2.0**-8 and factors.max() < 2.0**8
+    power = np.floor(np.log2(factors)).astype(int)
+    # 2,000 in each, with a deviation of 43; and within one uniform, not at its ends.
+    assert (abs(np.bincount(power + 8, minlength=16) - 2_000) < 6 * 43.3).all()
+    within = factors / 2.0**power
+    assert within.min() >= 1 and (abs(np.histogram(within, 8, (1, 2))[0] - 4_000) < 6 * 60).all()
+
+
+def test_messages_of_one_value_differ_in_size_by_their_factors() -> None:
+    """Products of equal events with a bound, and of equal bounds, corners with an event: what is
+    left when the factors of the others are the same is the spread of their own."""
+    schema, count = Schema(a=UInt(8)), 1_000
+    matcher, server, publisher, _ = parties(False, schema)
+    numbers = matcher._numbers
+    events = numbers.numbers_of(publisher.encode([{"a": 15}] * count)[:, HEADER_BYTES:])[:, 0]
+    interests = server.encode(["a BETWEEN 10 AND 20"] * count)  # 15 is as far from both bounds
+    rows = numbers.numbers_of(interests[:, HEADER_BYTES:])
+    corners = rows[:, 2:].reshape(count, 2, -1)
+    for sizes in (
+        events @ rows[0, 0],
+        rows[:, 0] @ events[0],
+        rows[:, 1] @ events[0],
+        corners[:, 0] @ rows[0, 0],
+        corners[:, 1] @ rows[0, 0],
+    ):
+        exponents = np.log2(np.abs(sizes))
+        # Between factors of 2^-8 and 2^8 there are 16 powers of two. Of 1,000 some are near both.
+        assert 15 < exponents.max() - exponents.min() <= 16.001
+        assert 4 < exponents.std() < 5.3  # 4.6 for a uniform exponent
 
 
 # -- refused ---------------------------------------------------------------------------------------

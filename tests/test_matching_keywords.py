@@ -273,6 +273,29 @@ def test_broken_messages_are_refused(kind: Both) -> None:
         other.broker(matcher.key_server().broker_key())
 
 
+def test_an_attribute_of_more_limbs_than_a_block_can_name_is_refused() -> None:
+    class Long(Text):
+        extra = 255
+
+        @property
+        def limbs(self) -> int:
+            return self.extra
+
+    assert KeywordFilterMatch(Schema(note=Long(8))).words == 1
+    Long.extra = 256
+    with pytest.raises(ParameterError, match="attribute 'note' must have at most 16320 bits"):
+        KeywordFilterMatch(Schema(note=Long(8)))
+    # The longest that the library has, to the last of its blocks.
+    records = {"note": ["x" * 1024, "x" * 1023 + "y", None]}
+    matcher = KeywordFilterMatch(Schema(note=Text(1024, nullable=True)), false_positives=2**-40)
+    texts = [f"note = '{records['note'][0]}'", "note IS NULL", "note IS NOT NULL"]
+    assert answers(matcher, records, texts).T.tolist() == [
+        [True, False, False],
+        [False, False, True],
+        [True, True, False],
+    ]
+
+
 @both
 def test_parameters_are_checked(kind: Both) -> None:
     for wrong, message in (
@@ -282,6 +305,17 @@ def test_parameters_are_checked(kind: Both) -> None:
         ({"points": {"price": [256]}}, "points of 'price'"),
         ({"points": {"price": [3]}, "partitions": {"price": (2, 1)}}, "not both"),
         ({"partitions": {"price": (0, 1)}}, "both positive"),
+        ({"partitions": {"price": 7}}, r"partitions of 'price' must be \(cells.*got 7"),
+        ({"partitions": {"price": (8,)}}, r"partitions of 'price' must be .*got \(8,\)"),
+        ({"partitions": {"price": (8.0, 2)}}, "partitions of 'price' must be .*got 8.0"),
+        ({"partitions": {"price": (8, True)}}, "partitions of 'price' must be .*got True"),
+        ({"partitions": {"price": np.array(8)}}, "partitions of 'price' must be .*got array"),
+        ({"partitions": [("price", (8, 2))]}, "partitions must be a mapping from attributes"),
+        ({"points": 7}, "points must be a mapping from attributes.*got 7"),
+        ({"points": {"price": 7}}, "points of 'price' must be a list of values, got 7"),
+        ({"points": {"price": "57"}}, "points of 'price' must be a list of values, got '57'"),
+        ({"points": {"price": {5: 7}}}, "points of 'price' must be a list of values"),
+        ({"points": {"price": np.array(5)}}, "points of 'price' must be a list of values"),
         ({"partitions": {"price": (64, 5)}}, "values in a cell, 4; got 5"),
     ):
         with pytest.raises(ParameterError, match=message):
@@ -297,23 +331,38 @@ def test_parameters_are_checked(kind: Both) -> None:
 
 
 def test_own_parameters_are_checked() -> None:
-    for wrong in ({"hashes": 0}, {"bits": 100}, {"bits": 1 << 21}, {"false_positives": 0.9}):
-        with pytest.raises(ParameterError):
-            KeywordFilterMatch(QUOTES, **wrong)  # type: ignore[arg-type]
+    for name, wrong in (
+        *(("hashes", value) for value in (0, 65, 2.5, "3", True, [3])),
+        *(("bits", value) for value in (0, 100, 1 << 21, 64.0, "64", np.array([64, 64]))),
+        *(("false_positives", value) for value in (0.9, float("nan"), "0.1", True, [0.1])),
+    ):
+        with pytest.raises(ParameterError, match=f"^{name} must be .*got "):
+            KeywordFilterMatch(QUOTES, **{name: wrong})  # type: ignore[arg-type]
+    given = {"hashes": np.int64(3), "bits": np.int64(64), "false_positives": np.float32(0.25)}
+    matcher = KeywordFilterMatch(QUOTES, points={"price": iter([5, 9])}, **given)  # type: ignore
+    plain = KeywordFilterMatch(QUOTES, points={"price": [5, 9]}, hashes=3, bits=64)
+    assert pickle.loads(pickle.dumps(matcher)) == matcher == plain
+    for dictionaries, message in (
+        (5, "dictionaries must be a mapping from attributes.*got 5"),
+        ({"price": 7}, "dictionary of 'price' must be a list of values, got 7"),
+        ({"issue": "IBM"}, "dictionary of 'issue' must be a list of values, got 'IBM'"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            KeywordDictionaryMatch(QUOTES, dictionaries=dictionaries)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="no attribute 'cost'"):
         KeywordDictionaryMatch(QUOTES, dictionaries={"cost": []})
     with pytest.raises(ParameterError, match="dictionary of 'price'"):
         KeywordDictionaryMatch(QUOTES, dictionaries={"price": [300]})
     with pytest.raises(ParameterError, match="at most 1048576 words"):
         KeywordDictionaryMatch(Schema(x=UInt(32)))
-    matcher = KeywordDictionaryMatch(Schema(x=UInt(32)), dictionaries={"x": [7, 2**31]})
-    assert answers(matcher, {"x": [7, 8, 2**31]}, ["x = 7", f"x = {2**31}"]).tolist() == [
+    dictionary = KeywordDictionaryMatch(Schema(x=UInt(32)), dictionaries={"x": [7, 2**31]})
+    assert answers(dictionary, {"x": [7, 8, 2**31]}, ["x = 7", f"x = {2**31}"]).tolist() == [
         [True, False],
         [False, False],
         [False, True],
     ]
     with pytest.raises(UnsupportedPredicateError, match="does not have the value"):
-        roles(matcher)[1].encode("x = 8")
+        roles(dictionary)[1].encode("x = 8")
 
 
 @both

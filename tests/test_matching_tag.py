@@ -192,9 +192,9 @@ def test_broken_messages_are_refused() -> None:
 
 
 def test_parameters_and_predicates_are_checked() -> None:
-    for topic in ("cost", ["issue", "issue"]):
-        with pytest.raises(ParameterError, match="topic must name attributes"):
-            TagMatch(QUOTES, topic=topic)
+    for topic in ("cost", ["issue", "issue"], 5, None, [5], [["issue"]]):
+        with pytest.raises(ParameterError, match=r"topic must name attributes of .*; got "):
+            TagMatch(QUOTES, topic=topic)  # type: ignore[arg-type]
     many = Schema({f"a{i}": UInt(8) for i in range(16)})
     with pytest.raises(ParameterError, match="at most 16384 tags"):
         TagMatch(many, topic=[f"a{i}" for i in range(12)])

@@ -11,7 +11,7 @@ broker with the old table, and refused by the new one. Drop the old broker when 
 
 Hazard: an update is a secret between key server and broker. Updates and the key of one epoch give
 the keys of all epochs, so a new key does not lock out a broker that found the old one.
-Hazard: real numbers lose a little with every update; a stored interest is good for 64.
+Hazard: real numbers lose a little with every update; a stored interest is good for 64 at least.
 Source: [OFMR15]; its protection against known plaintext is not part of this.
 """
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ccbps.ciphers.word_prf import NonceHash
 
-__all__ = ["FilterLookup", "modulo"]
+__all__ = ["FilterLookup", "gaps", "modulo"]
 
 Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
@@ -23,6 +23,17 @@ def modulo(hashes: Words, bits: int) -> Words:
         return hashes & np.uint64(bits - 1)
     # NumPy divides by a scalar without a division; its remainder does not.
     return hashes - (hashes // np.uint64(bits)) * np.uint64(bits)
+
+
+def gaps(used: Bools) -> Bools:
+    """Which interests have something after something unused; used (interests, clauses, slots).
+
+    Matching stops at the first clause that no interest of a table uses. Past a gap the answer to
+    one interest would depend on the others.
+    """
+    first = used[:, :, 0]
+    inside = (used[:, :, 1:] & ~used[:, :, :-1]).any(axis=(1, 2))
+    return np.asarray(inside | (first[:, 1:] & ~first[:, :-1]).any(axis=1), dtype=np.bool_)
 
 
 class FilterLookup:
@@ -51,7 +62,7 @@ class FilterLookup:
                 columns = np.flatnonzero(used)
                 out[:, columns] |= self._all_pairs(self.table[0, slot].take(columns, axis=1))
         if len(self.table) == 1 or not self.used[1].any():
-            return out
+            return out  # clauses in use come first: `gaps` refuses others
         flat = out.reshape(-1)
         pairs = np.flatnonzero(out & self.used[1].any(axis=0))
         for clause in range(1, len(self.table)):

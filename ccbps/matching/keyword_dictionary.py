@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.keywords import EQUAL, KINDS, Column, Vocabulary
+from ccbps.matching.filter_lookup import gaps
+from ccbps.matching.keywords import EQUAL, KINDS, Column, Vocabulary, by_attribute, listed
 from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
 from ccbps.predicates import Schema
 from ccbps.predicates.box import Box
@@ -79,13 +80,12 @@ class KeywordDictionaryMatch(ReusableMatcher):
             ParameterError: a parameter is out of range, or the dictionary has more than 2^20 words.
         """
         self.vocabulary = Vocabulary(schema, points, partitions)
-        self._given: dict[str, Any] = {
-            "dictionaries": dict(dictionaries or {}),
-            **self.vocabulary.given,
-        }
-        for name in self._given["dictionaries"]:
+        chosen = by_attribute("dictionaries", dictionaries, "{'price': [50, 100]}")
+        for name, values in chosen.items():
             if name not in schema:
                 raise ParameterError(f"the schema has no attribute {name!r} for a dictionary")
+            chosen[name] = listed(f"dictionary of {name!r}", values)
+        self._given: dict[str, Any] = {"dictionaries": chosen, **self.vocabulary.given}
         self._codes: dict[int, Any] = {}
         self._starts: dict[int, int] = {}
         size = 1  # word 0 is in no event: for predicates that nothing fulfils
@@ -101,11 +101,11 @@ class KeywordDictionaryMatch(ReusableMatcher):
         self.size = size
         self._shape = (self.vocabulary.clauses, self.vocabulary.slots)
         slots = self._shape[0] * self._shape[1]
-        chosen = {
+        described = {
             schema.names[number]: [hex(code) for code in codes]
             for number, codes in self._codes.items()
         }
-        public = {**self.vocabulary.describe(), "dictionaries": chosen}
+        public = {**self.vocabulary.describe(), "dictionaries": described}
         self._set_up(schema, NONCE_BYTES + -(-size // 8), SLOT_BYTES * slots, public)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -140,7 +140,7 @@ class KeywordDictionaryMatch(ReusableMatcher):
             scheme="KeywordDictionaryMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "values, constants, attributes' names",
+                "values, constants, attributes' names, but for what frequencies and widths tell",
                 "all words of an event that nobody subscribed to",
                 "the number of an event's words",
             ),
@@ -148,6 +148,7 @@ class KeywordDictionaryMatch(ReusableMatcher):
                 "every match of a predicate widened to the vocabulary",
                 "the result of each word of each subscription",
                 "the number of words of a subscription, and which subscriptions share words",
+                "the number of cells of a range, and so its width to within two cells",
             ),
             security="computational",
             assumption="AES-128 as a pseudorandom function and as a random public permutation",
@@ -282,7 +283,8 @@ class KeywordDictionaryMatch(ReusableMatcher):
         places, keys = self._slots_of(bodies)
         bad = (places >= self.size) & (places != UNUSED)
         bad |= (places == UNUSED) & keys.any(axis=3)
-        return np.where(bad.any(axis=(1, 2)), Cause.VALUE, Cause.NONE).astype(np.uint8)
+        wrong = bad.any(axis=(1, 2)) | gaps(places != UNUSED)
+        return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
 
     def _slots_of(self, bodies: Bytes) -> tuple[Indices, Words]:
         parts = bodies.reshape(len(bodies), *self._shape, SLOT_BYTES)
@@ -318,7 +320,7 @@ class KeywordDictionaryMatch(ReusableMatcher):
         for clause, alternatives in enumerate(places):
             columns = np.flatnonzero(alternatives[0] != UNUSED)
             if not len(columns):
-                break  # clauses in use come first
+                break  # clauses in use come first: `gaps` refuses others
             # The first clause for all pairs, the others where all before it hold.
             pairs = np.flatnonzero(out[:, columns]) if clause else np.arange(count * len(columns))
             event, place = np.divmod(pairs, len(columns))

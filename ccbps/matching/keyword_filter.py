@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.filter_lookup import FilterLookup, modulo
-from ccbps.matching.keywords import Clause, Vocabulary, Word
+from ccbps.matching.filter_lookup import FilterLookup, gaps, modulo
+from ccbps.matching.keywords import Clause, Vocabulary, Word, whole_number
 from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
 from ccbps.predicates import Schema
 from ccbps.predicates.box import Box
@@ -42,6 +42,7 @@ Words = NDArray[np.uint64]
 
 NONCE_BYTES: Final = 16
 MAX_BITS: Final = 1 << 20
+MAX_LIMBS: Final = 255
 _PAIRS: Final = 1 << 14
 """Pairs of an event and an interest looked at together."""
 _EVENT_WORDS: Final = 1 << 16
@@ -85,16 +86,28 @@ class KeywordFilterMatch(ReusableMatcher):
         Raises:
             ParameterError: a parameter is out of range.
         """
-        if not 2**-64 <= false_positives <= 0.5:
+        number = isinstance(false_positives, int | float | np.floating)
+        if not number or not 2**-64 <= false_positives <= 0.5:
             raise ParameterError(
-                f"false_positives must be between 2**-64 and 0.5, got {false_positives}"
+                f"false_positives must be a number from 2**-64 to 0.5, got {false_positives!r}"
             )
+        false_positives = float(false_positives)
+        for name in schema:
+            if schema[name].limbs > MAX_LIMBS:
+                raise ParameterError(
+                    f"attribute {name!r} must have at most {64 * MAX_LIMBS} bits, "
+                    f"got {schema[name].bits}"
+                )
         self.vocabulary = Vocabulary(schema, points, partitions)
         self.words = self.vocabulary.columns
+        if hashes is not None:
+            hashes = whole_number("hashes", hashes, "an integer from 1 to 64")
         self.hashes = ceil(-log2(false_positives)) if hashes is None else hashes
         if not 1 <= self.hashes <= 64:
-            raise ParameterError(f"hashes must be 1 to 64, got {hashes}")
+            raise ParameterError(f"hashes must be an integer from 1 to 64, got {hashes}")
         least = self.hashes * self.words / log(2)
+        if bits is not None:
+            bits = whole_number("bits", bits, f"a multiple of 64 up to {MAX_BITS}")
         self.bits = 64 * ceil(least / 64) if bits is None else bits
         if self.bits % 64 or not 64 <= self.bits <= MAX_BITS:
             raise ParameterError(f"bits must be a multiple of 64 up to {MAX_BITS}, got {self.bits}")
@@ -128,7 +141,7 @@ class KeywordFilterMatch(ReusableMatcher):
             scheme="KeywordFilterMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "values, constants, attributes' names",
+                "values, constants, attributes' names, but for what frequencies and widths tell",
                 "which events are equal, beyond the results of words that are subscribed to",
                 "the number of an event's words",
             ),
@@ -136,6 +149,7 @@ class KeywordFilterMatch(ReusableMatcher):
                 "every match of a predicate widened to the vocabulary, with false positives",
                 "the result of each word of each subscription, false positives included",
                 "the number of words of a subscription, and which subscriptions share words",
+                "the number of cells of a range, and so its width to within two cells",
             ),
             security="computational",
             assumption="AES-128 as a pseudorandom function and as a random public permutation",
@@ -181,6 +195,7 @@ class KeywordFilterMatch(ReusableMatcher):
         blocks = np.empty_like(states)
         for place, limb in enumerate(values):
             # Kind, attribute, number of limbs and i are in each block: no word begins another.
+            # A byte each for limbs and place: the constructor refuses more than MAX_LIMBS.
             head = families << np.uint64(24) | np.uint64(limbs << 16 | place << 8)
             blocks[:, :, 0] = limb[:, None]
             blocks[:, :, 1] = head[:, None] | np.arange(self.hashes, dtype=np.uint64)
@@ -255,10 +270,19 @@ class KeywordFilterMatch(ReusableMatcher):
         attribute, kind = divmod(word[0], 4)
         return self.schema[self.schema.names[attribute]].limbs if kind == 0 else 1
 
+    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        # An honest filter has t bits for each of u words, some twice. A fuller one finds more words
+        # than an event can have; a full one matches everything.
+        filters = np.ascontiguousarray(bodies[:, NONCE_BYTES:]).view("<u8")
+        count = np.bitwise_count(filters).sum(axis=1, dtype=np.int64)
+        full = count > self.hashes * self.words
+        return np.where(full, Cause.VALUE, Cause.NONE).astype(np.uint8)
+
     def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
         used = np.asarray(self._trapdoors_of(bodies).any(axis=4))
-        mixed = np.asarray(used.any(axis=3) != used.all(axis=3)).any(axis=(1, 2))
-        return np.where(mixed, Cause.VALUE, Cause.NONE).astype(np.uint8)
+        bad = np.asarray(used.any(axis=3) != used.all(axis=3)).any(axis=(1, 2))
+        bad |= gaps(np.asarray(used.any(axis=3)))
+        return np.where(bad, Cause.VALUE, Cause.NONE).astype(np.uint8)
 
     def _trapdoors_of(self, bodies: Bytes) -> Words:
         words = np.ascontiguousarray(bodies).view("<u8")

@@ -24,8 +24,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,7 @@ from ccbps.predicates.codes import at_most
 from ccbps.predicates.schema import Events
 from ccbps.predicates.types import EMPTY, Refused
 
-__all__ = ["Clause", "Column", "Vocabulary", "Word"]
+__all__ = ["Clause", "Column", "Vocabulary", "Word", "by_attribute", "listed", "whole_number"]
 
 Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
@@ -54,6 +55,36 @@ Word: TypeAlias = tuple[int, int]
 
 Clause: TypeAlias = tuple[Word, ...]
 """Words one of which must hold."""
+
+
+def whole_number(what: str, value: Any, wanted: str) -> int:
+    """An argument that must be an integer, of NumPy or not, as an int."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
+        raise ParameterError(f"{what} must be {wanted}, got {value!r}")
+    try:
+        return value.__index__()
+    except TypeError:  # an array of several numbers
+        raise ParameterError(f"{what} must be {wanted}, got {value!r}") from None
+
+
+def listed(what: str, values: Any) -> list[Any]:
+    """An argument that must hold several values, as a list."""
+    # Text and mappings can be listed, but letters or keys are not what is meant.
+    if not isinstance(values, str | bytes | Mapping):
+        with suppress(TypeError):
+            return list(values)
+    raise ParameterError(f"{what} must be a list of values, got {values!r}")
+
+
+def by_attribute(argument: str, given: Any, example: str) -> dict[str, Any]:
+    """An argument that must be a mapping from attributes, or None, as a dict."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ParameterError(
+            f"{argument} must be a mapping from attributes, such as {example}, got {given!r}"
+        )
+    return dict(given)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -87,12 +118,14 @@ class Vocabulary:
     ) -> None:
         self.schema = schema
         self.given: dict[str, dict[str, Any]] = {
-            "points": dict(points or {}),
-            "partitions": dict(partitions or {}),
+            "points": by_attribute("points", points, "{'price': [50, 100]}"),
+            "partitions": by_attribute("partitions", partitions, "{'price': (16, 4)}"),
         }
         for name in [*self.given["points"], *self.given["partitions"]]:
             if name not in schema:
                 raise ParameterError(f"the schema has no attribute {name!r} for points or cells")
+        for name, values in self.given["points"].items():
+            self.given["points"][name] = listed(f"points of {name!r}", values)
         both = self.given["points"].keys() & self.given["partitions"].keys()
         if both:
             raise ParameterError(f"attribute {min(both)!r}: give points or partitions, not both")
@@ -121,12 +154,15 @@ class Vocabulary:
             raise ParameterError(f"points of {name!r} must be one or more ascending values")
         return codes
 
-    def _cells(self, name: str, given: tuple[int, int]) -> tuple[int, int, int]:
+    def _cells(self, name: str, given: Any) -> tuple[int, int, int]:
         """(cells, shifts, width of a cell)."""
         kind = self.schema[name]
-        cells, shifts = given
-        if not (isinstance(cells, int) and isinstance(shifts, int) and cells > 0 and shifts > 0):
-            raise ParameterError(f"partitions of {name!r} must be (cells, shifts), both positive")
+        what, wanted = f"partitions of {name!r}", "(cells, shifts), both positive integers"
+        pair = listed(what, given) if np.ndim(given) == 1 else []
+        numbers = [whole_number(what, number, wanted) for number in pair]
+        if len(numbers) != 2 or min(numbers) < 1:
+            raise ParameterError(f"{what} must be {wanted}, got {given!r}")
+        cells, shifts = numbers
         if kind.bits > MAX_CELL_BITS:
             raise ParameterError(
                 f"attribute {name!r} has {kind.bits} bits, cells take at most {MAX_CELL_BITS}"

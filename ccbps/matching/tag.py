@@ -14,7 +14,8 @@ What a broker sees can be computed from what it learns (`leakage`) and nothing e
 key fits are random numbers, new in every event. Equal events look unrelated; an event that no
 interval of any subscription touches shows nothing.
 
-Hazard: keys of subscriptions are deterministic, so equal subscriptions are seen to be equal. Any
+Hazard: keys of subscriptions are deterministic, so equal subscriptions are seen to be equal, and
+counted over many events hits give constants away to whoever knows how often values occur. Any
 client has the key. Tags may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
 Source: the nonces of [RR06] and [Goh03]; intervals as prefixes and their tokens: see [DPPDG16]. Own
 combination.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import compress, product
 from typing import Any, Final
@@ -84,12 +85,13 @@ class TagMatch(ReusableMatcher):
         Raises:
             ParameterError: an unknown attribute, or events would have more than 2^14 tags.
         """
+        wanted = "topic must name attributes of the schema, each once"
+        if not isinstance(topic, Iterable):
+            raise ParameterError(f"{wanted}, such as topic=['issue']; got {topic!r}")
         names = (topic,) if isinstance(topic, str) else tuple(topic)
         for name in names:
-            if name not in schema or names.count(name) > 1:
-                raise ParameterError(
-                    f"topic must name attributes of the schema, each once; got {name!r}"
-                )
+            if not isinstance(name, str) or name not in schema or names.count(name) > 1:
+                raise ParameterError(f"{wanted}; got {name!r}")
         self.topic = tuple(name for name in schema if name in names)
         self._others = tuple(name for name in schema if name not in names)
         levels = [schema[name].bits + 1 for name in self._others] or [1]
@@ -128,14 +130,16 @@ class TagMatch(ReusableMatcher):
             hides=(
                 "events, as far as no subscription's interval holds: equal ones look unrelated, "
                 "order and differences do not show",
-                "on which side of an interval a value lies, and how far",
-                "constants, and how many prefixes an interval takes",
+                "on which side of an interval a value lies that is not in it, and how far, unless "
+                "other intervals show it",
                 "results of single intervals where a topic that is asked for differs",
             ),
             learns=(
                 "for each pair, which of the subscription's intervals hold, in its topic",
                 "for an interval that holds, which of its prefixes does: events in one such part "
                 "of a subscription's interval are seen to be so",
+                "over many events, how many prefixes an interval takes and how often each is "
+                "found; so, where the values' distribution is known, the constants",
                 "which subscriptions are equal, and which share a prefix in one topic; so, likely, "
                 "which leave an attribute open: the empty prefix is shared most and always holds",
                 "public parameters: the schema, the topics' names",
@@ -148,6 +152,8 @@ class TagMatch(ReusableMatcher):
                 "two events with one nonce show their common prefixes",
             ),
             attacks=(
+                "frequency: of uniform values one in 2^n has a prefix of n bits, so counted hits "
+                "give the lengths of an interval's prefixes, and these its width: c, of x < c",
                 "frequency: how often a prefix is found is how often it occurs; subscriptions to "
                 "all values of an attribute together sort its events by value",
             ),

@@ -16,9 +16,10 @@ from scipy import stats
 
 from ccbps import Category, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
+from ccbps.errors import DecodeError
 from ccbps.matching import KeywordDictionaryMatch, KeywordFilterMatch
 from ccbps.matching.reusable import KeyServer, ReusableMatcher
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import HEADER_BYTES, Cause
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
@@ -83,6 +84,26 @@ def test_number_of_words_is_read_off(kind: Both) -> None:
     texts = ["TRUE", "issue = 'S1'", "price > 16 AND price < 64", "price = 3 AND issue = 'S1'"]
     _, interests = encoded(matcher, server, records, texts)
     assert [len(words_of(matcher, interest)) for interest in interests] == [0, 1, 2, 2]
+
+
+@both
+def test_number_of_cells_shows_the_width_of_a_range(kind: Both) -> None:
+    """From one message alone: a range of k cells of 16 is 16 (k - 2) + 2 to 16 k values wide."""
+    matcher = kind(SCHEMA, partitions={"price": (16, 1)})
+    server, records = world(matcher, 1)
+    rng = np.random.default_rng(4)
+    widths = rng.integers(2, 200, 100)
+    starts = [int(rng.integers(0, 256 - width)) for width in widths]
+    texts = [
+        f"price BETWEEN {low} AND {low + w - 1}" for low, w in zip(starts, widths, strict=True)
+    ]
+    _, interests = encoded(matcher, server, records, texts)
+    slots = interests[:, HEADER_BYTES:].reshape(100, matcher.vocabulary.clauses, -1)[:, 0]
+    parts = slots.reshape(100, matcher.vocabulary.slots, -1)
+    unused = parts[:, -1:]  # no range here is the whole domain
+    cells = (parts != unused).any(axis=2).sum(axis=1)
+    assert ((16 * (cells - 2) + 2 <= widths) & (widths <= 16 * cells)).all()
+    assert len(set(cells.tolist())) > 10  # so it says something
 
 
 @both
@@ -227,3 +248,50 @@ def test_order_of_words_shows_neither_attributes_nor_cells(kind: Both) -> None:
         first["attribute"] += bool((both_of[:clause] == two[:clause]).all())
         first["cell"] += bool((two[:slot] == one[:slot]).all())
     assert 60 < first["attribute"] < 140 and 60 < first["cell"] < 140
+
+
+# -- messages that nobody honest sends -----------------------------------------------------------
+
+
+@both
+def test_gaps_between_words_are_refused(kind: Both) -> None:
+    """Past a gap the answer to one subscription would depend on the others of a table."""
+    matcher = kind(SCHEMA, points={"price": [100]}, partitions={"issue": (4, 1)})
+    server, records = world(matcher, 1)
+    _, good = encoded(matcher, server, records, ["issue = 'S1' AND price < 99", "issue < 'S5'"])
+    clauses, slots = matcher.vocabulary.clauses, matcher.vocabulary.slots
+
+    def moved(row: int, clause: int, slot: int) -> Bytes:
+        """A message whose first word is put elsewhere; its last is unused."""
+        message = good[row].copy()
+        words = message[HEADER_BYTES:].reshape(clauses, slots, -1)
+        words[clause, slot], words[0, 0] = words[0, 0].copy(), words[-1, -1]
+        return message
+
+    between = good[0].copy()
+    parts = between[HEADER_BYTES:].reshape(clauses, -1)
+    parts[2], parts[1] = parts[1].copy(), parts[2].copy()  # used, unused, used
+    wrong = np.stack([moved(0, 2, 0), moved(0, 0, 2), moved(1, 0, 4), between])
+    broker = matcher.broker(server.broker_key())
+    assert broker.examine_interests(good).tolist() == [Cause.NONE] * 2
+    assert broker.examine_interests(wrong).tolist() == [Cause.VALUE] * 4
+    with pytest.raises(DecodeError, match="row 2: the message holds a value"):
+        broker.prepare(np.concatenate([good, wrong]))
+
+
+def test_filters_fuller_than_an_event_makes_them_are_refused() -> None:
+    """A filter of ones would match every subscription."""
+    matcher = KeywordFilterMatch(SCHEMA, hashes=3, bits=128)
+    server, records = world(matcher, 4)
+    events, interests = encoded(matcher, server, records, ["price = 9"])
+    for row, count in enumerate((6, 7, 128)):  # 3 bits for each of 2 words is the most
+        events[row, HEADER_BYTES + 16 :] = np.packbits(np.arange(128) < count)
+    broker = matcher.broker(server.broker_key())
+    assert broker.examine_events(events).tolist() == [0, Cause.VALUE, Cause.VALUE, 0]
+    with pytest.raises(DecodeError, match="row 0: the message holds a value"):
+        broker.match_all(events[2:], interests)
+    # What is honest is taken, also where a filter is too small for its words.
+    small = KeywordFilterMatch(SCHEMA, hashes=64, bits=64)
+    server, records = world(small, 100)
+    events, _ = encoded(small, server, records, ["price = 9"])
+    assert not small.broker(server.broker_key()).examine_events(events).any()

@@ -5,7 +5,8 @@
 - *Simulated*: messages made from the leakage alone, which is computed from plaintext, show the
   broker the same hits, and statistics do not tell them from real ones. The same statistics do
   tell a publisher that repeats its nonces.
-- *Attacks* with what is listed: equal keys, frequencies, a client that helps.
+- *Attacks* with what is listed: equal keys, frequencies of values and of prefixes, a client that
+  helps.
 """
 
 from __future__ import annotations
@@ -342,3 +343,56 @@ def test_prefixes_of_an_interval_part_its_events() -> None:
     assert used.shape[1] == 2 and (used.sum(axis=1) == 1).all()
     larger = used[:, used.sum(axis=0).argmax()]
     assert np.array_equal(larger, prices < 32)
+
+
+def counted(matcher: TagMatch, values: NDArray[np.int64], texts: list[str]) -> list[list[float]]:
+    """For each subscription, what share of events each key hits that hits at all, ascending.
+
+    Uses what the broker has: messages, and its key for the public permutation.
+    """
+    server = matcher.key_server()
+    events = matcher.publisher(server.publisher_key()).encode({"price": values})
+    interests = matcher.subscriber(server.subscriber_key("alice")).encode(texts)
+    permutation = server.broker_key().data["permutation"]
+    hits = hits_of(matcher, permutation, events[:, HEADER_BYTES:], interests[:, HEADER_BYTES:])
+    shares = hits.mean(axis=0).reshape(len(texts), -1)
+    return [sorted(row[row > 0].tolist()) for row in shares]
+
+
+def test_counted_hits_give_the_prefixes_and_the_constant_of_a_comparison() -> None:
+    """Ciphertext only; knows that prices are uniform. Each key's hits give its prefix's length, and
+    lengths the number of values in the interval: c, of price < c, with no event known."""
+    limits = (173, 48, 200, 97, 1, 255)
+    prices = np.random.default_rng(12).integers(0, 256, 20_000)
+    texts = [f"price < {limit}" for limit in limits] + ["price BETWEEN 37 AND 90"]
+    found = counted(TagMatch(Schema(price=UInt(8))), prices, texts)
+    lengths = [np.rint(-np.log2(shares)).astype(int) for shares in found]
+    assert [len(mine) for mine in lengths] == [5, 2, 3, 3, 1, 8, 8]
+    assert [int((256 >> mine).sum()) for mine in lengths] == [*limits, 90 - 37 + 1]
+
+
+def test_counted_hits_give_both_bounds_where_values_are_uneven() -> None:
+    """Ciphertext only; knows how prices are distributed. Of all 2,080 intervals the one whose
+    prefixes would be hit most nearly as often as the keys are is the subscription's."""
+    chances = np.exp(-np.arange(64) / 25)
+    chances /= chances.sum()
+    below = np.concatenate([[0], np.cumsum(chances)])
+
+    def expected(low: int, high: int) -> list[float]:
+        cover = range_prefixes(low, high, 6)
+        return sorted(below[code + (64 >> length)] - below[code] for code, length in cover)
+
+    candidates = {(low, high): expected(low, high) for low in range(64) for high in range(low, 64)}
+    rng = np.random.default_rng(13)
+    bounds = [tuple(sorted(pair)) for pair in rng.integers(0, 64, (40, 2)).tolist()]
+    texts = [f"price BETWEEN {low} AND {high}" for low, high in bounds]
+    shares = counted(TagMatch(Schema(price=UInt(6))), rng.choice(64, 20_000, p=chances), texts)
+    right = 0
+    for mine, bound in zip(shares, bounds, strict=True):
+        alike = {at: theirs for at, theirs in candidates.items() if len(theirs) == len(mine)}
+        best = min(
+            alike,
+            key=lambda at: sum((a - b) ** 2 / b for a, b in zip(mine, alike[at], strict=True)),
+        )
+        right += best == bound
+    assert right >= 28  # chance: 1 in 2,080 each
