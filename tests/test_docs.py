@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import runpy
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PICTURES = runpy.run_path(str(DOCS / "pictures.py"))["pictures"]()
+FIGURES = json.loads((DOCS / "reusable.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -17,7 +20,45 @@ def test_picture_is_what_the_library_computes(name: str) -> None:
     assert drawn == PICTURES[name], "run python docs/pictures.py"
 
 
-def test_leakage_table_is_what_the_cards_say() -> None:
-    page = runpy.run_path(str(DOCS / "leakage_table.py"))["page"]()
-    written = (DOCS / "leakage.md").read_text(encoding="utf-8")
-    assert written == page, "run python docs/leakage_table.py"
+TABLES = runpy.run_path(str(DOCS / "leakage_table.py"))
+
+
+@pytest.mark.parametrize("name", ["leakage.md", "benchmarks.md"])
+def test_tables_are_what_cards_and_figures_say(name: str) -> None:
+    written = (DOCS / name).read_text(encoding="utf-8")
+    assert written == TABLES["pages"]()[name], "run python docs/leakage_table.py"
+
+
+def test_every_matcher_of_the_workload_has_figures() -> None:
+    rows = {row["matcher"]: row for row in FIGURES["rows"]}
+    matchers = TABLES["samples"]()
+    assert list(rows) == list(matchers)
+    for name, matcher in matchers.items():
+        row = rows[name]
+        assert row["event bytes"] == matcher.event_bytes, name
+        assert row["interest bytes"] == matcher.interest_bytes, name
+        costs = {"event", "interest", "pair"} | ({"prepare", "once"} if matcher.reusable else set())
+        assert costs == row.keys() & {"event", "interest", "prepare", "once", "pair"}, name
+        # What a pair takes is a difference of two times: not positive where it drowns in noise.
+        assert all(row[what] > 0 for what in costs), name
+        assert row["different"] < 1e-3, name
+
+
+def test_every_peer_has_figures() -> None:
+    names = " ".join(what for section in FIGURES["peers"] for what, _, _ in section["rows"])
+    for peer in ("phe: add", "sf-heu: add", "yacryptopan", "numpy"):
+        assert peer in names, f"install the bench extra and measure again: no {peer}"
+    assert all(took > 0 for section in FIGURES["peers"] for _, took, _ in section["rows"])
+    assert [row[0] for row in FIGURES["table 2"]] == [1, 5, 10, 15, 20]
+
+
+def test_short_forms_and_links_of_the_leakage_table() -> None:
+    assert TABLES["short"](("a: b", "c; d", "a; e")) == "a; c"
+    assert TABLES["short"](("a: b", "c d: e"), words=2) == "a: b; c d"
+    assert TABLES["short"](()) == "none known"
+    assert TABLES["anchor"]("KeywordMatch, modp2048") == "keywordmatch-modp2048"
+    page = (DOCS / "leakage.md").read_text(encoding="utf-8")
+    headings = {TABLES["anchor"](line[3:]) for line in page.splitlines() if line[:3] == "## "}
+    links = re.findall(r"^\| \[.*?\]\(#(.*?)\)", page, re.MULTILINE)
+    assert links
+    assert set(links) == headings

@@ -24,7 +24,7 @@ from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.errors import KeyMismatchError, SerializationError
 from ccbps.keys import SecretBytes
 from ccbps.matching.aspe_epochs import AspeUpdate
-from ccbps.matching.reusable import RoleKey
+from ccbps.matching.role_keys import RoleKey
 from ccbps.randomness import OneTimePad, SharedSeed
 
 

@@ -25,7 +25,7 @@ from ccbps.errors import (
 )
 from ccbps.matching import AspeMatch
 from ccbps.matching.aspe_epochs import AspeKeyServer, AspeUpdate
-from ccbps.matching.reusable import RoleKey
+from ccbps.matching.role_keys import RoleKey
 from ccbps.predicates import Predicate
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.strategies import predicates, record, rows, schemas, small_types

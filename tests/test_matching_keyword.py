@@ -18,7 +18,7 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.matching import KeywordMatch
-from ccbps.matching.reusable import RoleKey
+from ccbps.matching.role_keys import RoleKey
 from ccbps.matching.users import ProxySearchMatcher
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.strategies import record, rows, schemas

@@ -21,12 +21,8 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.matching import KeywordDictionaryMatch, KeywordFilterMatch
-from ccbps.matching.reusable import (
-    ReusableBroker,
-    ReusableMatcher,
-    ReusablePublisher,
-    ReusableSubscriber,
-)
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.predicates import Predicate
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.strategies import Drawn, Node, leaves, record, rows, schemas, small_types

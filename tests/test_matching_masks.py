@@ -19,12 +19,8 @@ from ccbps import Category, Keyword, Schema, Text, UInt
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
 from ccbps.matching import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.cells import GROUP
-from ccbps.matching.reusable import (
-    ReusableBroker,
-    ReusableMatcher,
-    ReusablePublisher,
-    ReusableSubscriber,
-)
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.strategies import predicates, record, rows, schemas, small_types
 

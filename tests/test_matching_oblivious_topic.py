@@ -25,7 +25,7 @@ from ccbps.errors import (
 )
 from ccbps.matching import ObliviousTopicMatch, TagMatch
 from ccbps.matching.oblivious_roles import ObliviousPublisher, ObliviousSubscriber
-from ccbps.matching.reusable import RoleKey
+from ccbps.matching.role_keys import RoleKey
 from ccbps.wire import HEADER_BYTES
 from tests.topic_strategies import equalities, topics_and_records
 

@@ -24,7 +24,7 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.matching import PaillierRangeMatch
-from ccbps.matching.reusable import ReusableBroker, ReusablePublisher, ReusableSubscriber
+from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.strategies import predicates, record, rows, schemas
 

@@ -24,7 +24,7 @@ from ccbps.errors import (
 from ccbps.matching import PrefixMatch
 from ccbps.matching.cells import GROUP
 from ccbps.matching.prefix_bodies import UNUSED
-from ccbps.matching.reusable import ReusableBroker, ReusablePublisher, ReusableSubscriber
+from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.predicates.prefixes import most_prefixes, range_prefixes
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.strategies import predicates, record, rows, schemas, small_types

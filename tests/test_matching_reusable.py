@@ -21,7 +21,8 @@ from ccbps.errors import (
     SerializationError,
 )
 from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
-from ccbps.matching.reusable import KeyServer, ReusableMatcher, RoleKey
+from ccbps.matching.reusable import KeyServer, ReusableMatcher
+from ccbps.matching.role_keys import RoleKey
 from ccbps.wire import Cause
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))

@@ -15,12 +15,8 @@ from hypothesis import strategies as st
 from ccbps import Category, Keyword, Schema, Text, UInt
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
 from ccbps.matching import TagMatch
-from ccbps.matching.reusable import (
-    ReusableBroker,
-    ReusableMatcher,
-    ReusablePublisher,
-    ReusableSubscriber,
-)
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.predicates import Predicate
 from ccbps.predicates.prefixes import most_prefixes, range_prefixes
 from ccbps.wire import HEADER_BYTES, Cause

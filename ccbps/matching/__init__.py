@@ -14,6 +14,9 @@ from ccbps.matching.oblivious_topic import ObliviousTopicMatch
 from ccbps.matching.paillier_range import PaillierRangeMatch
 from ccbps.matching.prefix import PrefixMatch
 from ccbps.matching.public_function import PublicFunctionMatch
+from ccbps.matching.reusable import KeyServer, ReusableMatcher
+from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
+from ccbps.matching.role_keys import RoleKey
 from ccbps.matching.tag import TagMatch
 from ccbps.matching.ugp import UGPMatch
 
@@ -25,6 +28,7 @@ __all__ = [
     "Broker",
     "CommutativeMatch",
     "FSGPMatch",
+    "KeyServer",
     "KeywordDictionaryMatch",
     "KeywordFilterMatch",
     "KeywordMatch",
@@ -36,6 +40,11 @@ __all__ = [
     "PrefixMatch",
     "PublicFunctionMatch",
     "Publisher",
+    "ReusableBroker",
+    "ReusableMatcher",
+    "ReusablePublisher",
+    "ReusableSubscriber",
+    "RoleKey",
     "Subscriber",
     "TagMatch",
     "UGPMatch",

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from ccbps.ciphers.proxy_search import SearchTokens
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
+from ccbps.matching.parameters import Cost
 from ccbps.matching.postfix import LEAF, Steps, evaluate, sound
-from ccbps.matching.reusable import Cost, Randomness
+from ccbps.matching.reusable_roles import Randomness
 from ccbps.matching.users import NO_VALUE, USER_BYTES, ProxySearchMatcher, distinct_rows, keyword
 from ccbps.predicates import Schema
 from ccbps.predicates.bits import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree

@@ -35,7 +35,10 @@ from ccbps.leakage import LeakageCard
 from ccbps.matching.aspe_epochs import AspeBroker, AspeKeyServer, Stored
 from ccbps.matching.aspe_moduli import FARTHEST, Moduli
 from ccbps.matching.aspe_numbers import Numbers, Reals
-from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role, RoleKey
+from ccbps.matching.parameters import Cost
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import Randomness
+from ccbps.matching.role_keys import Role, RoleKey
 from ccbps.predicates import Schema
 from ccbps.predicates.schema import Events
 from ccbps.wire import Cause

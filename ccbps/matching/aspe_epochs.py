@@ -26,7 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.matching.reusable import KeyServer, ReusableBroker, RoleKey, Table
+from ccbps.matching.reusable import KeyServer
+from ccbps.matching.reusable_roles import ReusableBroker, Table
+from ccbps.matching.role_keys import RoleKey
 from ccbps.wire import HEADER_BYTES, Kind
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ccbps.algebra.residues import MAX_INNER
 from ccbps.ciphers.aspe_modular import ModularAspe, suited
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.matching.aspe_numbers import COLUMNS, ROWS, Numbers, blocks
-from ccbps.matching.reusable import Randomness
+from ccbps.matching.reusable_roles import Randomness
 
 __all__ = ["FARTHEST", "Moduli"]
 

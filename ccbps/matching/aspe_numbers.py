@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ccbps.ciphers.aspe import RealAspe, random_factors, tolerance, update_queries, updated
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.matching.reusable import Randomness
+from ccbps.matching.reusable_roles import Randomness
 
 __all__ = ["UPDATES", "Numbers", "Reals", "blocks"]
 

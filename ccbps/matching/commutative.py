@@ -29,14 +29,10 @@ from ccbps.algebra.prime_order import ModpGroup, PrimeOrderGroup, prime_order_gr
 from ccbps.ciphers.group_layers import GroupLayers
 from ccbps.ciphers.pohlig_hellman import PohligHellman
 from ccbps.leakage import LeakageCard
-from ccbps.matching.reusable import (
-    Cost,
-    Randomness,
-    ReusableBroker,
-    ReusableMatcher,
-    Role,
-    RoleKey,
-)
+from ccbps.matching.parameters import Cost
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import Randomness, ReusableBroker
+from ccbps.matching.role_keys import Role, RoleKey
 from ccbps.matching.topics import keyword_attributes, keyword_codes, keyword_of
 from ccbps.predicates import Schema
 from ccbps.predicates.schema import Events

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from ccbps.ciphers.proxy_search import SearchForm
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.reusable import Cost, Randomness
+from ccbps.matching.parameters import Cost
+from ccbps.matching.reusable_roles import Randomness
 from ccbps.matching.users import (
     NO_VALUE,
     USER_BYTES,

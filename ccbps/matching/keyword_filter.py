@@ -28,7 +28,10 @@ from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.filter_lookup import FilterLookup, gaps, modulo
 from ccbps.matching.keywords import Clause, Vocabulary, Word, whole_number
-from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
+from ccbps.matching.parameters import Cost
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import Randomness
+from ccbps.matching.role_keys import Role
 from ccbps.predicates import Schema
 from ccbps.predicates.box import Box
 from ccbps.predicates.schema import Events

@@ -24,7 +24,10 @@ from numpy.typing import NDArray
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.cells import Cells, groups_of, in_all
-from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
+from ccbps.matching.parameters import Cost
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import Randomness
+from ccbps.matching.role_keys import Role
 from ccbps.matching.topics import keyword_codes
 from ccbps.predicates import Schema
 from ccbps.predicates.box import Box

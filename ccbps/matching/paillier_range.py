@@ -30,7 +30,10 @@ from ccbps.algebra.modular import integer, inverse, rows_from, rows_to
 from ccbps.ciphers.nabeel import NabeelComparer, NabeelEncoder, NabeelParameters, factor_bits
 from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
+from ccbps.matching.parameters import Cost
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import Randomness
+from ccbps.matching.role_keys import Role
 from ccbps.predicates import Schema
 from ccbps.predicates.codes import unpack
 from ccbps.predicates.schema import Events

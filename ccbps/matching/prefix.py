@@ -26,6 +26,7 @@ from ccbps.ciphers.prefix_preserving import MAX_BITS, CryptoPAn
 from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.cells import Cells, groups_of, in_all, unpacked
+from ccbps.matching.parameters import Cost
 from ccbps.matching.prefix_bodies import (
     UNUSED,
     Field,
@@ -36,7 +37,9 @@ from ccbps.matching.prefix_bodies import (
     mask,
     wire,
 )
-from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import Randomness
+from ccbps.matching.role_keys import Role
 from ccbps.predicates import Keyword, Schema
 from ccbps.predicates.codes import pack
 from ccbps.predicates.prefixes import Prefix, most_prefixes, range_prefixes

@@ -36,7 +36,6 @@ from ccbps.matching.reusable_roles import (
     ReusableBroker,
     ReusablePublisher,
     ReusableSubscriber,
-    Table,
 )
 from ccbps.matching.role_keys import KEY_ID_BYTES, Role, RoleKey, check_key
 from ccbps.matching.topics import bound_predicate
@@ -44,18 +43,7 @@ from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.schema import Events
 from ccbps.wire import HEADER_BYTES
 
-__all__ = [
-    "Cost",
-    "KeyServer",
-    "Randomness",
-    "ReusableBroker",
-    "ReusableMatcher",
-    "ReusablePublisher",
-    "ReusableSubscriber",
-    "Role",
-    "RoleKey",
-    "Table",
-]
+__all__ = ["KeyServer", "ReusableMatcher"]
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]

@@ -22,7 +22,7 @@ from ccbps.wire import HEADER_BYTES, VERSION, Cause, Kind, raise_for
 if TYPE_CHECKING:
     from ccbps.matching.reusable import ReusableMatcher
 
-__all__ = ["Randomness", "ReusableBroker", "ReusablePublisher", "ReusableSubscriber", "Table"]
+__all__ = ["ReusableBroker", "ReusablePublisher", "ReusableSubscriber", "Table"]
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]

@@ -36,7 +36,10 @@ from numpy.typing import NDArray
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.reusable import Cost, Randomness, ReusableMatcher, Role
+from ccbps.matching.parameters import Cost
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import Randomness
+from ccbps.matching.role_keys import Role
 from ccbps.matching.tag_lookup import match_tags
 from ccbps.predicates import Schema
 from ccbps.predicates.codes import pack

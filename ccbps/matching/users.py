@@ -28,14 +28,9 @@ from numpy.typing import NDArray
 from ccbps.algebra.prime_order import prime_order_group
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.matching.reusable import (
-    KeyServer,
-    Randomness,
-    ReusableBroker,
-    ReusableMatcher,
-    Role,
-    RoleKey,
-)
+from ccbps.matching.reusable import KeyServer, ReusableMatcher
+from ccbps.matching.reusable_roles import Randomness, ReusableBroker
+from ccbps.matching.role_keys import Role, RoleKey
 from ccbps.predicates.schema import Events
 from ccbps.wire import Cause
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ccbps.errors import KeyMismatchError
-from ccbps.matching.reusable import RoleKey
+from ccbps.matching.role_keys import RoleKey
 from ccbps.randomness import SeedRing, SharedSeed, parse_seeds
 
 __all__ = ["EnvKey", "FileKey", "KeySource", "master", "role_key", "seeds"]

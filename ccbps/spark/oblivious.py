@@ -28,7 +28,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from ccbps.errors import DecodeError, EventError, ParameterError
 from ccbps.matching.oblivious_topic import ObliviousSubscriber, ObliviousTopicMatch
-from ccbps.matching.reusable import RoleKey
+from ccbps.matching.role_keys import RoleKey
 from ccbps.spark.arrow import binary_column, binary_rows, check_room, integers, is_valid
 from ccbps.spark.frames import (
     check_key,

@@ -20,14 +20,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ccbps.errors import ParameterError, PredicateError
-from ccbps.matching.reusable import (
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.reusable_roles import (
     ReusableBroker,
-    ReusableMatcher,
     ReusablePublisher,
     ReusableSubscriber,
-    RoleKey,
     Table,
 )
+from ccbps.matching.role_keys import RoleKey
 from ccbps.spark.arrow import binary_column, binary_rows, check_room, is_valid, strings
 from ccbps.spark.causes import refuse
 from ccbps.spark.frames import check_key, check_matcher, column, finish, require, struct
@@ -62,9 +62,7 @@ def _broker(matcher: ReusableMatcher, key: RoleKey) -> ReusableBroker:
 
 
 @lru_cache(maxsize=8)
-def _table(
-    matcher: ReusableMatcher, key: RoleKey, interests: bytes
-) -> tuple[Table, Bytes]:
+def _table(matcher: ReusableMatcher, key: RoleKey, interests: bytes) -> tuple[Table, Bytes]:
     """Interests as this worker's broker keeps them, but for those it refuses, and the
     `ccbps.wire.Cause` of each."""
     broker = _broker(matcher, key)

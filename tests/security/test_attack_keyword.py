@@ -21,7 +21,7 @@ from ccbps import Category, Schema, UInt
 from ccbps.algebra.prime_order import prime_order_group
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
 from ccbps.matching import AccessTreeMatch, KeywordMatch
-from ccbps.matching.reusable import ReusableBroker
+from ccbps.matching.reusable_roles import ReusableBroker
 from ccbps.wire import HEADER_BYTES
 
 ISSUES = ["AAPL", "GOOG", "IBM", "MSFT"]

@@ -14,7 +14,7 @@ from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import ObliviousTopicMatch
-from ccbps.matching.reusable import RoleKey
+from ccbps.matching.role_keys import RoleKey
 from tests.spark.conftest import MODE, Places
 
 pytestmark = pytest.mark.spark
