@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -242,7 +242,20 @@ def test_negation_normal_form_negates_inputs_only(circuit):
     assert out.depth <= circuit.depth
 
 
+FOLDING = Circuit(
+    4,
+    (
+        Gate(Op.XOR, 3, 3), Gate(Op.NOT, 2), Gate(Op.XOR, 3, 5), Gate(Op.TRUE), Gate(Op.TRUE),
+        Gate(Op.AND, 6, 5), Gate(Op.XOR, 9, 9), Gate(Op.XOR, 10, 9), Gate(Op.TRUE),
+        Gate(Op.AND, 11, 6),
+    ),
+    (13,),
+)  # fmt: skip
+"""Its XORs fold to constants or vanish, and then two chains of ANDs are one."""
+
+
 @given(circuits())
+@example(FOLDING)
 def test_balance_keeps_the_function_and_never_deepens(circuit):
     out = balance(circuit)
     assert table(out) == table(circuit)

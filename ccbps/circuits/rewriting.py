@@ -97,8 +97,18 @@ def balance(circuit: Circuit) -> Circuit:
 
     Chains run through wires that are used elsewhere too, so gates may be repeated: the depth never
     grows, the size may, quadratically at worst. NOT and XOR end a chain; rewrite to negation normal
-    form first to get the longest ones.
+    form first to get the longest ones. Where constants fold, chains grow together and are balanced
+    again.
     """
+    while True:
+        out = _balanced(circuit)
+        if out.output_depths == circuit.output_depths:
+            return out
+        circuit = out
+
+
+def _balanced(circuit: Circuit) -> Circuit:
+    """One pass of `balance`."""
     first = circuit.inputs
     chains: dict[int, list[int]] = {}
     needed = [False] * circuit.wires
