@@ -47,7 +47,16 @@ from ccbps.errors import (
     UnknownAttributeError,
     UnsupportedPredicateError,
 )
-from ccbps.matching import BranchingMatch, Broker, Matcher, OFSGPMatch, Publisher, Subscriber
+from ccbps.matching import (
+    BranchingMatch,
+    Broker,
+    Matcher,
+    ObliviousTopicMatch,
+    OFSGPMatch,
+    PublicFunctionMatch,
+    Publisher,
+    Subscriber,
+)
 from ccbps.predicates import Events, Predicate
 from ccbps.wire import Cause
 from tests.reference.ishai_kushilevitz import encode_event, encode_interest
@@ -477,6 +486,21 @@ def test_costs_are_data_and_explained(matcher: Matcher) -> None:
         assert cost.operation in matcher.explain().replace("operations", "operation").replace(
             "products", "product"
         )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        BranchingMatch.box,
+        lambda schema: BranchingMatch(schema, "price < 3"),
+        lambda schema: OFSGPMatch(schema, 2),
+        lambda schema: PublicFunctionMatch(schema, None, None),
+        ObliviousTopicMatch,
+    ],
+)
+def test_a_schema_that_is_none_is_refused(make: Callable[[Any], object]) -> None:
+    with pytest.raises(ParameterError, match=r"schema must be a ccbps.Schema, got dict; make one"):
+        make({"price": 8})
 
 
 def test_threads_that_share_a_role_never_share_a_round() -> None:

@@ -135,6 +135,10 @@ def test_a_revoked_user_is_refused_and_others_go_on(side: Side) -> None:
         server.revoke("subscriber", "bob")
     with pytest.raises(ParameterError, match="revoked before"):
         broker.revoke(identifier)
+    wrong: Any
+    for wrong in ("bob", 8, identifier[1:]):
+        with pytest.raises(ParameterError, match="user must be the 8 bytes that the key server"):
+            broker.revoke(wrong)
 
 
 def test_a_server_that_forgot_a_user_gives_the_same_key_again() -> None:

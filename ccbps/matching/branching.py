@@ -81,7 +81,7 @@ class BranchingMatch(Matcher):
     @classmethod
     def box(cls, schema: Schema) -> BranchingMatch:
         """The matcher that hides which attributes a predicate constrains, and how."""
-        matcher = cls.__new__(cls)
+        matcher = cls.__new__(cls, schema)
         matcher._set_up(schema, None, box_form(schema))
         return matcher
 

@@ -9,7 +9,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
+
+from ccbps.errors import ParameterError
+from ccbps.predicates import Schema
 
 __all__ = ["ROLES", "ClientRole", "Cost", "PublicParameters", "fingerprint_of"]
 
@@ -44,6 +47,15 @@ class PublicParameters:
     """What all matchers are: compared and hashed by their fingerprint."""
 
     fingerprint: bytes
+
+    def __new__(cls, schema: Schema, *arguments: Any, **options: Any) -> Self:
+        # Here, so that every matcher's constructor may use the schema from its first line on.
+        if not isinstance(schema, Schema):
+            raise ParameterError(
+                f"schema must be a ccbps.Schema, got {type(schema).__name__}; make one with "
+                "Schema(price=UInt(16), ...)"
+            )
+        return super().__new__(cls)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PublicParameters):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,15 +71,6 @@ class ReusableMatcher(PublicParameters, ABC):
     schema: Schema
     event_bytes: int
     interest_bytes: int
-
-    def __new__(cls, schema: Schema, *arguments: Any, **options: Any) -> Self:
-        # Here, so that every scheme's constructor may use the schema from its first line on.
-        if not isinstance(schema, Schema):
-            raise ParameterError(
-                f"schema must be a ccbps.Schema, got {type(schema).__name__}; make one with "
-                "Schema(price=UInt(16), ...)"
-            )
-        return super().__new__(cls)
 
     def _set_up(
         self, schema: Schema, event_body: int, interest_body: int, parameters: Mapping[str, Any]

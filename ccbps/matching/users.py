@@ -119,10 +119,15 @@ class UserBroker(ReusableBroker):
         Raises:
             ParameterError: the broker does not serve a user of this identifier.
         """
-        if bytes(user).hex() not in self._key["users"]:
-            raise ParameterError(f"no user {bytes(user).hex()!r} here, or revoked before")
-        del self._key["users"][bytes(user).hex()]
-        self._revoked.add(bytes(user).hex())
+        if not isinstance(user, bytes) or len(user) != USER_BYTES:
+            raise ParameterError(
+                f"user must be the {USER_BYTES} bytes that the key server's revoke returned, got "
+                f"{type(user).__name__}"
+            )
+        if user.hex() not in self._key["users"]:
+            raise ParameterError(f"no user {user.hex()!r} here, or revoked before")
+        del self._key["users"][user.hex()]
+        self._revoked.add(user.hex())
 
     def admit(self, key: RoleKey) -> None:
         """Take over the users of a newer broker key of the same server and epoch, but for those
