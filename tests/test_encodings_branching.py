@@ -69,7 +69,7 @@ def check_against_formula(program: BranchingProgram, batch: int, seed: int) -> N
 
 
 @given(size=st.integers(1, 140) | st.sampled_from(BORDERS), made=seeds, seed=seeds)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_encoding_of_any_program_is_the_formula(size: int, made: int, seed: int) -> None:
     check_against_formula(random_program(size, made), 7, seed)
 

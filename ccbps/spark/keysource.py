@@ -84,7 +84,8 @@ def role_key(key: KeySource) -> RoleKey:
     found = key.load()
     if not isinstance(found, RoleKey):
         raise KeyMismatchError(
-            f"{key!r} holds seeds; a reusable matcher needs a RoleKey: its KeyServer gives it, or the role"
+            f"{key!r} holds seeds; a reusable matcher needs a RoleKey: its KeyServer gives it, or "
+            "the role"
         )
     return found
 
