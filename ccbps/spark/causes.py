@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +12,16 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.spark.frames import row_name
 from ccbps.wire import Cause
 
-__all__ = ["cause_texts", "check_on_error", "refuse"]
+__all__ = ["cause_texts", "check_on_error", "refuse", "refuse_rows"]
 
 
-def check_on_error(on_error: str) -> None:
+def check_on_error(on_error: str, other: str = "reject") -> None:
     """One of the two ways to treat malformed messages."""
-    if on_error not in ("raise", "reject"):
-        raise ParameterError(f"on_error must be 'raise' or 'reject', got {on_error!r}")
+    if on_error not in ("raise", other):
+        raise ParameterError(f"on_error must be 'raise' or {other!r}, got {on_error!r}")
 
 
+MATCH_NOTHING = "with on_error='drop' such rows match nothing"
 SET_ASIDE = "match and match_messages set such rows aside with on_error='reject'"
 
 
@@ -31,16 +32,23 @@ def refuse(
     advice: str = SET_ASIDE,
 ) -> None:
     """Raise one `DecodeError` that names the first refused row by its columns, if there is any."""
-    rows = np.flatnonzero(causes)
-    if not len(rows):
+    texts = {row: Cause(causes[row]).text for row in np.flatnonzero(causes).tolist()}
+    refuse_rows(texts, names, ids, advice)
+
+
+def refuse_rows(
+    problems: Mapping[int, str], names: Sequence[str], ids: Sequence[pa.Array], advice: str
+) -> None:
+    """As `refuse`, for rows with what is wrong in words."""
+    if not problems:
         return
-    row = int(rows[0])
-    where = row_name(names, ids, row)
+    rows = sorted(problems)
+    where = row_name(names, ids, rows[0]) or f"row {rows[0]} of the batch"
     more = f" (and {len(rows) - 1} more rows in this batch)" if len(rows) > 1 else ""
     raise DecodeError(
-        f"{where or f'row {row} of the batch'}: {Cause(causes[row]).text}{more}; {advice}",
-        rows=tuple(rows.tolist()),
-        causes=tuple(Cause(c).text for c in causes[rows]),
+        f"{where}: {problems[rows[0]]}{more}; {advice}",
+        rows=tuple(rows),
+        causes=tuple(problems[row] for row in rows),
     )
 
 

@@ -30,6 +30,7 @@ from ccbps.errors import DecodeError, EventError, ParameterError
 from ccbps.matching.oblivious_topic import ObliviousSubscriber, ObliviousTopicMatch
 from ccbps.matching.role_keys import RoleKey
 from ccbps.spark.arrow import binary_column, binary_rows, check_room, integers, is_valid
+from ccbps.spark.causes import MATCH_NOTHING, check_on_error, refuse_rows
 from ccbps.spark.frames import (
     check_key,
     check_matcher,
@@ -163,8 +164,7 @@ def open_events(
         ParameterError: a column is missing, of the wrong type, or has the name of a new one.
         DecodeError (when the result is computed): a message is malformed.
     """
-    if on_error not in ("raise", "drop"):
-        raise ParameterError(f"on_error must be 'raise' or 'drop', got {on_error!r}")
+    check_on_error(on_error, "drop")
     check_key(key)
     check_matcher(matcher, ObliviousTopicMatch)
     require(df, [], binary=[event])
@@ -183,8 +183,8 @@ def open_events(
             messages = batch.column(batch.schema.get_field_index(event))
             others = [batch.column(batch.schema.get_field_index(name)) for name in kept]
             row, which, payloads, problems = _examine(subscriber, messages)
-            if problems and on_error == "raise":
-                _refuse(problems, kept, others)
+            if on_error == "raise":
+                refuse_rows(problems, kept, others, MATCH_NOTHING)
             columns = [other.take(pa.array(row)) for other in others]
             columns.append(pa.array(which, pa.int64()))
             if matcher.payload_bytes:
@@ -216,15 +216,3 @@ def _examine(
         for at in np.unique(found).tolist():
             payloads[rows[at]] = read.payloads[at]
     return matches[0], matches[1], pa.array(payloads, pa.binary()), problems
-
-
-def _refuse(problems: dict[int, str], names: list[str], ids: list[pa.Array]) -> None:
-    """Raise one error that names the first malformed row by its columns."""
-    rows = tuple(sorted(problems))
-    where = row_name(names, ids, rows[0]) or f"row {rows[0]} of the batch"
-    more = f" (and {len(rows) - 1} more rows in this batch)" if len(rows) > 1 else ""
-    raise DecodeError(
-        f"{where}: {problems[rows[0]]}{more}; with on_error='drop' such rows match nothing",
-        rows=rows,
-        causes=tuple(problems[row] for row in rows),
-    )

@@ -29,7 +29,7 @@ from ccbps.matching.reusable_roles import (
 )
 from ccbps.matching.role_keys import RoleKey
 from ccbps.spark.arrow import binary_column, binary_rows, check_room, is_valid, strings
-from ccbps.spark.causes import refuse
+from ccbps.spark.causes import MATCH_NOTHING, check_on_error, refuse
 from ccbps.spark.frames import check_key, check_matcher, column, finish, require, struct
 from ccbps.spark.keysource import KeySource, role_key
 from ccbps.wire import Cause
@@ -43,7 +43,6 @@ Bytes = NDArray[np.uint8]
 
 MATCH_CELLS: Final = 1 << 24
 """Pairs of an event and an interest decided at a time: a byte each."""
-ADVICE: Final = "with on_error='drop' such rows match nothing"
 
 
 @lru_cache(maxsize=8)
@@ -185,8 +184,7 @@ def match_all(
         DecodeError (when the result is computed, and at once for interests of the wrong width): a
             message is malformed.
     """
-    if on_error not in ("raise", "drop"):
-        raise ParameterError(f"on_error must be 'raise' or 'drop', got {on_error!r}")
+    check_on_error(on_error, "drop")
     check_key(key)
     check_matcher(matcher, ReusableMatcher)
     require(events, [], binary=[event], name="events")
@@ -198,7 +196,7 @@ def match_all(
     rows, good = binary_rows(few.column(1).combine_chunks(), matcher.interest_bytes)
     if on_error == "raise":
         causes = np.where(good, np.uint8(Cause.NONE), np.uint8(Cause.INTEREST_WIDTH))
-        refuse(causes, [subscription], [labels], ADVICE)
+        refuse(causes, [subscription], [labels], MATCH_NOTHING)
     labels, content = labels.filter(pa.array(good)), rows[good].tobytes()
     kept = [name for name in events.columns if name != event]
     fields = [field for field in events.schema.fields if field.name in kept]
@@ -211,7 +209,7 @@ def match_all(
         table, refused = _table(matcher, found, content)
         if on_error == "raise":
             causes = np.where(refused == Cause.USER, np.uint8(Cause.NONE), refused)
-            refuse(causes, [subscription], [labels], ADVICE)
+            refuse(causes, [subscription], [labels], MATCH_NOTHING)
         served = labels.filter(pa.array(refused == Cause.NONE))
         rows_at_once = max(1, MATCH_CELLS // max(1, len(table)))
         for batch in (
@@ -227,7 +225,7 @@ def match_all(
             if on_error == "raise":
                 every = np.where(is_valid(messages), np.uint8(Cause.EVENT_WIDTH), Cause.NONE)
                 every[usable] = causes
-                refuse(every, kept, others, ADVICE)
+                refuse(every, kept, others, MATCH_NOTHING)
             row, which = np.nonzero(answers)
             place = pa.array(usable[row])
             yield pa.RecordBatch.from_arrays(
