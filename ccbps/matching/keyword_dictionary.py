@@ -27,11 +27,9 @@ from ccbps.leakage import LeakageCard
 from ccbps.matching.filter_lookup import gaps
 from ccbps.matching.keywords import EQUAL, KINDS, Column, Vocabulary, by_attribute, listed
 from ccbps.matching.parameters import Cost
-from ccbps.matching.reusable import ReusableMatcher
 from ccbps.matching.reusable_roles import Randomness
-from ccbps.matching.role_keys import Role
+from ccbps.matching.word_matcher import NONCE_BYTES, WordMatcher
 from ccbps.predicates import Schema
-from ccbps.predicates.box import Box
 from ccbps.predicates.schema import Events
 from ccbps.predicates.types import Refused
 from ccbps.wire import Cause
@@ -43,7 +41,6 @@ Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 Indices = NDArray[np.int64]
 
-NONCE_BYTES: Final = 16
 SLOT_BYTES: Final = 4 + KEY_BYTES
 UNUSED: Final = (1 << 32) - 1
 MAX_WORDS: Final = 1 << 20
@@ -56,12 +53,10 @@ Prepared = tuple[tuple[int, ...], ...]
 """Clauses of word numbers."""
 
 
-class KeywordDictionaryMatch(ReusableMatcher):
+class KeywordDictionaryMatch(WordMatcher):
     """Conjunctions of equalities (exact) and widened ranges, one masked bit for each word."""
 
     scheme = "keyword dictionary"
-    operators = ("=", "<", "interval", "prefix", "and")
-    covering = True
 
     def __init__(
         self,
@@ -132,10 +127,6 @@ class KeywordDictionaryMatch(ReusableMatcher):
         points = len(self.vocabulary.points.get(name, ()))
         return equal, int(kind.nullable), 2 * points, shifts * (cells + 1)
 
-    def widened(self, interest: Any) -> Box:
-        """The box that a predicate is widened to; plaintext, for the subscriber."""
-        return self.vocabulary.widened(self._predicate(interest))
-
     @property
     def leakage(self) -> LeakageCard:
         """What the broker learns."""
@@ -176,17 +167,6 @@ class KeywordDictionaryMatch(ReusableMatcher):
             Cost("subscriber", "interest", "AES block, at most", words),
             Cost("broker", "pair", "AES block, at most", words),
         )
-
-    def _generate(self, randomness: Randomness) -> dict[str, Any]:
-        return {
-            "words": randomness(KEY_BYTES).hex(),
-            "permutation": randomness(KEY_BYTES).hex(),
-        }
-
-    def _issue(
-        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
-    ) -> dict[str, Any]:
-        return {"permutation": master["permutation"]} if role == "broker" else dict(master)
 
     def _secrets(self, key: Mapping[str, Any]) -> tuple[Indices, Words]:
         """Place of each word, and the key of each place, shape (D, 2)."""

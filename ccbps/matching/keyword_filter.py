@@ -29,11 +29,9 @@ from ccbps.leakage import LeakageCard
 from ccbps.matching.filter_lookup import FilterLookup, gaps, modulo
 from ccbps.matching.keywords import Clause, Vocabulary, Word, whole_number
 from ccbps.matching.parameters import Cost
-from ccbps.matching.reusable import ReusableMatcher
 from ccbps.matching.reusable_roles import Randomness
-from ccbps.matching.role_keys import Role
+from ccbps.matching.word_matcher import NONCE_BYTES, WordMatcher
 from ccbps.predicates import Schema
-from ccbps.predicates.box import Box
 from ccbps.predicates.schema import Events
 from ccbps.wire import Cause
 
@@ -43,7 +41,6 @@ Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 
-NONCE_BYTES: Final = 16
 MAX_BITS: Final = 1 << 20
 MAX_LIMBS: Final = 255
 _PAIRS: Final = 1 << 14
@@ -60,12 +57,10 @@ def _sorted(items: Bytes) -> Bytes:
     return np.take_along_axis(items, np.argsort(names, axis=1)[:, :, None], axis=1)
 
 
-class KeywordFilterMatch(ReusableMatcher):
+class KeywordFilterMatch(WordMatcher):
     """Conjunctions of equalities and widened ranges, through encrypted Bloom filters."""
 
     scheme = "keyword filter"
-    operators = ("=", "<", "interval", "prefix", "and")
-    covering = True
 
     def __init__(
         self,
@@ -133,10 +128,6 @@ class KeywordFilterMatch(ReusableMatcher):
         """Chance that an absent word is found: (1 - e^(-tu/m))^t."""
         return float((1 - exp(-self.hashes * self.words / self.bits)) ** self.hashes)
 
-    def widened(self, interest: Any) -> Box:
-        """The box that a predicate is widened to; plaintext, for the subscriber."""
-        return self.vocabulary.widened(self._predicate(interest))
-
     @property
     def leakage(self) -> LeakageCard:
         """What the broker learns."""
@@ -178,17 +169,6 @@ class KeywordFilterMatch(ReusableMatcher):
             Cost("broker", "pair", "AES block, at most", float(np.prod(self._shape))),
             Cost("broker", "pair", "AES block, for a word that is absent", 2),
         )
-
-    def _generate(self, randomness: Randomness) -> dict[str, Any]:
-        return {
-            "words": randomness(KEY_BYTES).hex(),
-            "permutation": randomness(KEY_BYTES).hex(),
-        }
-
-    def _issue(
-        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
-    ) -> dict[str, Any]:
-        return {"permutation": master["permutation"]} if role == "broker" else dict(master)
 
     def _trapdoors(self, key: Mapping[str, Any], families: Words, values: Words) -> Words:
         """y_1 .. y_t of words: families (n,), values (limbs, n); shape (n, t, 2)."""
