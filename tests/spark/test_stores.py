@@ -19,7 +19,7 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching import BranchingMatch
-from ccbps.spark import storefiles, stores
+from ccbps.spark import storefiles, storeplan
 
 pytestmark = pytest.mark.spark
 
@@ -135,12 +135,15 @@ def test_answers_equal_match_and_the_plaintext(
     assert got == answers(cs.match(events, interests, BOX))
 
 
-def test_only_matches_cross_where_only_matches_are_kept(
+def test_answers_spread_over_any_number_of_tasks(
     spark: SparkSession, sides: tuple[Rounds, Rounds], written: Path
 ) -> None:
     paths = written / "events", written / "interests"
-    got = answers(cs.match_messages(spark, *paths, BOX, keep="matches", partitions=3))
-    assert got == {key: True for key, value in wanted(*sides).items() if value}
+    decided = cs.match_messages(spark, *paths, BOX, partitions=3)
+    assert answers(decided) == wanted(*sides)
+    assert decided.rdd.getNumPartitions() == 3
+    matches = answers(decided.where("matched"))
+    assert matches == {key: True for key, value in wanted(*sides).items() if value}
 
 
 def test_parts_hold_sorted_messages_of_fixed_width(written: Path) -> None:
@@ -189,8 +192,6 @@ def test_malformed_messages_are_named_or_set_aside(
     assert [key for key, text in texts.items() if text] == [bad]
     assert cause in texts[bad]
     assert answers(rejected) == {**good, bad: None}
-    left = cs.match_messages(spark, *paths, BOX, on_error="reject", keep="matches")
-    assert answers(left) == {bad: None, **{k: True for k, v in good.items() if v and k != bad}}
 
 
 def test_a_store_of_nothing_gives_no_answers(
@@ -307,8 +308,6 @@ def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path:
     paths = written / "events", written / "interests"
     with pytest.raises(ParameterError, match="on_error must be"):
         cs.match_messages(spark, *paths, BOX, on_error="ignore")  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="keep must be"):
-        cs.match_messages(spark, *paths, BOX, keep="some")  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="holds interest messages, not event messages"):
         cs.match_messages(spark, *paths[::-1], BOX)
 
@@ -362,9 +361,9 @@ def test_every_layout_finds_every_pair(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storefiles, "BATCH_BYTES", 12 * batch)
-        patch.setattr(stores, "PIECE_ROWS", piece)
-        patch.setattr(stores, "VIEW_BYTES", view)
-        patch.setattr(stores, "BLOCK_BYTES", 12 * 5)
+        patch.setattr(storeplan, "PIECE_ROWS", piece)
+        patch.setattr(storeplan, "VIEW_BYTES", view)
+        patch.setattr(storeplan, "BLOCK_BYTES", 12 * 5)
         if not local:  # a file system that cannot map files
             remote = fs.SubTreeFileSystem("/", fs.LocalFileSystem())
             patch.setattr(storefiles.Folder, "_found", property(lambda self: (remote, self.path)))
@@ -376,7 +375,7 @@ def test_every_layout_finds_every_pair(
             indexes.append(storefiles.Index.read(folder, BOX, kind))
         readers: dict[tuple[int, str], storefiles.PartReader] = {}
         found = []
-        for row in stores.plan(*indexes).to_pylist():
+        for row in storeplan.plan(*indexes).to_pylist():
             pair = [
                 readers.setdefault(
                     (side, name),
@@ -386,10 +385,11 @@ def test_every_layout_finds_every_pair(
                     zip(indexes, (row["event_part"], row["interest_part"]), strict=True)
                 )
             ]
-            runs = pa.ipc.open_stream(row["runs"]).read_all()
-            labels, numbers, segments = stores.pair_rows(runs, *pair)
-            texts = [f"{s:>4}{n:08d}" for s, n in zip(labels.to_pylist(), numbers, strict=True)]
-            blocks = list(stores.pairs_of_blocks(segments, *pair))
+            runs = pa.ipc.open_stream(row["runs"]).read_next_batch()
+            pairs = storeplan.pair_rows(runs, *pair)
+            labels, numbers = (names.to_pylist() for names in storeplan.pair_names(runs, pairs))
+            texts = [f"{s:>4}{n:08d}" for s, n in zip(labels, numbers, strict=True)]
+            blocks = list(storeplan.pairs_of_blocks(pairs.segments, *pair))
             for side in range(2):
                 assert [bytes(m).decode() for block in blocks for m in block[side]] == texts
             found += texts
