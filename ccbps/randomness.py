@@ -57,6 +57,8 @@ _SEED_TEXT: Final = re.compile(r"ccbps-seed-1:([0-9a-fA-F]{64})")
 _NOT_A_SEED: Final = "not a seed: expected 'ccbps-seed-1:' and 64 hex digits"
 KEPT_PAIRS: Final = 1 << 16
 """Pairs' seeds kept at a time once derived."""
+KEPT_CONTEXTS: Final = 1 << 12
+"""Ciphers that one reader keeps ready: about 1 KiB each."""
 SHORT_RUN: Final = 4
 """Runs of fewer consecutive rounds are enciphered together, block by block."""
 
@@ -267,6 +269,7 @@ class _KeyStream:
         new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not go around
         self._new_run, self._runs = new_run, np.flatnonzero(new_run)
         self._open: tuple[int, CipherContext] | None = None
+        self._enciphers: dict[int, CipherContext] = {}
         self._zeros = np.zeros(0, dtype=np.uint8)
         self._buffer = np.zeros(0, dtype=np.uint8)
 
@@ -309,10 +312,20 @@ class _KeyStream:
         counters = _counter_blocks(rounds[order], self._blocks).view(np.uint8).reshape(-1, stride)
         stream = np.empty(len(order) * stride + BLOCK - 1, dtype=np.uint8)
         for low, high in pairwise(edges):
-            cipher = Cipher(self._algorithms[index[order[low]]], modes.ECB()).encryptor()
-            cipher.update_into(counters[low:high].data, stream[low * stride :].data)
+            context = self._encipher(int(index[order[low]]))
+            context.update_into(counters[low:high].data, stream[low * stride :].data)
         rows[order] = stream[: len(order) * stride].reshape(-1, stride)
         self._open = None
+
+    def _encipher(self, key: int) -> CipherContext:
+        """AES of single blocks: it has no state, so a key that comes again finds its own."""
+        context = self._enciphers.get(key)
+        if context is None:
+            if len(self._enciphers) >= KEPT_CONTEXTS:
+                self._enciphers.clear()
+            context = Cipher(self._algorithms[key], modes.ECB()).encryptor()
+            self._enciphers[key] = context
+        return context
 
 
 def _counter_blocks(rounds: Rounds, blocks: int) -> NDArray[np.uint64]:

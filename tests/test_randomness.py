@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
+from ccbps import randomness
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import (
     KeyMismatchError,
@@ -124,10 +125,11 @@ def test_stream_does_not_depend_on_the_chunks_it_is_read_in(
         min_size=1,
         max_size=40,
     ),
+    kept=st.sampled_from([1, 2, 100]),
     data=st.data(),
 )
 def test_stream_of_a_pair_is_that_of_its_own_seed(
-    rows: list[tuple[str, int]], data: st.DataObject
+    rows: list[tuple[str, int]], kept: int, data: st.DataObject
 ) -> None:
     labels = data.draw(st.permutations(["bob", "unused", "alice", "", "zoë"]))
     index = np.array([labels.index(label) for label, _ in rows], dtype=np.intp)
@@ -137,7 +139,9 @@ def test_stream_of_a_pair_is_that_of_its_own_seed(
         stream(derived(SEED.export_secret(), b"pair", label.encode()), b"p", 40, r)
         for label, r in rows
     ]
-    assert read(reader, chunks(data, len(rows))) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(randomness, "KEPT_CONTEXTS", kept)
+        assert read(reader, chunks(data, len(rows))) == expected
 
 
 def test_stream_of_many_pairs_in_one_round_is_that_of_their_seeds() -> None:
