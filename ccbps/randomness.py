@@ -18,13 +18,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Final, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import algorithms
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
@@ -37,6 +36,7 @@ from ccbps.errors import (
     RandomnessReuseError,
     SerializationError,
 )
+from ccbps.key_stream import KeyStream
 from ccbps.keys import SecretBytes
 
 __all__ = [
@@ -52,16 +52,10 @@ __all__ = [
 Bytes = NDArray[np.uint8]
 Rounds = NDArray[np.uint64]
 
-BLOCK: Final = 16
 _SEED_TEXT: Final = re.compile(r"ccbps-seed-1:([0-9a-fA-F]{64})")
 _NOT_A_SEED: Final = "not a seed: expected 'ccbps-seed-1:' and 64 hex digits"
 KEPT_PAIRS: Final = 1 << 16
 """Pairs' seeds kept at a time once derived."""
-KEPT_CONTEXTS: Final = 1 << 12
-"""Ciphers that one reader keeps ready: about 1 KiB each."""
-SHORT_RUN: Final = 4
-"""Runs of fewer consecutive rounds are enciphered together, block by block."""
-
 
 Pairs = DictionaryColumn[str]
 """A pair label for each row of a batch."""
@@ -151,7 +145,7 @@ class SharedSeed(SecretBytes):
         pairs = None if pairs is None else pairs.used()
         seeds = [self] if pairs is None else map(self.pair, pairs.values)
         ciphers = [seed._cipher(purpose) for seed in seeds]
-        return _KeyStream(ciphers, None if pairs is None else pairs.index, rounds, width)
+        return KeyStream(ciphers, None if pairs is None else pairs.index, rounds, width)
 
     def _cipher(self, purpose: bytes) -> algorithms.AES256:
         if purpose not in self._ciphers:
@@ -216,7 +210,7 @@ class SeedRing:
             raise ParameterError("a SeedRing holds many pairs' seeds: name each row's pair")
         pairs = pairs.used()
         ciphers = [self.pair(label)._cipher(purpose) for label in pairs.values]
-        return _KeyStream(ciphers, pairs.index, rounds, width)
+        return KeyStream(ciphers, pairs.index, rounds, width)
 
 
 def parse_seeds(text: str) -> SharedSeed | SeedRing:
@@ -247,95 +241,6 @@ def parse_seeds(text: str) -> SharedSeed | SeedRing:
         lines, line = [], []
         raise KeyMismatchError(problem)
     return seeds[""] if "" in seeds else SeedRing(seeds)
-
-
-class _KeyStream:
-    """AES-256-CTR key stream by round, for rows of one or many keys."""
-
-    def __init__(
-        self,
-        ciphers: list[algorithms.AES256],
-        index: NDArray[np.intp] | None,
-        rounds: Rounds,
-        width: int,
-    ) -> None:
-        self._algorithms = ciphers
-        self._index = np.zeros(len(rounds), dtype=np.intp) if index is None else index
-        self._rounds, self._width = rounds, width
-        self._blocks = -(-width // BLOCK)
-        # A run is a stretch of rows with one key and consecutive rounds.
-        new_run = np.ones(len(rounds), dtype=np.bool_)
-        new_run[1:] = (rounds[1:] - rounds[:-1] != 1) | (np.diff(self._index) != 0)
-        new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not go around
-        self._new_run, self._runs = new_run, np.flatnonzero(new_run)
-        self._open: tuple[int, CipherContext] | None = None
-        self._enciphers: dict[int, CipherContext] = {}
-        self._zeros = np.zeros(0, dtype=np.uint8)
-        self._buffer = np.zeros(0, dtype=np.uint8)
-
-    def __call__(self, start: int, stop: int) -> Bytes:
-        stride = self._blocks * BLOCK
-        size = (stop - start) * stride
-        if len(self._zeros) < size:
-            self._zeros = np.zeros(size, dtype=np.uint8)
-            self._buffer = np.empty(size + BLOCK - 1, dtype=np.uint8)
-        first, last = np.searchsorted(self._runs, [start, stop - 1], side="right")
-        edges = [start, *self._runs[first:last].tolist(), stop]
-        if len(edges) - 1 > max(1, (stop - start) // SHORT_RUN):
-            self._scattered(start, stop)
-        else:
-            for low, high in pairwise(edges):
-                self._run(low, high, (low - start) * stride)
-        return self._buffer[:size].reshape(stop - start, stride)[:, : self._width]
-
-    def _run(self, low: int, high: int, offset: int) -> None:
-        """Rows of one key with consecutive rounds, continuing the cipher where it stands."""
-        if self._open is None or self._open[0] != low or self._new_run[low]:
-            counter = int(self._rounds[low]) * self._blocks
-            mode = modes.CTR((counter % (1 << 128)).to_bytes(BLOCK, "big"))
-            context = Cipher(self._algorithms[self._index[low]], mode).encryptor()
-        else:
-            context = self._open[1]
-        size = (high - low) * self._blocks * BLOCK
-        context.update_into(
-            self._zeros[:size].data, self._buffer[offset : offset + size + BLOCK - 1].data
-        )
-        self._open = high, context
-
-    def _scattered(self, start: int, stop: int) -> None:
-        """Rows in no order: write out the counter blocks and encipher them, key by key."""
-        rounds, index = self._rounds[start:stop], self._index[start:stop]
-        stride = self._blocks * BLOCK
-        rows = self._buffer[: (stop - start) * stride].reshape(-1, stride)
-        order = np.argsort(index, kind="stable")
-        edges = [*np.flatnonzero(np.diff(index[order], prepend=-1)).tolist(), len(order)]
-        counters = _counter_blocks(rounds[order], self._blocks).view(np.uint8).reshape(-1, stride)
-        stream = np.empty(len(order) * stride + BLOCK - 1, dtype=np.uint8)
-        for low, high in pairwise(edges):
-            context = self._encipher(int(index[order[low]]))
-            context.update_into(counters[low:high].data, stream[low * stride :].data)
-        rows[order] = stream[: len(order) * stride].reshape(-1, stride)
-        self._open = None
-
-    def _encipher(self, key: int) -> CipherContext:
-        """AES of single blocks: it has no state, so a key that comes again finds its own."""
-        context = self._enciphers.get(key)
-        if context is None:
-            if len(self._enciphers) >= KEPT_CONTEXTS:
-                self._enciphers.clear()
-            context = Cipher(self._algorithms[key], modes.ECB()).encryptor()
-            self._enciphers[key] = context
-        return context
-
-
-def _counter_blocks(rounds: Rounds, blocks: int) -> NDArray[np.uint64]:
-    """The 128-bit big-endian numbers round * blocks + j, j < blocks: shape (batch, blocks, 2)."""
-    half, low_half = np.uint64(32), np.uint64(0xFFFFFFFF)
-    factor = np.uint64(blocks)
-    carried = (rounds >> half) * factor + ((rounds & low_half) * factor >> half)
-    low = (rounds * factor)[:, None] + np.arange(blocks, dtype=np.uint64)
-    high = (carried >> half)[:, None] + (low < (rounds * factor)[:, None])
-    return np.ascontiguousarray(np.stack([high, low], axis=-1).astype(">u8"))
 
 
 class OneTimePad(SecretBytes):

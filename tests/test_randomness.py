@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from ccbps import randomness
+from ccbps import key_stream
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import (
     KeyMismatchError,
@@ -140,7 +140,7 @@ def test_stream_of_a_pair_is_that_of_its_own_seed(
         for label, r in rows
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(randomness, "KEPT_CONTEXTS", kept)
+        patch.setattr(key_stream, "KEPT_CONTEXTS", kept)
         assert read(reader, chunks(data, len(rows))) == expected
 
 
