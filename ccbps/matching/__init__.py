@@ -9,7 +9,7 @@ from ccbps.matching.keyword import KeywordMatch
 from ccbps.matching.keyword_dictionary import KeywordDictionaryMatch
 from ccbps.matching.keyword_filter import KeywordFilterMatch
 from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
-from ccbps.matching.matcher import Broker, Matcher, Publisher, Subscriber
+from ccbps.matching.matcher import Matcher
 from ccbps.matching.oblivious_topic import ObliviousTopicMatch
 from ccbps.matching.paillier_range import PaillierRangeMatch
 from ccbps.matching.prefix import PrefixMatch
@@ -17,6 +17,7 @@ from ccbps.matching.public_function import PublicFunctionMatch
 from ccbps.matching.reusable import KeyServer, ReusableMatcher
 from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.matching.role_keys import RoleKey
+from ccbps.matching.roles import Broker, Publisher, Subscriber
 from ccbps.matching.tag import TagMatch
 from ccbps.matching.ugp import UGPMatch
 

@@ -27,8 +27,9 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.branching import BranchingEncoding, Draw
 from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.matcher import Interest, Matcher
+from ccbps.matching.matcher import Matcher
 from ccbps.matching.parameters import Cost, fingerprint_of
+from ccbps.matching.roles import Interest
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.branching import CompiledForm, box_form, event_words
 from ccbps.predicates.form import Form

@@ -34,7 +34,7 @@ from ccbps.algebra import Group
 from ccbps.encodings.group import Segment
 from ccbps.errors import ParameterError
 from ccbps.matching.group import GroupMatch, depth_within, program_within
-from ccbps.matching.matcher import Interest
+from ccbps.matching.roles import Interest
 from ccbps.predicates import Schema
 from ccbps.programs.barrington import MAX_LENGTH
 from ccbps.programs.group import PreservingProgram

@@ -27,8 +27,9 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.leakage import LeakageCard
-from ccbps.matching.matcher import Interest, Matcher
+from ccbps.matching.matcher import Matcher
 from ccbps.matching.parameters import ROLES, Cost, fingerprint_of
+from ccbps.matching.roles import Interest
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.circuit import event_bits, predicate_circuit
 from ccbps.predicates.schema import Events

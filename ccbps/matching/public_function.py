@@ -24,7 +24,7 @@ from ccbps.circuits import Circuit, CircuitBuilder, Wire, blocks
 from ccbps.circuits.networks import NETWORKS, NetworkName
 from ccbps.errors import EventError, ParameterError, PredicateTypeError
 from ccbps.matching.group import GroupMatch
-from ccbps.matching.matcher import Interest
+from ccbps.matching.roles import Interest
 from ccbps.predicates import Predicate, Schema, UInt
 from ccbps.predicates.circuit import event_bits
 from ccbps.programs.barrington import preserving, preserving_length

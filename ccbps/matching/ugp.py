@@ -28,7 +28,7 @@ from ccbps.algebra import S5, Group
 from ccbps.circuits.universal import program_bits, universal_circuit
 from ccbps.errors import ParameterError
 from ccbps.matching.group import GroupMatch, program_within
-from ccbps.matching.matcher import Interest
+from ccbps.matching.roles import Interest
 from ccbps.predicates import Schema
 from ccbps.programs.barrington import preserving
 from ccbps.programs.group import NONE, PreservingProgram

@@ -1,0 +1,295 @@
+"""The roles of one-time matchers: two that encode with shared randomness, and one that matches.
+
+A `Publisher` and a `Subscriber` hold shared randomness; a `Broker` holds public parameters only.
+Rounds are claimed before anything is encoded, and the broker refuses what is not a message of its
+matcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccbps.circuits import Circuit
+from ccbps.dictionary import DictionaryColumn, dictionary_of_strings, pair_column
+from ccbps.errors import CcbpsError, DecodeError, ParameterError, PredicateError, ShapeError
+from ccbps.predicates import Predicate
+from ccbps.randomness import Pairs, RandomnessReader, RandomnessSource
+from ccbps.rounds import RoundLedger, as_rounds
+from ccbps.wire import raise_for
+
+if TYPE_CHECKING:
+    from ccbps.matching.matcher import Matcher
+
+__all__ = ["Broker", "Interest", "Publisher", "Subscriber"]
+
+Bytes = NDArray[np.uint8]
+Interest = str | Predicate | Circuit | Mapping[str, Any]
+"""One subscription: a predicate, a circuit (where a matcher takes circuits), or values for a
+matcher's private constants."""
+
+
+class _Encoder:
+    """What publisher and subscriber have in common: a seed, and rounds that they never reuse."""
+
+    def __init__(self, matcher: Matcher, seed: RandomnessSource) -> None:
+        if not isinstance(seed, RandomnessSource):
+            raise ParameterError(
+                f"seed must be a SharedSeed, a SeedRing or a OneTimePad, got {type(seed).__name__}"
+            )
+        self.matcher = matcher
+        self._seed = seed
+        self._ledger = RoundLedger()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.matcher!r}>"
+
+    def _claim(
+        self, rounds: ArrayLike, count: int, pairs: Pairs | Sequence[str] | None
+    ) -> RandomnessReader:
+        """The reader of some rounds' randomness, which are used from now on."""
+        numbers = as_rounds(rounds, count)
+        column = pair_column(pairs, count)
+        # A reader that cannot serve all rounds raises before any of them is claimed.
+        reader = self.matcher._reader(self._seed, numbers, column)
+        self._ledger.claim(numbers, column)
+        return reader
+
+
+def _output(out: Bytes | None, shape: tuple[int, int]) -> Bytes:
+    if out is None:
+        return np.empty(shape, dtype=np.uint8)
+    if (
+        not isinstance(out, np.ndarray)
+        or out.shape != shape
+        or out.dtype != np.uint8
+        or not out.flags.c_contiguous
+        or not out.flags.writeable
+    ):
+        found = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+        raise ShapeError(
+            f"out must be a writeable C-contiguous uint8 array of shape {shape}, got {found}"
+        )
+    return out
+
+
+class Publisher(_Encoder):
+    """Encodes events. Holds the seed; made by `Matcher.publisher`."""
+
+    def encode(
+        self,
+        events: Any,
+        rounds: ArrayLike,
+        *,
+        pairs: Pairs | Sequence[str] | None = None,
+        out: Bytes | None = None,
+    ) -> Bytes:
+        """Messages for events, each under its own round.
+
+        Args:
+            events: `Events`, or any records `Schema.encode` takes.
+            rounds: a round for each event.
+            pairs: a pair label for each event, when the seed is a master for many pairs.
+            out: where to write, C-contiguous uint8 of the result's shape; made when None.
+
+        Returns:
+            uint8, shape (events, event_bytes).
+
+        Raises:
+            EventError: a record does not fit the schema.
+            RandomnessReuseError: a round was used before, or twice here; nothing is encoded.
+            PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
+        """
+        batch = self.matcher.schema.encode(events)
+        out = _output(out, (batch.count, self.matcher.event_bytes))
+        reader = self._claim(rounds, batch.count, pairs)
+        if batch.count:
+            self.matcher._encode_events(batch, reader, out)
+        return out
+
+    def encode_chunks(self, event: Any, round: int, *, pair: str | None = None) -> Iterator[Bytes]:
+        """One event's message in pieces, for messages larger than memory.
+
+        Args:
+            event: one record, a mapping; or what `encode` takes, with one row.
+            round: its round, used as soon as this is called.
+            pair: a pair label, when the seed is a master for many pairs.
+
+        Returns:
+            an iterator of uint8 arrays; one after the other they are `encode`'s message.
+        """
+        schema = self.matcher.schema
+        if isinstance(event, Mapping) and all(_is_scalar(event.get(name)) for name in schema):
+            event = [event]
+        batch = self.matcher.schema.encode(event)
+        if batch.count != 1:
+            raise ParameterError(f"encode_chunks takes one event, got {batch.count}")
+        reader = self._claim([round], 1, None if pair is None else [pair])
+        return self.matcher._event_chunks(batch, reader)
+
+
+class Subscriber(_Encoder):
+    """Encodes predicates. Holds the seed; made by `Matcher.subscriber`."""
+
+    def encode(
+        self,
+        interest: Interest | Sequence[Interest] | DictionaryColumn[Interest],
+        rounds: ArrayLike,
+        *,
+        pairs: Pairs | Sequence[str] | None = None,
+        out: Bytes | None = None,
+    ) -> Bytes:
+        """Messages for one subscription in many rounds, or for a subscription a round.
+
+        Args:
+            interest: a predicate as SQL text or `Predicate`, or (where the matcher has
+                `private_names`) a mapping from private names to values; or a sequence (or
+                `DictionaryColumn`) of them, one a round.
+            rounds: round numbers. Messages do not depend on events: provision them ahead.
+            pairs: a pair label for each round, when the seed is a master for many pairs.
+            out: where to write, C-contiguous uint8 of the result's shape; made when None.
+
+        Returns:
+            uint8, shape (rounds, interest_bytes).
+
+        Raises:
+            PredicateError: a predicate does not parse, does not fit the schema, or is more than
+                the matcher can encode.
+            RandomnessReuseError: a round was used before, or twice here; nothing is encoded.
+            PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
+        """
+        count = len(as_rounds(rounds, None))
+        prepare = self.matcher._prepare
+        if isinstance(interest, (str, Predicate, Circuit, Mapping)):
+            prepared = DictionaryColumn([prepare(interest)], np.zeros(count, dtype=np.intp))
+        else:
+            if not isinstance(interest, (DictionaryColumn, Iterable)):
+                prepare(interest)  # says what an interest is
+            column = (
+                interest if isinstance(interest, DictionaryColumn) else _interest_column(interest)
+            )
+            if len(column) != count:
+                raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
+            prepared = self._prepare_column(column.used())
+        out = _output(out, (count, self.matcher.interest_bytes))
+        reader = self._claim(rounds, count, pairs)
+        if count:
+            self.matcher._encode_interests(prepared, reader, out)
+        return out
+
+    def encode_chunks(
+        self, interest: Interest, round: int, *, pair: str | None = None
+    ) -> Iterator[Bytes]:
+        """One interest's message in pieces; as `Publisher.encode_chunks`."""
+        prepared = self.matcher._prepare(interest)
+        reader = self._claim([round], 1, None if pair is None else [pair])
+        return self.matcher._interest_chunks(prepared, reader)
+
+    def _prepare_column(self, column: DictionaryColumn[Interest]) -> DictionaryColumn[Any]:
+        values = []
+        for number, value in enumerate(column.values):
+            try:
+                values.append(self.matcher._prepare(value))
+            except CcbpsError as error:
+                row = int(np.flatnonzero(column.index == number)[0])
+                error.add_note(f"interest of row {row}")
+                if isinstance(error, PredicateError):
+                    error.row = row
+                raise
+        return DictionaryColumn(values, column.index)
+
+
+def _interest_column(interests: Iterable[Interest]) -> DictionaryColumn[Any]:
+    """One interest a row; equal ones become one value, so that each is prepared once."""
+    rows = list(interests)
+    texts = [interest for interest in rows if isinstance(interest, str)]
+    if len(texts) == len(rows):
+        return dictionary_of_strings(texts)
+    numbers: dict[Any, int] = {}
+    index = [numbers.setdefault(_identity(row), len(numbers)) for row in rows]
+    first = np.unique(index, return_index=True)[1]
+    return DictionaryColumn([rows[i] for i in first], np.array(index, dtype=np.intp))
+
+
+def _identity(interest: Any) -> Any:
+    """Equal for interests that are the same; a predicate is the same as itself only."""
+    if isinstance(interest, (str, Circuit)):
+        return interest
+    if isinstance(interest, Mapping):
+        # Types too: True is no 1 to a schema.
+        items = tuple((name, type(value), value) for name, value in interest.items())
+        try:
+            hash(items)
+        except TypeError:
+            return id(interest)
+        return items
+    return id(interest)
+
+
+def _is_scalar(value: Any) -> bool:
+    """A value of one record, and no column."""
+    return isinstance(value, (str, bytes)) or not hasattr(value, "__len__")
+
+
+_SIDES: Final = (("events", "event_bytes"), ("interests", "interest_bytes"))
+
+
+class Broker:
+    """Matches messages. Holds public parameters only; made by `Matcher.broker`."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.matcher = matcher
+
+    def __repr__(self) -> str:
+        return f"<Broker of {self.matcher!r}>"
+
+    def match(self, events: Bytes, interests: Bytes) -> NDArray[np.bool_]:
+        """Which pairs of messages match; row i of one belongs to row i of the other.
+
+        Args:
+            events: uint8, shape (batch, event_bytes).
+            interests: uint8, shape (batch, interest_bytes).
+
+        Returns:
+            bool, shape (batch,).
+
+        Raises:
+            DecodeError: some bytes are not messages of this matcher, or two are of different
+                pairs or rounds; names the rows.
+        """
+        answers, causes = self.examine(events, interests)
+        raise_for(causes)
+        return answers
+
+    def examine(self, events: Bytes, interests: Bytes) -> tuple[NDArray[np.bool_], Bytes]:
+        """As `match`, but refuses rows one by one.
+
+        Returns:
+            answers, shape (batch,), False where refused; and the `ccbps.wire.Cause` of each row.
+        """
+        for (name, attribute), rows in zip(_SIDES, (events, interests), strict=True):
+            array, width = np.asarray(rows), getattr(self.matcher, attribute)
+            if array is not rows or array.dtype != np.uint8 or array.shape[1:] != (width,):
+                raise DecodeError(
+                    f"{name} must be uint8 messages of {width} bytes, an array of shape "
+                    f"(batch, {width}); got {type(rows).__name__} of {array.dtype} {array.shape}"
+                )
+        if len(events) != len(interests):
+            raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
+        answers, causes = self.matcher._examine(events, interests)
+        answers[causes != 0] = False
+        return answers, causes
+
+    def match_chunks(self, events: Iterable[Bytes], interests: Iterable[Bytes]) -> bool:
+        """The answer for one event and one interest whose messages come in pieces.
+
+        Args:
+            events, interests: what `encode_chunks` gave, in order; pieces may be cut elsewhere.
+
+        Raises:
+            DecodeError: the pieces are not two whole messages of one pair and round.
+        """
+        return self.matcher._match_chunks(events, interests)
