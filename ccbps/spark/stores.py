@@ -21,9 +21,9 @@ from pyspark.sql import functions as F
 from ccbps.errors import ParameterError
 from ccbps.matching import Matcher
 from ccbps.spark.causes import cause_texts, check_on_error, refuse
+from ccbps.spark.folder import Folder
 from ccbps.spark.frames import check_matcher, column, require
 from ccbps.spark.storefiles import (
-    Folder,
     Index,
     PartReader,
     PartWriter,

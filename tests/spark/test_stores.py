@@ -20,6 +20,7 @@ from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching import BranchingMatch
 from ccbps.spark import storefiles, storeplan
+from ccbps.spark.folder import Folder
 
 pytestmark = pytest.mark.spark
 
@@ -315,7 +316,7 @@ def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path:
 # Files and plans without Spark: small batches and pieces, so that every boundary is crossed.
 
 
-def part_of(folder: storefiles.Folder, rounds: Rounds, cut: int) -> pa.Table:
+def part_of(folder: Folder, rounds: Rounds, cut: int) -> pa.Table:
     """A part with messages that spell their subscription and round, and its runs."""
     keys = [(label, n) for label in sorted(rounds) for n in sorted(rounds[label])]
     part = storefiles.PartWriter(folder, 12)
@@ -366,11 +367,11 @@ def test_every_layout_finds_every_pair(
         patch.setattr(storeplan, "BLOCK_BYTES", 12 * 5)
         if not local:  # a file system that cannot map files
             remote = fs.SubTreeFileSystem("/", fs.LocalFileSystem())
-            patch.setattr(storefiles.Folder, "_found", property(lambda self: (remote, self.path)))
+            patch.setattr(Folder, "_found", property(lambda self: (remote, self.path)))
         indexes = []
         kinds: list[storefiles.StoreKind] = ["event", "interest"]
         for kind, rounds in zip(kinds, sides, strict=True):
-            folder = storefiles.Folder.of(tmp_path_factory.mktemp("layout"), "path")
+            folder = Folder.of(tmp_path_factory.mktemp("layout"), "path")
             storefiles.Index.write(folder, BOX, kind, 12, part_of(folder, rounds, cut))
             indexes.append(storefiles.Index.read(folder, BOX, kind))
         readers: dict[tuple[int, str], storefiles.PartReader] = {}
