@@ -28,7 +28,17 @@ class RoundLedger:
     Kept as intervals, so that sequence numbers take no room, and checked for a whole batch at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        noun: str = "round",
+        rule: str = "each round encodes one event and one predicate, once: encode under a fresh "
+        "round",
+    ) -> None:
+        """
+        Args:
+            noun, rule: what errors call a number, and say of its use.
+        """
+        self._noun, self._rule = noun, rule
         self._pairs: dict[str | None, int] = {}
         # Disjoint intervals, sorted by pair and first round: columns pair, first, last.
         self._used: tuple[NDArray[np.intp], Rounds, Rounds] = (
@@ -92,8 +102,8 @@ class RoundLedger:
         row = int(np.argmax(wrong)) + 1
         name = next(name for name, number in self._pairs.items() if number == owner[row])
         raise RandomnessReuseError(
-            f"{'' if name is None else f'pair {name!r}: '}round {rounds[row]} {why}; each round "
-            "encodes one event and one predicate, once: encode under a fresh round"
+            f"{'' if name is None else f'pair {name!r}: '}{self._noun} {rounds[row]} {why}; "
+            f"{self._rule}"
         )
 
 
@@ -109,8 +119,10 @@ def _joined(
     return owner[starts], first[starts], last[ends]
 
 
-def as_rounds(rounds: ArrayLike, count: int | None) -> Rounds:
+def as_rounds(rounds: ArrayLike, count: int | None, name: str = "rounds") -> Rounds:
     """Check round numbers: integers 0 .. 2^64 - 1, one for each of `count` rows (None: any).
+
+    `name` is the argument's, for errors.
 
     Raises:
         ParameterError: not integers, negative, or not `count` of them.
@@ -125,11 +137,11 @@ def as_rounds(rounds: ArrayLike, count: int | None) -> Rounds:
             array = array.astype(np.uint64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ParameterError(
-            f"rounds must be a sequence of whole numbers, one a row, got {array.dtype} "
+            f"{name} must be a sequence of whole numbers, one a row, got {array.dtype} "
             f"of shape {array.shape}"
         )
     if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
-        raise ParameterError(f"rounds must not be negative, got {int(array.min())}")
+        raise ParameterError(f"{name} must not be negative, got {int(array.min())}")
     if count is not None and len(array) != count:
-        raise ParameterError(f"{count} rows need {count} rounds, got {len(array)}")
+        raise ParameterError(f"{count} rows need {count} {name}, got {len(array)}")
     return array.astype(np.uint64)

@@ -391,11 +391,11 @@ def test_the_counter_has_an_end() -> None:
 def test_numbers_that_do_not_fit_are_refused() -> None:
     publisher = toy().publisher(TEXTS)
     bad: list[tuple[Any, str]] = [
-        ([1, 2], "2 numbers do not go with 3 events"),
+        ([1, 2], "3 rows need 3 numbers, got 2"),
         ([1, -2, 3], "must not be negative, got -2"),
-        ([1.0, 2.0, 3.0], "numbers must be whole numbers, one for each event"),
+        ([1.0, 2.0, 3.0], "numbers must be a sequence of whole numbers, one a row, got float64"),
         ([[1], [2], [3]], r"got int64 of shape \(3, 1\)"),
-        (["1", "2", "3"], "must be whole numbers"),
+        (["1", "2", "3"], "numbers must be a sequence of whole numbers"),
     ]
     for numbers, problem in bad:
         with pytest.raises(ParameterError, match=problem):

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 from ccbps.keys import Confined, SecretBytes
-from ccbps.rounds import RoundLedger
+from ccbps.rounds import RoundLedger, as_rounds
 
 __all__ = [
     "BLOCK",
@@ -117,7 +117,10 @@ class EventNumbers(Confined):
             first: smaller numbers may have been used by an earlier role and are refused.
         """
         self._first = self._next = first
-        self._used, self._lock, self._process = _NumberLedger(), Lock(), os.getpid()
+        self._used = RoundLedger(
+            "event number", "each number is for one event: give one that was not used"
+        )
+        self._lock, self._process = Lock(), os.getpid()
 
     @property
     def next(self) -> int:
@@ -135,7 +138,7 @@ class EventNumbers(Confined):
             RandomnessReuseError: a number was or may have been used, or occurs twice; the counter
                 is at its end; or the process has forked. Takes none.
         """
-        given = None if numbers is None else _checked(numbers, count)
+        given = None if numbers is None else as_rounds(numbers, count, "numbers")
         if not count:
             return np.empty(0, dtype=np.uint64)
         if os.getpid() != self._process:
@@ -159,33 +162,6 @@ class EventNumbers(Confined):
             self._used.claim(given)
             self._next = max(self._next, int(given.max()) + 1)
         return given
-
-
-class _NumberLedger(RoundLedger):
-    """A ledger of rounds that calls them event numbers."""
-
-    def _refuse(self, wrong: Bools, owner: NDArray[np.intp], rounds: Numbers, why: str) -> None:
-        if wrong.any():
-            raise RandomnessReuseError(
-                f"event number {rounds[int(np.argmax(wrong)) + 1]} {why}; each number is for one "
-                "event: give one that was not used"
-            )
-
-
-def _checked(numbers: ArrayLike, count: int) -> Numbers:
-    array = np.asarray(numbers)
-    if array.size == 0:
-        array = array.astype(np.uint64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ParameterError(
-            "numbers must be whole numbers, one for each event (a uint64 array), got "
-            f"{array.dtype} of shape {array.shape}"
-        )
-    if len(array) != count:
-        raise ParameterError(f"{len(array)} numbers do not go with {count} events")
-    if array.dtype.kind == "i" and count and array.min() < 0:
-        raise ParameterError(f"numbers must not be negative, got {array.min()}")
-    return array.astype(np.uint64)
 
 
 def sealing_keys(secret: SlotKey, numbers: Numbers, payloads: Sequence[bytes]) -> Bytes:

@@ -84,7 +84,7 @@ class PayloadSealer:
         """
         if pad_to < 1:
             raise ParameterError(f"pad_to must be at least 1, got {pad_to}")
-        numbers = as_rounds(events, len(payloads))
+        numbers = as_rounds(events, len(payloads), "events")
         keys = self._event_keys(numbers)
         out = []
         for payload, key, number in zip(payloads, keys, numbers.tolist(), strict=True):
@@ -111,7 +111,7 @@ class PayloadSealer:
         Raises:
             RandomnessReuseError: a pair's round was used before; nothing is wrapped.
         """
-        numbers = as_rounds(events, None)
+        numbers = as_rounds(events, None, "events")
         used = as_rounds(rounds, len(numbers))
         column = pair_column(pairs, len(used))
         self._ledger.claim(used, column)
