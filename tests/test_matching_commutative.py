@@ -17,6 +17,7 @@ from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, Unsuppor
 from ccbps.matching import CommutativeMatch
 from ccbps.matching.commutative_chain import Chain, FilterMessage, NotificationMessage
 from ccbps.wire import HEADER_BYTES, Cause
+from tests.reusable_checks import roles
 from tests.topic_strategies import topics_and_records
 
 TOY = PohligHellman(TOY_PRIME_64)
@@ -154,15 +155,6 @@ def test_a_chain_of_full_size() -> None:
 
 
 # -- the matcher --------------------------------------------------------------------------------
-
-
-def roles(matcher: CommutativeMatch) -> tuple[Any, Any, Any]:
-    server = matcher.key_server()
-    return (
-        matcher.publisher(server.publisher_key()),
-        matcher.subscriber(server.subscriber_key("alice")),
-        matcher.broker(server.broker_key()),
-    )
 
 
 @given(drawn=topics_and_records())

@@ -22,9 +22,9 @@ from ccbps.errors import (
 )
 from ccbps.matching import KeywordDictionaryMatch, KeywordFilterMatch
 from ccbps.matching.reusable import ReusableMatcher
-from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.predicates import Predicate
 from ccbps.wire import HEADER_BYTES, Cause
+from tests.reusable_checks import roles
 from tests.strategies import Drawn, Node, leaves, record, rows, schemas, small_types
 
 QUOTES = Schema(
@@ -36,17 +36,6 @@ POINTS = {"price": [50, 100, 200]}
 CELLS = {"volume": (8, 4)}
 Both = type[KeywordFilterMatch] | type[KeywordDictionaryMatch]
 both = pytest.mark.parametrize("kind", [KeywordFilterMatch, KeywordDictionaryMatch])
-
-
-def roles(
-    matcher: ReusableMatcher,
-) -> tuple[ReusablePublisher, ReusableSubscriber, ReusableBroker]:
-    server = matcher.key_server()
-    return (
-        matcher.publisher(server.publisher_key()),
-        matcher.subscriber(server.subscriber_key("alice")),
-        matcher.broker(server.broker_key()),
-    )
 
 
 def answers(matcher: ReusableMatcher, records: Any, interests: list[Any]) -> NDArray[np.bool_]:

@@ -19,25 +19,13 @@ from ccbps import Category, Keyword, Schema, Text, UInt
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
 from ccbps.matching import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.cells import GROUP
-from ccbps.matching.reusable import ReusableMatcher
-from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.wire import HEADER_BYTES, Cause
-from tests.strategies import predicates, record, rows, schemas, small_types
+from tests.reusable_checks import check_answers, check_covering, roles
+from tests.strategies import record, rows, schemas, small_types
 
 Words = NDArray[np.uint64]
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(16))
 LARGEST = 2**62
-
-
-def roles(
-    matcher: ReusableMatcher,
-) -> tuple[ReusablePublisher, ReusableSubscriber, ReusableBroker]:
-    server = matcher.key_server()
-    return (
-        matcher.publisher(server.publisher_key()),
-        matcher.subscriber(server.subscriber_key("alice")),
-        matcher.broker(server.broker_key()),
-    )
 
 
 # -- additive masks -----------------------------------------------------------------------------
@@ -49,23 +37,8 @@ def test_masked_answers_are_the_plaintext_meaning(schema: Schema, data: st.DataO
     if any(schema[name].bits > 61 for name in schema):
         with pytest.raises(ParameterError, match="less than 62 bits"):
             AdditiveMaskMatch(schema)
-        return
-    publisher, subscriber, broker = roles(AdditiveMaskMatch(schema))
-    records = [record(row) for row in data.draw(rows(schema))]
-    interests = []
-    for drawn in data.draw(st.lists(predicates(schema), min_size=1, max_size=4)):
-        predicate = schema.parse(drawn.text).bind(**drawn.private)
-        try:
-            predicate.box()
-        except UnsupportedPredicateError:
-            with pytest.raises(UnsupportedPredicateError):
-                subscriber.encode(predicate)
-            continue
-        interests.append(predicate)
-    found = broker.match_all(publisher.encode(records), subscriber.encode(interests))
-    assert found.shape == (len(records), len(interests))
-    for column, predicate in zip(found.T, interests, strict=True):
-        assert column.tolist() == predicate.evaluate(records).tolist()
+    else:
+        check_answers(AdditiveMaskMatch(schema), data)
 
 
 def test_largest_values_and_masks_do_not_wrap_around() -> None:
@@ -110,23 +83,7 @@ def test_more_masked_interests_than_a_group() -> None:
 @given(schema=schemas(small_types(), max_attributes=3), data=st.data())
 @settings(max_examples=50)
 def test_covering_is_containment_of_boxes(schema: Schema, data: st.DataObject) -> None:
-    _, subscriber, broker = roles(AdditiveMaskMatch(schema))
-    boxes, texts = [], []
-    for drawn in data.draw(st.lists(predicates(schema, private=False), min_size=2, max_size=6)):
-        try:
-            boxes.append(schema.parse(drawn.text).box().ranges)
-        except UnsupportedPredicateError:
-            continue
-        texts.append(drawn.text)
-    messages = subscriber.encode(texts)
-    covers = broker.covers(messages, messages)
-    for i, wide in enumerate(boxes):
-        for j, narrow in enumerate(boxes):
-            expected = any(low > high for low, high in narrow.values()) or all(
-                wide[name][0] <= narrow[name][0] and narrow[name][1] <= wide[name][1]
-                for name in schema
-            )
-            assert covers[i, j] == expected
+    check_covering(AdditiveMaskMatch(schema), data)
 
 
 def with_words(message: NDArray[np.uint8], words: list[int]) -> NDArray[np.uint8]:

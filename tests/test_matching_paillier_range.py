@@ -24,9 +24,9 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.matching import PaillierRangeMatch
-from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.wire import HEADER_BYTES, Cause
-from tests.strategies import predicates, record, rows, schemas
+from tests.reusable_checks import check_answers, roles
+from tests.strategies import schemas
 
 TOY = 256
 SCHEMA = Schema(
@@ -45,17 +45,6 @@ def toy(schema: Schema) -> PaillierRangeMatch:
     return PaillierRangeMatch(schema, TOY, toy=True)
 
 
-def roles(
-    matcher: PaillierRangeMatch,
-) -> tuple[ReusablePublisher, ReusableSubscriber, ReusableBroker]:
-    server = matcher.key_server()
-    return (
-        matcher.publisher(server.publisher_key()),
-        matcher.subscriber(server.subscriber_key("alice")),
-        matcher.broker(server.broker_key()),
-    )
-
-
 MATCHER = toy(SCHEMA)
 PUBLISHER, SUBSCRIBER, BROKER = roles(MATCHER)
 RECORDS: list[dict[str, Any]] = [
@@ -72,23 +61,8 @@ def test_answers_are_the_plaintext_meaning(schema: Schema, data: st.DataObject) 
     if any(schema[name].bits > TOY - 67 for name in schema):
         with pytest.raises(ParameterError, match="need a modulus of at least"):
             toy(schema)
-        return
-    publisher, subscriber, broker = roles(toy(schema))
-    records = [record(row) for row in data.draw(rows(schema))]
-    interests = []
-    for drawn in data.draw(st.lists(predicates(schema), min_size=1, max_size=4)):
-        predicate = schema.parse(drawn.text).bind(**drawn.private)
-        try:
-            predicate.box()
-        except UnsupportedPredicateError:
-            with pytest.raises(UnsupportedPredicateError):
-                subscriber.encode(predicate)
-            continue
-        interests.append(predicate)
-    found = broker.match_all(publisher.encode(records), subscriber.encode(interests))
-    assert found.shape == (len(records), len(interests))
-    for column, predicate in zip(found.T, interests, strict=True):
-        assert column.tolist() == predicate.evaluate(records).tolist()
+    else:
+        check_answers(toy(schema), data)
 
 
 @given(st.lists(st.integers(0, 2**16 - 1), min_size=1), st.data())

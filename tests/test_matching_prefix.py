@@ -24,22 +24,13 @@ from ccbps.errors import (
 from ccbps.matching import PrefixMatch
 from ccbps.matching.cells import GROUP
 from ccbps.matching.prefix_bodies import UNUSED
-from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.predicates.prefixes import most_prefixes, range_prefixes
 from ccbps.wire import HEADER_BYTES, Cause
-from tests.strategies import predicates, record, rows, schemas, small_types
+from tests.reusable_checks import check_answers, check_covering, roles
+from tests.strategies import schemas, small_types
 
 Bytes = NDArray[np.uint8]
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(16), note=Text(3))
-
-
-def roles(matcher: PrefixMatch) -> tuple[ReusablePublisher, ReusableSubscriber, ReusableBroker]:
-    server = matcher.key_server()
-    return (
-        matcher.publisher(server.publisher_key()),
-        matcher.subscriber(server.subscriber_key("alice")),
-        matcher.broker(server.broker_key()),
-    )
 
 
 PUBLISHER, SUBSCRIBER, BROKER = roles(PrefixMatch(SCHEMA))
@@ -50,24 +41,8 @@ PUBLISHER, SUBSCRIBER, BROKER = roles(PrefixMatch(SCHEMA))
 @given(schema=schemas(), data=st.data())
 @settings(max_examples=150)
 def test_answers_are_the_plaintext_meaning(schema: Schema, data: st.DataObject) -> None:
-    if any(schema[name].bits > 128 for name in schema):
-        return
-    publisher, subscriber, broker = roles(PrefixMatch(schema))
-    records = [record(row) for row in data.draw(rows(schema))]
-    interests = []
-    for drawn in data.draw(st.lists(predicates(schema), min_size=1, max_size=4)):
-        predicate = schema.parse(drawn.text).bind(**drawn.private)
-        try:
-            predicate.box()
-        except UnsupportedPredicateError:
-            with pytest.raises(UnsupportedPredicateError):
-                subscriber.encode(predicate)
-            continue
-        interests.append(predicate)
-    found = broker.match_all(publisher.encode(records), subscriber.encode(interests))
-    assert found.shape == (len(records), len(interests))
-    for column, predicate in zip(found.T, interests, strict=True):
-        assert column.tolist() == predicate.evaluate(records).tolist()
+    if all(schema[name].bits <= 128 for name in schema):
+        check_answers(PrefixMatch(schema), data)
 
 
 @given(
@@ -128,23 +103,7 @@ def test_no_events_and_no_interests() -> None:
 @given(schema=schemas(small_types(), max_attributes=3), data=st.data())
 @settings(max_examples=60)
 def test_covering_is_containment_of_boxes(schema: Schema, data: st.DataObject) -> None:
-    _, subscriber, broker = roles(PrefixMatch(schema))
-    boxes, texts = [], []
-    for drawn in data.draw(st.lists(predicates(schema, private=False), min_size=2, max_size=6)):
-        try:
-            boxes.append(schema.parse(drawn.text).box().ranges)
-        except UnsupportedPredicateError:
-            continue
-        texts.append(drawn.text)
-    messages = subscriber.encode(texts)
-    covers = broker.covers(messages, messages)
-    for i, wide in enumerate(boxes):
-        for j, narrow in enumerate(boxes):
-            expected = any(low > high for low, high in narrow.values()) or all(
-                wide[name][0] <= narrow[name][0] and narrow[name][1] <= wide[name][1]
-                for name in schema
-            )
-            assert covers[i, j] == expected
+    check_covering(PrefixMatch(schema), data)
 
 
 @pytest.mark.parametrize("bits", [10, 60])

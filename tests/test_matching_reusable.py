@@ -21,9 +21,10 @@ from ccbps.errors import (
     SerializationError,
 )
 from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
-from ccbps.matching.reusable import KeyServer, ReusableMatcher
+from ccbps.matching.reusable import ReusableMatcher
 from ccbps.matching.role_keys import RoleKey
 from ccbps.wire import Cause
+from tests.reusable_checks import roles
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
 TEXTS = ["issue = 'IBM' AND price = 7", "issue = 'AAPL' AND price = 9"]
@@ -45,15 +46,6 @@ every_matcher = pytest.mark.parametrize("matcher", MATCHERS.values(), ids=MATCHE
 EVENTS: list[dict[str, Any]] = [
     {"issue": issue, "price": price} for issue in ("AAPL", "GOOG", "IBM") for price in (7, 9)
 ]
-
-
-def roles(matcher: ReusableMatcher, server: KeyServer | None = None) -> tuple[Any, Any, Any]:
-    server = matcher.key_server() if server is None else server
-    return (
-        matcher.publisher(server.publisher_key()),
-        matcher.subscriber(server.subscriber_key("alice")),
-        matcher.broker(server.broker_key()),
-    )
 
 
 def plain(matcher: ReusableMatcher) -> np.ndarray:

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from ccbps import Category, Keyword, Schema, Text, UInt
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
 from ccbps.matching import TagMatch
-from ccbps.matching.reusable import ReusableMatcher
-from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.predicates import Predicate
 from ccbps.predicates.prefixes import most_prefixes, range_prefixes
 from ccbps.wire import HEADER_BYTES, Cause
+from tests.reusable_checks import roles
 from tests.strategies import Drawn, Node, leaves, record, rows, schemas
 
 QUOTES = Schema(
@@ -27,17 +26,6 @@ QUOTES = Schema(
     price=UInt(16),
     volume=UInt(20, nullable=True),
 )
-
-
-def roles(
-    matcher: ReusableMatcher,
-) -> tuple[ReusablePublisher, ReusableSubscriber, ReusableBroker]:
-    server = matcher.key_server()
-    return (
-        matcher.publisher(server.publisher_key()),
-        matcher.subscriber(server.subscriber_key("alice")),
-        matcher.broker(server.broker_key()),
-    )
 
 
 def quotes(count: int, seed: int) -> dict[str, list[Any]]:
