@@ -80,6 +80,8 @@ def pair_column(
         raise ParameterError(
             f"pairs must be a sequence of pair labels, one a row, got {type(pairs).__name__}"
         )
+    if hasattr(pairs, "to_pylist"):  # Arrow
+        pairs = pairs.to_pylist()
     column = pairs if isinstance(pairs, DictionaryColumn) else dictionary_of_strings(list(pairs))
     if len(column) != count:
         raise ParameterError(f"{count} rows need {count} pair labels, got {len(column)}")

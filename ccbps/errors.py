@@ -99,12 +99,20 @@ class PredicateError(CcbpsError, ValueError):
 
     Attributes:
         reason: what is wrong, without the text around it.
+        summary: the same without any name or value from the text: what may be logged.
         text: the predicate as written.
         position: offset of the offending place in `text` (characters, 0-based), or None.
         row: position in a batch of the first row that has this predicate, or None.
     """
 
-    def __init__(self, message: str, *, text: str = "", position: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        text: str = "",
+        position: int | None = None,
+        summary: str | None = None,
+    ) -> None:
         shown = message
         if text and position is not None:
             line_start = text.rfind("\n", 0, position) + 1
@@ -117,6 +125,7 @@ class PredicateError(CcbpsError, ValueError):
             )
         super().__init__(shown)
         self.reason = message
+        self.summary = message if summary is None else summary
         self.row: int | None = None
         self.text = text
         self.position = position

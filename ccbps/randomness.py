@@ -114,7 +114,7 @@ class SharedSeed(SecretBytes):
         Raises:
             KeyMismatchError: it is not a seed in text form (the text is not shown).
         """
-        match = _SEED_TEXT.fullmatch(text.strip())
+        match = _SEED_TEXT.fullmatch(text.strip() if isinstance(text, str) else "")
         text = ""  # locals of a frame that raises may be logged
         if not match:
             raise KeyMismatchError(f"{_NOT_A_SEED} (SharedSeed.to_text())")
@@ -125,9 +125,17 @@ class SharedSeed(SecretBytes):
         return f"ccbps-seed-1:{self.export_secret().hex()}"
 
     def pair(self, label: str) -> SharedSeed:
-        """The seed shared with one counterpart."""
+        """The seed shared with one counterpart.
+
+        Raises:
+            ParameterError: the label is not a string that UTF-8 can hold.
+        """
         seed = self._pairs.get(label)
         if seed is None:
+            if not isinstance(label, str) or not _is_utf8(label):
+                raise ParameterError(
+                    f"a pair label must be a string that UTF-8 can hold, got {label!r}"
+                )
             seed = SharedSeed(self._derive(b"pair", label.encode()))
             if len(self._pairs) >= KEPT_PAIRS:
                 self._pairs.clear()
@@ -262,12 +270,21 @@ class OneTimePad(SecretBytes):
     @classmethod
     def generate(cls, length: int) -> Self:
         """`length` bytes from the operating system's generator."""
+        if length < 0:
+            raise ParameterError(f"length must not be negative, got {length}")
         return cls(os.urandom(length))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """The bytes of a file."""
-        return cls(Path(path).read_bytes())
+        """The bytes of a file.
+
+        Raises:
+            ParameterError: it cannot be read.
+        """
+        try:
+            return cls(Path(path).read_bytes())
+        except OSError as error:
+            raise ParameterError(f"pad file {path} cannot be read: {error.strerror}") from None
 
     def __len__(self) -> int:
         return len(self._array)
@@ -326,3 +343,11 @@ class OneTimePad(SecretBytes):
                 )
             if for_good:
                 self._bound = purpose, width
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

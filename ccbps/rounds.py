@@ -127,6 +127,8 @@ def as_rounds(rounds: ArrayLike, count: int | None, name: str = "rounds") -> Rou
     Raises:
         ParameterError: not integers, negative, or not `count` of them.
     """
+    if isinstance(rounds, np.ma.MaskedArray):
+        raise ParameterError(f"{name} must not be masked; leave such rows out")
     array = np.asarray(rounds)
     if array.size == 0:
         array = array.astype(np.uint64)

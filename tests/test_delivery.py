@@ -64,8 +64,28 @@ def test_padding_below_one_is_refused() -> None:
 
 
 def test_equal_payloads_seal_to_different_bytes() -> None:
-    first, second = PayloadSealer(SEED).seal([b"same", b"same"], [1, 1])
-    assert first != second
+    sealer, again = PayloadSealer(SEED), PayloadSealer(SEED)
+    first, second = sealer.seal([b"same", b"same"], [1, 2])
+    assert len({first, second, *again.seal([b"same"], [1])}) == 3
+
+
+def test_an_event_number_seals_one_payload() -> None:
+    sealer = PayloadSealer(SEED)
+    with pytest.raises(RandomnessReuseError, match="event number 7 occurs more than once"):
+        sealer.seal([b"public", b"secret"], [7, 7])
+    sealer.seal([b"public"], [7])
+    with pytest.raises(RandomnessReuseError, match="event number 7 was already used"):
+        sealer.seal([b"secret"], [7])
+
+
+def test_payloads_and_ciphertexts_are_bytes() -> None:
+    for wrong in ("text", None, 5):
+        with pytest.raises(ParameterError, match="payloads must be bytes, one a row; row 1"):
+            PayloadSealer(SEED).seal([b"x", wrong], [0, 1])  # type: ignore[list-item]
+        with pytest.raises(ParameterError, match="ciphertexts must be bytes"):
+            PayloadOpener(SEED).open([wrong], np.zeros((1, 32), np.uint8), [0])  # type: ignore[list-item]
+    with pytest.raises(ParameterError, match="pad_to must be a whole number"):
+        PayloadSealer(SEED).seal([b"x"], [0], pad_to=2.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("position", [0, 1, 5, 12, 30, -1])

@@ -14,6 +14,7 @@ from threading import Barrier
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -877,7 +878,7 @@ def test_private_constants_may_have_any_name() -> None:
 
 
 def test_box_refuses_a_predicate_with_unbound_constants() -> None:
-    with pytest.raises(ParameterError, match="without a value: p; call bind first"):
+    with pytest.raises(UnsupportedPredicateError, match=r"\(p\) need values; call bind first"):
         BranchingMatch.box(QUOTES).subscriber(SEED).encode("price < :p", [0])
 
 
@@ -1093,6 +1094,14 @@ def test_labels_that_no_row_has_are_not_looked_up() -> None:
     pairs = DictionaryColumn(["a", "b"], np.zeros(2, np.intp))
     subscriber = BranchingMatch.box(QUOTES).subscriber(SEED.ring(["a"]))
     assert len(subscriber.encode("price < 3", [0, 1], pairs=pairs)) == 2
+
+
+def test_labels_may_come_from_arrow() -> None:
+    box, labels = BranchingMatch.box(QUOTES), ["a", "b", "a"]
+    found = box.subscriber(SEED).encode("price < 3", range(3), pairs=pa.array(labels))
+    assert np.array_equal(found, box.subscriber(SEED).encode("price < 3", range(3), pairs=labels))
+    with pytest.raises(ParameterError, match="expected strings"):
+        box.subscriber(SEED).encode("price < 3", [7, 8], pairs=pa.array(["a", None]))
 
 
 def test_interests_may_be_an_array_of_texts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -440,3 +441,23 @@ def test_rounds_of_another_type_sign_or_number_are_refused(rounds: ArrayLike, me
 def test_pair_index_outside_its_labels_is_refused(index: NDArray[np.intp]) -> None:
     with pytest.raises(ShapeError, match="index must"):
         DictionaryColumn(["a", "b"], index)
+
+
+@pytest.mark.parametrize("label", ["\ud800", 5, None, b"a"])
+def test_a_label_is_text(label: Any) -> None:
+    with pytest.raises(ParameterError, match="a pair label must be a string that UTF-8 can hold"):
+        SEED.pair(label)
+
+
+def test_pads_and_seeds_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="length must not be negative, got -1"):
+        OneTimePad.generate(-1)
+    with pytest.raises(ParameterError, match="cannot be read: No such file"):
+        OneTimePad.from_file(tmp_path / "nowhere")
+    with pytest.raises(KeyMismatchError, match="not a seed"):
+        SharedSeed.from_text(None)  # type: ignore[arg-type]
+
+
+def test_rounds_are_not_masked() -> None:
+    with pytest.raises(ParameterError, match="rounds must not be masked"):
+        as_rounds(np.ma.masked_array([1, 2], mask=[False, True]), 2)

@@ -55,7 +55,8 @@ class PayloadSealer:
     Holds the master seed; each event's key is derived from it by the event's number, so encrypting
     again after a failure gives the same keys.
 
-    Hazard: whoever holds this seed can derive every event's key. Subscribers get seeds of pairs.
+    Hazards: event numbers are remembered as long as the sealer lives. Whoever holds this seed can
+    derive every event's key; subscribers get seeds of pairs.
     """
 
     def __init__(self, seed: SharedSeed) -> None:
@@ -65,6 +66,11 @@ class PayloadSealer:
             )
         self._seed = seed
         self._ledger = RoundLedger()
+        self._sealed = RoundLedger(
+            "event number",
+            "each number names one event, always, as its key opens all that is sealed under it; "
+            "take another number, or a new sealer to seal the same event again",
+        )
 
     def seal(
         self, payloads: Sequence[bytes], events: ArrayLike, *, pad_to: int = PAD_TO
@@ -76,15 +82,21 @@ class PayloadSealer:
             events: event numbers, 0 .. 2^64 - 1; one number names one event, always.
             pad_to: pad each payload to a multiple of this many bytes; 1 shows its length.
 
+        Raises:
+            ParameterError: a payload is not bytes, or an argument does not fit.
+            RandomnessReuseError: an event number was used before, or occurs twice.
+
         Returns:
             a ciphertext for each payload, `OVERHEAD_BYTES` longer than the padded payload.
 
         Cost: one AES-256 key schedule, one nonce and one GCM call a payload: a loop over rows, as
         each event has its own key.
         """
-        if pad_to < 1:
-            raise ParameterError(f"pad_to must be at least 1, got {pad_to}")
+        if not isinstance(pad_to, int) or pad_to < 1:
+            raise ParameterError(f"pad_to must be a whole number, at least 1, got {pad_to!r}")
+        _check_bytes("payloads", payloads)
         numbers = as_rounds(events, len(payloads), "events")
+        self._sealed.claim(numbers)
         keys = self._event_keys(numbers)
         out = []
         for payload, key, number in zip(payloads, keys, numbers.tolist(), strict=True):
@@ -156,6 +168,7 @@ class PayloadOpener:
         Raises:
             DecodeError: a ciphertext is malformed, or its key, round or pair is another's.
         """
+        _check_bytes("ciphertexts", ciphertexts)
         used = as_rounds(rounds, len(ciphertexts))
         if wrapped.shape != (len(ciphertexts), KEY_BYTES) or wrapped.dtype != np.uint8:
             raise DecodeError(
@@ -181,3 +194,11 @@ class PayloadOpener:
                 raise DecodeError(f"row {row}: not a payload for this pair and round", rows=(row,))
             out.append(padded[:-1])
         return out
+
+
+def _check_bytes(name: str, values: Sequence[bytes]) -> None:
+    for row, value in enumerate(values):
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise ParameterError(
+                f"{name} must be bytes, one a row; row {row} is {type(value).__name__}"
+            )

@@ -28,7 +28,7 @@ from ccbps.encodings.branching import BranchingEncoding, Draw
 from ccbps.errors import ParameterError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.matcher import Matcher
-from ccbps.matching.parameters import Cost, fingerprint_of
+from ccbps.matching.parameters import Cost, bound_predicate, fingerprint_of
 from ccbps.matching.roles import Interest
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.branching import CompiledForm, box_form, event_words
@@ -169,16 +169,8 @@ class BranchingMatch(Matcher):
             if not all(isinstance(name, str) for name in interest):
                 raise ParameterError("names of private constants must be strings")
             return self._compiled.interest_words(self.template.bind(**interest).true_form())
-        if isinstance(interest, str):
-            interest = self.schema.parse(interest)
-        if not isinstance(interest, Predicate):
-            raise ParameterError(
-                "this matcher is a box: an interest is a predicate (SQL text or Predicate), "
-                f"got {type(interest).__name__}"
-            )
-        if interest.schema != self.schema:
-            raise ParameterError("the predicate was parsed for another schema")
-        return self._compiled.interest_words(box_form(self.schema, interest.box()))
+        box = bound_predicate(self.schema, interest, "this matcher is a box: an interest").box()
+        return self._compiled.interest_words(box_form(self.schema, box))
 
     def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:
         draw = self._draw(Kind.EVENT, reader, out)

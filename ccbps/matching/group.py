@@ -28,7 +28,7 @@ from ccbps.errors import (
 )
 from ccbps.leakage import LeakageCard
 from ccbps.matching.matcher import Matcher
-from ccbps.matching.parameters import ROLES, Cost, fingerprint_of
+from ccbps.matching.parameters import ROLES, Cost, bound_predicate, fingerprint_of
 from ccbps.matching.roles import Interest
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.circuit import event_bits, predicate_circuit
@@ -336,18 +336,10 @@ def program_within(
             more instructions.
         ParameterError: a circuit has another number of inputs, or not one output.
     """
-    if isinstance(interest, str):
-        interest = schema.parse(interest)
     text = ""
-    if isinstance(interest, Predicate):
-        if interest.schema != schema:
-            raise ParameterError("the predicate was parsed for another schema")
-        if interest.unbound_names:
-            raise UnsupportedPredicateError(
-                f"this matcher has no template: private constants "
-                f"({', '.join(interest.unbound_names)}) need values; call bind first"
-            )
-        circuit, text = predicate_circuit(interest), interest.text
+    if isinstance(interest, (str, Predicate)):
+        predicate = bound_predicate(schema, interest)
+        circuit, text = predicate_circuit(predicate), predicate.text
     elif isinstance(interest, Circuit):
         if interest.inputs != schema.bits:
             raise ParameterError(

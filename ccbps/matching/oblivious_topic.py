@@ -58,9 +58,9 @@ from ccbps.matching.oblivious_roles import (
     Opened,
     Randomness,
 )
-from ccbps.matching.parameters import Cost, PublicParameters, fingerprint_of
+from ccbps.matching.parameters import Cost, PublicParameters, bound_predicate, fingerprint_of
 from ccbps.matching.role_keys import KEY_ID_BYTES, Role, RoleKey
-from ccbps.matching.topics import bound_predicate, keyword_attributes, keyword_of
+from ccbps.matching.topics import keyword_attributes, keyword_of
 from ccbps.predicates import Predicate, Schema
 from ccbps.wire import HEADER_BYTES, VERSION
 
@@ -105,7 +105,7 @@ class Layout:
 
     def topic(self, interest: Any) -> bytes:
         """The topic that a predicate names, as bytes."""
-        codes = keyword_of(bound_predicate(self.schema, interest), self.attributes)
+        codes = keyword_of(bound_predicate(self.schema, interest, "a topic"), self.attributes)
         return codes.astype("<u8").tobytes()
 
     def headers(self, kind: int, names: Bytes) -> Bytes:

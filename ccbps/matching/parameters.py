@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Literal, Self
 
-from ccbps.errors import ParameterError
-from ccbps.predicates import Schema
+from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.predicates import Predicate, Schema
 
-__all__ = ["ROLES", "ClientRole", "Cost", "PublicParameters", "fingerprint_of"]
+__all__ = ["ROLES", "ClientRole", "Cost", "PublicParameters", "bound_predicate", "fingerprint_of"]
 
 
 def fingerprint_of(described: Mapping[str, Any]) -> bytes:
@@ -64,3 +64,28 @@ class PublicParameters:
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
+
+
+def bound_predicate(schema: Schema, interest: Any, what: str = "an interest") -> Predicate:
+    """SQL text or a `Predicate` of this schema, with all its constants; `what` it is, for errors.
+
+    Raises:
+        ParameterError: it is neither, or of another schema.
+        PredicateError: it does not parse, or a private constant has no value.
+    """
+    if isinstance(interest, str):
+        interest = schema.parse(interest)
+    if not isinstance(interest, Predicate):
+        raise ParameterError(
+            f"{what} is a predicate (SQL text or Predicate), got {type(interest).__name__}"
+        )
+    if interest.schema != schema:
+        raise ParameterError("the predicate was parsed for another schema")
+    if interest.unbound_names:
+        names = ", ".join(interest.unbound_names)
+        raise UnsupportedPredicateError(
+            f"private constants ({names}) need values; call bind first",
+            text=interest.text,
+            summary="private constants need values; call bind first",
+        )
+    return interest

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from ccbps.errors import ParameterError
 from ccbps.keys import Confined
 from ccbps.leakage import LeakageCard
-from ccbps.matching.parameters import Cost, PublicParameters, fingerprint_of
+from ccbps.matching.parameters import Cost, PublicParameters, bound_predicate, fingerprint_of
 from ccbps.matching.reusable_roles import (
     Randomness,
     ReusableBroker,
@@ -38,7 +38,6 @@ from ccbps.matching.reusable_roles import (
     ReusableSubscriber,
 )
 from ccbps.matching.role_keys import KEY_ID_BYTES, Role, RoleKey, check_key
-from ccbps.matching.topics import bound_predicate
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.schema import Events
 from ccbps.wire import HEADER_BYTES
@@ -186,7 +185,7 @@ class ReusableMatcher(PublicParameters, ABC):
 
     def _predicate(self, interest: Any) -> Predicate:
         """SQL text or a `Predicate` of this schema, with all its constants."""
-        return bound_predicate(self.schema, interest, "an interest")
+        return bound_predicate(self.schema, interest)
 
 
 class KeyServer(Confined):

@@ -9,17 +9,16 @@ Hazard: keywords are plaintext.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.errors import ParameterError, PredicateError, UnsupportedPredicateError
+from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.codes import pack
 from ccbps.predicates.schema import Events
 
-__all__ = ["bound_predicate", "keyword_attributes", "keyword_codes", "keyword_of"]
+__all__ = ["keyword_attributes", "keyword_codes", "keyword_of"]
 
 Words = NDArray[np.uint64]
 
@@ -69,24 +68,3 @@ def keyword_of(predicate: Predicate, attributes: Sequence[str]) -> Words:
             )
         codes.append(pack([low], schema[name].limbs)[:, 0])
     return np.concatenate(codes)
-
-
-def bound_predicate(schema: Schema, interest: Any, what: str = "a topic") -> Predicate:
-    """SQL text or a `Predicate` of this schema, with all its constants; `what` it is, for errors.
-
-    Raises:
-        ParameterError: it is neither, or of another schema.
-        PredicateError: it does not parse, or a private constant has no value.
-    """
-    if isinstance(interest, str):
-        interest = schema.parse(interest)
-    if not isinstance(interest, Predicate):
-        raise ParameterError(
-            f"{what} is a predicate (SQL text or Predicate), got {type(interest).__name__}"
-        )
-    if interest.schema != schema:
-        raise ParameterError("the predicate was parsed for another schema")
-    if interest.unbound_names:
-        names = ", ".join(interest.unbound_names)
-        raise PredicateError(f"private constants ({names}) need values; call bind first")
-    return interest

@@ -79,11 +79,21 @@ class _Reader:
 
     # -- errors ---------------------------------------------------------------------------------
 
-    def _error(self, kind: type[PredicateError], message: str, node: exp.Expr) -> PredicateError:
-        return kind(message, text=self.syntax.text, position=self.syntax.position(node))
+    def _error(
+        self,
+        kind: type[PredicateError],
+        message: str,
+        node: exp.Expr,
+        summary: str | None = None,
+    ) -> PredicateError:
+        position = self.syntax.position(node)
+        return kind(message, text=self.syntax.text, position=position, summary=summary)
 
     def _unsupported(self, what: str, node: exp.Expr) -> PredicateError:
-        return self._error(UnsupportedPredicateError, f"{what}; {_LANGUAGE}", node)
+        summary = None
+        if type(node).__name__ == "Anonymous":
+            summary = f"this function is not supported; {_LANGUAGE}"
+        return self._error(UnsupportedPredicateError, f"{what}; {_LANGUAGE}", node, summary)
 
     def _only(self, node: exp.Expr, *allowed: str) -> None:
         """Refuse clauses of SQL that sqlglot keeps as further arguments of a node."""
@@ -239,6 +249,7 @@ class _Reader:
         name = str(identifier.this)
         if name in self.schema:
             return name
+        guess = ""
         folded = [known for known in self.schema if known.lower() == name.lower()]
         if len(folded) == 1:
             return folded[0]
@@ -251,7 +262,12 @@ class _Reader:
             problem = f"unknown attribute {name!r}; the schema has {', '.join(self.schema)}{guess}"
         if identifier.args.get("quoted") and not hint:
             hint = "; strings are written in single quotes"
-        raise self._error(UnknownAttributeError, problem + hint, node)
+        # What is no attribute may be a constant whose quotes were forgotten.
+        summary = (
+            f"unknown attribute; the schema has {', '.join(self.schema)}{guess}; strings are "
+            "written in single quotes"
+        )
+        raise self._error(UnknownAttributeError, problem + hint, node, summary)
 
     def _operand(self, name: str, operator: str, node: exp.Expr) -> tree.Operand:
         """A constant or placeholder, checked against the attribute's type."""

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import ShapeError
+from ccbps.errors import ParameterError, ShapeError
 
 __all__ = [
     "binary_column",
@@ -40,6 +40,8 @@ def binary_rows(array: pa.Array, width: int) -> tuple[Bytes, NDArray[np.bool_]]:
     if pa.types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
     large = pa.types.is_large_binary(array.type)
+    if not (large or pa.types.is_binary(array.type)):
+        raise ParameterError(f"messages must be a binary column, got {array.type}")
     _, offset_buffer, data = array.buffers()
     kind = np.int64 if large else np.int32
     if not len(array):

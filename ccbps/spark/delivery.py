@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from ccbps.delivery.naive import KEY_BYTES, PAD_TO, PayloadOpener, PayloadSealer
 from ccbps.errors import DecodeError
 from ccbps.spark.arrow import binary_column, binary_rows, integers, is_valid, with_nulls
+from ccbps.spark.confine import confined
 from ccbps.spark.frames import (
     check_key,
     check_once,
@@ -53,6 +54,7 @@ def seal_payloads(
     require(df, [payload], whole=[event])
 
     @F.arrow_udf("binary")
+    @confined
     def seal(row: pa.Array) -> pa.Array:
         numbers, payloads = row.flatten()
         valid = is_valid(numbers, payloads)
@@ -90,6 +92,7 @@ def wrap_keys(
     require(df, [], whole=[round, event], text=[pair])
 
     @F.arrow_udf("binary")
+    @confined
     def wrap(row: pa.Array) -> pa.Array:
         numbers, pairs, rounds = row.flatten()
         valid, order, label, number = ordered(pairs, rounds, numbers)
@@ -145,6 +148,7 @@ def open_payloads(
     require(df, [sealed, wrapped], whole=[round], text=[pair])
 
     @F.arrow_udf("binary")
+    @confined
     def open_rows(row: pa.Array) -> pa.Array:
         pairs, rounds, ciphertexts, keys = row.flatten()
         valid, order, label, number = ordered(pairs, rounds, ciphertexts, keys)

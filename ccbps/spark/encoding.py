@@ -22,6 +22,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, ParameterError, PredicateError
 from ccbps.matching import Matcher
 from ccbps.spark.arrow import binary_column, check_room, strings
+from ccbps.spark.confine import confined
 from ccbps.spark.frames import (
     check_key,
     check_matcher,
@@ -77,6 +78,7 @@ def encode_events(
     require(df, attributes, whole=[round], text=[pair])
 
     @F.arrow_udf("binary")
+    @confined
     def encode(row: pa.Array) -> pa.Array:
         pairs, rounds, *columns = row.flatten()
         valid, order, label, number = ordered(pairs, rounds)
@@ -133,7 +135,7 @@ def encode_interests(
         ParameterError: a column is missing, of the wrong type, or used twice.
         RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
         PredicateError (when the result is computed): a predicate cannot be used; names its pair
-            and round, and does not show the predicate.
+            and round, and shows no name or constant of the predicate but the schema's own names.
     """
     check_key(key)
     check_matcher(matcher, Matcher)
@@ -153,6 +155,7 @@ def encode_interests(
     require(df, secret, whole=[round], text=[pair])
 
     @F.arrow_udf("binary")
+    @confined
     def encode(row: pa.Array) -> pa.Array:
         pairs, rounds, *given = row.flatten()
         valid, order, label, number = ordered(pairs, rounds, *given)
@@ -172,7 +175,7 @@ def encode_interests(
         if problem is not None:
             where = np.flatnonzero(valid)[order[problem.row or 0]]
             named = row_name((pair, round), (pairs, rounds), int(where))
-            raise type(problem)(f"{named}: {problem.reason}")
+            raise type(problem)(f"{named}: {problem.summary}")
         return binary_column(messages, valid)
 
     result = finish(df, secret, encode(struct([pair, round, *secret])), output)

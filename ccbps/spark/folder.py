@@ -25,15 +25,21 @@ class Folder:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], argument: str) -> Folder:
-        """A local path, made absolute, or a URI of a file system that pyarrow knows."""
-        text = os.fspath(path)
-        folder = cls(text if _is_uri(text) else str(Path(text).absolute()))
+        """A local path, made absolute (`~` is the user's home), or a URI that pyarrow knows.
+
+        Raises:
+            ParameterError: it is no path, or a file.
+        """
+        text = os.fspath(path) if isinstance(path, os.PathLike) else path
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise ParameterError(f"{argument} must be a path or a URI as text, got {path!r}")
+        folder = cls(text if _is_uri(text) else str(Path(text).expanduser().absolute()))
         try:
-            _ = folder._found
+            folder.names()
         except (pa.ArrowInvalid, OSError) as error:
             raise ParameterError(
-                f"{argument}={text!r} must be a local path or a URI that pyarrow.fs understands: "
-                f"{error}"
+                f"{argument}={text!r} must be a folder, a local path or a URI that pyarrow.fs "
+                f"understands: {error}"
             ) from error
         return folder
 
@@ -58,6 +64,18 @@ class Folder:
         system, root = self._found
         system.create_dir(root, recursive=True)
         return system.open_output_stream(f"{root}/{name}")
+
+    def make(self, argument: str) -> None:
+        """Make the folder, if it is not there.
+
+        Raises:
+            ParameterError: it cannot be made.
+        """
+        system, root = self._found
+        try:
+            system.create_dir(root, recursive=True)
+        except OSError as error:
+            raise ParameterError(f"{argument}={self.path!r} cannot be made: {error}") from error
 
     def rename(self, old: str, new: str) -> None:
         system, root = self._found

@@ -26,6 +26,7 @@ __all__ = [
     "check_key",
     "check_matcher",
     "check_once",
+    "check_partitions",
     "column",
     "finish",
     "ordered",
@@ -48,8 +49,8 @@ def column(name: str) -> Column:
 
 
 def struct(names: Sequence[str]) -> Column:
-    """Several columns as one, for a function that reads them together."""
-    return F.struct(*[column(name) for name in names])
+    """Several columns as one, for a function that reads them together, by position."""
+    return F.struct(*[column(name).alias(str(i)) for i, name in enumerate(names)])
 
 
 def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) -> DataFrame:
@@ -79,6 +80,14 @@ def check_matcher(matcher: PublicParameters, kind: type[PublicParameters]) -> No
     raise ParameterError(f"matcher must be a matcher, got {type(matcher).__name__}")
 
 
+def check_partitions(partitions: int | None) -> None:
+    """A number of tasks, or None for Spark's own choice."""
+    if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+        raise ParameterError(
+            f"partitions must be a whole number, at least 1, or None, got {partitions!r}"
+        )
+
+
 def require(
     df: DataFrame,
     columns: Sequence[str],
@@ -95,6 +104,7 @@ def require(
         text: columns that must hold strings.
         binary: columns that must hold bytes.
     """
+    _require_unique(df, name)
     missing = [c for c in [*columns, *whole, *text, *binary] if c not in df.columns]
     if missing:
         raise ParameterError(
@@ -109,6 +119,18 @@ def require(
             kind = df.schema[c].dataType.typeName()
             if kind not in kinds:
                 raise ParameterError(f"column {c!r} must be {wanted}, got {kind}; cast it first")
+
+
+def _require_unique(df: DataFrame, name: str) -> None:
+    """Refuse two columns of one name: Spark could not tell which is meant."""
+    for fold in (str, str.lower):
+        names = [fold(c) for c in df.columns]
+        twice = [c for c, folded in zip(df.columns, names, strict=True) if names.count(folded) > 1]
+        if twice and (fold is str or df.sparkSession.conf.get("spark.sql.caseSensitive") != "true"):
+            raise ParameterError(
+                f"{name} has {len(twice)} columns named {twice[0]!r} (and {twice[1]!r}); rename or "
+                "drop one"
+            )
 
 
 def check_once(df: DataFrame, columns: Sequence[str], what: str) -> None:

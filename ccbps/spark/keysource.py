@@ -19,6 +19,7 @@ from typing import Protocol, runtime_checkable
 from ccbps.errors import KeyMismatchError
 from ccbps.matching.role_keys import RoleKey
 from ccbps.randomness import SeedRing, SharedSeed, parse_seeds
+from ccbps.spark.confine import confined
 
 __all__ = ["EnvKey", "FileKey", "KeySource", "master", "role_key", "seeds"]
 
@@ -91,12 +92,14 @@ def role_key(key: KeySource) -> RoleKey:
 
 
 # Parsed once for each text, not for each name: a key that is replaced is read at the next batch.
+@confined
 @lru_cache(maxsize=16)
 def _parse(text: str) -> Key:
     role = text.lstrip().startswith("ccbps-role-key-")
     return RoleKey.from_text(text) if role else parse_seeds(text)
 
 
+@confined
 def _from_environment(name: str) -> Key:
     if name not in os.environ:
         raise KeyMismatchError(
@@ -106,10 +109,15 @@ def _from_environment(name: str) -> Key:
     return _parse(os.environ[name])
 
 
+@confined
 def _from_file(path: str) -> Key:
-    problem = None
+    text, problem = "", None
     try:
-        return _parse(Path(path).read_text("utf-8"))
+        text = Path(path).read_text("utf-8")
     except OSError as error:
         problem = error.strerror
+    except UnicodeDecodeError:
+        problem = "it is no text"
+    if problem is None:
+        return _parse(text)
     raise KeyMismatchError(f"key file {path} cannot be read on the Python worker: {problem}")

@@ -54,14 +54,14 @@ def match(
         with "reject", "rejected" (NULL where nothing is wrong).
 
     Raises:
-        ParameterError: a column is missing.
+        ParameterError: a column is missing, or no binary column.
         DecodeError (as the cause of Spark's error, when the result is computed): see `on_error`.
     """
     check_on_error(on_error)
     check_matcher(matcher, Matcher)
     ids = list(on)
-    require(events, [*ids, event], name="events")
-    require(interests, [*ids, interest], name="interests")
+    require(events, ids, binary=[event], name="events")
+    require(interests, ids, binary=[interest], name="interests")
     if event == interest:
         raise ParameterError(f"both messages are called {event!r}; rename one column")
     shared = (set(events.columns) & set(interests.columns)) - set(ids)

@@ -31,6 +31,7 @@ from ccbps.matching.oblivious_topic import ObliviousSubscriber, ObliviousTopicMa
 from ccbps.matching.role_keys import RoleKey
 from ccbps.spark.arrow import binary_column, binary_rows, check_room, integers, is_valid
 from ccbps.spark.causes import MATCH_NOTHING, check_on_error, refuse_rows
+from ccbps.spark.confine import confined
 from ccbps.spark.frames import (
     check_key,
     check_matcher,
@@ -97,6 +98,7 @@ def publish_events(
     require(df, attributes, whole=[number], binary=binary)
 
     @F.arrow_udf("binary")
+    @confined
     def encode(row: pa.Array) -> pa.Array:
         columns = row.flatten()
         public = columns[: 1 + len(binary)]
@@ -177,6 +179,7 @@ def open_events(
             raise ParameterError(f"column {field.name!r} would be there twice; rename it")
     schema = StructType([*(f for f in df.schema.fields if f.name in kept), *new])
 
+    @confined
     def opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         subscriber = _subscriber(matcher, role_key(key))
         for batch in batches:

@@ -30,6 +30,7 @@ from ccbps.matching.reusable_roles import (
 from ccbps.matching.role_keys import RoleKey
 from ccbps.spark.arrow import binary_column, binary_rows, check_room, is_valid, strings
 from ccbps.spark.causes import MATCH_NOTHING, check_on_error, refuse
+from ccbps.spark.confine import confined
 from ccbps.spark.frames import check_key, check_matcher, column, finish, require, struct
 from ccbps.spark.keysource import KeySource, role_key
 from ccbps.wire import Cause
@@ -94,6 +95,7 @@ def encrypt_events(
     require(df, attributes)
 
     @F.arrow_udf("binary")
+    @confined
     def encode(row: pa.Array) -> pa.Array:
         check_room(len(row), matcher.event_bytes)
         records = pa.RecordBatch.from_arrays(row.flatten(), names=attributes)
@@ -124,13 +126,15 @@ def encrypt_interests(
     Raises:
         ParameterError: the column is missing or no string.
         PredicateError (when the result is computed): a predicate cannot be used; names its row in
-            the batch and does not show the predicate.
+            the batch and shows no name or constant of the predicate but the schema's own
+            names.
     """
     check_key(key)
     check_matcher(matcher, ReusableMatcher)
     require(df, [], text=[predicate])
 
     @F.arrow_udf("binary")
+    @confined
     def encode(texts: pa.Array) -> pa.Array:
         valid = is_valid(texts)
         chosen = strings(texts.filter(pa.array(valid)))
@@ -145,7 +149,7 @@ def encrypt_interests(
             problem = error
         if problem is not None:
             where = np.flatnonzero(valid)[problem.row or 0]
-            raise type(problem)(f"row {where} of the batch: {problem.reason}")
+            raise type(problem)(f"row {where} of the batch: {problem.summary}")
         return binary_column(messages, valid)
 
     return finish(df, [predicate], encode(column(predicate)), output)
@@ -203,6 +207,7 @@ def match_all(
     schema = StructType([StructField(subscription, StringType()), *fields])
 
     # The plan holds messages, which the broker sees anyway, and no key.
+    @confined
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = role_key(key)
         broker = _broker(matcher, found)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -115,10 +116,12 @@ class Index:
             with pa.ipc.open_file(folder.open(INDEX)) as reader:
                 table = reader.read_all().combine_chunks()
             about = json.loads((table.schema.metadata or {})[b"ccbps"])
-        except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
+            if about["format"] == FORMAT:
+                table = _checked(table, about)
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise DecodeError(f"{named}: {INDEX} is damaged: {error!r}; write it again") from error
-        if about.get("format") != FORMAT:
-            raise DecodeError(f"{named} has format {about.get('format')!r}; this reads {FORMAT!r}")
+        if about["format"] != FORMAT:
+            raise DecodeError(f"{named} has format {about['format']!r}; this reads {FORMAT!r}")
         if about["matcher"] != matcher.fingerprint.hex():
             raise ParameterError(
                 f"{named} holds messages of another matcher (fingerprint "
@@ -127,20 +130,57 @@ class Index:
             )
         if about["kind"] != kind:
             raise ParameterError(f"{named} holds {about['kind']} messages, not {kind} messages")
-        columns = {name: _whole(table[name]) for name in table.column_names}
-        part = columns.pop("part")
-        parts = part.dictionary.to_pylist()
-        if not all(map(is_part, parts)):
-            raise DecodeError(f"{named}: {INDEX} names files that are no parts of a store")
+        part = _whole(table["part"])
         return cls(
             folder,
             about["width"],
             about["batch_rows"],
-            parts,
+            part.dictionary.to_pylist(),
             part.indices.to_numpy(),
-            columns.pop("subscription"),
-            *(columns[name].to_numpy() for name in ("start", "stop", "first_round", "last_round")),
+            _whole(table["subscription"]),
+            *(_whole(table[name]).to_numpy() for name in _NUMBERS),
         )
+
+
+_NUMBERS = ("start", "stop", "first_round", "last_round")
+_INDEX: Final = pa.schema(
+    [
+        ("part", pa.dictionary(pa.int32(), pa.string())),
+        ("subscription", pa.string()),
+        *((name, pa.int64()) for name in _NUMBERS),
+    ]
+)
+
+
+def _checked(table: pa.Table, about: Mapping[str, Any]) -> pa.Table:
+    """An index whose runs lie one after the other in their parts, and leave no row out.
+
+    Raises:
+        KeyError, TypeError, ValueError, pa.ArrowException: it is none.
+    """
+    table = table.select(_INDEX.names).cast(_INDEX)
+    table.validate(full=True)
+    if any(column.null_count for column in table.columns):
+        raise ValueError("a value is missing")
+    if about["kind"] not in ("event", "interest") or not isinstance(about["matcher"], str):
+        raise ValueError("it does not say whose messages these are")
+    if about["batch_rows"] != batch_rows(about["width"]):
+        raise ValueError("width and rows of a batch do not go together")
+    part = _whole(table["part"])
+    if not all(map(is_part, part.dictionary.to_pylist())):
+        raise ValueError("it names files that are no parts of a store")
+    if pc.count_distinct(table["subscription"]).as_py() < table.num_rows:
+        raise ValueError("a subscription has two runs")
+    start, stop, first, last = (_whole(table[name]).to_numpy() for name in _NUMBERS)
+    order = np.lexsort((start, part.indices.to_numpy()))
+    same = np.diff(part.indices.to_numpy()[order]) == 0
+    expected = np.zeros(len(order), dtype=np.int64)
+    expected[1:] = np.where(same, stop[order][:-1], 0)
+    if (start[order] != expected).any() or (stop <= start).any():
+        raise ValueError("runs do not follow one another")
+    if (last - first < stop - start - 1).any():
+        raise ValueError("a run has fewer rounds than rows")
+    return table
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -22,7 +22,7 @@ from ccbps.errors import ParameterError
 from ccbps.matching import Matcher
 from ccbps.spark.causes import cause_texts, check_on_error, refuse
 from ccbps.spark.folder import Folder
-from ccbps.spark.frames import check_matcher, column, require
+from ccbps.spark.frames import check_matcher, check_partitions, column, require
 from ccbps.spark.storefiles import (
     Index,
     PartReader,
@@ -92,7 +92,8 @@ def write_messages(
             same pairs with the same number are laid out alike.
 
     Raises:
-        ParameterError: a column is missing or of the wrong type; the folder is not empty; a row has
+        ParameterError: a column is missing or of the wrong type; the folder is not empty or cannot
+            be made; a row has
             a NULL or a message of another width; a (pair, round) comes twice. Nothing is left.
     """
     if mode not in ("error", "overwrite"):
@@ -104,6 +105,7 @@ def write_messages(
     require(df, [], whole=[round], text=[pair], binary=[message])
     if df.isStreaming:
         raise ParameterError("a store is written once: call this in foreachBatch, a path each time")
+    check_partitions(partitions)
     folder = Folder.of(path, "path")
     found = folder.names()
     if found and mode == "error":
@@ -111,6 +113,7 @@ def write_messages(
             f"path={folder.path!r} is not empty; choose another folder, or mode='overwrite'"
         )
     width = message_width(matcher, kind)
+    folder.make("path")
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part, runs, problem = PartWriter(folder, width), {}, None
@@ -194,6 +197,7 @@ def match_messages(
     """
     check_on_error(on_error)
     check_matcher(matcher, Matcher)
+    check_partitions(partitions)
     event_index = Index.read(Folder.of(events, "events"), matcher, "event")
     interest_index = Index.read(Folder.of(interests, "interests"), matcher, "interest")
     pieces = spark.createDataFrame(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -254,10 +255,63 @@ def test_any_column_name_will_do(spark: SparkSession) -> None:
 
 def test_bad_predicates_name_pair_and_round_and_stay_private(spark: SparkSession) -> None:
     df = subscriptions(spark, ["price < 3", "pryce < 31415"])
-    with pytest.raises(Exception, match="pryce") as failure:
+    with pytest.raises(Exception, match="the closest is 'price'") as failure:
         cs.encode_interests(df.withColumn("round", F.lit(4)), BOX, KEY).collect()
     assert "subscription='s1', round=4" in str(failure.value)
-    assert "31415" not in str(failure.value)
+    assert "31415" not in str(failure.value) and "pryce" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "reason"),
+    [
+        ("issue = IBMSECRET", "unknown attribute; the schema has issue, price, volume"),
+        ('issue = "IBMSECRET"', "strings are written in single quotes"),
+        ("issue IN (IBMSECRET, 'IBM')", "unknown attribute"),
+        ("IBMSECRET(price) < 3", "this function is not supported"),
+        ("price < :IBMSECRET", r"subscription='s0', round=9.*private constants"),
+    ],
+)
+def test_words_of_a_bad_predicate_stay_private(
+    spark: SparkSession, predicate: str, reason: str
+) -> None:
+    bad = subscriptions(spark, [predicate]).withColumn("round", F.lit(9))
+    with pytest.raises(Exception, match=reason) as failure:
+        cs.encode_interests(bad, BOX, KEY).collect()
+    assert "subscription='s0', round=9" in str(failure.value)
+    assert "IBMSECRET" not in str(failure.value)
+
+
+def test_one_column_may_fill_several_constants(spark: SparkSession) -> None:
+    matcher = BranchingMatch(QUOTES, "price BETWEEN :low AND :high")
+    df = spark.createDataFrame([("s", 1, 7.25)], "subscription string, round long, p double")
+    interests = cs.encode_interests(df, matcher, KEY, constants={"low": "p", "high": "p"})
+    rows = spark.createDataFrame(
+        [("s", 1, "IBM", 7.25, 1)],
+        "subscription string, round long, issue string, price double, volume int",
+    )
+    assert cs.match(cs.encode_events(rows, matcher, KEY), interests, matcher).first()["matched"]
+
+
+def test_columns_of_one_name_are_refused(spark: SparkSession) -> None:
+    table = spark.createDataFrame(records(3)).withColumn("round", F.col("event"))
+    table = table.withColumn("subscription", F.lit("s"))
+    for other, df in (
+        ("price", table.select("*", F.lit(1.0).alias("price"))),
+        ("PRICE", table.select("*", F.lit(1.0).alias("PRICE"))),
+    ):
+        with pytest.raises(ParameterError, match=rf"2 columns named 'price' \(and '{other}'\)"):
+            cs.encode_events(df, BOX, KEY)
+
+
+def test_messages_are_binary_columns(stages: Stages) -> None:
+    _, events, interests = stages
+    text = events.withColumn("event_message", F.lit(5))
+    with pytest.raises(ParameterError, match="'event_message' must be binary, got"):
+        cs.match(text, interests, BOX)
+    joined = events.join(interests, ["subscription", "round"])
+    column = cs.match_column(F.lit(5), "interest_message", BOX)
+    with pytest.raises(Exception, match="messages must be a binary column, got int32"):
+        joined.select(column).collect()
 
 
 def test_one_event_number_names_one_event(spark: SparkSession) -> None:
@@ -362,6 +416,36 @@ def test_streaming_frames_are_refused(spark: SparkSession) -> None:
     )
     with pytest.raises(ParameterError, match="foreachBatch"):
         cs.encode_interests(df, BOX, KEY)
+
+
+@pytest.fixture
+def with_locals(spark: SparkSession) -> Iterator[None]:
+    """Spark prints the locals of every frame of a worker's traceback."""
+    name = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
+    spark.conf.set(name, "true")
+    yield
+    spark.conf.unset(name)
+
+
+def test_locals_in_tracebacks_hold_no_key_and_no_constant(
+    spark: SparkSession, seed: SharedSeed, tmp_path: Path, with_locals: None
+) -> None:
+    text = seed.to_text()
+    for name, content in (("short", text[:-1].encode()), ("binary", b"\xff" + text.encode())):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(Exception, match="KeyMismatchError") as failure:
+            event_messages(spark, records(3), cs.FileKey(str(tmp_path / name))).collect()
+        assert text[20:60] not in str(failure.value)
+    wrong = spark.createDataFrame(
+        [("s0", 1, "IBMSECRET")], "subscription string, round long, w string"
+    )
+    matcher = BranchingMatch(QUOTES, "price < :w")
+    with pytest.raises(Exception, match="subscription='s0', round=1") as failure:
+        cs.encode_interests(wrong, matcher, KEY).collect()
+    frames = str(failure.value).split('ccbps/spark/encoding.py"')
+    assert len(frames) > 1, "where it failed is still told"
+    # What Spark's own frames print is not in this package's hands: the batch.
+    assert not any("IBMSECRET" in part.split("pyspark/")[0] for part in frames[1:])
 
 
 def test_no_secret_in_plans_errors_logs_or_files(

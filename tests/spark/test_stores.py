@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,8 +224,50 @@ def test_folders_without_a_complete_store_are_refused(
         file.write_table(table.set_column(0, "part", elsewhere))
     with pytest.raises(DecodeError, match="no parts of a store"):
         cs.match_messages(spark, written / "events", tmp_path, BOX)
+    (tmp_path / "file").write_text("x")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nothing")
+    with pytest.raises(ParameterError, match=r"events=.* must be a folder"):
+        cs.match_messages(spark, tmp_path / "file", tmp_path, BOX)
+    for path in (link, tmp_path / "file" / "below"):
+        with pytest.raises(ParameterError, match=r"path=.* (must be a folder|cannot be made)"):
+            write(spark, event_rows({"s0": [0]}), path, "event")
+    for nothing in (None, b"x", "a\0b", ""):
+        with pytest.raises(ParameterError, match="events must be a path or a URI as text"):
+            cs.match_messages(spark, nothing, tmp_path, BOX)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match=r"pyarrow\.fs understands"):
         cs.match_messages(spark, "nothing://here", tmp_path, BOX)
+
+
+def shifted(table: pa.Table) -> pa.Table:
+    return table.set_column(2, "start", pc.add(table["start"], 1000))
+
+
+@pytest.mark.parametrize(
+    ("damage", "cause"),
+    [
+        (shifted, "runs do not follow one another"),
+        (lambda t: t.slice(1), "runs do not follow one another"),
+        (lambda t: t.set_column(3, "stop", t["start"]), "runs do not follow one another"),
+        (lambda t: t.set_column(5, "last_round", t["first_round"]), "fewer rounds than rows"),
+        (lambda t: t.set_column(1, "subscription", pa.array(["s"] * len(t))), "has two runs"),
+        (lambda t: t.set_column(1, "subscription", pa.nulls(len(t), pa.string())), "missing"),
+        (lambda t: t.drop_columns(["stop"]), "stop"),
+        (lambda t: t.set_column(2, "start", pa.array(["x"] * len(t))), "start|parse|cast|x"),
+        (lambda t: t.replace_schema_metadata({"ccbps": b"[]"}), "TypeError"),
+        (lambda t: t.replace_schema_metadata({"ccbps": b'{"format": "ccbps messages 1"}'}), "kind"),
+        (lambda t: t.replace_schema_metadata({}), "KeyError"),
+    ],
+)
+def test_a_damaged_index_is_named(
+    written: Path, tmp_path: Path, damage: Callable[[pa.Table], pa.Table], cause: str
+) -> None:
+    table = pa.ipc.open_file(written / "events" / "index.arrow").read_all()
+    changed = damage(table)
+    with pa.ipc.new_file(tmp_path / "index.arrow", changed.schema) as file:
+        file.write_table(changed)
+    with pytest.raises(DecodeError, match=rf"index\.arrow is damaged: .*({cause})"):
+        storefiles.Index.read(Folder.of(tmp_path, "events"), BOX, "event")
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "swapped"])
@@ -309,6 +352,9 @@ def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path:
     paths = written / "events", written / "interests"
     with pytest.raises(ParameterError, match="on_error must be"):
         cs.match_messages(spark, *paths, BOX, on_error="ignore")  # type: ignore[arg-type]
+    for number in (0, -1, 1.5):
+        with pytest.raises(ParameterError, match="partitions must be a whole number, at least 1"):
+            cs.match_messages(spark, *paths, BOX, partitions=number)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="holds interest messages, not event messages"):
         cs.match_messages(spark, *paths[::-1], BOX)
 
