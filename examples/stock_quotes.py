@@ -71,13 +71,13 @@ def main(arguments: list[str] | None = None) -> int:
     # Subscribers get their own pairs' seeds, from which no other seed can be derived.
     handle, path = tempfile.mkstemp()
     ring = cs.FileKey(path)
-    with os.fdopen(handle, "w") as file:
-        file.write(seed.ring(subscriptions["subscription"].to_pylist()).to_text())
-    print(f"{quotes.num_rows:,} quotes, {subscriptions.num_rows} private subscriptions")
-    print(MATCHER.explain(), "\n")
-
-    spark = session(options.master)
+    spark = None
     try:
+        with os.fdopen(handle, "w") as file:
+            file.write(seed.ring(subscriptions["subscription"].to_pylist()).to_text())
+        print(f"{quotes.num_rows:,} quotes, {subscriptions.num_rows} private subscriptions")
+        print(MATCHER.explain(), "\n")
+        spark = session(options.master)
         times = {
             "encode events": publish(spark, quotes, subscriptions, output),
             "encode interests": subscribe(spark, quotes.num_rows, subscriptions, ring, output),
@@ -91,7 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
         path = plot(opened, output)
         print(f"\nMatches over time: {path}")
     finally:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
         os.environ.pop(MASTER.name, None)
         Path(ring.path).unlink()
     return differences

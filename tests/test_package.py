@@ -59,6 +59,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+def test_git_knows_every_file_of_the_package() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = run("git", "-C", ROOT, "ls-files", "ccbps").splitlines()
+    files = (path for path in (ROOT / "ccbps").rglob("*") if "__pycache__" not in path.parts)
+    assert {str(path.relative_to(ROOT)) for path in files if path.is_file()} == set(listed)
+
+
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
