@@ -3,7 +3,8 @@
 A `Column` is either a NumPy array of numbers, booleans or datetime64, or a dictionary: the list of
 distinct Python values and, for every row, the position of its value in that list. Text is always
 a dictionary, so that each distinct string is encoded once. Missing values (None, NaN, NaT, pd.NA,
-Arrow nulls) are a separate mask; what stands under the mask means nothing.
+the NA of NumPy's strings, Arrow nulls) are a separate mask; what stands under it means nothing.
+Integers may have a scale, so that Arrow decimals are integers, too, and exact.
 
 pandas and pyarrow are recognised by the module of a value's type and are never imported unless
 the caller already holds such a value.
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ccbps.errors import EventError
+from ccbps.predicates.arrow_decimals import integers_of
 from ccbps.predicates.codes import BoolArray
 
 __all__ = ["Column", "column_of", "comes_from", "length_of"]
@@ -34,14 +36,16 @@ class Column:
 
     Attributes:
         missing: bool, shape (rows,).
-        values: the values themselves, shape (rows,), of dtype kind b, i, u, f (float64) or M; for
-            a dictionary, the row's position in `distinct`.
+        values: the values themselves, shape (rows,), of dtype kind b, i, u, f (float64 or wider)
+            or M; for a dictionary, the row's position in `distinct`.
         distinct: the distinct Python values of a dictionary column, else None.
+        scale: decimals of a column of kind i or u, whose values are ``values * 10**-scale``.
     """
 
     missing: BoolArray
     values: npt.NDArray[Any]
     distinct: list[Any] | None = None
+    scale: int = 0
 
 
 def comes_from(value: object, package: str) -> bool:
@@ -106,17 +110,31 @@ def _from_numpy(values: npt.NDArray[Any], attribute: str) -> Column:
     if kind in "biu":
         return Column(missing, values)
     if kind == "f":
-        wide = values.astype(np.float64)
+        wide = values.astype(np.result_type(values, np.float64))
         return Column(missing | np.isnan(wide), wide)
     if kind == "M":
         return Column(missing | np.isnat(values), values)
     if kind in "UT":
+        if hasattr(values.dtype, "na_object"):
+            gone = _equal_to_na(values)
+            missing |= gone
+            # Sorting would refuse some kinds of NA and mistake others for their neighbours.
+            values = np.where(gone, "", values).astype(np.dtypes.StringDType())
         distinct, index = np.unique(values, return_inverse=True)
         return Column(missing, index.reshape(-1).astype(np.intp), distinct.tolist())
     if kind == "O":
         column = _from_objects(values.tolist())
         return Column(column.missing | missing, column.values, column.distinct)
     raise _unsupported(attribute, f"NumPy dtype {values.dtype}")
+
+
+def _equal_to_na(texts: npt.NDArray[Any]) -> BoolArray:
+    """Rows of a StringDType array that hold its NA."""
+    na = texts.dtype.na_object  # type: ignore[attr-defined]
+    if isinstance(na, str):
+        return np.asarray(texts == na, dtype=np.bool_)
+    # Not by ==, which NaN and pandas.NA do not answer.
+    return _identical(texts.tolist(), na)
 
 
 def _from_objects(values: list[Any]) -> Column:
@@ -127,7 +145,7 @@ def _from_objects(values: list[Any]) -> Column:
     if kinds <= {int} or kinds <= {bool} or kinds <= {float}:
         missing = np.zeros(len(values), dtype=np.bool_)
         if has_none:
-            missing = _nones(values)
+            missing = _identical(values, None)
             values = [0 if value is None else value for value in values]
         if kinds == {int}:
             for integers in (np.int64, np.uint64):
@@ -145,15 +163,15 @@ def _from_objects(values: list[Any]) -> Column:
     if kinds == {str}:
         missing = np.zeros(len(values), dtype=np.bool_)
         if has_none:
-            missing = _nones(values)
+            missing = _identical(values, None)
             values = ["" if value is None else value for value in values]
         return _dictionary(values, missing)
     return _tagged_dictionary(values)
 
 
-def _nones(values: list[Any]) -> BoolArray:
-    is_none = map(operator.is_, values, itertools.repeat(None))
-    return np.fromiter(is_none, dtype=np.bool_, count=len(values))
+def _identical(values: list[Any], thing: object) -> BoolArray:
+    found = map(operator.is_, values, itertools.repeat(thing))
+    return np.fromiter(found, dtype=np.bool_, count=len(values))
 
 
 def _dictionary(values: Sequence[Any], missing: BoolArray) -> Column:
@@ -234,9 +252,7 @@ def _from_arrow(array: Any, attribute: str) -> Column:
         floats = array.cast(pa.float64()).fill_null(float("nan")).to_numpy(zero_copy_only=False)
         return Column(missing | np.isnan(floats), floats)
     if kinds.is_string(dtype) or kinds.is_large_string(dtype) or kinds.is_string_view(dtype):
-        encoded = array.cast(pa.large_string()).dictionary_encode()
-        index = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.intp)
-        return Column(missing, index, encoded.dictionary.to_pylist())
+        return _arrow_dictionary(array.cast(pa.large_string()), missing)
     if kinds.is_timestamp(dtype):
         ticks = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
         return Column(missing, ticks.view(f"M8[{dtype.unit}]"))
@@ -247,20 +263,21 @@ def _from_arrow(array: Any, attribute: str) -> Column:
         ticks = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
         return Column(missing, ticks.view("M8[ms]"))
     if kinds.is_decimal(dtype):
-        return Column(missing, _decimals(array))
+        return _decimals(array, missing)
     raise _unsupported(attribute, f"Arrow type {dtype}")
 
 
-def _decimals(array: Any) -> npt.NDArray[Any]:
-    """Arrow decimals: exact when they are whole numbers of 64 bits, else the nearest float64."""
-    pa: Any = importlib.import_module("pyarrow")
+def _decimals(array: Any, missing: BoolArray) -> Column:
+    if missing.all():
+        return Column(missing, np.zeros(len(missing), dtype=np.int64))
+    found = integers_of(array)
+    if found is None:
+        return _arrow_dictionary(array, missing)
+    values, scale = found
+    return Column(missing, values, scale=scale)
 
-    if array.type.scale <= 0:
-        for integers in (pa.int64(), pa.uint64()):
-            try:
-                whole: npt.NDArray[Any] = array.cast(integers).fill_null(0).to_numpy(False)
-                return whole
-            except pa.ArrowInvalid:
-                continue
-    floats: npt.NDArray[Any] = array.cast(pa.float64()).fill_null(0.0).to_numpy(False)
-    return floats
+
+def _arrow_dictionary(array: Any, missing: BoolArray) -> Column:
+    encoded = array.dictionary_encode()
+    index = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.intp)
+    return Column(missing, index, encoded.dictionary.to_pylist())

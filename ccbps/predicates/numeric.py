@@ -1,8 +1,9 @@
 """Numeric attribute types: unsigned and two's complement integers, and fixed-point decimals.
 
 Constants are exact: they become fractions, and the codes they split are found by floor and
-ceiling, so `price < 0.1` never depends on binary floating point. Event columns of floats are
-accepted when each value is, within a small tolerance, one of the domain's values.
+ceiling, so `price < 0.1` never depends on binary floating point. Event values are exact as well,
+and are never rounded. Only for binary floats, which hardly ever are on a grid of decimals, does a
+`Decimal` have a small tolerance.
 
 Convention: NaN is a missing value (NULL); infinity is an error; a bool is not a number.
 """
@@ -13,14 +14,15 @@ import decimal
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ccbps.errors import ParameterError
-from ccbps.predicates.codes import BoolArray
-from ccbps.predicates.types import AttributeType, ConstantError, Refused
+from ccbps.predicates.grid import Grid
+from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused
 
 __all__ = ["Decimal", "Int", "UInt"]
 
@@ -28,8 +30,6 @@ _MAX_DIGITS: Final = 1000
 _EXACT_FLOAT: Final = 2**53
 _TOLERANCE: Final = 1e-3  # in steps; far above float64's error on 2**40 steps, far below a half
 _MAX_STEPS: Final = 2**40
-
-Outcome = tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]]
 
 
 def _exact(constant: Any) -> Fraction:
@@ -41,14 +41,28 @@ def _exact(constant: Any) -> Fraction:
     if isinstance(constant, int):
         return Fraction(constant)
     number = decimal.Decimal(str(constant)) if isinstance(constant, float) else constant
-    if not number.is_finite():
-        raise ConstantError("a numeric attribute compares with finite numbers")
-    if number and number.adjusted() > _MAX_DIGITS:
-        # Outside every domain: any number as large gives the same answers without its digits.
-        return Fraction(10**_MAX_DIGITS) * (-1 if number < 0 else 1)
+    try:
+        return _fraction(number)
+    except Refused as problem:
+        raise ConstantError(f"a numeric attribute does not compare with this: {problem}") from None
+
+
+def _fraction(number: decimal.Decimal) -> Fraction:
+    """The exact value, clamped where it is far outside every domain; always in little time.
+
+    Raises:
+        Refused: not finite, or of very many decimals.
+    """
     exponent = number.as_tuple().exponent
-    if isinstance(exponent, int) and exponent < -_MAX_DIGITS:
-        raise ConstantError(f"a number may have at most {_MAX_DIGITS} decimals")
+    if not isinstance(exponent, int):
+        raise Refused("not finite")
+    if not number:
+        return Fraction(0)
+    if number.adjusted() > _MAX_DIGITS:
+        # Any number as large gives the same answers without its digits.
+        return Fraction(10**_MAX_DIGITS) * (-1 if number < 0 else 1)
+    if exponent < -_MAX_DIGITS:
+        raise Refused(f"more than {_MAX_DIGITS} decimals")
     return Fraction(number)
 
 
@@ -57,6 +71,14 @@ def _split(position: Fraction, count: int) -> tuple[int, int]:
     below = min(max(math.ceil(position), 0), count)
     upto = min(max(math.floor(position) + 1, 0), count)
     return below, upto
+
+
+def _number_of_float(kind: _WholeNumber | Decimal, value: float) -> int:
+    numbers, problems = kind._numbers_of_floats(np.array([value]))
+    for mask, reason in problems:
+        if mask[0]:
+            raise Refused(reason)
+    return int(numbers[0])
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -91,6 +113,10 @@ class _WholeNumber(AttributeType):
     def parameters(self) -> dict[str, Any]:
         return {"bits": self.width}
 
+    @cached_property
+    def _grid(self) -> Grid:
+        return Grid(Fraction(self.least), Fraction(1), self.cardinality, "not a whole number")
+
     def bisect(self, constant: Any) -> tuple[int, int]:
         return _split(_exact(constant) - self.least, self.cardinality)
 
@@ -99,37 +125,29 @@ class _WholeNumber(AttributeType):
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
             raise Refused(f"wrong type ({type(value).__name__})")
-        if isinstance(value, (float, decimal.Decimal)):
-            if not math.isfinite(value):
-                raise Refused("not finite")
-            if value != int(value):
-                raise Refused("not a whole number")
-            value = int(value)
-        if not self.least <= value < self.least + self.cardinality:
-            raise Refused("out of range")
-        return int(value) - self.least
+        if isinstance(value, float):
+            return _number_of_float(self, value)
+        exact = _fraction(value) if isinstance(value, decimal.Decimal) else Fraction(value)
+        return self._grid.number_of(exact)
 
-    def numbers_of(self, values: npt.NDArray[Any]) -> Outcome | None:
-        kind = values.dtype.kind
-        problems: list[tuple[BoolArray, str]] = []
-        if kind == "f":
-            infinite = ~np.isfinite(values)
-            values = np.where(infinite, 0.0, values)
-            inexact = np.abs(values) > _EXACT_FLOAT
-            values = np.where(inexact, 0.0, values)
-            problems = [
-                (infinite, "not finite"),
-                (values != np.rint(values), "not a whole number"),
-                (inexact, "a float beyond 2**53 is not exact, pass integers"),
-            ]
-            values = np.rint(values).astype(np.int64)
-        elif kind not in "iu":
-            return None
-        # Both comparisons are exact: NumPy compares integer arrays with Python integers exactly.
-        outside = (values < self.least) | (values >= self.least + self.cardinality)
-        # Subtraction modulo 2**64 gives the number whatever the signs, for rows in range.
-        numbers = values.astype(np.uint64) - np.uint64(self.least % 2**64)
-        return numbers, [*problems, (outside, "out of range")]
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
+        if values.dtype.kind in "iu":
+            return self._grid.numbers_of(values, scale)
+        return self._numbers_of_floats(values) if values.dtype.kind == "f" else None
+
+    def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
+        infinite = ~np.isfinite(values)
+        values = np.where(infinite, 0.0, values)
+        inexact = np.abs(values) > _EXACT_FLOAT
+        values = np.where(inexact, 0.0, values)
+        whole = np.rint(values)
+        numbers, problems = self._grid.numbers_of(whole.astype(np.int64), 0)
+        return numbers, [
+            (infinite, "not finite"),
+            (values != whole, "not a whole number"),
+            (inexact, "a float beyond 2**53 is not exact, pass integers"),
+            *problems,
+        ]
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -211,6 +229,11 @@ class Decimal(AttributeType):
         bounds = {"low": self.low, "high": self.high, "step": self.step}
         return {name: _shortest(value) for name, value in bounds.items()}
 
+    @cached_property
+    def _grid(self) -> Grid:
+        low, step = Fraction(self.low), Fraction(self.step)
+        return Grid(low, step, self.cardinality, "not a multiple of step")
+
     def bisect(self, constant: Any) -> tuple[int, int]:
         position = (_exact(constant) - Fraction(self.low)) / Fraction(self.step)
         return _split(position, self.cardinality)
@@ -219,37 +242,25 @@ class Decimal(AttributeType):
         if isinstance(value, np.generic):
             value = value.item()
         if isinstance(value, float):
-            return self._number_of_float(value)
+            return _number_of_float(self, value)
         if isinstance(value, bool) or not isinstance(value, (int, str, decimal.Decimal)):
             raise Refused(f"wrong type ({type(value).__name__})")
         try:
             number = decimal.Decimal(value)
         except decimal.InvalidOperation:
             raise Refused("not a number") from None
-        if not number.is_finite():
-            raise Refused("not finite")
-        # Decimal comparison is exact, and cheap however large the exponent is.
-        if not self.low <= number <= self.high:
-            raise Refused("out of range")
-        position = (Fraction(number) - Fraction(self.low)) / Fraction(self.step)
-        if position.denominator != 1:
-            raise Refused("not a multiple of step")
-        return int(position)
+        return self._grid.number_of(_fraction(number))
 
-    def _number_of_float(self, value: float) -> int:
-        numbers, problems = self._numbers_of_floats(np.array([value]))
-        for mask, reason in problems:
-            if mask[0]:
-                raise Refused(reason)
-        return int(numbers[0])
-
-    def numbers_of(self, values: npt.NDArray[Any]) -> Outcome | None:
-        return self._numbers_of_floats(values) if values.dtype.kind in "iuf" else None
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
+        if values.dtype.kind in "iu":
+            return self._grid.numbers_of(values, scale)
+        return self._numbers_of_floats(values) if values.dtype.kind == "f" else None
 
     def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
-        wide = values.astype(np.float64)
-        infinite = ~np.isfinite(wide)
-        position = (np.where(infinite, 0.0, wide) - float(self.low)) / float(self.step)
+        infinite = ~np.isfinite(values)
+        with np.errstate(over="ignore"):  # to infinity, which is as far outside
+            position = (np.where(infinite, 0.0, values) - float(self.low)) / float(self.step)
+        position = np.clip(position, -1.0, float(self.cardinality))
         nearest = np.rint(position)
         outside = (nearest < 0) | (nearest >= self.cardinality)
         between = np.abs(position - nearest) > _TOLERANCE

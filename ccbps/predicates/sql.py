@@ -307,7 +307,9 @@ class _Reader:
         if kind == "Neg":
             inner = _unwrapped(node.this)
             if type(inner).__name__ == "Literal" and not inner.args.get("is_string"):
-                return -self._number(inner, node)
+                number = self._number(inner, node)
+                # Minus rounds a Decimal to the context's precision.
+                return -number if isinstance(number, int) else number.copy_negate()
             if type(inner).__name__ == "Placeholder":
                 raise self._unsupported("a private constant brings its own sign", node)
         if kind == "Cast":

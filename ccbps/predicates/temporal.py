@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ccbps.errors import ParameterError
-from ccbps.predicates.codes import BoolArray
-from ccbps.predicates.types import AttributeType, ConstantError, Refused
+from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused
 
 __all__ = ["Instant", "Timestamp"]
 
@@ -231,9 +230,7 @@ class Timestamp(AttributeType):
             raise Refused(f"finer than the unit {self.unit!r}")
         return int(position)
 
-    def numbers_of(
-        self, values: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]] | None:
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
         if values.dtype.kind != "M":
             return None
         unit, count = np.datetime_data(values.dtype)

@@ -23,11 +23,14 @@ from ccbps.errors import EventError
 from ccbps.predicates.codes import BoolArray, CodeArray, increment, limbs_for, pack
 from ccbps.predicates.columns import Column, column_of
 
-__all__ = ["EMPTY", "OPERATORS", "AttributeType", "Bool", "ConstantError", "Refused"]
+__all__ = ["EMPTY", "OPERATORS", "AttributeType", "Bool", "ConstantError", "Outcome", "Refused"]
 
 OPERATORS: Final = ("=", "<", "<=", ">", ">=", "prefix")
 EMPTY: Final = (1, 0)
 """The canonical empty range where both bounds are free."""
+
+Outcome = tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]]
+"""Numbers of an array of values, with (mask, reason) of the rows that are not values."""
 
 
 class ConstantError(TypeError):
@@ -80,10 +83,8 @@ class AttributeType(ABC):
             Refused: not a value of this type.
         """
 
-    def numbers_of(
-        self, values: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]] | None:
-        """Numbers of an array of values, with (mask, reason) of the rows that are not values.
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
+        """Numbers of the values of a `Column` that is no dictionary.
 
         None when the type does not take arrays of this dtype. Only called on types whose numbers
         fit one limb; rows of missing values may hold anything.
@@ -188,7 +189,7 @@ class AttributeType(ABC):
         return codes
 
     def _encode_array(self, column: Column, attribute: str) -> CodeArray:
-        outcome = self.numbers_of(column.values)
+        outcome = self.numbers_of(column.values, column.scale)
         if outcome is None:
             first = int(np.argmin(column.missing))
             raise self._refusal(attribute, first, f"wrong type ({column.values.dtype})")
@@ -262,7 +263,5 @@ class Bool(AttributeType):
             raise Refused(f"wrong type ({type(value).__name__})")
         return int(value)
 
-    def numbers_of(
-        self, values: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]] | None:
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
         return (values.astype(np.uint64), []) if values.dtype.kind == "b" else None

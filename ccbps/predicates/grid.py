@@ -1,0 +1,99 @@
+"""Grids: equally spaced numbers, and which exact numbers are among them.
+
+An exact number is on the grid or it is refused; nothing is rounded. Arrays hold whole numbers, to
+be read as so many units of a power of ten. The units that are on the grid are equally spaced, too:
+a few divisions find the first and their spacing, and every row then takes one division of 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ccbps.predicates.types import Outcome, Refused
+
+__all__ = ["Grid"]
+
+_LIMB: Final = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The numbers low, low + step, ..., `count` of them, numbered from 0.
+
+    Attributes:
+        low: least number.
+        step: distance of neighbours, > 0.
+        count: how many numbers, at most 2**64.
+        between: the reason for refusing a number between two of the grid.
+    """
+
+    low: Fraction
+    step: Fraction
+    count: int
+    between: str
+
+    def number_of(self, value: Fraction) -> int:
+        """Number of an exact value.
+
+        Raises:
+            Refused: not on the grid.
+        """
+        low, step = self.low, self.step
+        # (value - low) / step in integers: it is asked for every distinct value of a column.
+        above = value.numerator * low.denominator - low.numerator * value.denominator
+        common = value.denominator * low.denominator
+        number, rest = divmod(above * step.denominator, common * step.numerator)
+        if not 0 <= number < self.count or (rest and number == self.count - 1):
+            raise Refused("out of range")
+        if rest:
+            raise Refused(self.between)
+        return number
+
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome:
+        """Numbers of the exact values ``values * 10**-scale``; `values` are of kind i or u."""
+        unit = Fraction(10) ** -scale
+        limits = np.iinfo(values.dtype)
+        # Within the dtype, so that no difference of two values exceeds 64 bits.
+        least = max(math.ceil(self.low / unit), int(limits.min))
+        greatest = min(
+            math.floor((self.low + (self.count - 1) * self.step) / unit), int(limits.max)
+        )
+        # Exact: NumPy compares integer arrays with Python integers of any size exactly.
+        outside = (values < least) | (values > greatest)
+        problems = [(outside, "out of range")]
+        # Modulo 2**64 this is the distance whatever the signs, for rows in range.
+        distance = values.astype(np.uint64) - np.uint64(least % _LIMB)
+        first, spacing, number, stride = self._units(unit, least)
+        if spacing == 1:
+            steps = distance
+        else:
+            # A spacing beyond 64 bits leaves room for one value at most.
+            steps = distance // np.uint64(spacing) if spacing < _LIMB else np.zeros_like(distance)
+            rest = distance - steps * np.uint64(spacing % _LIMB)
+            problems.append(((rest != first - least) & ~outside, self.between))
+        # Modulo 2**64 again: on the grid, the number itself is below 2**64.
+        return np.uint64(number % _LIMB) + np.uint64(stride % _LIMB) * steps, problems
+
+    def _units(self, unit: Fraction, least: int) -> tuple[int, int, int, int]:
+        """Which multiples ``u * unit`` of a unit with ``u >= least`` are on the endless grid.
+
+        Returns:
+            (first, spacing, number, stride): the u are first, first + spacing, ..., their numbers
+            are number, number + stride, ...; `first` is below `least` when there is none.
+        """
+        # u * unit = low + n * step, multiplied by what makes all three whole: u * a = b + n * c.
+        per_unit, base = unit / self.step, self.low / self.step
+        c = math.lcm(per_unit.denominator, base.denominator)
+        a, b = int(per_unit * c), int(base * c)
+        common = math.gcd(a, c)
+        if b % common:
+            return least - 1, c, 0, 0
+        a, b, c = a // common, b // common, c // common
+        first = least + (b * pow(a, -1, c) - least) % c
+        return first, c, (first * a - b) // c, a
