@@ -89,17 +89,21 @@ class _Reader:
         position = self.syntax.position(node)
         return kind(message, text=self.syntax.text, position=position, summary=summary)
 
-    def _unsupported(self, what: str, node: exp.Expr) -> PredicateError:
-        summary = None
-        if type(node).__name__ == "Anonymous":
-            summary = f"this function is not supported; {_LANGUAGE}"
-        return self._error(UnsupportedPredicateError, f"{what}; {_LANGUAGE}", node, summary)
+    def _unsupported(self, what: str, node: exp.Expr, summary: str | None = None) -> PredicateError:
+        message, summary = (f"{said}; {_LANGUAGE}" for said in (what, summary or what))
+        return self._error(UnsupportedPredicateError, message, node, summary)
+
+    def _construct(self, node: exp.Expr, at: exp.Expr | None = None) -> PredicateError:
+        """Refuse a construct by its name, which is a word of the predicate's."""
+        what = f"{_title(node)} is not supported"
+        return self._unsupported(what, at or node, "an operator or function is not supported")
 
     def _only(self, node: exp.Expr, *allowed: str) -> None:
         """Refuse clauses of SQL that sqlglot keeps as further arguments of a node."""
         for name, value in node.args.items():
             if name not in allowed and value not in (None, False, []):
-                raise self._unsupported(f"{_title(node)} with {name!r} is not supported", node)
+                what = f"{_title(node)} with {name!r} is not supported"
+                raise self._unsupported(what, node, "a clause is not supported")
 
     # -- conditions -----------------------------------------------------------------------------
 
@@ -113,7 +117,7 @@ class _Reader:
             raise self._error(
                 PredicateTypeError, "a constant is not a condition; compare it with one", node
             )
-        raise self._unsupported(f"{_title(node)} is not supported", node)
+        raise self._construct(node)
 
     def _connective(self, node: exp.Expr) -> tree.Expression:
         # A long chain nests to the left; walking it with a stack costs no recursion.
@@ -237,7 +241,7 @@ class _Reader:
             raise self._unsupported("a condition needs an attribute, not only constants", node)
         if _is_call(node, "hamming"):
             raise self._unsupported("hamming(...) is only compared with <= or < and a limit", node)
-        raise self._unsupported(f"{_title(node)} is not supported", node)
+        raise self._construct(node)
 
     def _attribute(self, node: exp.Expr, *, hint: str = "") -> str:
         if node.args.get("table") is not None:
@@ -245,7 +249,7 @@ class _Reader:
         self._only(node, "this")
         identifier = node.this
         if type(identifier).__name__ != "Identifier":
-            raise self._unsupported(f"{_title(identifier)} is not supported", node)
+            raise self._construct(identifier, node)
         name = str(identifier.this)
         if name in self.schema:
             return name
@@ -321,7 +325,7 @@ class _Reader:
                 "compared with one another",
                 node,
             )
-        raise self._unsupported(f"{_title(node)} is not supported", node)
+        raise self._construct(node)
 
     def _number(self, literal: exp.Expr, node: exp.Expr) -> int | decimal.Decimal:
         digits = str(literal.this)

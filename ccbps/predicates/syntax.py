@@ -8,9 +8,13 @@ text, so the place of an unmarked one is the next token that can be it.
 from __future__ import annotations
 
 import bisect
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ccbps.errors import PredicateSyntaxError
@@ -119,7 +123,8 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     _check_nesting(text, tokens)
     try:
         parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
-        trees = parser.parse_into(exp.Condition, tokens, text)
+        with _quiet():
+            trees = parser.parse_into(exp.Condition, tokens, text)
     except ParseError as error:
         problem, position = _explain(text, error)
     else:
@@ -133,7 +138,29 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     hints = [name for name in names if name.lower() in reserved]
     if hints:
         problem += f'; an attribute named like a word of SQL is written "{hints[0]}"'
-    raise PredicateSyntaxError(problem, text=text, position=position)
+    # What sqlglot says may repeat any word of the text.
+    raise PredicateSyntaxError(
+        problem, text=text, position=position, summary="the text is not one condition in SQL"
+    )
+
+
+_parsing: ContextVar[bool] = ContextVar("parsing", default=False)
+
+
+@cache
+def _filter_log() -> None:
+    logging.getLogger("sqlglot").addFilter(lambda record: not _parsing.get())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep sqlglot from logging parts of a predicate: it is refused or it is not."""
+    _filter_log()
+    token = _parsing.set(True)
+    try:
+        yield
+    finally:
+        _parsing.reset(token)
 
 
 _NAMES: Final = frozenset({"VAR", "IDENTIFIER", "STRING", "NUMBER"})

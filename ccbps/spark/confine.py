@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -25,11 +25,11 @@ def confined(function: Callable[P, R]) -> Callable[P, R]:
     if inspect.isgeneratorfunction(function):
 
         @wraps(function)
-        def run_steps(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        def run_steps(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
             steps = function(*args, **kwargs)
             del args, kwargs
             try:
-                yield from steps
+                return (yield from steps)
             except BaseException as error:
                 _forget(error)
                 raise
@@ -57,4 +57,4 @@ def _forget(error: BaseException) -> None:
         if found is not None and id(found) not in seen:
             seen.add(id(found))
             traceback.clear_frames(found.__traceback__)
-            waiting += [found.__cause__, found.__context__]
+            waiting += [found.__cause__, found.__context__, *getattr(found, "exceptions", ())]

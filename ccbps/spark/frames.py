@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -96,6 +97,7 @@ def require(
     text: Sequence[str] = (),
     binary: Sequence[str] = (),
     name: str = "the DataFrame",
+    rest: bool = True,
 ) -> None:
     """Refuse a DataFrame that lacks columns, or has them of types that do not name rows exactly.
 
@@ -103,9 +105,11 @@ def require(
         whole: columns that must hold whole numbers.
         text: columns that must hold strings.
         binary: columns that must hold bytes.
+        rest: the other columns are used, too: they are kept.
     """
-    _require_unique(df, name)
-    missing = [c for c in [*columns, *whole, *text, *binary] if c not in df.columns]
+    used = [*columns, *whole, *text, *binary]
+    _require_unique(df, df.columns if rest else used, name)
+    missing = [c for c in used if c not in df.columns]
     if missing:
         raise ParameterError(
             f"column {missing[0]!r} is missing: {name} has {', '.join(df.columns)}"
@@ -121,14 +125,18 @@ def require(
                 raise ParameterError(f"column {c!r} must be {wanted}, got {kind}; cast it first")
 
 
-def _require_unique(df: DataFrame, name: str) -> None:
+def _require_unique(df: DataFrame, columns: Iterable[str], name: str) -> None:
     """Refuse two columns of one name: Spark could not tell which is meant."""
     for fold in (str, str.lower):
-        names = [fold(c) for c in df.columns]
-        twice = [c for c, folded in zip(df.columns, names, strict=True) if names.count(folded) > 1]
-        if twice and (fold is str or df.sparkSession.conf.get("spark.sql.caseSensitive") != "true"):
+        used = {fold(c) for c in columns}
+        counts = Counter(fold(c) for c in df.columns)
+        twice = [c for c in df.columns if counts[fold(c)] > 1 and fold(c) in used]
+        if twice and (
+            fold is str or df.sparkSession.conf.get("spark.sql.caseSensitive").lower() != "true"
+        ):
+            alike = [c for c in df.columns if fold(c) == fold(twice[0])]
             raise ParameterError(
-                f"{name} has {len(twice)} columns named {twice[0]!r} (and {twice[1]!r}); rename or "
+                f"{name} has {len(alike)} columns named {alike[0]!r} (and {alike[1]!r}); rename or "
                 "drop one"
             )
 

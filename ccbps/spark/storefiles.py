@@ -164,7 +164,8 @@ def _checked(table: pa.Table, about: Mapping[str, Any]) -> pa.Table:
         raise ValueError("a value is missing")
     if about["kind"] not in ("event", "interest") or not isinstance(about["matcher"], str):
         raise ValueError("it does not say whose messages these are")
-    if about["batch_rows"] != batch_rows(about["width"]):
+    width = about["width"]
+    if type(width) is not int or width < 1 or about["batch_rows"] != batch_rows(width):
         raise ValueError("width and rows of a batch do not go together")
     part = _whole(table["part"])
     if not all(map(is_part, part.dictionary.to_pylist())):
@@ -178,7 +179,7 @@ def _checked(table: pa.Table, about: Mapping[str, Any]) -> pa.Table:
     expected[1:] = np.where(same, stop[order][:-1], 0)
     if (start[order] != expected).any() or (stop <= start).any():
         raise ValueError("runs do not follow one another")
-    if (last - first < stop - start - 1).any():
+    if (first < 0).any() or (last - first < stop - start - 1).any():
         raise ValueError("a run has fewer rounds than rows")
     return table
 
@@ -226,8 +227,8 @@ class PartWriter:
         """Add a batch.
 
         Raises:
-            Refused: a row has a NULL or a message of another width, or a (subscription, round)
-                comes twice.
+            Refused: a row has a NULL, a negative round or a message of another width, or a
+                (subscription, round) comes twice.
         """
         count = len(rounds)
         if not count:
@@ -252,6 +253,9 @@ class PartWriter:
                 f"{len(messages[row].as_py())} bytes; messages of this matcher have {self.width}"
             )
         number = integers(rounds)
+        if number.min() < 0:
+            row = int(np.argmin(number))
+            raise Refused(f"{row_name(names, columns, row)}: the round is negative")
         label, last = self._previous
         new = np.ones(count, dtype=np.bool_)
         new[0] = subscriptions[0].as_py() != label

@@ -93,8 +93,8 @@ def write_messages(
 
     Raises:
         ParameterError: a column is missing or of the wrong type; the folder is not empty or cannot
-            be made; a row has
-            a NULL or a message of another width; a (pair, round) comes twice. Nothing is left.
+            be made; a row has a NULL, a negative round or a message of another width; a (pair,
+            round) comes twice. Nothing is left.
     """
     if mode not in ("error", "overwrite"):
         raise ParameterError(f"mode must be 'error' or 'overwrite', got {mode!r}")
@@ -102,7 +102,7 @@ def write_messages(
         raise ParameterError(f"kind must be 'event' or 'interest', got {kind!r}")
     check_matcher(matcher, Matcher)
     message = f"{kind}_message" if message is None else message
-    require(df, [], whole=[round], text=[pair], binary=[message])
+    require(df, [], whole=[round], text=[pair], binary=[message], rest=False)
     if df.isStreaming:
         raise ParameterError("a store is written once: call this in foreachBatch, a path each time")
     check_partitions(partitions)

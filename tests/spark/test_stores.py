@@ -239,6 +239,11 @@ def test_folders_without_a_complete_store_are_refused(
         cs.match_messages(spark, "nothing://here", tmp_path, BOX)
 
 
+def about(table: pa.Table, **changes: Any) -> pa.Table:
+    told = json.loads(table.schema.metadata[b"ccbps"])
+    return table.replace_schema_metadata({"ccbps": json.dumps(told | changes)})
+
+
 def shifted(table: pa.Table) -> pa.Table:
     return table.set_column(2, "start", pc.add(table["start"], 1000))
 
@@ -252,6 +257,10 @@ def shifted(table: pa.Table) -> pa.Table:
         (lambda t: t.set_column(5, "last_round", t["first_round"]), "fewer rounds than rows"),
         (lambda t: t.set_column(1, "subscription", pa.array(["s"] * len(t))), "has two runs"),
         (lambda t: t.set_column(1, "subscription", pa.nulls(len(t), pa.string())), "missing"),
+        (lambda t: t.set_column(4, "first_round", pc.subtract(t["first_round"], 9)), "rounds"),
+        (lambda t: about(t, width=0), "do not go together"),
+        (lambda t: about(t, width=float(BOX.event_bytes)), "do not go together"),
+        (lambda t: about(t, kind="x"), "whose messages"),
         (lambda t: t.drop_columns(["stop"]), "stop"),
         (lambda t: t.set_column(2, "start", pa.array(["x"] * len(t))), "start|parse|cast|x"),
         (lambda t: t.replace_schema_metadata({"ccbps": b"[]"}), "TypeError"),
@@ -295,6 +304,7 @@ def test_damaged_files_are_named(
     [
         (("s0", 7, bytes(BOX.event_bytes)), r"subscription='s0', round=7 occurs twice"),
         (("s0", None, bytes(BOX.event_bytes)), "the round is NULL"),
+        (("s0", -1, bytes(BOX.event_bytes)), r"subscription='s0', round=-1: the round is negative"),
         ((None, 7, bytes(BOX.event_bytes)), "the subscription is NULL"),
         (("s2", 8, None), r"subscription='s2', round=8: the message is NULL"),
         (("s2", 8, b"short"), r"round=8: the message has 5 bytes; .* have \d+"),
@@ -337,6 +347,15 @@ def test_folders_in_use_are_refused_or_replaced(spark: SparkSession, tmp_path: P
         got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
         assert got == wanted({"s0": numbers}, interests)
         assert len(list(path.iterdir())) == 2
+
+
+def test_columns_that_are_not_kept_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    df = frame(spark, event_rows({"s0": [1, 2]}), "event_message")
+    both = df.selectExpr("*", "1 AS x", "2 AS x", "3 AS X")
+    cs.write_messages(both, tmp_path / "store", BOX, kind="event")
+    twice = df.selectExpr("*", "5 AS round")
+    with pytest.raises(ParameterError, match="2 columns named 'round'"):
+        cs.write_messages(twice, tmp_path / "other", BOX, kind="event")
 
 
 def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path: Path) -> None:
