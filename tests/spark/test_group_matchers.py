@@ -70,6 +70,7 @@ def plain(schema: Schema, table: pa.Table, texts: list[str]) -> np.ndarray:
     return np.array([schema.parse(text).evaluate(table) for text in texts])
 
 
+@pytest.mark.slow  # as examples/hidden_predicates.py, which runs by default
 def test_any_depth_4_predicate_over_real_quotes(spark: SparkSession, tmp_path: Path) -> None:
     table = quotes(150)
     events, interests = messages(spark, table, OFSGP, DEPTH_4)
