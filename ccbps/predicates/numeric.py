@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -73,16 +74,33 @@ def _split(position: Fraction, count: int) -> tuple[int, int]:
     return below, upto
 
 
-def _number_of_float(kind: _WholeNumber | Decimal, value: float) -> int:
-    numbers, problems = kind._numbers_of_floats(np.array([value]))
-    for mask, reason in problems:
-        if mask[0]:
-            raise Refused(reason)
-    return int(numbers[0])
+class _Number(AttributeType):
+    """What numeric types share: exact values are on the grid, and floats are tried on arrays."""
+
+    @property
+    @abstractmethod
+    def _grid(self) -> Grid:
+        """The values, as exact numbers."""
+
+    @abstractmethod
+    def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
+        """`numbers_of` for values of kind f."""
+
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
+        if values.dtype.kind in "iu":
+            return self._grid.numbers_of(values, scale)
+        return self._numbers_of_floats(values) if values.dtype.kind == "f" else None
+
+    def _number_of_float(self, value: float) -> int:
+        numbers, problems = self._numbers_of_floats(np.array([value]))
+        for mask, reason in problems:
+            if mask[0]:
+                raise Refused(reason)
+        return int(numbers[0])
 
 
 @dataclass(frozen=True, repr=False, init=False)
-class _WholeNumber(AttributeType):
+class _WholeNumber(_Number):
     """Integers from `least` up, `2**width` of them.
 
     Attributes:
@@ -126,14 +144,9 @@ class _WholeNumber(AttributeType):
         if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
             raise Refused(f"wrong type ({type(value).__name__})")
         if isinstance(value, float):
-            return _number_of_float(self, value)
+            return self._number_of_float(value)
         exact = _fraction(value) if isinstance(value, decimal.Decimal) else Fraction(value)
         return self._grid.number_of(exact)
-
-    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
-        if values.dtype.kind in "iu":
-            return self._grid.numbers_of(values, scale)
-        return self._numbers_of_floats(values) if values.dtype.kind == "f" else None
 
     def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
         infinite = ~np.isfinite(values)
@@ -185,7 +198,7 @@ def _shortest(number: decimal.Decimal) -> str:
 
 
 @dataclass(frozen=True, repr=False, init=False)
-class Decimal(AttributeType):
+class Decimal(_Number):
     """Decimal numbers low, low + step, ..., high.
 
     Attributes:
@@ -242,7 +255,7 @@ class Decimal(AttributeType):
         if isinstance(value, np.generic):
             value = value.item()
         if isinstance(value, float):
-            return _number_of_float(self, value)
+            return self._number_of_float(value)
         if isinstance(value, bool) or not isinstance(value, (int, str, decimal.Decimal)):
             raise Refused(f"wrong type ({type(value).__name__})")
         try:
@@ -250,11 +263,6 @@ class Decimal(AttributeType):
         except decimal.InvalidOperation:
             raise Refused("not a number") from None
         return self._grid.number_of(_fraction(number))
-
-    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
-        if values.dtype.kind in "iu":
-            return self._grid.numbers_of(values, scale)
-        return self._numbers_of_floats(values) if values.dtype.kind == "f" else None
 
     def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
         infinite = ~np.isfinite(values)

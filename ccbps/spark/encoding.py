@@ -84,15 +84,12 @@ def encode_events(
         valid, order, label, number = ordered(pairs, rounds)
         mask = pa.array(valid)
         records = pa.RecordBatch.from_arrays([c.filter(mask) for c in columns], names=attributes)
-        problem = None
         try:
             events = matcher.schema.encode(records).take(order)
         except EventError as error:
-            problem = error
-        if problem is not None:
-            where = np.flatnonzero(valid)[problem.row or 0]
+            where = np.flatnonzero(valid)[error.row or 0]
             named = row_name((pair, round), (pairs, rounds), int(where))
-            raise EventError(f"{named}: {problem}", attribute=problem.attribute)
+            raise EventError(f"{named}: {error}", attribute=error.attribute) from None
         check_room(len(order), matcher.event_bytes)
         messages = np.empty((len(order), matcher.event_bytes), dtype=np.uint8)
         messages[order] = matcher.publisher(seeds(key)).encode(events, number, pairs=label)
@@ -167,15 +164,12 @@ def encode_interests(
         interests = DictionaryColumn(interests.values, interests.index[order])
         check_room(len(order), matcher.interest_bytes)
         messages = np.empty((len(order), matcher.interest_bytes), dtype=np.uint8)
-        problem = None
         try:
             messages[order] = matcher.subscriber(seeds(key)).encode(interests, number, pairs=label)
         except PredicateError as error:
-            problem = error
-        if problem is not None:
-            where = np.flatnonzero(valid)[order[problem.row or 0]]
+            where = np.flatnonzero(valid)[order[error.row or 0]]
             named = row_name((pair, round), (pairs, rounds), int(where))
-            raise type(problem)(f"{named}: {problem.summary}")
+            raise type(error)(f"{named}: {error.summary}") from None
         return binary_column(messages, valid)
 
     result = finish(df, secret, encode(struct([pair, round, *secret])), output)

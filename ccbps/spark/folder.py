@@ -61,8 +61,8 @@ class Folder:
         return system.open_input_file(f"{root}/{name}")
 
     def create(self, name: str) -> pa.NativeFile:
+        """A file to write, in a folder that is there (`make`)."""
         system, root = self._found
-        system.create_dir(root, recursive=True)
         return system.open_output_stream(f"{root}/{name}")
 
     def make(self, argument: str) -> None:

@@ -127,16 +127,19 @@ def require(
 
 def _require_unique(df: DataFrame, columns: Iterable[str], name: str) -> None:
     """Refuse two columns of one name: Spark could not tell which is meant."""
-    for fold in (str, str.lower):
-        used = {fold(c) for c in columns}
-        counts = Counter(fold(c) for c in df.columns)
-        twice = [c for c in df.columns if counts[fold(c)] > 1 and fold(c) in used]
-        if twice and (
-            fold is str or df.sparkSession.conf.get("spark.sql.caseSensitive").lower() != "true"
-        ):
-            alike = [c for c in df.columns if fold(c) == fold(twice[0])]
+    if len({c.lower() for c in df.columns}) == len(df.columns):
+        return
+    exact = df.sparkSession.conf.get("spark.sql.caseSensitive").lower() == "true"
+
+    def fold(c: str) -> str:
+        return c if exact else c.lower()
+
+    counts = Counter(map(fold, df.columns))
+    for c in columns:
+        if counts[fold(c)] > 1:
+            first, second, *_ = (d for d in df.columns if fold(d) == fold(c))
             raise ParameterError(
-                f"{name} has {len(alike)} columns named {alike[0]!r} (and {alike[1]!r}); rename or "
+                f"{name} has {counts[fold(c)]} columns named {first!r} (and {second!r}); rename or "
                 "drop one"
             )
 

@@ -117,14 +117,11 @@ def publish_events(
         publisher = matcher.publisher_from(role_key(key))
         check_room(len(numbers), matcher.event_bytes(publisher.requests))
         payloads = chosen[0].to_pylist() if chosen else None
-        problem = None
         try:
             messages = publisher.encode(records, payloads, integers(numbers))
         except EventError as error:
-            problem = error
-        if problem is not None:
-            named = row_name([number], [numbers], problem.row or 0)
-            raise EventError(f"{named}: {problem}", attribute=problem.attribute)
+            named = row_name([number], [numbers], error.row or 0)
+            raise EventError(f"{named}: {error}", attribute=error.attribute) from None
         return binary_column(messages, valid)
 
     row = encode(struct([number, *binary, *attributes]))

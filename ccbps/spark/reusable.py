@@ -139,17 +139,14 @@ def encrypt_interests(
         valid = is_valid(texts)
         chosen = strings(texts.filter(pa.array(valid)))
         check_room(int(valid.sum()), matcher.interest_bytes)
-        problem = None
         try:
             # Equal predicates are encrypted anew, each with randomness of its own.
             messages = _subscriber(matcher, role_key(key)).encode(
                 [chosen.values[i] for i in chosen.index]
             )
         except PredicateError as error:
-            problem = error
-        if problem is not None:
-            where = np.flatnonzero(valid)[problem.row or 0]
-            raise type(problem)(f"row {where} of the batch: {problem.summary}")
+            where = np.flatnonzero(valid)[error.row or 0]
+            raise type(error)(f"row {where} of the batch: {error.summary}") from None
         return binary_column(messages, valid)
 
     return finish(df, [predicate], encode(column(predicate)), output)

@@ -37,6 +37,7 @@ from ccbps.spark.folder import Folder
 from ccbps.spark.frames import row_name
 
 __all__ = [
+    "RUNS",
     "Index",
     "PartReader",
     "PartWriter",
@@ -54,6 +55,20 @@ INDEX: Final = "index.arrow"
 FORMAT: Final = "ccbps messages 1"
 # Of a batch in a part: what a writer holds in memory, and what a reader does that cannot map.
 BATCH_BYTES: Final = 32 << 20
+
+
+RUNS: Final = pa.schema(
+    [
+        ("part", pa.string()),
+        ("subscription", pa.string()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+        ("first_round", pa.int64()),
+        ("last_round", pa.int64()),
+    ]
+)
+"""Runs as `PartWriter` lists them; the index has few parts, so it codes them as a dictionary."""
+_INDEX: Final = RUNS.set(0, pa.field("part", pa.dictionary(pa.int32(), pa.string())))
 
 
 class Refused(CcbpsError):
@@ -117,7 +132,7 @@ class Index:
                 table = reader.read_all().combine_chunks()
             about = json.loads((table.schema.metadata or {})[b"ccbps"])
             if about["format"] == FORMAT:
-                table = _checked(table, about)
+                part, subscription, *numbers = _checked(table, about)
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise DecodeError(f"{named}: {INDEX} is damaged: {error!r}; write it again") from error
         if about["format"] != FORMAT:
@@ -130,35 +145,24 @@ class Index:
             )
         if about["kind"] != kind:
             raise ParameterError(f"{named} holds {about['kind']} messages, not {kind} messages")
-        part = _whole(table["part"])
         return cls(
             folder,
             about["width"],
             about["batch_rows"],
             part.dictionary.to_pylist(),
             part.indices.to_numpy(),
-            _whole(table["subscription"]),
-            *(_whole(table[name]).to_numpy() for name in _NUMBERS),
+            subscription,
+            *(column.to_numpy() for column in numbers),
         )
 
 
-_NUMBERS = ("start", "stop", "first_round", "last_round")
-_INDEX: Final = pa.schema(
-    [
-        ("part", pa.dictionary(pa.int32(), pa.string())),
-        ("subscription", pa.string()),
-        *((name, pa.int64()) for name in _NUMBERS),
-    ]
-)
-
-
-def _checked(table: pa.Table, about: Mapping[str, Any]) -> pa.Table:
-    """An index whose runs lie one after the other in their parts, and leave no row out.
+def _checked(table: pa.Table, about: Mapping[str, Any]) -> list[pa.Array]:
+    """Columns of an index whose runs lie one after the other in their parts and leave no row out.
 
     Raises:
         KeyError, TypeError, ValueError, pa.ArrowException: it is none.
     """
-    table = table.select(_INDEX.names).cast(_INDEX)
+    table = table.select(RUNS.names).cast(_INDEX)
     table.validate(full=True)
     if any(column.null_count for column in table.columns):
         raise ValueError("a value is missing")
@@ -167,12 +171,13 @@ def _checked(table: pa.Table, about: Mapping[str, Any]) -> pa.Table:
     width = about["width"]
     if type(width) is not int or width < 1 or about["batch_rows"] != batch_rows(width):
         raise ValueError("width and rows of a batch do not go together")
-    part = _whole(table["part"])
+    columns = [_whole(column) for column in table.columns]
+    part, subscription = columns[:2]
     if not all(map(is_part, part.dictionary.to_pylist())):
         raise ValueError("it names files that are no parts of a store")
-    if pc.count_distinct(table["subscription"]).as_py() < table.num_rows:
+    if pc.count_distinct(subscription).as_py() < len(subscription):
         raise ValueError("a subscription has two runs")
-    start, stop, first, last = (_whole(table[name]).to_numpy() for name in _NUMBERS)
+    start, stop, first, last = (column.to_numpy() for column in columns[2:])
     order = np.lexsort((start, part.indices.to_numpy()))
     same = np.diff(part.indices.to_numpy()[order]) == 0
     expected = np.zeros(len(order), dtype=np.int64)
@@ -181,7 +186,7 @@ def _checked(table: pa.Table, about: Mapping[str, Any]) -> pa.Table:
         raise ValueError("runs do not follow one another")
     if (first < 0).any() or (last - first < stop - start - 1).any():
         raise ValueError("a run has fewer rounds than rows")
-    return table
+    return columns
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -24,6 +24,7 @@ from ccbps.spark.causes import cause_texts, check_on_error, refuse
 from ccbps.spark.folder import Folder
 from ccbps.spark.frames import check_matcher, check_partitions, column, require
 from ccbps.spark.storefiles import (
+    RUNS,
     Index,
     PartReader,
     PartWriter,
@@ -39,17 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["match_messages", "write_messages"]
 
-_MANIFEST = pa.schema(
-    [
-        ("part", pa.string()),
-        ("subscription", pa.string()),
-        ("start", pa.int64()),
-        ("stop", pa.int64()),
-        ("first_round", pa.int64()),
-        ("last_round", pa.int64()),
-        ("problem", pa.string()),
-    ]
-)
+# What a task tells of its part: its runs, or why there are none.
+_MANIFEST = RUNS.append(pa.field("problem", pa.string()))
 
 # What a worker answers: a row a run of pairs of one subscription. Rounds follow one another from
 # `first` on, where `rounds` is NULL; nothing is wrong where `rejected` is.
