@@ -64,7 +64,7 @@ def test_the_oldest_texts_go_first_and_long_ones_are_not_kept(parsed: Counter[st
 def test_what_is_refused_is_refused_again() -> None:
     kept = ParsedPredicates(100)
     for _ in range(2):
-        with pytest.raises(PredicateError, match="closest is 'a'|unknown attribute"):
+        with pytest.raises(PredicateError, match="closest is 'a'"):
             kept.parse(SCHEMA, "aa < 3")
     assert len(kept) == 0
 
