@@ -190,6 +190,36 @@ def test_malformed_messages_are_named_or_set_aside(stages: Stages, change: str, 
     assert left == {**good, ("s1", 5): None}
 
 
+@pytest.mark.parametrize(("side", "again"), [("events", "same"), ("interests", "other")])
+def test_a_pair_and_round_that_occurs_twice_is_not_counted_twice(
+    stages: Stages, side: str, again: str
+) -> None:
+    _, *frames = stages
+    good = answers(cs.match(*frames, BOX))
+    place = ("events", "interests").index(side)
+    message = f"{side[:-1]}_message"
+    hit = frames[place].where("subscription = 's1' AND round IN (5, 6)")
+    if again == "other":  # a message of another round under these: not what was encoded for them
+        other = frames[place].where("subscription = 's1' AND round = 7").first()[message]
+        hit = hit.withColumn(message, F.lit(other))
+    twice = list(frames)
+    twice[place] = frames[place].unionByName(hit)
+    with pytest.raises(RandomnessReuseError, match=rf"'s1', round [56] occurs 2 .*in {side}\."):
+        cs.match(*twice, BOX)
+    decided = cs.match(*twice, BOX, on_error="reject")
+    assert sorted(decided.columns) == sorted([*cs.match(*frames, BOX).columns, "rejected"])
+    rows = decided.collect()
+    bad = [r for r in rows if r["rejected"] is not None]
+    assert sorted(r["round"] for r in bad) == [5, 5, 6, 6]
+    assert {r["rejected"] for r in bad} == {"the pair and round occurs more than once"}
+    assert {r["matched"] for r in bad} == {None}
+    left = {(r["subscription"], r["round"]): r["matched"] for r in rows if not r["rejected"]}
+    assert left == {key: value for key, value in good.items() if key not in _HIT}
+
+
+_HIT = {("s1", 5), ("s1", 6)}
+
+
 def test_messages_under_another_seed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "seed"
     path.write_text(SharedSeed.generate().to_text())
@@ -419,6 +449,9 @@ def test_streaming_frames_are_refused(spark: SparkSession) -> None:
     )
     with pytest.raises(ParameterError, match="foreachBatch"):
         cs.encode_interests(df, BOX, KEY)
+    messages = df.withColumn("event_message", F.lit(b"")).drop("predicate")
+    with pytest.raises(ParameterError, match=r"events is a streaming DataFrame.*foreachBatch"):
+        cs.match(messages, messages.withColumnRenamed("event_message", "interest_message"), BOX)
 
 
 @pytest.fixture

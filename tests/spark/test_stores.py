@@ -228,6 +228,10 @@ def test_folders_without_a_complete_store_are_refused(
     write_index(tmp_path, table.set_column(0, "part", elsewhere))
     with pytest.raises(DecodeError, match="no parts of a store"):
         cs.match_messages(spark, written / "events", tmp_path, BOX)
+    (tmp_path / INDEX).unlink()
+    (tmp_path / "index.arrow").touch()
+    with pytest.raises(DecodeError, match="has an older format; write it again"):
+        cs.match_messages(spark, written / "events", tmp_path, BOX)
     (tmp_path / "file").write_text("x")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nothing")
@@ -337,8 +341,9 @@ def flip(part: Path, rounds: bool, row: int) -> None:
     part.write_bytes(content)
 
 
-@pytest.mark.parametrize("numbers", [range(40), range(0, 80, 2)], ids=["dense", "sparse"])
-@pytest.mark.parametrize("column", ["round", "message"])
+@pytest.mark.parametrize(
+    ("numbers", "column"), [(range(0, 80, 2), "round"), (range(40), "message")]
+)
 def test_a_flipped_bit_loses_no_pair_and_changes_no_answer(
     spark: SparkSession, tmp_path: Path, numbers: range, column: str
 ) -> None:
