@@ -9,7 +9,7 @@ A worker keeps roles and prepared interests from batch to batch, by key and by c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ccbps.errors import ParameterError, PredicateError
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import EventError, ParameterError, PredicateError
 from ccbps.matching.reusable import ReusableMatcher
 from ccbps.matching.reusable_roles import (
     ReusableBroker,
@@ -28,10 +29,30 @@ from ccbps.matching.reusable_roles import (
     Table,
 )
 from ccbps.matching.role_keys import RoleKey
-from ccbps.spark.arrow import binary_column, binary_rows, check_room, is_valid, strings
-from ccbps.spark.causes import MATCH_NOTHING, check_on_error, refuse
+from ccbps.spark.arrow import binary_rows, check_room, is_valid, strings
+from ccbps.spark.causes import (
+    MATCH_NOTHING,
+    check_on_error,
+    encoded,
+    encoded_type,
+    examine_events,
+    examine_interests,
+    no_reasons,
+    refuse,
+    usable,
+)
 from ccbps.spark.confine import confined
-from ccbps.spark.frames import check_key, check_matcher, column, finish, require, struct
+from ccbps.spark.frames import (
+    check_keep,
+    check_key,
+    check_matcher,
+    column,
+    finish_encoded,
+    refuse_floats,
+    require,
+    row_name,
+    struct,
+)
 from ccbps.spark.keysource import KeySource, role_key
 from ccbps.wire import Cause
 
@@ -72,7 +93,13 @@ def _table(matcher: ReusableMatcher, key: RoleKey, interests: bytes) -> tuple[Ta
 
 
 def encrypt_events(
-    df: DataFrame, matcher: ReusableMatcher, key: KeySource, *, output: str = "event_message"
+    df: DataFrame,
+    matcher: ReusableMatcher,
+    key: KeySource,
+    *,
+    keep: Sequence[str] = (),
+    output: str = "event_message",
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Encrypt events, one message each.
 
@@ -80,28 +107,45 @@ def encrypt_events(
         df: has the schema's attributes.
         matcher: public.
         key: where the workers find a publisher's `RoleKey`.
+        keep: columns to leave as they are, in the clear, for the broker to see, such as an event's
+            number.
         output: name of the message column.
+        on_error: "raise" fails the job at the first record that does not fit the schema; "reject"
+            gives it NULL and the reason, which shows no value, in a string column "rejected".
 
     Returns:
-        `df` without the attributes, with a binary message column.
+        what `keep` names and a binary message column; with "reject", also "rejected" (NULL where
+        nothing is wrong).
 
     Raises:
-        ParameterError: a column is missing.
-        EventError (when the result is computed): a record does not fit the schema.
+        ParameterError: a column is missing; `keep` names an attribute.
+        EventError (when the result is computed): with "raise", a record does not fit the schema.
     """
+    check_on_error(on_error)
+    reject = on_error == "reject"
     check_key(key)
     check_matcher(matcher, ReusableMatcher)
     attributes = list(matcher.schema)
-    require(df, attributes)
+    kept = check_keep(keep, [], attributes)
+    require(df, [*attributes, *kept], rest=False)
+    refuse_floats(df, attributes)
 
-    @F.arrow_udf("binary")
+    @F.arrow_udf(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
         check_room(len(row), matcher.event_bytes)
         records = pa.RecordBatch.from_arrays(row.flatten(), names=attributes)
-        return binary_column(_publisher(matcher, role_key(key)).encode(records))
+        reasons = no_reasons(len(row))
+        try:
+            events = matcher.schema.encode(records)
+        except EventError:
+            if not reject:
+                raise
+            events, reasons = examine_events(matcher.schema, records)
+        messages = _publisher(matcher, role_key(key)).encode(events)
+        return encoded(messages, usable(reasons), reasons if reject else None)
 
-    return finish(df, attributes, encode(struct(attributes)), output)
+    return finish_encoded(df, kept, encode(struct(attributes)), output, reject)
 
 
 def encrypt_interests(
@@ -109,47 +153,73 @@ def encrypt_interests(
     matcher: ReusableMatcher,
     key: KeySource,
     *,
+    subscription: str = "subscription",
     predicate: str = "predicate",
+    keep: Sequence[str] = (),
     output: str = "interest_message",
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Encrypt subscriptions, one message each.
 
     Args:
-        df: has the string column `predicate`, SQL text.
+        df: has the string columns `subscription` and `predicate`, SQL text.
         matcher: public.
         key: where the workers find a subscriber's `RoleKey`.
+        subscription: what names an interest; stays, for the broker to see.
+        keep: other columns to leave as they are, in the clear.
         output: name of the message column.
+        on_error: "raise" fails the job at the first predicate that cannot be used; "reject" gives
+            it NULL and the reason, which shows no value, in a string column "rejected".
 
     Returns:
-        `df` without the predicate, with a binary message column; NULL where the predicate is.
+        `subscription`, what `keep` names and a binary message column, NULL where the predicate is;
+        with "reject", also "rejected" (NULL where nothing is wrong).
 
     Raises:
-        ParameterError: the column is missing or no string.
-        PredicateError (when the result is computed): a predicate cannot be used; names its row in
-            the batch and shows no name or constant of the predicate but the schema's own
-            names.
+        ParameterError: a column is missing or no string; `keep` names the predicate.
+        PredicateError (when the result is computed): with "raise", a predicate cannot be used;
+            names its subscription and shows no name or constant of the predicate but the schema's
+            own names.
     """
+    check_on_error(on_error)
+    reject = on_error == "reject"
     check_key(key)
     check_matcher(matcher, ReusableMatcher)
-    require(df, [], text=[predicate])
+    if subscription == predicate:
+        raise ParameterError(f"subscription={subscription!r} is also the predicate")
+    kept = check_keep(keep, [subscription], [predicate])
+    require(df, kept, text=[subscription, predicate], rest=False)
 
-    @F.arrow_udf("binary")
+    @F.arrow_udf(encoded_type(reject))
     @confined
-    def encode(texts: pa.Array) -> pa.Array:
+    def encode(row: pa.Array) -> pa.Array:
+        labels, texts = row.flatten()
         valid = is_valid(texts)
         chosen = strings(texts.filter(pa.array(valid)))
-        check_room(int(valid.sum()), matcher.interest_bytes)
+        check_room(len(chosen), matcher.interest_bytes)
+        reasons = no_reasons(len(row))
+        subscriber = _subscriber(matcher, role_key(key))
         try:
-            # Equal predicates are encrypted anew, each with randomness of its own.
-            messages = _subscriber(matcher, role_key(key)).encode(
-                [chosen.values[i] for i in chosen.index]
-            )
+            messages = _encrypted(subscriber, chosen)
         except PredicateError as error:
-            where = np.flatnonzero(valid)[error.row or 0]
-            raise type(error)(f"row {where} of the batch: {error.summary}") from None
-        return binary_column(messages, valid)
+            if not reject:
+                where = int(np.flatnonzero(valid)[error.row or 0])
+                named = row_name([subscription], [labels], where)
+                raise type(error)(f"{named}: {error.summary}") from None
+            found = examine_interests(matcher, chosen)
+            reasons[valid] = found
+            valid &= usable(reasons)
+            good = DictionaryColumn(chosen.values, chosen.index[usable(found)])
+            messages = _encrypted(subscriber, good)
+        return encoded(messages, valid, reasons if reject else None)
 
-    return finish(df, [predicate], encode(column(predicate)), output)
+    message = encode(struct([subscription, predicate]))
+    return finish_encoded(df, kept, message, output, reject)
+
+
+def _encrypted(subscriber: ReusableSubscriber, texts: DictionaryColumn[str]) -> Bytes:
+    # Equal predicates are encrypted anew, each with randomness of its own.
+    return subscriber.encode([texts.values[i] for i in texts.index])
 
 
 def match_all(
