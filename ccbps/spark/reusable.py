@@ -1,7 +1,8 @@
 """Reusable matchers through Spark: each event and each subscription encrypted once, all pairs.
 
-The interests, which are few, travel to every worker with the plan; the events come in batches, and
-each batch is matched with all interests by one call of the same kernel as without Spark. Keys
+Interests that are few travel to every worker with the plan; the events come in batches, and each
+batch is matched with all interests by one call of the same kernel as without Spark. Interests that
+are many are packed in blocks, and so are the events: a row of a cross join is then two blocks. Keys
 travel by name, as everywhere: a broker's too, since some schemes give it a share for each user.
 
 A worker keeps roles and prepared interests from batch to batch, by key and by content.
@@ -9,7 +10,7 @@ A worker keeps roles and prepared interests from batch to batch, by key and by c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -65,6 +66,12 @@ Bytes = NDArray[np.uint8]
 
 MATCH_CELLS: Final = 1 << 24
 """Pairs of an event and an interest decided at a time: a byte each."""
+
+
+PLAN_BYTES: Final = 32 << 20
+"""Interests that travel with the plan, at most: Spark Connect fails, or hangs, at 128 MiB."""
+BLOCK_BYTES: Final = 8 << 20
+"""Of interests, or of events, in a row of the cross join, about."""
 
 
 @lru_cache(maxsize=8)
@@ -237,7 +244,9 @@ def match_all(
 
     Args:
         events: has `event`; its other columns are kept.
-        interests: has the string column `subscription` and `interest`. Collected by the driver.
+        interests: has the string column `subscription` and `interest`. Counted now; up to
+            `PLAN_BYTES` of messages are then collected by the driver, more are not, and cross the
+            events in blocks.
         matcher: public.
         key: where the workers find the broker's `RoleKey`.
         subscription: what names an interest.
@@ -252,8 +261,8 @@ def match_all(
 
     Raises:
         ParameterError: a column is missing, of the wrong type, or in both.
-        DecodeError (when the result is computed, and at once for interests of the wrong width): a
-            message is malformed.
+        DecodeError (when the result is computed, and at once for interests of the wrong width that
+            the driver collects): a message is malformed.
     """
     check_on_error(on_error, "drop")
     check_key(key)
@@ -262,24 +271,25 @@ def match_all(
     require(interests, [], text=[subscription], binary=[interest], name="interests")
     if subscription in events.columns:
         raise ParameterError(f"column {subscription!r} is in both DataFrames; rename one")
-    few = interests.select(column(subscription), column(interest)).dropna().toArrow()
-    labels = few.column(0).combine_chunks().cast(pa.string())
-    rows, good = binary_rows(few.column(1).combine_chunks(), matcher.interest_bytes)
-    if on_error == "raise":
-        causes = np.where(good, np.uint8(Cause.NONE), np.uint8(Cause.INTEREST_WIDTH))
-        refuse(causes, [subscription], [labels], MATCH_NOTHING)
-    labels, content = labels.filter(pa.array(good)), rows[good].tobytes()
+    strict = on_error == "raise"
     kept = [name for name in events.columns if name != event]
     fields = [field for field in events.schema.fields if field.name in kept]
     schema = StructType([StructField(subscription, StringType()), *fields])
 
-    # The plan holds messages, which the broker sees anyway, and no key.
-    @confined
-    def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def usable_interests(labels: pa.Array, messages: pa.Array) -> tuple[pa.Array, bytes]:
+        rows, good = binary_rows(messages, matcher.interest_bytes)
+        if strict:
+            causes = np.where(good, np.uint8(Cause.NONE), np.uint8(Cause.INTEREST_WIDTH))
+            refuse(causes, [subscription], [labels], MATCH_NOTHING)
+        return labels.filter(pa.array(good)), rows[good].tobytes()
+
+    def decide(
+        labels: pa.Array, content: bytes, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         found = role_key(key)
         broker = _broker(matcher, found)
         table, refused = _table(matcher, found, content)
-        if on_error == "raise":
+        if strict:
             causes = np.where(refused == Cause.USER, np.uint8(Cause.NONE), refused)
             refuse(causes, [subscription], [labels], MATCH_NOTHING)
         served = labels.filter(pa.array(refused == Cause.NONE))
@@ -294,7 +304,7 @@ def match_all(
             bodies, fits = binary_rows(messages, matcher.event_bytes)
             usable = np.flatnonzero(fits)
             answers, causes = broker.examine(np.ascontiguousarray(bodies[usable]), table)
-            if on_error == "raise":
+            if strict:
                 every = np.where(is_valid(messages), np.uint8(Cause.EVENT_WIDTH), Cause.NONE)
                 every[usable] = causes
                 refuse(every, kept, others, MATCH_NOTHING)
@@ -305,4 +315,55 @@ def match_all(
                 names=[subscription, *kept],
             )
 
-    return events.mapInArrow(match, schema)
+    few = interests.select(column(subscription), column(interest)).dropna()
+    # Counted without the messages, which are perhaps encrypted only when they are asked for.
+    size = few.select(column(subscription)).count() * matcher.interest_bytes
+    if size <= PLAN_BYTES:
+        collected = few.toArrow()
+        labels, content = usable_interests(
+            collected.column(0).combine_chunks().cast(pa.string()),
+            collected.column(1).combine_chunks(),
+        )
+
+        # The plan holds messages, which the broker sees anyway, and no key.
+        @confined
+        def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from decide(labels, content, batches)
+
+        return events.mapInArrow(match, schema)
+
+    block_bytes = BLOCK_BYTES
+
+    @confined
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = max(1, batch.num_rows * block_bytes // max(1, batch.nbytes))
+            for start in range(0, batch.num_rows, rows):
+                yield pa.record_batch({"block": pa.array([_packed(batch.slice(start, rows))])})
+
+    @confined
+    def match_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for some_events, some_interests in zip(*batch.columns, strict=True):
+                labels, messages = _unpacked(some_interests).columns
+                found = usable_interests(labels.cast(pa.string()), messages)
+                yield from decide(*found, [_unpacked(some_events)])
+
+    blocks = few.repartition(-(-size // PLAN_BYTES)).mapInArrow(pack, "block binary")
+    pairs = events.mapInArrow(pack, "block binary").crossJoin(
+        blocks.withColumnRenamed("block", "interests")
+    )
+    return pairs.mapInArrow(match_blocks, schema)
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    out: bytes = sink.getvalue().to_pybytes()
+    return out
+
+
+def _unpacked(block: pa.Scalar) -> pa.RecordBatch:
+    with pa.ipc.open_stream(block.as_buffer()) as stream:
+        return stream.read_next_batch()

@@ -80,6 +80,29 @@ def test_all_pairs_equal_the_plaintext_filter(
     assert got == wanted
 
 
+def test_all_pairs_of_interests_too_many_for_a_plan_are_found_in_blocks(
+    sides: tuple[DataFrame, DataFrame],
+    keys: dict[str, cs.KeySource],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, interests = sides
+    whole = cs.match_all(events, interests, MATCHER, keys["broker"]).collect()
+    monkeypatch.setattr(reusable, "PLAN_BYTES", 2 * MATCHER.interest_bytes)
+    monkeypatch.setattr(reusable, "BLOCK_BYTES", 700)
+    collected: list[object] = []
+    monkeypatch.setattr(type(interests), "toArrow", lambda df: collected.append(df))
+    found = cs.match_all(events, interests, MATCHER, keys["broker"])
+    assert not collected
+    assert found.columns == ["subscription", "event"]
+    assert sorted(found.collect()) == sorted(whole)
+    short = F.when(F.col("subscription") == "s1", F.lit(b"x")).otherwise(F.col("interest_message"))
+    bad = interests.withColumn("interest_message", short)
+    with pytest.raises(Exception, match="subscription='s1': the interest message has the wrong"):
+        cs.match_all(events, bad, MATCHER, keys["broker"]).collect()
+    kept = cs.match_all(events, bad, MATCHER, keys["broker"], on_error="drop").collect()
+    assert sorted(kept) == sorted(row for row in whole if row["subscription"] != "s1")
+
+
 def test_rows_that_cannot_be_encrypted_are_set_aside_or_named(
     spark: SparkSession, keys: dict[str, cs.KeySource]
 ) -> None:
