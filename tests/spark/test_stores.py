@@ -440,6 +440,38 @@ def test_of_two_writers_the_later_one_fails(
     assert len(list(path.iterdir())) == 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["error", "overwrite"])
+def test_of_two_writers_at_once_one_has_written_the_store(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    rounds = {"s0": list(range(40))}
+    write(spark, interest_rows(rounds), tmp_path / "interests", "interest")
+    halves = [{"s0": list(range(20))}, {"s0": list(range(20, 40))}]
+    problems: list[str] = []
+    for turn in range(3):
+        path = tmp_path / f"events{turn}"
+
+        def attempt(half: Rounds, path: Path = path) -> bool:
+            try:
+                write(spark, event_rows(half), path, "event", mode=mode)
+            except ParameterError as error:
+                problems.append(str(error))
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            done = list(pool.map(attempt, halves))
+        # An overwriting writer may also have come after the other had finished.
+        assert sum(done) == 1 or (mode == "overwrite" and all(done))
+        got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
+        assert got in [
+            wanted(half, rounds) for half, wrote in zip(halves, done, strict=True) if wrote
+        ]
+        assert len(list(path.iterdir())) == 2
+    assert all("another write_messages" in text or "is not empty" in text for text in problems)
+
+
 def test_what_a_killed_writer_left_is_ignored_and_removed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
