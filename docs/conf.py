@@ -12,6 +12,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.doctest",
     "sphinx.ext.napoleon",
+    "sphinx_copybutton",
 ]
 exclude_patterns = ["_build"]
 default_role = "py:obj"
@@ -34,3 +35,9 @@ html_theme = "furo"
 html_title = f"ccbps {release}"
 html_show_sphinx = False
 html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
+
+# What a copy button takes along: commands and code, without prompts and output.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
