@@ -66,6 +66,50 @@ def test_frequencies_of_tokens_are_those_of_values(shown: Any) -> None:
     assert [read[token] for token in tokens] == values
 
 
+def test_parts_of_conjunctions_show_equal_values_of_events_that_match_nothing() -> None:
+    """From: what the broker gets in the protocol. It cuts an interest into its equalities."""
+    matcher = KeywordMatch(SCHEMA, group="toy64")
+    server, publisher, alice, _ = roles(matcher)
+    records = [{"issue": issue, "price": price} for issue in ISSUES for price in range(8)]
+    events, interests = publisher.encode(records), alice.encode("issue = 'IBM' AND price = 9")
+    broker = matcher.broker(server.broker_key())
+    assert not broker.match_all(events, interests).any()
+    slots = interests[:, BODY:].reshape(1, 2, -1)
+    slots[:, 1, 0], slots[:, 1, 1:] = 255, 0  # the first alone is left
+    seen = broker.match_all(events, interests)[:, 0]
+    assert seen.tolist() == [record["issue"] == "IBM" for record in records]
+
+
+def test_contradictions_look_like_equalities_that_nobody_repeats() -> None:
+    """From: what the broker gets in the protocol. A contradiction names the attributes of its text,
+    and has tokens of its own: it is not seen to be one, nor to be equal to another."""
+    matcher = KeywordMatch(SCHEMA, group="toy64")
+    server, publisher, alice, bob = roles(matcher)
+    contradictions = [
+        "price = 1 AND price = 2",
+        "price = 1 AND price = 2",
+        "price = 77",
+        "price = 3 AND issue = 'IBM' AND NOT (issue = 'IBM')",
+        "issue = 'IBM' AND issue = 'GOOG'",
+        "FALSE",
+    ]
+    honest = ["price = 1", "price = 2", "price = 3", "price = 4 AND issue = 'IBM'"]
+    honest += ["issue = 'GOOG'", "issue = 'MSFT'"]
+    broker: ReusableBroker = matcher.broker(server.broker_key())
+
+    def view(texts: list[str]) -> tuple[Any, list[int]]:
+        """Attributes in each slot, and how many different tokens each attribute has."""
+        table = broker.prepare(np.concatenate([alice.encode(texts), bob.encode(texts[:3])])).content
+        assert ((table.places >= 0) == (table.attributes < len(SCHEMA))).all()
+        return table.attributes.tolist(), [len(entries) for entries in table.entries]
+
+    attributes, tokens = view(contradictions)
+    assert attributes == view(honest)[0]
+    assert tokens == [3, 7]  # one for each slot that is used: no two are equal
+    events = publisher.encode([{"issue": i, "price": p} for i in ISSUES for p in range(16)])
+    assert not broker.match_all(events, alice.encode(contradictions)).any()
+
+
 def test_the_broker_and_one_user_read_and_forge_everything() -> None:
     """From: the broker's key and one user's key. Gives x, s, and the keys of all other users."""
     matcher = KeywordMatch(SCHEMA, group="toy64")
