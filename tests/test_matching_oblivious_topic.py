@@ -329,10 +329,13 @@ def test_each_number_and_payload_has_a_key_of_its_own() -> None:
     opened = key.payload_keys(numbers, slots)
     assert len({row.tobytes() for row in opened}) == count
     # They follow from the payload secret, which the key holds.
-    secret = SlotKey(bytes.fromhex(publisher.key.data["payload"]))
+    secret = SlotKey(bytes.fromhex(publisher.key.export_secret_data()["payload"]))
     assert np.array_equal(sealing_keys(secret, numbers, payloads), opened)
     assert not (sealing_keys(secret, numbers, [b"some"] * count) == opened).all(axis=1).any()
-    assert matcher.publisher(TEXTS).key.data["payload"] != publisher.key.data["payload"]
+    assert (
+        matcher.publisher(TEXTS).key.export_secret_data()["payload"]
+        != publisher.key.export_secret_data()["payload"]
+    )
 
 
 def test_numbers_are_used_once_and_the_counter_goes_on_beyond_them() -> None:
@@ -419,11 +422,16 @@ def test_keys_of_something_else_are_refused() -> None:
                 make(key)
         with pytest.raises(KeyMismatchError, match=f"a {own.role} needs a RoleKey, got SharedSeed"):
             make(SharedSeed.generate())  # type: ignore[arg-type]
-        damaged: list[dict[str, Any]] = [{}, *({**own.data, name: "5x"} for name in own.data)]
+        damaged: list[dict[str, Any]] = [
+            {},
+            *({**own.export_secret_data(), name: "5x"} for name in own.export_secret_data()),
+        ]
         # Without the first digit or entry; fewer sessions are whole ones, and no number is nothing.
-        cut = set(own.data) - {"sessions"}
-        damaged += [{**own.data, name: own.data[name][1:]} for name in cut]
-        damaged += [{**own.data, "next": "-1"}] * (own.role == "publisher")
+        cut = set(own.export_secret_data()) - {"sessions"}
+        damaged += [
+            {**own.export_secret_data(), name: own.export_secret_data()[name][1:]} for name in cut
+        ]
+        damaged += [{**own.export_secret_data(), "next": "-1"}] * (own.role == "publisher")
         for data in damaged:
             broken = RoleKey.make(own.matcher, own.role, own.key_id, 0, data)
             with pytest.raises(KeyMismatchError, match="this role key is damaged") as caught:
@@ -433,8 +441,14 @@ def test_keys_of_something_else_are_refused() -> None:
 
 def test_roles_show_and_hand_on_no_secret() -> None:
     publisher, subscriber = pair(toy(payload_bytes=4))
-    secrets = {publisher.key.data["payload"], *publisher.key.data["keys"]}
-    secrets |= {subscriber.key.data["requests"][0][1], *publisher.key.data["topics"]}
+    secrets = {
+        publisher.key.export_secret_data()["payload"],
+        *publisher.key.export_secret_data()["keys"],
+    }
+    secrets |= {
+        subscriber.key.export_secret_data()["requests"][0][1],
+        *publisher.key.export_secret_data()["topics"],
+    }
     slot_key = publisher._keys[0][0]
     for what in (publisher, subscriber, publisher.key, slot_key, publisher._numbers):
         for turn in (pickle.dumps, copy.copy, copy.deepcopy):

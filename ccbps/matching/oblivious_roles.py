@@ -72,11 +72,13 @@ class ObliviousPublisher(Confined):
         problem = True
         # No secret in a local variable: tracebacks may show those.
         with contextlib.suppress(LookupError, TypeError, ValueError):
-            self._name = np.frombuffer(bytes.fromhex(key.data["name"]), dtype=np.uint8)
-            self._topics = [bytes.fromhex(topic) for topic in key.data["topics"]]
-            self._keys = [split_keys(keys) for keys in key.data["keys"]]
-            self._payload = SlotKey(bytes.fromhex(key.data["payload"]))
-            self._numbers = EventNumbers(int(key.data["next"], 16))
+            self._name = np.frombuffer(
+                bytes.fromhex(key.export_secret_data()["name"]), dtype=np.uint8
+            )
+            self._topics = [bytes.fromhex(topic) for topic in key.export_secret_data()["topics"]]
+            self._keys = [split_keys(keys) for keys in key.export_secret_data()["keys"]]
+            self._payload = SlotKey(bytes.fromhex(key.export_secret_data()["payload"]))
+            self._numbers = EventNumbers(int(key.export_secret_data()["next"], 16))
             same = len({len(keys) for keys in self._keys}) == 1
             fits = len(self._keys) == len(self._topics) and len(self._name) == NAME_BYTES
             problem = not (same and fits and 0 <= self._numbers.next <= 1 << 64)
@@ -241,9 +243,9 @@ class ObliviousSubscriber(Confined):
         self._sessions: dict[bytes, dict[int, tuple[int, list[SlotKey]]]] = {}
         problem = True
         with contextlib.suppress(LookupError, TypeError, ValueError):
-            for place, row in enumerate(key.data["requests"]):
+            for place, row in enumerate(key.export_secret_data()["requests"]):
                 self._requests[bytes.fromhex(row[0])] = int(row[1], 16), place
-            for row in key.data["sessions"]:
+            for row in key.export_secret_data()["sessions"]:
                 session = int(row[2]), split_keys(row[3])
                 interest = range(len(self._requests)).index(row[1])
                 self._sessions.setdefault(bytes.fromhex(row[0]), {})[interest] = session

@@ -289,7 +289,7 @@ def test_no_key_enters_a_plan_an_error_or_a_file(
     needles: list[bytes] = []
     for file in keys.values():
         secret = Path(file.path).read_text()
-        data = RoleKey.from_text(secret).data
+        data = RoleKey.from_text(secret).export_secret_data()
         digits = [secret.partition(":")[2][200:264]]
         if "payload" in data:
             digits += [data["payload"], *(key[:64] for key in data["keys"])]
