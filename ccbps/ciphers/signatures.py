@@ -1,11 +1,12 @@
 """Signatures under keys handed over beforehand: who wrote a message, and that it is whole.
 
 Who writes has a `SigningKey`; who reads holds its `identity`, 32 public bytes, and believes no
-message that says whose it is. The scheme is Ed25519 (RFC 8032), about 128 bits; the same message
-has the same signature, so nothing has to be drawn for one.
+message that says whose it is. The scheme is Ed25519, about 128 bits; the same message has the same
+signature, so nothing has to be drawn for one.
 
 Hazards: an identity is worth what the way is worth on which it came. Signatures convince third
 parties, too. Sign bytes that say what they are for; a signature does not know.
+Source: [RFC8032].
 """
 
 from __future__ import annotations
