@@ -80,8 +80,9 @@ class ObliviousPublisher(Confined):
         self._layout = layout
         # By name: a subscriber's identity, and how many requests it may make.
         self._subscribers: dict[bytes, tuple[bytes, int | None]] = {}
-        # By a request's digest: the place of its slot, and whose it is.
+        # By a request's digest: the place of its slot, and whose it is. By name: how many they are.
         self._answered: dict[bytes, tuple[int, bytes]] = {}
+        self._asked: Counter[bytes] = Counter()
         problem = True
         # No secret in a local variable of this frame: tracebacks may show those.
         with contextlib.suppress(LookupError, TypeError, ValueError):
@@ -98,6 +99,7 @@ class ObliviousPublisher(Confined):
             self.admit(raw(identity, IDENTITY_BYTES), limit)
         for place, (digest, asker) in enumerate(data["answered"]):
             self._answered[raw(digest, DIGEST_BYTES)] = place, raw(asker, NAME_BYTES)
+        self._asked.update(asker for _, asker in self._answered.values())
         self._topics = [raw(topic, self._layout.topic_bytes) for topic in data["topics"]]
         self._keys = [split_keys(keys) for keys in data["keys"]]
         self._payload = SlotKey(raw(data["payload"], SLOT_KEY_BYTES))
@@ -108,7 +110,7 @@ class ObliviousPublisher(Confined):
             name[:KEY_ID_BYTES] == key_id
             and len(self._keys) == len(self._topics) == len(self._place)
             and {len(keys) for keys in self._keys} == {len(data["answered"]), len(self._answered)}
-            and {asker for _, asker in self._answered.values()} <= set(self._subscribers)
+            and set(self._asked) <= set(self._subscribers)
         )
         if not fits:
             raise ValueError
@@ -200,6 +202,7 @@ class ObliviousPublisher(Confined):
         for digest, row in fresh.items():
             name = requests[row, HEADER_BYTES:SIGNED].tobytes()
             self._answered[digest] = len(self._answered), name
+            self._asked[name] += 1
             for place, known in enumerate(self._keys):
                 known.append(SlotKey(keys[row * topics + place]))
         out[:, :HEADER_BYTES] = layout.headers(SESSION, requests[:, 8:HEADER_BYTES])
@@ -216,7 +219,7 @@ class ObliviousPublisher(Confined):
         """Digests of requests, and the rows of those that were not answered before."""
         layout = self._layout
         digests = [layout.digest(request) for request in requests]
-        asked = Counter(name for _, name in self._answered.values())
+        more: Counter[bytes] = Counter()
         fresh: dict[bytes, int] = {}
         problems: dict[int, str] = {}
         for row, (request, digest) in enumerate(zip(requests, digests, strict=True)):
@@ -230,10 +233,11 @@ class ObliviousPublisher(Confined):
                 problems[row] = f"a request {_UNSIGNED}"
             elif digest in self._answered or digest in fresh:
                 continue
-            elif limit is not None and asked[name] >= limit:
+            elif limit is not None and self._asked[name] + more[name] >= limit:
                 problems[row] = f"a request {_TOO_MANY}"
             else:
-                fresh[digest], asked[name] = row, asked[name] + 1
+                fresh[digest] = row
+                more[name] += 1
         layout.refuse(problems)
         return digests, fresh
 
