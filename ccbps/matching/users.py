@@ -15,7 +15,6 @@ not forget, everything.
 
 from __future__ import annotations
 
-import copy
 import hmac
 import os
 from collections.abc import Mapping, Sequence
@@ -58,10 +57,6 @@ def no_keyword(subject: str, randomness: Randomness) -> bytes:
 
 class UserKeyServer(KeyServer):
     """A key server that keeps users."""
-
-    def __init__(self, matcher: ReusableMatcher, key: RoleKey | None = None) -> None:
-        super().__init__(matcher, key)
-        self._master = copy.deepcopy(self._master)  # it changes; the key it came with does not
 
     @property
     def key(self) -> RoleKey:
@@ -111,7 +106,6 @@ class UserBroker(ReusableBroker):
         self, matcher: ReusableMatcher, key: RoleKey, role: Role, randomness: Randomness
     ) -> None:
         super().__init__(matcher, key, role, randomness)
-        self._key = copy.deepcopy(self._key)
         self._revoked: set[str] = set()
 
     @property

@@ -54,7 +54,7 @@ def test_frequencies_of_tokens_are_those_of_values(shown: Any) -> None:
     else:
         sent = publisher.encode({"issue": values})
         trapdoors = sent[:, BODY:]
-    halves = server.broker_key().data["users"]
+    halves = server.broker_key().export_secret_data()["users"]
     users = [row.tobytes().hex() for row in sent[:, HEADER_BYTES:BODY]]
     scheme = ProxySearch(toy_group)
     tokens = [
@@ -114,14 +114,14 @@ def test_the_broker_and_one_user_read_and_forge_everything() -> None:
     """From: the broker's key and one user's key. Gives x, s, and the keys of all other users."""
     matcher = KeywordMatch(SCHEMA, group="toy64")
     server, publisher, _, bob = roles(matcher)
-    halves = server.broker_key().data["users"]
-    mallory = server.subscriber_key("alice").data
+    halves = server.broker_key().export_secret_data()["users"]
+    mallory = server.subscriber_key("alice").export_secret_data()
     past = publisher.encode([{"issue": "IBM", "price": 11}, {"issue": "MSFT", "price": 0}])
     secret_interest = bob.encode("issue = 'GOOG' AND price = 7")
 
     x = (int(mallory["x1"], 16) + int(halves[mallory["user"]], 16)) % toy_group.order
     s = bytes.fromhex(mallory["s"])
-    truth = server.key.data
+    truth = server.key.export_secret_data()
     assert (f"{x:x}", s.hex()) == (truth["x"], truth["s"])
 
     # Reading: a dictionary of all keywords, each with its token g^(x sigma).
@@ -141,7 +141,7 @@ def test_the_broker_and_one_user_read_and_forge_everything() -> None:
 
     # Forging: bob's key is x - x2 of bob.
     forged_key = scheme.user_key(MasterKey(x, s), int(halves[victim], 16))
-    honest = server.subscriber_key("bob").data
+    honest = server.subscriber_key("bob").export_secret_data()
     assert f"{forged_key.x1:x}" == honest["x1"] and forged_key.h.hex() == honest["h"]
     forgery = secret_interest.copy()
     forgery[0, BODY:].reshape(2, -1)[:, 1:] = scheme.trapdoors(
@@ -158,13 +158,13 @@ def test_one_user_and_the_brokers_tokens() -> None:
     """
     matcher = KeywordMatch(Schema(price=UInt(4)), group="toy64")
     server, _, _, bob = roles(matcher)
-    halves = server.broker_key().data["users"]
+    halves = server.broker_key().export_secret_data()["users"]
     scheme = ProxySearch(toy_group)
     secret = bob.encode(["price = 9", "price = 2"])
     victim = int(halves[secret[0, HEADER_BYTES:BODY].tobytes().hex()], 16)
     stolen = scheme.tokens(victim, secret[:, BODY + 1 :])
 
-    mallory = server.subscriber_key("alice").data
+    mallory = server.subscriber_key("alice").export_secret_data()
     user = UserKey(int(mallory["x1"], 16), bytes.fromhex(mallory["s"]), bytes.fromhex(mallory["h"]))
     keywords = [b"price\0" + code.to_bytes(8, "big") for code in range(16)]
     dictionary = scheme.group.table(toy_group.decode(user.h)).powers(
