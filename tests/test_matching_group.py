@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 import ccbps.matching.group as group_matching
 from ccbps import Bool, Category, OneTimePad, Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
-from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op
+from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, bristol
 from ccbps.circuits.networks import NETWORKS
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.group import GroupEncoding
@@ -329,6 +330,49 @@ def test_private_values_may_be_any_of_the_inputs(circuit: Circuit, data: st.Data
     xs, ys = np.divmod(np.arange(2 ** (n + 2)), 2 ** (n + 2 - bits))
     found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], len(xs))
     assert found == expected_of([shifted])
+
+
+BRISTOL = Path(__file__).parent / "vectors" / "circuits"
+THREE = Schema(x=UInt(3)), Schema(y=UInt(3))
+
+
+@every_group
+@pytest.mark.parametrize("case", json.loads((BRISTOL / "bristol.json").read_text())["cases"])
+def test_bristol_file_is_matched_as_it_computes_on_numbers(
+    group: str, case: dict[str, Any]
+) -> None:
+    file = bristol.load(BRISTOL / case["file"])
+    matcher = PublicFunctionMatch(THREE[0], file, THREE[1], group=group)
+    xs, ys = np.divmod(np.arange(64), 8)
+    found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], 64)
+    assert found == [bool(out) for out in case["out"]]
+    # Everybody who has the circuit, from whatever source, has the same matcher.
+    same = PublicFunctionMatch(THREE[0], file.most_significant_first(), THREE[1], group=group)
+    assert same.fingerprint == pickle.loads(pickle.dumps(matcher)).fingerprint
+    assert same.fingerprint == matcher.fingerprint
+    # The file's own order is another function, of the same widths: 1 < 4 is false in it.
+    wrong = PublicFunctionMatch(THREE[0], file.circuit, THREE[1], group=group)
+    assert case["out"][1 * 8 + 4] == 1 and matched(wrong, {"x": [1]}, {"y": 4}, 1) == [False]
+
+
+def test_bristol_values_are_the_attributes() -> None:
+    file = bristol.load(BRISTOL / "less_than_3bit.txt")
+    for schema, private in (
+        (Schema(x=UInt(2)), Schema(y=UInt(4))),
+        (Schema(a=UInt(1), b=UInt(2)), Schema(y=UInt(3))),
+        (Schema(x=UInt(3)), Schema(y=UInt(2), z=UInt(1))),
+        (Schema(x=UInt(3)), Schema(y=UInt(4))),
+    ):
+        with pytest.raises(ParameterError, match="values must be the attributes") as caught:
+            PublicFunctionMatch(schema, file, private)
+        assert "the file's have 3, 3 bits" in str(caught.value)
+        assert all(repr(name) in str(caught.value) for name in (*schema, *private))
+    # The old format has two operands always: one of no bits is none.
+    one = bristol.loads("1 3\n2 0 1\n\n2 1 0 1 2 AND\n")
+    with pytest.raises(ParameterError, match="private 'y' 1; the file's have 2 bits"):
+        PublicFunctionMatch(Schema(x=UInt(1)), one, Schema(y=UInt(1)))
+    with pytest.raises(ParameterError, match=r"of a BristolCircuit its most_significant_first"):
+        OFSGPMatch(Schema(x=UInt(6)), 2).subscriber(SEED).encode(file, [0])  # type: ignore[arg-type]
 
 
 def test_private_values_are_encoded_as_their_attributes() -> None:

@@ -351,7 +351,8 @@ def program_within(
         circuit = min(interest, balance(without_xor(interest)), key=preserving_length)
     else:
         raise ParameterError(
-            "an interest is a predicate (SQL text or Predicate) or a Circuit, "
+            "an interest is a predicate (SQL text or Predicate) or a Circuit (of a "
+            "BristolCircuit its most_significant_first()), "
             f"got {type(interest).__name__}"
         )
     needed = preserving_length(circuit)
