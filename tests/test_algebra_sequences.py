@@ -124,6 +124,23 @@ def test_product_and_last_read_the_whole_sequence(
     assert np.array_equal(group.last(group.from_ranks(a)), a[:, -1])
 
 
+@pytest.mark.parametrize("length", [1, 2, 7, 20_000])
+def test_product_of_s5_refuses_bytes_that_are_no_ranks(length: int) -> None:
+    ranks = np.zeros((2, length), dtype=np.uint8)
+    for wrong in (120, 239, 255):
+        for place in (0, length // 2, length - 1):
+            spoiled = ranks.copy()
+            spoiled[1, place] = wrong
+            with pytest.raises(ParameterError, match="ranks of S5 are 0 to 119"):
+                S5.product(spoiled)
+            # On the wire such bytes come with "not valid".
+            assert S5.product_of(spoiled, ranks)[1].tolist() == [True, False]
+    assert S5.product(ranks).tolist() == [0, 0]
+    for wrong in (ranks.astype(np.int64), ranks[0]):
+        with pytest.raises(ShapeError, match="ranks must be uint8 with 2 dimensions"):
+            S5.product(wrong)
+
+
 @pytest.mark.parametrize("group", GROUPS, ids=repr)
 @pytest.mark.parametrize("batch, length", [(1, 300_000), (9, 70_000), (5000, 40)])
 def test_product_of_large_batches(group: Group, batch: int, length: int) -> None:

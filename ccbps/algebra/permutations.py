@@ -111,7 +111,12 @@ class SymmetricGroup(Group):
         return x[:, -1].copy()
 
     def product(self, x: Bulk) -> Ranks:
-        """See `Group.product`. Cost: one look-up a product, about 0.7 ns."""
+        """See `Group.product`. Cost: one look-up a product, about 0.7 ns.
+
+        Raises:
+            ParameterError: a byte is no rank.
+        """
+        self._require_ranks(x, 2)
         return lookup.tree(self._products, x)
 
     def uniform(self, randomness: Bytes) -> Bulk:
@@ -148,7 +153,8 @@ class SymmetricGroup(Group):
             at = slice(rows, rows + step)
             for piece in range(pieces):
                 part = slice(piece * BLOCK, (piece + 1) * BLOCK)
-                partial[at, piece] = self.product(self.multiply(x[at, part], y[at, part]))
+                both = self.multiply(x[at, part], y[at, part])
+                partial[at, piece] = lookup.tree(self._products, both)
         return self.product(partial), self._valid(x) & self._valid(y)
 
     def _valid(self, rows: Bytes) -> NDArray[np.bool_]:
