@@ -23,11 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from timing import machine, one_core
-
-one_core()
-
 import numpy as np
+from timing import machine, one_core
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
@@ -212,4 +209,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    one_core()
     main()

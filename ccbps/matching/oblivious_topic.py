@@ -236,6 +236,7 @@ class ObliviousTopicMatch(PublicParameters):
         toy = ("the group is a toy: anybody takes logarithms in it",)
         return LeakageCard(
             scheme="ObliviousTopicMatch",
+            answers=False,
             adversary="the broker, who keeps all it relays, and clients other than those of the "
             "matching topic",
             hides=(
