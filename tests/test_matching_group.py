@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -1348,6 +1349,20 @@ def test_sizes_follow_from_the_program(name: str) -> None:
     events, interest = exchange_of(matcher)
     assert matcher.publisher(SEED).encode(events, range(16)).shape == (16, matcher.event_bytes)
     assert matcher.subscriber(SEED).encode(interest, [0]).shape == (1, matcher.interest_bytes)
+
+
+def test_table_1_has_a_row_for_each_protocol() -> None:
+    script = Path(__file__).resolve().parent.parent / "benchmarks" / "reproduce" / "hamming.py"
+    before = list(sys.path)
+    try:
+        rows = runpy.run_path(str(script))["protocols"]()
+    finally:
+        sys.path[:] = before
+    assert [row.name for row in rows] == ["universal circuit (Valiant)", "UGP", "FSGP", "OFSGP"]
+    assert [row.in_n_and_c for row in rows[2:]] == ["4 n^(2c+2)", "4 n^(2c+1)"]
+    # n^(2c log n) is 4^(d log n) for d = c log n: 4^9 for n = 8 and c = 1.
+    assert "(8, 3): 262,144" in rows[0].counted and 8 ** (2 * 3) == 4**9 == 262_144
+    assert "(8, 3): 16,384" in rows[2].counted and "(8, 3): 2,048" in rows[3].counted
 
 
 @pytest.mark.parametrize("depth", range(4))
