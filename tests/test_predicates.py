@@ -493,14 +493,9 @@ NOT_NULL = leaf("volume", 1, 256, False, False)
         ("NOT price = NULL", Never()),
         ("NOT NULL", Never()),
         (
-            "price IN (1, 2, 1)",
+            "price IN (1, 3, 1)",
             AnyOf(
-                (
-                    leaf("price", 1, 1, True, False),
-                    leaf("price", 2, 2, True, False),
-                    leaf("price", 1, 0, True, False),
-                ),
-                disjoint=True,
+                (leaf("price", 1, 1, True, False), leaf("price", 3, 3, True, False)), disjoint=True
             ),
         ),
         (
@@ -545,7 +540,44 @@ def test_a_private_duplicate_changes_no_public_constant() -> None:
     form = template.bind(x=5, y=5).true_form()
     assert isinstance(form, AnyOf)
     bounds = [(part.low, part.high) for part in form.parts if isinstance(part, InRange)]
-    assert bounds == [(1, 0), (5, 5), (1, 0)]
+    assert bounds == [(5, 5), (1, 0), (1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        # The public constants as ranges, ascending, and then the private ones as they come.
+        (
+            "price IN (7, 3, :x, 5, 4, 9, 8, :y, 300)",
+            AnyOf(
+                (
+                    leaf("price", 3, 5, False, False),
+                    leaf("price", 7, 9, False, False),
+                    leaf("price", None, None, True, False),
+                    leaf("price", None, None, True, False),
+                ),
+                disjoint=True,
+            ),
+        ),
+        (
+            "volume NOT IN (1, 3, 2, 9)",
+            AllOf(
+                (
+                    leaf("volume", 1, 256, False, False),
+                    leaf("volume", 2, 4, False, True),
+                    leaf("volume", 10, 10, True, True),
+                )
+            ),
+        ),
+        ("issue IN ('SAP', 'IBM', 'IBN')", AnyOf((leaf("issue", 0, 2, False, False),), True)),
+        ("price IN (300, 999)", Never()),
+        ("price NOT IN (300, 999)", Always()),
+        ("volume NOT IN (999)", AllOf((leaf("volume", 1, 256, False, False),))),
+        ("price IN (:x, 300)", AnyOf((leaf("price", None, None, True, False),), True)),
+    ],
+)
+def test_public_constants_of_a_list_become_ranges(text: str, form: Form) -> None:
+    assert SCHEMA.parse(text).true_form() == form
 
 
 def shape(form: Form, public: Form | None = None) -> Any:
