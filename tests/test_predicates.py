@@ -692,6 +692,51 @@ def test_what_is_not_a_box_says_why(text: str, message: str) -> None:
         assert caught.value.position == text.index("§")
 
 
+@pytest.mark.parametrize(
+    ("text", "intervals", "example"),
+    [
+        ("price IN (1, 3)", "(2: 1, 3)", "price IN (:v1, :v2)"),
+        (
+            "price IN (2, 9, 1, 3)",
+            "(2: 1 to 3, 9)",
+            "price BETWEEN :low1 AND :high1 OR price BETWEEN :low2 AND :high2",
+        ),
+        ("issue IN ('SAP', 'IBM') AND price < 9", "(2: 'IBM', 'SAP')", "issue IN (:v1, :v2)"),
+        (
+            f"price IN ({', '.join(str(2 * i) for i in range(90))})",
+            "(90: 0, 2, 4, 6, 8 and 85 more)",
+            "price IN (:v1, ..., :v90)",
+        ),
+        ("price < 5 OR price > 7", "(2)", "price BETWEEN :low1 AND :high1 OR "),
+        # Values of private constants are not in the text, and not in the error.
+        ("price IN (:x, 3, :y)", "(3)", "price IN (:v1, ..., :v3)"),
+    ],
+)
+def test_several_intervals_are_told_with_a_template_that_takes_them(
+    text: str, intervals: str, example: str
+) -> None:
+    predicate = SCHEMA.parse(text)
+    if predicate.private_names:
+        predicate = predicate.bind(x=177, y=199)
+    with pytest.raises(UnsupportedPredicateError) as caught:
+        predicate.box()
+    assert f"needs more than one interval {intervals}; " in caught.value.reason
+    assert f'here with "{example}' in caught.value.reason
+    assert "177" not in str(caught.value) and "199" not in str(caught.value)
+    # What may be logged names no attribute and no constant.
+    for word in ("price", "issue", "'IBM'", "85", ":v1"):
+        assert word not in caught.value.summary
+
+
+def test_the_named_template_takes_what_the_box_refused() -> None:
+    schema = Schema(price=UInt(8))
+    with pytest.raises(UnsupportedPredicateError, match="price IN") as caught:
+        schema.parse("price IN (1, 3)").box()
+    template = caught.value.reason.split('"')[1]
+    bound = schema.parse(template).bind(v1=1, v2=3)
+    assert bound.evaluate(schema.encode({"price": [0, 1, 2, 3]})).tolist() == [0, 1, 0, 1]
+
+
 def every_event(schema: Schema) -> Events:
     """All combinations of codes of a small schema."""
     combinations = list(itertools.product(*(range(schema[name].size) for name in schema)))
