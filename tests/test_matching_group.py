@@ -379,7 +379,7 @@ def test_bristol_values_are_the_attributes() -> None:
     one = bristol.loads("1 3\n2 0 1\n\n2 1 0 1 2 AND\n")
     with pytest.raises(ParameterError, match="private 'y' 1; the file's have 2 bits"):
         PublicFunctionMatch(Schema(x=UInt(1)), one, Schema(y=UInt(1)))
-    with pytest.raises(ParameterError, match=r"of a BristolCircuit its most_significant_first"):
+    with pytest.raises(ParameterError, match=r"got BristolCircuit; pass its most_significant"):
         OFSGPMatch(Schema(x=UInt(6)), 2).subscriber(SEED).encode(file, [0])  # type: ignore[arg-type]
 
 

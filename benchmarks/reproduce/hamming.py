@@ -56,7 +56,7 @@ def protocols() -> list[Protocol]:
     place of the predicate's. The paper says in words that one for circuits of s gates and depth d
     has depth of order d log s, so that its program is longer than any power of n. The exponent
     here is that depth with constant 1 and s = n, the least a circuit on n inputs has; nobody built
-    it, and Valiant's own circuits have larger constants.
+    it, and Valiant's own circuits [V76] have larger constants.
     """
     sizes = ((2, 1), (4, 2), (8, 3), (8, 4))
     longer = [f"({n}, {d}): {4 ** (d * (n.bit_length() - 1)):,}" for n, d in (*sizes[:3], (16, 4))]

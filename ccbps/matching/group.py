@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ccbps.algebra import A5, S5, Group
 from ccbps.circuits import Circuit
+from ccbps.circuits.bristol import BristolCircuit
 from ccbps.circuits.rewriting import balance, without_xor
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.group import LAYOUT, TRAILER_BYTES, GroupEncoding, Segment
@@ -383,10 +384,10 @@ def program_within(
             raise ParameterError(f"the circuit must have one output, got {len(interest.outputs)}")
         circuit = min(interest, balance(without_xor(interest)), key=preserving_length)
     else:
+        hint = "; pass its most_significant_first()" if isinstance(interest, BristolCircuit) else ""
         raise ParameterError(
-            "an interest is a predicate (SQL text or Predicate) or a Circuit (of a "
-            "BristolCircuit its most_significant_first()), "
-            f"got {type(interest).__name__}"
+            "an interest is a predicate (SQL text or Predicate) or a Circuit, "
+            f"got {type(interest).__name__}{hint}"
         )
     needed = preserving_length(circuit)
     if needed > length:
