@@ -42,12 +42,18 @@ USER_BYTES: Final = 8
 HALVES_BYTES: Final = 32
 """Secret from which the server derives identifiers and the broker's halves of users' keys."""
 NO_VALUE: Final = b"none"
-"""Stands in a keyword for a value no event has; not as long as any value's code."""
+"""Begins, in a keyword, what stands for a value that no event has; codes take whole words."""
+NO_VALUE_BYTES: Final = 16
 
 
 def keyword(subject: str, value: bytes) -> bytes:
     """The bytes of "subject = value"."""
     return subject.encode() + b"\0" + value
+
+
+def no_keyword(subject: str, randomness: Randomness) -> bytes:
+    """A keyword that no event and no other interest has: what never holds looks like the rest."""
+    return keyword(subject, NO_VALUE + randomness(NO_VALUE_BYTES))
 
 
 class UserKeyServer(KeyServer):
