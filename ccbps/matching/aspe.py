@@ -8,8 +8,8 @@ bounds and all attributes are one matrix product. Sent is P2 - P1, which is all 
 it says less than the two points, in half the bytes.
 
 Bounds lie half-way between codes: products are never 0, and equality is two bounds. Open ends are
-drawn outside the domain and bounds are shuffled, so that no bound is known beforehand. Both corners of a subscription's box are sent as well, as events: a box that contains both
-covers it.
+drawn outside the domain and bounds are shuffled, so that no bound is known beforehand. Both corners
+of a subscription's box are sent as well, as events: a box that contains both covers it.
 
 Who encrypts: in [CGB10] a trusted security manager encrypts subscriptions, not their subscribers.
 "Subscriber" is the manager here, `AspeKeyServer.encode` plays it; publishers hold the key too.
