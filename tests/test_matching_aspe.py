@@ -241,7 +241,7 @@ def test_updates_are_refused_where_they_do_not_belong(exact: bool) -> None:
     table = broker.prepare(interests)
     token = AspeUpdate.from_text(server.rotate().to_text())
     second = server.rotate()
-    with pytest.raises(KeyMismatchError, match="epoch 1 of this key; the table is of epoch 0"):
+    with pytest.raises(KeyMismatchError, match=r"of epoch 1 and key .*; the table is of epoch 0"):
         broker.update(table, second)
     with pytest.raises(DecodeError, match="key epoch"):
         broker.update(interests, second)
@@ -250,13 +250,46 @@ def test_updates_are_refused_where_they_do_not_belong(exact: bool) -> None:
     assert len(broker.update(broker.prepare(interests[:0]), token)) == 0
 
     other = matcher.key_server()
-    with pytest.raises(KeyMismatchError, match="another matcher or master key"):
+    with pytest.raises(KeyMismatchError, match="another matcher or key server"):
         broker.update(table, other.rotate())
     with pytest.raises(KeyMismatchError, match=r"AspeKeyServer\.rotate"):
         broker.update(table, server.broker_key())
     assert "update" not in repr(token) or token.data["update"][:16] not in repr(token)
     with pytest.raises(SerializationError):
         pickle.dumps(token)
+
+
+@both
+def test_servers_that_were_rotated_apart_are_not_taken_for_each_other(exact: bool) -> None:
+    """From one saved key two servers draw different keys of the same epoch."""
+    matcher, server, _, broker = parties(exact)
+    saved = RoleKey.from_text(server.key.to_text())
+    batch, interests = records(20), server.encode(TEXTS)
+    token = server.rotate()
+    restored = matcher.key_server(saved)
+    other = restored.rotate()
+    assert server.epoch == restored.epoch == 1
+    assert server.key.key_id[:2] == restored.key.key_id[:2] == saved.key_id[:2]
+
+    new = matcher.broker(server.broker_key())
+    events = matcher.publisher(server.publisher_key()).encode(batch)
+    strange = matcher.publisher(restored.publisher_key()).encode(batch)
+    assert set(new.examine_events(strange)) == {Cause.KEY}
+    for call in (
+        lambda: new.match_all(strange, new.update(interests, token)),
+        lambda: new.match_all(events, restored.encode(TEXTS)),
+        lambda: new.match_all(events, broker.update(interests, other)),
+    ):
+        with pytest.raises(DecodeError, match="under another master key"):
+            call()
+    table = broker.prepare(interests)
+    with pytest.raises(KeyMismatchError, match="another key or epoch"):
+        new.match_all(events, new.update(table, other))
+    moved = new.update(table, token)
+    with pytest.raises(KeyMismatchError, match="the update is for interests of epoch 1 and key"):
+        new.update(moved, restored.rotate())
+    assert np.array_equal(new.match_all(events, moved), plain(batch))
+    assert len(new.update(moved, server.rotate())) == len(TEXTS)
 
 
 def test_epochs_end() -> None:
