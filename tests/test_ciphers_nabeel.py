@@ -130,4 +130,4 @@ def test_generators_whose_mu_gives_lambda_are_refused(bits: int) -> None:
         with pytest.raises(ParameterError, match="1 / mu would give away lambda"):
             NabeelParameters(secret, g)
     for _ in range(10):
-        assert NabeelParameters.generate(bits, toy=True).kappa % order  # a random a is none of these
+        NabeelParameters.generate(bits, toy=True)  # a random a is none of these
