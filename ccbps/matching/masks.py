@@ -227,7 +227,9 @@ class MaskedTopicMatch(ReusableMatcher):
         return LeakageCard(
             scheme="MaskedTopicMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("topics, from those who do not have the group key",),
+            hides=(
+                "topics, from those who neither have the group key nor know how often topics occur",
+            ),
             learns=("every match", "which events and subscriptions have the same topic"),
             security="computational",
             assumption="HMAC-SHA256 is a pseudo-random function",
