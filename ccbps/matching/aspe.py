@@ -100,8 +100,8 @@ class AspeMatch(ReusableMatcher):
             scheme=f"AspeMatch ({'exact' if self.exact else 'real numbers'})",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "where in its domain an attribute's values lie, while they fill a small part of "
-                "it, no subscription leaves it open and none is known",
+                "where exactly in its domain an attribute's values lie, while they fill a small "
+                "part of it, no subscription leaves it open and none is known",
             ),
             learns=(
                 "every match, and on which bounds it fails",
