@@ -10,7 +10,7 @@ Submodules: `predicates` (schema, SQL, plaintext meaning), `matching` (the schem
 (payloads for the matched), `spark` (DataFrames; needs ``ccbps[spark]``).
 """
 
-from ccbps.errors import CcbpsError
+from ccbps.errors import BrokenSchemeWarning, CcbpsError
 from ccbps.predicates import (
     Bool,
     Category,
@@ -29,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bool",
+    "BrokenSchemeWarning",
     "Category",
     "CcbpsError",
     "Decimal",

@@ -4,11 +4,14 @@ Each class also derives from the standard type a caller would expect (`ValueErro
 `RuntimeError`, ...), so both styles of ``except`` work. A message names the argument, what was
 wanted and what came, and what to do; it never contains a secret. Malformed bytes from the wire are
 one `DecodeError`; a predicate that does not match is ``False``, never an exception.
+
+And the one warning: `BrokenSchemeWarning`.
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "BrokenSchemeWarning",
     "CcbpsError",
     "DecodeError",
     "EventError",
@@ -145,3 +148,10 @@ class PredicateTypeError(PredicateError):
 
 class UnsupportedPredicateError(PredicateError):
     """Valid SQL, but outside the predicate language, or outside what this matcher can hide."""
+
+
+class BrokenSchemeWarning(UserWarning):
+    """A matcher was made whose broker can read the data: its leakage card says "broken".
+
+    To go on without it: ``warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)``.
+    """
