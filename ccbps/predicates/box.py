@@ -47,8 +47,8 @@ Product: TypeAlias = dict[str, Intervals]
 """Allowed codes of the attributes that are constrained; never an empty set of codes."""
 
 _HELP: Final = (
-    "accepted is a conjunction of intervals, equalities and prefixes; "
-    "use a template or several subscriptions"
+    "accepted is a conjunction of intervals, equalities and prefixes; write several "
+    "subscriptions, or take BranchingMatch(schema, template), whose template is any formula"
 )
 
 

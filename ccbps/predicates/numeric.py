@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ccbps.errors import ParameterError
 from ccbps.predicates.grid import Grid
-from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused
+from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
 
 __all__ = ["Decimal", "Int", "UInt"]
 
@@ -38,7 +38,7 @@ def _exact(constant: Any) -> Fraction:
     if isinstance(constant, np.generic):
         constant = constant.item()
     if isinstance(constant, bool) or not isinstance(constant, (int, float, decimal.Decimal)):
-        raise ConstantError("a numeric attribute compares with numbers")
+        raise ConstantError("a numeric attribute compares with numbers, written without quotes")
     if isinstance(constant, int):
         return Fraction(constant)
     number = decimal.Decimal(str(constant)) if isinstance(constant, float) else constant
@@ -109,6 +109,7 @@ class _WholeNumber(_Number):
 
     width: int
 
+    @explained("16")
     def __init__(self, bits: int, *, nullable: bool = False) -> None:
         if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 64:
             raise ParameterError(f"{type(self).__name__} bits must be 1..64, got {bits!r}")
@@ -212,6 +213,7 @@ class Decimal(_Number):
     high: decimal.Decimal
     step: decimal.Decimal
 
+    @explained('0, 1000, "0.01"')
     def __init__(self, low: Any, high: Any, step: Any, *, nullable: bool = False) -> None:
         bounds = {"low": low, "high": high, "step": step}
         for name, value in bounds.items():

@@ -29,7 +29,7 @@ from ccbps.predicates.expression import (
     iter_nodes,
     operands_of,
 )
-from ccbps.predicates.form import Form
+from ccbps.predicates.form import AllOf, AnyOf, Form, HammingWithin
 from ccbps.predicates.lowering import lower
 from ccbps.predicates.meaning import evaluate
 from ccbps.predicates.schema import Events, Schema
@@ -129,6 +129,33 @@ class Predicate:
         self._require_bound()
         events: Events = self.schema.encode(records)
         return evaluate(self.expression, events, MappingProxyType(self._constants))
+
+    @property
+    def never_matches(self) -> bool:
+        """Whether no event at all can match, as with a word that is not in a Category's list.
+
+        SQL keeps such a condition and finds nothing, and so does every matcher; ask here before a
+        subscription waits for ever. True is certain. False may be said of a contradiction that
+        runs through many alternatives or through ``hamming``.
+
+        Raises:
+            ParameterError: a private constant has no value.
+        """
+        self._require_bound()
+        return self._is_empty(self.true_form())
+
+    def _is_empty(self, form: Form) -> bool:
+        if isinstance(form, AllOf) and any(map(self._is_empty, form.parts)):
+            return True
+        if isinstance(form, AnyOf):
+            return all(map(self._is_empty, form.parts))
+        if isinstance(form, HammingWithin):
+            return False
+        try:
+            box = box_of(self.schema, form, self.expression, self.text)
+        except UnsupportedPredicateError:  # not a box, so not empty, or too much work to tell
+            return False
+        return any(low > high for low, high in box.ranges.values())
 
     def true_form(self) -> Form:
         """Code form of "the predicate is TRUE"; bounds of unbound placeholders are None."""

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from ccbps.errors import ParameterError
-from ccbps.predicates.types import AttributeType, ConstantError, Refused
+from ccbps.predicates.types import AttributeType, ConstantError, Refused, explained
 
 __all__ = ["Category", "Keyword", "Text"]
 
@@ -51,10 +51,13 @@ class Category(AttributeType):
 
     values: tuple[str, ...]
 
+    @explained('["AAPL", "IBM", "MSFT"]')
     def __init__(self, values: Iterable[str], *, nullable: bool = False) -> None:
-        names = [values] if isinstance(values, str) else list(values)
+        names = list(values) if isinstance(values, Iterable) else [values]
         if isinstance(values, str) or not all(isinstance(name, str) for name in names):
-            raise ParameterError("Category values must be a list of strings")
+            raise ParameterError(
+                'Category values must be a list of strings, such as Category(["AAPL", "IBM"])'
+            )
         if not names:
             raise ParameterError("Category needs at least one value")
         if len(set(names)) != len(names):
@@ -122,6 +125,7 @@ class Keyword(AttributeType):
 
     width: int
 
+    @explained("64")
     def __init__(self, bits: int, *, nullable: bool = False) -> None:
         if isinstance(bits, bool) or not isinstance(bits, int) or not 8 <= bits <= 256:
             raise ParameterError(f"Keyword bits must be 8..256, got {bits!r}")
@@ -171,6 +175,7 @@ class Text(AttributeType):
 
     chars: int
 
+    @explained("8")
     def __init__(self, chars: int, *, nullable: bool = False) -> None:
         if isinstance(chars, bool) or not isinstance(chars, int) or not 1 <= chars <= 1024:
             raise ParameterError(f"Text chars must be 1..1024, got {chars!r}")

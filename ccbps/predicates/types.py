@@ -11,19 +11,31 @@ A type is a frozen public value: it validates itself, compares, hashes and pickl
 
 from __future__ import annotations
 
+import inspect
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
 
-from ccbps.errors import EventError
+from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import BoolArray, CodeArray, increment, limbs_for, pack
 from ccbps.predicates.columns import Column, column_of
 
-__all__ = ["EMPTY", "OPERATORS", "AttributeType", "Bool", "ConstantError", "Outcome", "Refused"]
+__all__ = [
+    "EMPTY",
+    "OPERATORS",
+    "AttributeType",
+    "Bool",
+    "ConstantError",
+    "Outcome",
+    "Refused",
+    "explained",
+]
 
 OPERATORS: Final = ("=", "<", "<=", ">", ">=", "prefix")
 EMPTY: Final = (1, 0)
@@ -39,6 +51,31 @@ class ConstantError(TypeError):
 
 class Refused(ValueError):
     """A value of an event is not in the domain; `encode` adds attribute, row and what fits."""
+
+
+P = ParamSpec("P")
+
+
+def explained(example: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Decorate a constructor to refuse missing and unknown arguments with an example of a call."""
+
+    def decorate(constructor: Callable[P, None]) -> Callable[P, None]:
+        signature = inspect.signature(constructor)
+
+        @wraps(constructor)
+        def checked(*arguments: P.args, **options: P.kwargs) -> None:
+            try:
+                signature.bind(*arguments, **options)
+            except TypeError as error:
+                problem = str(error)
+            else:
+                return constructor(*arguments, **options)
+            name = type(arguments[0]).__name__
+            raise ParameterError(f"{name}: {problem}; write for example {name}({example})")
+
+        return checked
+
+    return decorate
 
 
 @dataclass(frozen=True, repr=False)
@@ -159,7 +196,7 @@ class AttributeType(ABC):
         """Codes of a column of values.
 
         Args:
-            values: list, NumPy array, pandas Series or Arrow array, one value per row.
+            values: list, NumPy array, pandas or polars Series or Arrow array, one value per row.
             attribute: name used in error messages.
 
         Returns:

@@ -28,7 +28,13 @@ Key = SharedSeed | SeedRing | RoleKey
 
 @runtime_checkable
 class KeySource(Protocol):
-    """Anything picklable that can load seeds where they are needed."""
+    """Anything picklable that can load a key where it is needed: a `FileKey`, an `EnvKey`, or a
+    class of your own that asks a secret store.
+
+    >>> from ccbps.spark import EnvKey, FileKey, KeySource
+    >>> isinstance(FileKey("/run/secrets/publisher"), KeySource)
+    True
+    """
 
     def load(self) -> Key:
         """The seed, seeds or role key.
@@ -39,11 +45,45 @@ class KeySource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FileKey:
+    """A key in a file that the Python workers can read: on one machine any file, on a cluster a
+    mounted secret. Works in a session that runs already, so take it in notebooks.
+
+    >>> import pathlib, tempfile
+    >>> from ccbps import SharedSeed
+    >>> from ccbps.spark import FileKey
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "publisher.key")
+    >>> path.touch(mode=0o600, exist_ok=False)          # nobody else may read it
+    >>> _ = path.write_text(SharedSeed.generate().to_text())
+    >>> key = FileKey(path)
+    >>> key.load()
+    <SharedSeed ...>
+
+    Attributes:
+        path: of the file. A relative path is looked up in the workers' folder.
+    """
+
+    path: str | os.PathLike[str]
+
+    def load(self) -> Key:
+        """See `KeySource.load`."""
+        return _from_file(os.fspath(self.path))
+
+
+@dataclass(frozen=True, slots=True)
 class EnvKey:
-    """Seeds in an environment variable of the Python workers.
+    """A key in an environment variable of the Python workers.
 
     Local sessions inherit the environment the driver had when Java started, so a later change is
-    not seen; on a cluster let the platform's secret store set the variable on the executors.
+    not seen; on a cluster let the platform's secret store set the variable on the executors. In a
+    notebook, where Spark runs already, take a `FileKey`.
+
+    >>> from ccbps.spark import EnvKey
+    >>> EnvKey("CCBPS_SEED")              # the name travels, the key does not
+    EnvKey(name='CCBPS_SEED')
+
+    Attributes:
+        name: of the variable.
     """
 
     name: str
@@ -51,17 +91,6 @@ class EnvKey:
     def load(self) -> Key:
         """See `KeySource.load`."""
         return _from_environment(self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class FileKey:
-    """Seeds in a file that the Python workers can read (a mounted secret)."""
-
-    path: str
-
-    def load(self) -> Key:
-        """See `KeySource.load`."""
-        return _from_file(self.path)
 
 
 def master(key: KeySource) -> SharedSeed:
@@ -103,8 +132,10 @@ def _parse(text: str) -> Key:
 def _from_environment(name: str) -> Key:
     if name not in os.environ:
         raise KeyMismatchError(
-            f"environment variable {name} is not set on the Python worker; set it to "
-            "to_text() of a SharedSeed, SeedRing or RoleKey before the session starts"
+            f"environment variable {name} is not set on the Python worker, which has the "
+            "environment that Spark was started with: what a notebook sets later is not seen. "
+            "Write to_text() of the SharedSeed, SeedRing or RoleKey to a file and pass "
+            f"FileKey('path'), or set {name} and start the notebook's kernel, and Spark, again"
         )
     return _parse(os.environ[name])
 
@@ -120,4 +151,5 @@ def _from_file(path: str) -> Key:
         problem = "it is no text"
     if problem is None:
         return _parse(text)
-    raise KeyMismatchError(f"key file {path} cannot be read on the Python worker: {problem}")
+    hint = "" if os.path.isabs(path) else "; its path is relative to the worker's folder"
+    raise KeyMismatchError(f"key file {path} cannot be read on the Python worker: {problem}{hint}")
