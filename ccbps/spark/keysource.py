@@ -151,5 +151,5 @@ def _from_file(path: str) -> Key:
         problem = "it is no text"
     if problem is None:
         return _parse(text)
-    hint = "" if os.path.isabs(path) else "; its path is relative to the worker's folder"
+    hint = "" if Path(path).is_absolute() else "; its path is relative to the worker's folder"
     raise KeyMismatchError(f"key file {path} cannot be read on the Python worker: {problem}{hint}")
