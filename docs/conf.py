@@ -3,7 +3,7 @@
 import ccbps
 
 project = "ccbps"
-author = "ccbps contributors"
+author = "The ccbps developers"
 copyright = author
 version = release = ccbps.__version__
 

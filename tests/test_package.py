@@ -233,3 +233,19 @@ def test_spark_without_pyspark_names_the_extra() -> None:
         PYTHONPATH=str(ROOT),
     )
     assert "ccbps.spark needs pyspark: pip install 'ccbps[spark]'" in shown
+
+
+def test_citation_is_of_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {ccbps.__version__}\n" in citation
+    assert "\nlicense: Apache-2.0\n" in citation
+    assert "\nauthors:\n  - name: The ccbps developers\n" in citation
+
+
+@pytest.mark.parametrize("name", ["SECURITY.md", "CONTRIBUTING.md"])
+def test_links_of_the_project_files_lead_somewhere(name: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    named = re.findall(r"`((?:docs|tests)/[^`]+)`", (ROOT / name).read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []
