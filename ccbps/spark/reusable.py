@@ -171,7 +171,8 @@ def match_all(
         matcher: public.
         key: where the workers find the broker's `RoleKey`.
         subscription: what names an interest.
-        event, interest: binary message columns.
+        event: binary column of event messages.
+        interest: binary column of interest messages.
         on_error: "raise" fails the job at the first malformed message and names an interest by its
             subscription, an event by its row in the batch; "drop" lets it match nothing. Interests
             of users who were revoked match nothing either way.
