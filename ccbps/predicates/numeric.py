@@ -166,12 +166,30 @@ class _WholeNumber(_Number):
 
 @dataclass(frozen=True, repr=False, init=False)
 class UInt(_WholeNumber):
-    """Unsigned integers 0..2**bits - 1, bits 1..64."""
+    """Unsigned integers 0..2**bits - 1, bits 1..64.
+
+    Example:
+        >>> from ccbps import UInt
+        >>> UInt(16)
+        UInt(16)
+        >>> UInt(16).encode([0, 65535])
+        array([[    0, 65535]], dtype=uint64)
+        >>> UInt(16).encode([65536])
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.EventError: attribute 'value', row 0: out of range; expected ...
+    """
 
 
 @dataclass(frozen=True, repr=False, init=False)
 class Int(_WholeNumber):
-    """Two's complement integers -2**(bits-1)..2**(bits-1) - 1, bits 1..64."""
+    """Two's complement integers -2**(bits-1)..2**(bits-1) - 1, bits 1..64.
+
+    Example:
+        >>> from ccbps import Int
+        >>> Int(8).encode([-128, 0, 127])
+        array([[  0, 128, 255]], dtype=uint64)
+    """
 
     @property
     def least(self) -> int:
@@ -201,6 +219,14 @@ def _shortest(number: decimal.Decimal) -> str:
 @dataclass(frozen=True, repr=False, init=False)
 class Decimal(_Number):
     """Decimal numbers low, low + step, ..., high.
+
+    Example:
+        >>> from ccbps import Decimal, Schema
+        >>> price = Decimal(0, 1000, "0.01")
+        >>> price.bits
+        17
+        >>> Schema(price=price).parse("price < 119.505").evaluate({"price": [119.5, "119.51"]})
+        array([ True, False])
 
     Attributes:
         low: least value.

@@ -41,6 +41,15 @@ __all__ = ["Predicate"]
 class Predicate:
     """A parsed predicate; made by `Schema.parse`.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> predicate = schema.parse("price < 120 AND volume > 1000")
+        >>> predicate                              # no constant: they are the subscriber's secret
+        <Predicate over price, volume>
+        >>> predicate.evaluate({"price": [119, 119, 121], "volume": [1001, 1000, 1001]})
+        array([ True, False, False])
+
     Attributes:
         schema: what its names mean.
         text: as written.
@@ -75,6 +84,14 @@ class Predicate:
 
     def bind(self, /, **values: Any) -> Predicate:
         """The subscription with these private constants.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> template = Schema(price=UInt(16)).parse("price < :limit")
+            >>> template.unbound_names
+            ('limit',)
+            >>> template.bind(limit=120).evaluate({"price": [119, 120]})
+            array([ True, False])
 
         Raises:
             ParameterError: a placeholder is left out, or a name is not a placeholder.
@@ -138,6 +155,12 @@ class Predicate:
         subscription waits for ever. True is certain. False may be said of a contradiction that
         runs through many alternatives or through ``hamming``.
 
+        Example:
+            >>> from ccbps import Category, Schema
+            >>> schema = Schema(issue=Category(["AAPL", "IBM"]))
+            >>> schema.parse("issue = 'ibm'").never_matches          # the list has IBM
+            True
+
         Raises:
             ParameterError: a private constant has no value.
         """
@@ -163,6 +186,12 @@ class Predicate:
 
     def box(self) -> Box:
         """The predicate as one range of codes for every attribute.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16))
+            >>> schema.parse("price < 120 AND NOT price < 100").box().ranges
+            {'price': (100, 119), 'volume': (0, 65535)}
 
         Raises:
             ParameterError: a private constant has no value.

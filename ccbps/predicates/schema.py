@@ -32,6 +32,18 @@ class Schema:
 
     ``Schema(issue=Category(["IBM", "SAP"]), price=UInt(16))`` or the same as one mapping.
 
+    Example:
+        >>> from ccbps import Category, Decimal, Schema, UInt
+        >>> schema = Schema(
+        ...     issue=Category(["AAPL", "IBM", "MSFT"]),
+        ...     price=Decimal(0, 1000, "0.01"),
+        ...     volume=UInt(32, nullable=True),
+        ... )
+        >>> schema.names, schema.bits
+        (('issue', 'price', 'volume'), 52)
+        >>> schema["price"]
+        Decimal("0", "1000", "0.01")
+
     Raises:
         ParameterError: no attribute, a name that is not an identifier, or something that is not
             an attribute type.
@@ -112,6 +124,14 @@ class Schema:
 
     def encode(self, records: Any) -> Events:
         """Encode a batch of records.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16, nullable=True))
+            >>> schema.encode([{"price": 120, "volume": 2500}, {"price": 121, "volume": None}])
+            <Events: 2 over price, volume>
+            >>> schema.encode({"price": [120, 121], "volume": [2500, None], "comment": ["a", "b"]})
+            <Events: 2 over price, volume>
 
         Args:
             records: mapping of names to columns, list of mappings, pandas or polars DataFrame,
@@ -199,6 +219,14 @@ class Schema:
     def parse(self, text: str) -> Predicate:
         """Read a predicate: what one writes after WHERE, with ``:name`` for private constants.
 
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16))
+            >>> schema.parse("price < 120 AND volume BETWEEN 100 AND 200")
+            <Predicate over price, volume>
+            >>> schema.parse("price < :limit").private_names
+            ('limit',)
+
         Raises:
             PredicateError: one of its subclasses, with text and position.
         """
@@ -217,6 +245,16 @@ def _closest(name: str, present: list[Any]) -> str:
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Events:
     """A batch of encoded records.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> events = Schema(price=UInt(16)).encode({"price": [120, 121, 122]})
+        >>> len(events)
+        3
+        >>> events.codes["price"]
+        array([[120, 121, 122]], dtype=uint64)
+        >>> events.take([0, 2])
+        <Events: 2 over price>
 
     Attributes:
         schema: what the codes mean.

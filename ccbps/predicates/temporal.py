@@ -156,6 +156,18 @@ def _parameter(name: str, value: Any) -> Instant:
 class Timestamp(AttributeType):
     """Points in time on a grid.
 
+    Example:
+        >>> from ccbps import Schema, Timestamp
+        >>> schema = Schema(
+        ...     day=Timestamp("day", "2024-01-01", "2024-12-31"),
+        ...     at=Timestamp("s", "2024-01-01", "2024-12-31 23:59:59"),
+        ... )
+        >>> schema["day"].bits, schema["at"].bits
+        (9, 25)
+        >>> records = {"day": ["2024-05-01", "2024-06-01"], "at": ["2024-05-01 12:00:00"] * 2}
+        >>> schema.parse("day >= '2024-06-01' AND at < '2024-05-01 14:30+02:00'").evaluate(records)
+        array([False,  True])
+
     Attributes:
         unit: "day", "s", "ms", "us" or "ns".
         start: least value, a whole number of units since 1970.

@@ -45,6 +45,16 @@ def _value_bytes(value: Any) -> bytes:
 class Category(AttributeType):
     """One of a closed, public list of names.
 
+    Example:
+        >>> from ccbps import Category, Schema
+        >>> issue = Category(["MSFT", "AAPL", "IBM"])
+        >>> issue
+        Category(["AAPL", "IBM", "MSFT"])
+        >>> issue.bits
+        2
+        >>> Schema(issue=issue).parse("issue = 'IBM'").evaluate({"issue": ["IBM", "AAPL"]})
+        array([ True, False])
+
     Attributes:
         values: the distinct names, sorted by their UTF-8 bytes, whatever order they came in.
     """
@@ -119,6 +129,14 @@ class Keyword(AttributeType):
 
     Two strings share a code with probability `false_positive_rate`, and then compare equal.
 
+    Example:
+        >>> from ccbps import Keyword, Schema
+        >>> word = Keyword(64)
+        >>> word.false_positive_rate
+        5.421010862427522e-20
+        >>> Schema(word=word).parse("word = 'merger'").evaluate({"word": ["merger", "dividend"]})
+        array([ True, False])
+
     Attributes:
         width: bits of the hash, 8..256. (`bits` is the width of a code.)
     """
@@ -168,6 +186,12 @@ class Keyword(AttributeType):
 @dataclass(frozen=True, repr=False, init=False)
 class Text(AttributeType):
     """Strings of at most `chars` bytes of UTF-8 without NUL, zero padded on the right.
+
+    Example:
+        >>> from ccbps import Schema, Text
+        >>> schema = Schema(code=Text(8))
+        >>> schema.parse("code LIKE 'IB%'").evaluate({"code": ["IBM", "ib", "IB"]})
+        array([ True, False,  True])
 
     Attributes:
         chars: longest string in bytes of UTF-8 (a non-ASCII character takes 2 to 4), 1..1024.

@@ -82,6 +82,16 @@ def explained(example: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 class AttributeType(ABC):
     """What every attribute type is: a numbering of values, in SQL's order.
 
+    Example:
+        >>> from ccbps import UInt
+        >>> kind = UInt(8, nullable=True)
+        >>> kind.bits, kind.lowest, kind.highest              # code 0 is NULL
+        (9, 1, 256)
+        >>> kind.encode([None, 0, 255])
+        array([[  0,   1, 256]], dtype=uint64)
+        >>> kind.code_range("<", 10**9)                       # clamped as SQL would answer
+        (1, 256)
+
     Attributes:
         nullable: whether records may leave the attribute out (NULL, code 0).
     """
@@ -277,7 +287,15 @@ class AttributeType(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Bool(AttributeType):
-    """A truth value; FALSE sorts before TRUE. Integers 0 and 1 are not accepted for it."""
+    """A truth value; FALSE sorts before TRUE. Integers 0 and 1 are not accepted for it.
+
+    Example:
+        >>> from ccbps import Bool, Schema
+        >>> schema = Schema(active=Bool(), checked=Bool(nullable=True))
+        >>> records = {"active": [True, True, False], "checked": [True, None, True]}
+        >>> schema.parse("active AND checked").evaluate(records)
+        array([ True, False, False])
+    """
 
     @property
     def cardinality(self) -> int:
