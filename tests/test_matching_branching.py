@@ -1131,3 +1131,8 @@ def test_a_refused_batch_does_not_bind_a_pad() -> None:
     template.subscriber(pad).encode({"issue": "IBM", "price": 120}, [0])
     with pytest.raises(RandomnessReuseError, match="another matcher"):
         box.subscriber(pad).encode("price < 3", [0])
+
+
+def test_a_matcher_without_a_template_names_the_box() -> None:
+    with pytest.raises(ParameterError, match=r"template.*take BranchingMatch\.box\(schema\)"):
+        BranchingMatch(Schema(price=UInt(8)))

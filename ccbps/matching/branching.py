@@ -47,24 +47,46 @@ Words = NDArray[np.uint64]
 class BranchingMatch(Matcher):
     """The public side: schema, template, sizes. Makes the three roles.
 
+    Example:
+        A template: everybody sees the formula, and only the subscriber its constants.
+
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import BranchingMatch
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> matcher = BranchingMatch(schema, "price < :limit OR volume > 1000")
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"price": [119, 120], "volume": [5, 5]}, [0, 1])
+        >>> interests = matcher.subscriber(seed).encode({"limit": 120}, rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+
     Attributes:
         schema: the events' attributes.
         template: the public predicate, or None for the box.
         program: the branching program all parties use.
-        event_bytes, interest_bytes: bytes of one message, header included.
+        event_bytes: bytes of one event message, header included.
+        interest_bytes: bytes of one interest message, header included.
         randomness_bytes: bytes of shared randomness one round uses.
         fingerprint: 32 bytes that name these public parameters.
     """
 
-    def __init__(self, schema: Schema, template: str | Predicate) -> None:
+    def __init__(self, schema: Schema, template: str | Predicate | None = None) -> None:
         """
         Args:
             schema: the events' attributes.
-            template: SQL, with ``:name`` wherever the subscriber has a private constant.
+            template: SQL, with ``:name`` wherever the subscriber has a private constant. Needed:
+                what has no template is `BranchingMatch.box(schema)`.
 
         Raises:
+            ParameterError: there is no template, or it is of another schema or bound.
             PredicateError: the template does not parse or does not fit the schema.
         """
+        if template is None:
+            raise ParameterError(
+                "BranchingMatch(schema, template) needs a public template, such as "
+                "'price < :limit AND issue = :issue'; for subscriptions that each bring their own "
+                "conjunction of intervals, and hide it, take BranchingMatch.box(schema)"
+            )
         predicate = schema.parse(template) if isinstance(template, str) else template
         if not isinstance(predicate, Predicate):
             raise ParameterError(
@@ -81,7 +103,18 @@ class BranchingMatch(Matcher):
 
     @classmethod
     def box(cls, schema: Schema) -> BranchingMatch:
-        """The matcher that hides which attributes a predicate constrains, and how."""
+        """The matcher that hides which attributes a predicate constrains, and how.
+
+        Example:
+            >>> from ccbps import Schema, SharedSeed, UInt
+            >>> from ccbps.matching import BranchingMatch
+            >>> matcher = BranchingMatch.box(Schema(price=UInt(16), volume=UInt(16)))
+            >>> seed = SharedSeed.generate()
+            >>> events = matcher.publisher(seed).encode([{"price": 119, "volume": 5}], rounds=[0])
+            >>> interests = matcher.subscriber(seed).encode("price BETWEEN 100 AND 120", rounds=[0])
+            >>> matcher.broker().match(events, interests)
+            array([ True])
+        """
         matcher = cls.__new__(cls, schema)
         matcher._set_up(schema, None, box_form(schema))
         return matcher
