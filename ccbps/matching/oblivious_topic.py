@@ -170,6 +170,15 @@ class Layout:
 class ObliviousTopicMatch(PublicParameters):
     """Public parameters: topics over a schema, a group, and the greatest payload.
 
+    Example:
+        >>> from ccbps import Category, Schema
+        >>> from ccbps.matching import ObliviousTopicMatch
+        >>> matcher = ObliviousTopicMatch(Schema(issue=Category(["AAPL", "IBM"])), payload_bytes=32)
+        >>> alice = matcher.subscriber()
+        >>> requests = alice.encode(["issue = 'IBM'"])        # for publishers, who answer once
+        >>> len(requests)
+        1
+
     Attributes:
         schema: the events' attributes.
         attributes: those that make the topic.
