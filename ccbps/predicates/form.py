@@ -135,9 +135,9 @@ class AllOf(Form):
 
     Example:
         >>> from ccbps import Schema, UInt
-        >>> Schema(price=UInt(16)).parse("price > 5 AND NOT price > 9").true_form()
-        AllOf(parts=(InRange(attribute='price', equal=False, negated=False),
-        InRange(attribute='price', equal=False, negated=True)))
+        >>> form = Schema(price=UInt(16)).parse("price > 5 AND NOT price > 9").true_form()
+        >>> form.parts[1]
+        InRange(attribute='price', equal=False, negated=True)
     """
 
     parts: tuple[Form, ...]

@@ -130,7 +130,7 @@ class Schema:
             >>> schema = Schema(price=UInt(16), volume=UInt(16, nullable=True))
             >>> schema.encode([{"price": 120, "volume": 2500}, {"price": 121, "volume": None}])
             <Events: 2 over price, volume>
-            >>> schema.encode({"price": [120, 121], "volume": [2500, None], "comment": ["a", "b"]})
+            >>> schema.encode({"price": [120, 121], "volume": [2500, None], "age": [1, 2]})
             <Events: 2 over price, volume>
 
         Args:

@@ -31,9 +31,10 @@ class KeySource(Protocol):
     """Anything picklable that can load a key where it is needed: a `FileKey`, an `EnvKey`, or a
     class of your own that asks a secret store.
 
-    >>> from ccbps.spark import EnvKey, FileKey, KeySource
-    >>> isinstance(FileKey("/run/secrets/publisher"), KeySource)
-    True
+    Example:
+        >>> from ccbps.spark import EnvKey, FileKey, KeySource
+        >>> isinstance(FileKey("/run/secrets/publisher"), KeySource)
+        True
     """
 
     def load(self) -> Key:
@@ -49,15 +50,16 @@ class FileKey:
     """A key in a file that the Python workers can read: on one machine any file, on a cluster a
     mounted secret. Works in a session that runs already, so take it in notebooks.
 
-    >>> import pathlib, tempfile
-    >>> from ccbps import SharedSeed
-    >>> from ccbps.spark import FileKey
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "publisher.key")
-    >>> path.touch(mode=0o600, exist_ok=False)          # nobody else may read it
-    >>> _ = path.write_text(SharedSeed.generate().to_text())
-    >>> key = FileKey(path)
-    >>> key.load()
-    <SharedSeed ...>
+    Example:
+        >>> import pathlib, tempfile
+        >>> from ccbps import SharedSeed
+        >>> from ccbps.spark import FileKey
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "publisher.key")
+        >>> path.touch(mode=0o600, exist_ok=False)          # nobody else may read it
+        >>> _ = path.write_text(SharedSeed.generate().to_text())
+        >>> key = FileKey(path)
+        >>> key.load()
+        <SharedSeed ...>
 
     Attributes:
         path: of the file. A relative path is looked up in the workers' folder.
@@ -78,9 +80,10 @@ class EnvKey:
     not seen; on a cluster let the platform's secret store set the variable on the executors. In a
     notebook, where Spark runs already, take a `FileKey`.
 
-    >>> from ccbps.spark import EnvKey
-    >>> EnvKey("CCBPS_SEED")              # the name travels, the key does not
-    EnvKey(name='CCBPS_SEED')
+    Example:
+        >>> from ccbps.spark import EnvKey
+        >>> EnvKey("CCBPS_SEED")              # the name travels, the key does not
+        EnvKey(name='CCBPS_SEED')
 
     Attributes:
         name: of the variable.

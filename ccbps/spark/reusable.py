@@ -76,6 +76,14 @@ def encrypt_events(
 ) -> DataFrame:
     """Encrypt events, one message each.
 
+    Example:
+        .. code-block:: python
+
+            sent = cs.encrypt_events(
+                quotes.select("issue", "price"), tags, cs.FileKey("/run/secrets/publisher-role")
+            )
+            # event_message
+
     Args:
         df: has the schema's attributes.
         matcher: public.
@@ -113,6 +121,16 @@ def encrypt_interests(
     output: str = "interest_message",
 ) -> DataFrame:
     """Encrypt subscriptions, one message each.
+
+    Example:
+        .. code-block:: python
+
+            kept = cs.encrypt_interests(
+                wanted.select("subscription", "predicate").distinct(),
+                tags,
+                cs.FileKey("/run/secrets/subscriber-role"),
+            )
+            # subscription, interest_message
 
     Args:
         df: has the string column `predicate`, SQL text.
@@ -164,6 +182,12 @@ def match_all(
     on_error: Literal["raise", "drop"] = "raise",
 ) -> DataFrame:
     """Match every event with every interest.
+
+    Example:
+        .. code-block:: python
+
+            found = cs.match_all(sent, kept, tags, cs.FileKey("/run/secrets/broker-role"))
+            # subscription, once for each event that it matches
 
     Args:
         events: has `event`; its other columns are kept.
