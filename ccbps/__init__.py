@@ -62,7 +62,8 @@ def __getattr__(name: str) -> Any:
     if name in _DEFERRED:
         # ccbps.spark raises ImportError with the extra to install where it lacks one.
         return importlib.import_module(f"ccbps.{name}")
-    raise AttributeError(f"module 'ccbps' has no attribute {name!r}")
+    hint = "; matchers are in ccbps.matching" if name.endswith("Match") else ""
+    raise AttributeError(f"module 'ccbps' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

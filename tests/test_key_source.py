@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccbps import SharedSeed
-from ccbps.errors import KeyMismatchError
+from ccbps.errors import KeyMismatchError, ParameterError
 
 spark = pytest.importorskip("ccbps.spark", exc_type=ImportError)
 
@@ -38,3 +38,29 @@ def test_a_relative_path_says_what_it_is_relative_to(tmp_path: Path) -> None:
     with pytest.raises(KeyMismatchError) as caught:
         spark.FileKey(tmp_path / "no-such.key").load()
     assert "relative to" not in str(caught.value)
+
+
+def test_a_key_in_place_of_its_name_is_refused_and_not_shown() -> None:
+    seed = SharedSeed.generate()
+    for source in (spark.EnvKey, spark.FileKey):
+        with pytest.raises(ParameterError, match="a key itself") as caught:
+            source(seed.to_text())
+        assert seed.export_secret().hex() not in str(caught.value)
+        with pytest.raises(ParameterError, match="got SharedSeed"):
+            source(seed)
+
+
+def test_what_is_no_key_says_where_it_was_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CCBPS_NO_KEY", "letmein")
+    path = tmp_path / "no.key"
+    path.write_text("letmein")
+    for source, place in (
+        (spark.EnvKey("CCBPS_NO_KEY"), "variable CCBPS_NO_KEY"),
+        (spark.FileKey(path), "no.key"),
+    ):
+        with pytest.raises(KeyMismatchError, match=f"{place}: .*not a seed") as caught:
+            source.load()
+        assert "letmein" not in str(caught.value)
+        assert caught.value.__cause__ is None and caught.value.__context__ is None

@@ -190,11 +190,11 @@ class _Reader:
         return _negated(node, tree.Between(name, low, high, position))
 
     def _in(self, node: exp.Expr) -> tree.Expression:
-        self._only(node, "this", "expressions", "negate")
-        name = self._subject(_unwrapped(node.this))
         items = node.expressions
         if not items:
             raise self._unsupported("IN needs a list of constants in parentheses", node)
+        self._only(node, "this", "expressions", "negate")
+        name = self._subject(_unwrapped(node.this))
         position = self.syntax.position(node.this)
         operands = tuple(self._operand(name, "=", item) for item in items)
         return _negated(node, tree.In(name, operands, position))
@@ -209,7 +209,8 @@ class _Reader:
         self._only(node, "this", "expression", "negate")
         name = self._subject(_unwrapped(node.this))
         if type(node.args["expression"]).__name__ != "Null":
-            raise self._unsupported("IS is only supported with NULL", node)
+            what = "IS is only supported with NULL; a Bool attribute is a condition by itself"
+            raise self._unsupported(what, node)
         return _negated(node, tree.IsNull(name, self.syntax.position(node.this)))
 
     def _at_least(self, node: exp.Expr) -> tree.Expression:

@@ -42,6 +42,7 @@ _FOREIGN: Final = {
     "~": "NOT",
     "^": "AND, OR and NOT",
     "=>": ">=",
+    "`": "names as they are, or in double quotes",
 }
 # Nodes that start where their first name or literal does.
 _TRANSPARENT: Final = frozenset({

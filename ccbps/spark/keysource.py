@@ -14,9 +14,9 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
-from ccbps.errors import KeyMismatchError
+from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.matching.role_keys import RoleKey
 from ccbps.randomness import SeedRing, SharedSeed, parse_seeds
 from ccbps.spark.confine import confined
@@ -24,6 +24,7 @@ from ccbps.spark.confine import confined
 __all__ = ["EnvKey", "FileKey", "KeySource", "master", "role_key", "seeds"]
 
 Key = SharedSeed | SeedRing | RoleKey
+_KEY_TEXTS: Final = ("ccbps-seed-", "ccbps-role-key-")
 
 
 @runtime_checkable
@@ -67,6 +68,9 @@ class FileKey:
 
     path: str | os.PathLike[str]
 
+    def __post_init__(self) -> None:
+        _check_place("FileKey", "the path of a file", self.path, (str, os.PathLike))
+
     def load(self) -> Key:
         """See `KeySource.load`."""
         return _from_file(os.fspath(self.path))
@@ -91,9 +95,22 @@ class EnvKey:
 
     name: str
 
+    def __post_init__(self) -> None:
+        _check_place("EnvKey", "the name of an environment variable", self.name, (str,))
+
     def load(self) -> Key:
         """See `KeySource.load`."""
         return _from_environment(self.name)
+
+
+def _check_place(source: str, wanted: str, place: object, kinds: tuple[type, ...]) -> None:
+    if isinstance(place, kinds) and not str(place).lstrip().startswith(_KEY_TEXTS):
+        return
+    got = "a key itself" if isinstance(place, kinds) else type(place).__name__
+    raise ParameterError(
+        f"{source} takes {wanted}, got {got}; write the key's to_text() to a file that only you "
+        "may read, and pass FileKey('path')"
+    )
 
 
 def master(key: KeySource) -> SharedSeed:
@@ -127,8 +144,17 @@ def role_key(key: KeySource) -> RoleKey:
 @confined
 @lru_cache(maxsize=16)
 def _parse(text: str) -> Key:
-    role = text.lstrip().startswith("ccbps-role-key-")
+    role = text.lstrip().startswith(_KEY_TEXTS[1])
     return RoleKey.from_text(text) if role else parse_seeds(text)
+
+
+def _parsed(place: str, text: str) -> Key:
+    """The key, or an error that says where it was looked for."""
+    try:
+        return _parse(text)
+    except KeyMismatchError as error:
+        text, problem = "", str(error)
+    raise KeyMismatchError(f"{place}: {problem}")
 
 
 @confined
@@ -140,7 +166,7 @@ def _from_environment(name: str) -> Key:
             "Write to_text() of the SharedSeed, SeedRing or RoleKey to a file and pass "
             f"FileKey('path'), or set {name} and start the notebook's kernel, and Spark, again"
         )
-    return _parse(os.environ[name])
+    return _parsed(f"environment variable {name}", os.environ[name])
 
 
 @confined
@@ -153,6 +179,6 @@ def _from_file(path: str) -> Key:
     except UnicodeDecodeError:
         problem = "it is no text"
     if problem is None:
-        return _parse(text)
+        return _parsed(f"key file {path}", text)
     hint = "" if Path(path).is_absolute() else "; its path is relative to the worker's folder"
     raise KeyMismatchError(f"key file {path} cannot be read on the Python worker: {problem}{hint}")
