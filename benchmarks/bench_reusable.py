@@ -24,12 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from timing import machine, one_core
-
-one_core()
-
 import numpy as np
 from reproduce.encrypted_match import PRINTED, encrypted_match
+from timing import machine, one_core
 
 from ccbps import Category, Schema, SharedSeed, UInt, matching
 from ccbps.ciphers.paillier import PaillierEncryptor
@@ -422,4 +419,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    one_core()
     main()

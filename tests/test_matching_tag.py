@@ -199,9 +199,9 @@ def test_matcher_travels_and_tells() -> None:
     assert card["scheme"] == "TagMatch" and card["security"] == "computational"
     assert "AES block" in matcher.explain()
     server = matcher.key_server()
-    assert set(server.broker_key().data) == {"permutation"}
+    assert set(server.broker_key().export_secret_data()) == {"permutation"}
     shown = repr(matcher.publisher(server.publisher_key()))
-    assert server.key.data["words"] not in shown
+    assert server.key.export_secret_data()["words"] not in shown
     broker = matcher.broker(server.broker_key())
     none = np.zeros((0, matcher.interest_bytes), np.uint8)
     with pytest.raises(ParameterError, match="does not support covering"):
