@@ -76,9 +76,15 @@ class ObliviousTopicMatch(PublicParameters):
         >>> from ccbps.matching import ObliviousTopicMatch
         >>> matcher = ObliviousTopicMatch(Schema(issue=Category(["AAPL", "IBM"])), payload_bytes=32)
         >>> alice = matcher.subscriber()
-        >>> requests = alice.encode(["issue = 'IBM'"])        # for publishers, who answer once
-        >>> len(requests)
+        >>> publisher = matcher.publisher(["issue = 'IBM'", "issue = 'AAPL'"])
+        >>> publisher.admit(alice.identity)                   # each other's, not by way of a broker
+        >>> alice.trust(publisher.identity)
+        >>> sessions = publisher.answer(alice.encode(["issue = 'IBM'"]))        # once
+        >>> alice.accept(sessions)
         1
+        >>> events = publisher.encode([{"issue": "IBM"}, {"issue": "AAPL"}], [b"up", b"down"])
+        >>> alice.open(events).payloads
+        [b'up', None]
 
     Attributes:
         schema: the events' attributes.
