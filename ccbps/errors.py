@@ -31,7 +31,16 @@ __all__ = [
 
 
 class CcbpsError(Exception):
-    """Base of every error raised on purpose by this package."""
+    """Base of every error raised on purpose by this package.
+
+    Example:
+        >>> from ccbps import CcbpsError, Schema, UInt
+        >>> try:
+        ...     Schema(price=UInt(16)).parse("prize < 120")
+        ... except CcbpsError as error:
+        ...     print(type(error).__name__, "is a ValueError:", isinstance(error, ValueError))
+        UnknownAttributeError is a ValueError: True
+    """
 
 
 class ParameterError(CcbpsError, ValueError):
@@ -84,6 +93,15 @@ class SamplingError(CcbpsError, RuntimeError):
 class EventError(CcbpsError, ValueError):
     """A record does not fit the schema.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.errors import EventError
+        >>> try:
+        ...     Schema(price=UInt(16)).encode([{"price": 120}, {"price": -1}])
+        ... except EventError as error:
+        ...     print(error, error.attribute, error.row, sep=" | ")
+        attribute 'price', row 1: out of range; expected a whole number 0..65535 | price | 1
+
     Attributes:
         attribute: name of the offending attribute, or None when it is about the whole batch.
         row: position of the first offending record in the batch, or None.
@@ -99,6 +117,17 @@ class EventError(CcbpsError, ValueError):
 
 class PredicateError(CcbpsError, ValueError):
     """A predicate text cannot be used; shows the text with a caret under the place.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.errors import PredicateError
+        >>> try:
+        ...     Schema(price=UInt(16)).parse("price < 120 & price > 100")
+        ... except PredicateError as error:
+        ...     print(error)
+        & is not supported; write AND (line 1, column 13)
+          price < 120 & price > 100
+                      ^
 
     Attributes:
         reason: what is wrong, without the text around it.

@@ -90,6 +90,17 @@ class SharedSeed(SecretBytes):
 
     A publisher with many subscribers keeps one master seed and gives subscriber "alice" the seed
     ``master.pair("alice")``; no subscriber can derive another's.
+
+    Example:
+        >>> from ccbps import SharedSeed
+        >>> master = SharedSeed.generate()
+        >>> text = master.to_text()                      # for a key file that nobody else may read
+        >>> text[:13], len(text)
+        ('ccbps-seed-1:', 77)
+        >>> SharedSeed.from_text(text) == master
+        True
+        >>> master.pair("alice") == master.pair("bob")   # each subscriber gets its own
+        False
     """
 
     kind = "seed"
@@ -170,6 +181,19 @@ class SeedRing:
 
     What a party holds that subscribes under several labels, or that serves several subscribers:
     no other pair's seed can be found from it. Rows always name their pair.
+
+    Example:
+        >>> from ccbps import SharedSeed
+        >>> master = SharedSeed.generate()
+        >>> ring = master.ring(["alice", "bob"])
+        >>> ring
+        <SeedRing of 2 pairs>
+        >>> ring.pair("bob") == master.pair("bob")
+        True
+        >>> ring.pair("carol")
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.KeyMismatchError: no seed for pair 'carol' among the 2 of this ring
     """
 
     __slots__ = ("_seeds",)
@@ -256,6 +280,17 @@ class OneTimePad(SecretBytes):
     ``r * width .. (r + 1) * width - 1``, with the width of the matcher that uses it.
 
     A pad serves one matcher. A role that asks for bytes beyond its end raises `PadExhaustedError`.
+
+    Example:
+        >>> from ccbps import OneTimePad, Schema, UInt
+        >>> from ccbps.matching import BranchingMatch
+        >>> matcher = BranchingMatch.box(Schema(price=UInt(16)))
+        >>> pad = OneTimePad.generate(1000 * matcher.randomness_bytes)      # for 1,000 rounds
+        >>> events = matcher.publisher(pad).encode([{"price": 119}], rounds=[0])
+        >>> copy = OneTimePad(pad.export_secret())                          # the subscriber's
+        >>> interests = matcher.subscriber(copy).encode("price < 120", rounds=[0])
+        >>> matcher.broker().match(events, interests)
+        array([ True])
     """
 
     kind = "one-time pad"

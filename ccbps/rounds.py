@@ -36,7 +36,8 @@ class RoundLedger:
     ) -> None:
         """
         Args:
-            noun, rule: what errors call a number, and say of its use.
+            noun: what errors call a number.
+            rule: what errors say of its use.
         """
         self._noun, self._rule = noun, rule
         self._pairs: dict[str | None, int] = {}

@@ -109,7 +109,8 @@ def check_headers(events: Bytes, interests: Bytes, fingerprint: bytes) -> NDArra
     """The `Cause` to refuse each pair of messages, 0 where there is none; shape (batch,).
 
     Args:
-        events, interests: the messages' headers, C-contiguous, shape (batch, HEADER_BYTES).
+        events: the event messages' headers, C-contiguous, shape (batch, HEADER_BYTES).
+        interests: the interest messages' headers, likewise.
         fingerprint: of the broker's matcher.
     """
     causes = np.zeros(len(events), dtype=np.uint8)

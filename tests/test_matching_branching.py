@@ -1134,6 +1134,11 @@ def test_a_refused_batch_does_not_bind_a_pad() -> None:
         box.subscriber(pad).encode("price < 3", [0])
 
 
+def test_a_matcher_without_a_template_names_the_box() -> None:
+    with pytest.raises(ParameterError, match=r"template.*take BranchingMatch\.box\(schema\)"):
+        BranchingMatch(Schema(price=UInt(8)))
+
+
 # -- programs too large -------------------------------------------------------------------------
 
 LISTED = Schema(n=UInt(16))

@@ -165,7 +165,8 @@ class RealAspe(Confined):
         """Which of two points is nearer to a query: 1 the second, -1 the first, 0 neither.
 
         Args:
-            first, second: ciphertexts of points, shape (points, d + 1).
+            first: ciphertexts of points, shape (points, d + 1).
+            second: likewise.
             queries: ciphertexts of queries, shape (queries, d + 1).
 
         Returns:

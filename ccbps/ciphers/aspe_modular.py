@@ -58,7 +58,8 @@ class ModularAspe(Confined):
     Attributes:
         ring: arithmetic modulo P.
         dimension: d, integers of a point.
-        matrix, inverse: M and its inverse, shape (primes, d + 1, d + 1). Secret.
+        matrix: M, shape (primes, d + 1, d + 1). Secret.
+        inverse: its inverse, likewise.
     """
 
     __slots__ = ("dimension", "inverse", "matrix", "ring")

@@ -55,7 +55,8 @@ class NabeelParameters(Confined):
     """The key server's: the factors of n, and g_p by its kappa.
 
     Attributes:
-        n, n2: the modulus and its square.
+        n: the modulus.
+        n2: its square.
         kappa: L(g_p^lambda). Clients and, as mu = 1 / kappa, the broker know it.
         mu: its inverse modulo n.
     """

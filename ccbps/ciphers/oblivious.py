@@ -50,7 +50,8 @@ class EqCot:
 
     Attributes:
         group: public.
-        request_bytes, response_bytes: of one message, three and two elements.
+        request_bytes: of one request, three elements.
+        response_bytes: of one response, two elements.
     """
 
     def __init__(self, group: PrimeOrderGroup) -> None:

@@ -58,7 +58,8 @@ class PaillierPublicKey:
     """n, and with a subgroup key its h.
 
     Attributes:
-        n, n2: the modulus, and its square.
+        n: the modulus.
+        n2: its square.
         h: generator of the secret subgroup modulo n, or None.
         bits: of n. A ciphertext has 2 bits.
         width: bytes of a ciphertext.

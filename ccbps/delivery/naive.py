@@ -55,6 +55,16 @@ class PayloadSealer:
     Holds the master seed; each event's key is derived from it by the event's number, so encrypting
     again after a failure gives the same keys.
 
+    Example:
+        >>> from ccbps import SharedSeed
+        >>> from ccbps.delivery import PayloadOpener, PayloadSealer
+        >>> master = SharedSeed.generate()
+        >>> sealer = PayloadSealer(master)
+        >>> ciphertexts = sealer.seal([b"the record"], events=[7])        # once, whoever reads it
+        >>> wrapped = sealer.wrap(events=[7, 7], rounds=[0, 0], pairs=["alice", "bob"])
+        >>> wrapped.shape                                                 # 32 bytes a subscriber
+        (2, 32)
+
     Hazards: event numbers are remembered as long as the sealer lives. Whoever holds this seed can
     derive every event's key; subscribers get seeds of pairs.
     """
@@ -140,7 +150,22 @@ class PayloadSealer:
 
 
 class PayloadOpener:
-    """The subscriber's side: unwraps keys and decrypts payloads. Holds the pair's seed."""
+    """The subscriber's side: unwraps keys and decrypts payloads. Holds the pair's seed.
+
+    Example:
+        >>> from ccbps import SharedSeed
+        >>> from ccbps.delivery import PayloadOpener, PayloadSealer
+        >>> master = SharedSeed.generate()
+        >>> sealer = PayloadSealer(master)
+        >>> ciphertexts = sealer.seal([b"the record"], events=[7])
+        >>> wrapped = sealer.wrap(events=[7], rounds=[0], pairs=["alice"])
+        >>> PayloadOpener(master.pair("alice")).open(ciphertexts, wrapped, rounds=[0])
+        [b'the record']
+        >>> PayloadOpener(master.pair("bob")).open(ciphertexts, wrapped, rounds=[0])
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.DecodeError: row 0: not a payload for this pair and round
+    """
 
     def __init__(self, seed: SharedSeed | SeedRing) -> None:
         if not isinstance(seed, (SharedSeed, SeedRing)):

@@ -76,7 +76,8 @@ class GroupEncoding:
         length: l, elements of the publisher.
         segment: positions of a whole segment.
         segments: how a message is cut.
-        event_bytes, interest_bytes: bytes a side.
+        event_bytes: bytes of an event.
+        interest_bytes: bytes of an interest.
         segment_randomness: bytes of shared randomness one segment uses.
     """
 
@@ -185,7 +186,8 @@ class GroupEncoding:
         """The product of a segment, and where its bytes are group elements; both (batch,).
 
         Args:
-            events, interests: that segment's bytes, shape (batch, element bytes).
+            events: that segment's bytes, shape (batch, element bytes).
+            interests: likewise.
         """
         return self.group.product_of(interests, events)
 

@@ -71,7 +71,23 @@ class _Table:
 
 
 class AccessTreeMatch(ProxySearchMatcher):
-    """AND, OR and at_least over bits; leaves are encrypted, the tree's shape is public."""
+    """AND, OR and at_least over bits; leaves are encrypted, the tree's shape is public.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import AccessTreeMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = AccessTreeMatch(schema, group="modp2048")
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120 OR issue = 'IBM'", "price > 120"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "access tree"
     operators = ("=", "<", "interval", "prefix", "in", "and", "or", "at_least")

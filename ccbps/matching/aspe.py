@@ -55,7 +55,23 @@ CORNERS: Final = 64
 
 
 class AspeMatch(ReusableMatcher):
-    """Sign of scalar products; conjunctions of intervals. Broken by ciphertexts alone."""
+    """Sign of scalar products; conjunctions of intervals. Broken by ciphertexts alone.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import AspeMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = AspeMatch(schema)
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "ASPE"
     operators = ("=", "<", "interval", "prefix", "and")

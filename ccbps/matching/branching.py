@@ -50,30 +50,56 @@ MAX_NODES: Final = 4096
 class BranchingMatch(Matcher):
     """The public side: schema, template, sizes. Makes the three roles.
 
+    Example:
+        A template: everybody sees the formula, and only the subscriber its constants.
+
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import BranchingMatch
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> matcher = BranchingMatch(schema, "price < :limit OR volume > 1000")
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"price": [119, 120], "volume": [5, 5]}, [0, 1])
+        >>> interests = matcher.subscriber(seed).encode({"limit": 120}, rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+
     Attributes:
         schema: the events' attributes.
         template: the public predicate, or None for the box.
         max_nodes: most nodes the program was allowed to have.
         program: the branching program all parties use.
-        event_bytes, interest_bytes: bytes of one message, header included.
+        event_bytes: bytes of one event message, header included.
+        interest_bytes: bytes of one interest message, header included.
         randomness_bytes: bytes of shared randomness one round uses.
         fingerprint: 32 bytes that name these public parameters.
     """
 
     def __init__(
-        self, schema: Schema, template: str | Predicate, *, max_nodes: int = MAX_NODES
+        self,
+        schema: Schema,
+        template: str | Predicate | None = None,
+        *,
+        max_nodes: int = MAX_NODES,
     ) -> None:
         """
         Args:
             schema: the events' attributes.
-            template: SQL, with ``:name`` wherever the subscriber has a private constant.
+            template: SQL, with ``:name`` wherever the subscriber has a private constant. Needed:
+                what has no template is `BranchingMatch.box(schema)`.
             max_nodes: most nodes of the program. Messages have a sixteenth of their square in
                 bytes: a megabyte for the 4,096 nodes that are allowed by default.
 
         Raises:
+            ParameterError: there is no template, it is of another schema or bound, or the program
+                would have more than `max_nodes` nodes.
             PredicateError: the template does not parse or does not fit the schema.
-            ParameterError: the program would have more than `max_nodes` nodes.
         """
+        if template is None:
+            raise ParameterError(
+                "BranchingMatch(schema, template) needs a public template, such as "
+                "'price < :limit AND issue = :issue'; for subscriptions that each bring their own "
+                "conjunction of intervals, and hide it, take BranchingMatch.box(schema)"
+            )
         predicate = schema.parse(template) if isinstance(template, str) else template
         if not isinstance(predicate, Predicate):
             raise ParameterError(
@@ -91,6 +117,16 @@ class BranchingMatch(Matcher):
     @classmethod
     def box(cls, schema: Schema, *, max_nodes: int = MAX_NODES) -> BranchingMatch:
         """The matcher that hides which attributes a predicate constrains, and how.
+
+        Example:
+            >>> from ccbps import Schema, SharedSeed, UInt
+            >>> from ccbps.matching import BranchingMatch
+            >>> matcher = BranchingMatch.box(Schema(price=UInt(16), volume=UInt(16)))
+            >>> seed = SharedSeed.generate()
+            >>> events = matcher.publisher(seed).encode([{"price": 119, "volume": 5}], rounds=[0])
+            >>> interests = matcher.subscriber(seed).encode("price BETWEEN 100 AND 120", rounds=[0])
+            >>> matcher.broker().match(events, interests)
+            array([ True])
 
         Args:
             schema: the events' attributes; for B bits the program has 2 B + 1 nodes.

@@ -49,7 +49,23 @@ TOKEN_BYTES: Final = 16
 
 
 class CommutativeMatch(ReusableMatcher):
-    """Keywords under two layers; the broker takes one off. Shows which keywords are equal."""
+    """Keywords under two layers; the broker takes one off. Shows which keywords are equal.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import CommutativeMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = CommutativeMatch(schema, ["issue"])
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["issue = 'IBM'"])
+        >>> broker.match_all(events, interests)
+        array([[ True],
+               [False]])
+    """
 
     scheme = "commutative layers"
     operators = ("=", "and")

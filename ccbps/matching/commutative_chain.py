@@ -184,7 +184,8 @@ class Chain:
         layers: r.
         nodes: all nodes by name: "publisher", "broker 1" (farthest from the publisher), ..., and
             the subscribers.
-        sent_up, sent_down: how many filters and notifications went from one node to another.
+        sent_up: how many filters went from one node to another.
+        sent_down: how many notifications did.
     """
 
     def __init__(

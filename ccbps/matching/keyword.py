@@ -72,7 +72,23 @@ class _Table:
 
 
 class KeywordMatch(ProxySearchMatcher):
-    """Equalities and AND, by ElGamal proxy searchable encryption; revocation at the broker."""
+    """Equalities and AND, by ElGamal proxy searchable encryption; revocation at the broker.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import KeywordMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = KeywordMatch(schema, group="modp2048")
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["issue = 'IBM'", "issue = 'AAPL' AND price = 121"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "keyword"
     operators = ("=", "and")

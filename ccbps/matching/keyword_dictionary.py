@@ -54,7 +54,23 @@ Prepared = tuple[tuple[int, ...], ...]
 
 
 class KeywordDictionaryMatch(WordMatcher):
-    """Conjunctions of equalities (exact) and widened ranges, one masked bit for each word."""
+    """Conjunctions of equalities (exact) and widened ranges, one masked bit for each word.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import KeywordDictionaryMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = KeywordDictionaryMatch(schema, points={"price": [100, 120]})
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "keyword dictionary"
     named = "positions"

@@ -58,7 +58,23 @@ def _sorted(items: Bytes) -> Bytes:
 
 
 class KeywordFilterMatch(WordMatcher):
-    """Conjunctions of equalities and widened ranges, through encrypted Bloom filters."""
+    """Conjunctions of equalities and widened ranges, through encrypted Bloom filters.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import KeywordFilterMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = KeywordFilterMatch(schema, points={"price": [100, 120]})
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "keyword filter"
     named = "trapdoors"

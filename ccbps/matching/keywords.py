@@ -109,7 +109,8 @@ class Vocabulary:
 
     Attributes:
         columns: the most words an event can have.
-        clauses, slots: the most clauses a box can take, and words in one of them.
+        clauses: the most clauses a box can take.
+        slots: the most words in a clause.
     """
 
     def __init__(

@@ -52,7 +52,23 @@ def box_ranges(schema: Schema, box: Box) -> Words:
 
 
 class AdditiveMaskMatch(ReusableMatcher):
-    """v + k for every attribute; conjunctions of intervals. Broken by its events alone."""
+    """v + k for every attribute; conjunctions of intervals. Broken by its events alone.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import AdditiveMaskMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = AdditiveMaskMatch(schema)
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "additive mask"
     operators = ("=", "<", "interval", "prefix", "and")
@@ -205,7 +221,23 @@ def _words(bodies: Bytes) -> Words:
 
 
 class MaskedTopicMatch(ReusableMatcher):
-    """H(topic XOR k): equality of all attributes together. Shows which topics are equal."""
+    """H(topic XOR k): equality of all attributes together. Shows which topics are equal.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import MaskedTopicMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = MaskedTopicMatch(schema)
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["issue = 'IBM' AND price = 119"])
+        >>> broker.match_all(events, interests)
+        array([[ True],
+               [False]])
+    """
 
     scheme = "masked topic"
     operators = ("=", "and")

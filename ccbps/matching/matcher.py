@@ -31,14 +31,31 @@ Rounds = NDArray[np.uint64]
 class Matcher(PublicParameters, ABC):
     """Public parameters of a one-time matcher. Makes the three roles.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import BranchingMatch, Matcher
+        >>> matcher = BranchingMatch.box(Schema(price=UInt(16)))
+        >>> isinstance(matcher, Matcher), matcher.reusable
+        (True, False)
+        >>> matcher.event_bytes, matcher.interest_bytes, matcher.randomness_bytes
+        (82, 82, 152)
+        >>> matcher.leakage.security, matcher.leakage.reuse
+        ('perfect', 'one-time')
+        >>> print(matcher.explain())
+        BranchingMatch over price (16 bits)
+        ...
+
     Attributes:
-        reusable, rounds, has_key_server, covering: False, True, False, False: what tells one-time
-            matchers from reusable ones (`ccbps.matching.reusable`).
+        reusable: False, which tells one-time matchers from reusable ones.
+        rounds: True. Messages belong to a round.
+        has_key_server: False. The clients share a seed.
+        covering: False. Interests are not compared with one another.
         operators: what predicates may use.
         schema: the events' attributes.
         private_names: names of the values an interest is a mapping of; None where an interest is a
             predicate (SQL text or `Predicate`).
-        event_bytes, interest_bytes: bytes of one message, header included.
+        event_bytes: bytes of one event message, header included.
+        interest_bytes: bytes of one interest message, header included.
         randomness_bytes: bytes of shared randomness one round uses.
         fingerprint: 32 bytes that name these public parameters.
     """

@@ -71,6 +71,21 @@ __all__ = ["ObliviousPublisher", "ObliviousSubscriber", "ObliviousTopicMatch", "
 class ObliviousTopicMatch(PublicParameters):
     """Public parameters: topics over a schema, a group, and the greatest payload.
 
+    Example:
+        >>> from ccbps import Category, Schema
+        >>> from ccbps.matching import ObliviousTopicMatch
+        >>> matcher = ObliviousTopicMatch(Schema(issue=Category(["AAPL", "IBM"])), payload_bytes=32)
+        >>> alice = matcher.subscriber()
+        >>> publisher = matcher.publisher(["issue = 'IBM'", "issue = 'AAPL'"])
+        >>> publisher.admit(alice.identity)                   # each other's, not by way of a broker
+        >>> alice.trust(publisher.identity)
+        >>> sessions = publisher.answer(alice.encode(["issue = 'IBM'"]))        # once
+        >>> alice.accept(sessions)
+        1
+        >>> events = publisher.encode([{"issue": "IBM"}, {"issue": "AAPL"}], [b"up", b"down"])
+        >>> alice.open(events).payloads
+        [b'up', None]
+
     Attributes:
         schema: the events' attributes.
         attributes: those that make the topic.

@@ -61,7 +61,23 @@ class _Column:
 
 
 class PaillierRangeMatch(ReusableMatcher):
-    """Conjunctions of intervals by modified Paillier. Shows order and approximate differences."""
+    """Conjunctions of intervals by modified Paillier. Shows order and approximate differences.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import PaillierRangeMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = PaillierRangeMatch(schema, 256, toy=True)     # 2,048 bits or more in earnest
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "Paillier range"
     operators = ("=", "<", "interval", "prefix", "and")

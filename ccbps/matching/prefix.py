@@ -84,7 +84,23 @@ class _Group:
 
 
 class PrefixMatch(ReusableMatcher):
-    """Conjunctions of intervals over prefix-preserving ciphertexts. Broken by its intervals."""
+    """Conjunctions of intervals over prefix-preserving ciphertexts. Broken by its intervals.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import PrefixMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = PrefixMatch(schema)
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "prefix-preserving"
     operators = ("=", "<", "interval", "prefix", "and")

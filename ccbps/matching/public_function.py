@@ -40,6 +40,20 @@ Index = NDArray[np.signedinteger[Any]]
 class PublicFunctionMatch(GroupMatch):
     """A public circuit over private bits of both parties.
 
+    Example:
+        At most one of four bits differs from the subscriber's, whose own are private:
+
+        >>> from ccbps import SharedSeed
+        >>> from ccbps.matching import PublicFunctionMatch
+        >>> matcher = PublicFunctionMatch.hamming(4, limit=1)
+        >>> matcher
+        <PublicFunctionMatch of x and private y, A5>
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"x": [0b1010, 0b0101]}, rounds=[0, 1])
+        >>> interests = matcher.subscriber(seed).encode({"y": 0b1011}, rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+
     Attributes:
         circuit: f; its inputs are the schema's bits, then those of `private`, most significant
             bit of each value first.

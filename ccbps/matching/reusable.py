@@ -58,13 +58,24 @@ _again: ContextVar[bool] = ContextVar("_again", default=False)
 class ReusableMatcher(PublicParameters, ABC):
     """Public parameters of a reusable matcher. Makes the key server and the three roles.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import ReusableMatcher, TagMatch
+        >>> matcher = TagMatch(Schema(price=UInt(8)))
+        >>> isinstance(matcher, ReusableMatcher), matcher.reusable
+        (True, True)
+        >>> print(matcher.explain())
+        TagMatch over price (8 bits)
+        ...
+
     Attributes:
         schema: the events' attributes.
         operators: what predicates may use: of "=", "<", "interval", "prefix", "and", "or",
             "at_least", "in".
         instead: what to take in its place where it is broken.
         covering: whether the broker can tell that one interest covers another.
-        event_bytes, interest_bytes: bytes of one message, header included.
+        event_bytes: bytes of one event message, header included.
+        interest_bytes: bytes of one interest message, header included.
         fingerprint: 32 bytes that name these public parameters.
     """
 
@@ -227,6 +238,18 @@ def _made_again(make: Callable[..., ReusableMatcher], arguments: tuple[Any, ...]
 
 class KeyServer(Confined):
     """Holds the master key and gives each party what it may know.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import TagMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = TagMatch(schema, topic=["issue"])
+        >>> server = matcher.key_server()
+        >>> master = server.key.to_text()                    # keep it where nobody else may read it
+        >>> from ccbps.matching import RoleKey
+        >>> again = matcher.key_server(RoleKey.from_text(master))
+        >>> again.publisher_key() == server.publisher_key()
+        True
 
     Attributes:
         epoch: number of the keys that are given out now.

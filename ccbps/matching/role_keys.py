@@ -33,6 +33,19 @@ def _check_of(fields: Mapping[str, Any]) -> str:
 class RoleKey(SecretBytes):
     """What a key server gives one party: key material of one matcher, role and epoch.
 
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import TagMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = TagMatch(schema, topic=["issue"])
+        >>> server = matcher.key_server()
+        >>> key = server.subscriber_key("alice")
+        >>> key.role, key.epoch
+        ('subscriber', 0)
+        >>> from ccbps.matching import RoleKey
+        >>> RoleKey.from_text(key.to_text()) == key       # to_text() is the secret: for a key file
+        True
+
     Attributes:
         role: "publisher", "subscriber", "broker"; "server" for the master key.
         key_id: 6 bytes that name the master key; a changed one has another name.

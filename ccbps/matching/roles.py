@@ -77,7 +77,21 @@ def _output(out: Bytes | None, shape: tuple[int, int]) -> Bytes:
 
 
 class Publisher(_Encoder):
-    """Encodes events. Holds the seed; made by `Matcher.publisher`."""
+    """Encodes events. Holds the seed; made by `Matcher.publisher`.
+
+    Example:
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import BranchingMatch
+        >>> matcher = BranchingMatch.box(Schema(price=UInt(16), volume=UInt(16)))
+        >>> seed = SharedSeed.generate()
+        >>> publisher = matcher.publisher(seed)
+        >>> publisher.encode({"price": [119, 120], "volume": [5, 5]}, rounds=[0, 1]).shape
+        (2, 276)
+        >>> publisher.encode([{"price": 1, "volume": 1}], rounds=[1])
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.RandomnessReuseError: round 1 was already used by this role; ...
+    """
 
     def encode(
         self,
@@ -132,7 +146,19 @@ class Publisher(_Encoder):
 
 
 class Subscriber(_Encoder):
-    """Encodes predicates. Holds the seed; made by `Matcher.subscriber`."""
+    """Encodes predicates. Holds the seed; made by `Matcher.subscriber`.
+
+    Example:
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import BranchingMatch
+        >>> matcher = BranchingMatch.box(Schema(price=UInt(16), volume=UInt(16)))
+        >>> seed = SharedSeed.generate()
+        >>> subscriber = matcher.subscriber(seed)
+        >>> subscriber.encode("price < 120", rounds=range(1000)).shape      # for events to come
+        (1000, 276)
+        >>> subscriber.encode(["price < 120", "volume > 5"], rounds=[1000, 1001]).shape
+        (2, 276)
+    """
 
     def encode(
         self,
@@ -238,7 +264,22 @@ _SIDES: Final = (("events", "event_bytes"), ("interests", "interest_bytes"))
 
 
 class Broker:
-    """Matches messages. Holds public parameters only; made by `Matcher.broker`."""
+    """Matches messages. Holds public parameters only; made by `Matcher.broker`.
+
+    Example:
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import BranchingMatch
+        >>> matcher = BranchingMatch.box(Schema(price=UInt(16), volume=UInt(16)))
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode([{"price": 119, "volume": 5}], rounds=[0])
+        >>> interests = matcher.subscriber(seed).encode("price < 120", rounds=[0])
+        >>> broker = matcher.broker()
+        >>> broker.match(events, interests)
+        array([ True])
+        >>> answers, causes = broker.examine(events, events)      # refuses row by row
+        >>> answers, causes.astype(bool)
+        (array([False]), array([ True]))
+    """
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher

@@ -72,7 +72,23 @@ def _prefix_masks(bits: int, limbs: int) -> tuple[Words, Words]:
 
 
 class TagMatch(ReusableMatcher):
-    """Conjunctions of intervals; the broker learns which hold, in matching topics only."""
+    """Conjunctions of intervals; the broker learns which hold, in matching topics only.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import TagMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = TagMatch(schema, topic=["issue"])
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "tags"
     operators = ("=", "<", "interval", "prefix", "and")

@@ -61,6 +61,15 @@ _HELP: Final = (
 class Box:
     """One inclusive range of codes for every attribute.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> box = schema.parse("price < 120").box()
+        >>> box                                         # no range: they are the subscriber's secret
+        <Box over 2 attributes>
+        >>> box.ranges
+        {'price': (0, 119), 'volume': (0, 65535)}
+
     Attributes:
         schema: what the codes mean.
         ranges: (low, high) for every attribute, in the schema's order. Don't-care is

@@ -45,7 +45,8 @@ class _Piece:
     Attributes:
         index: its index sequence.
         inner: its interstitial elements without the first and the last.
-        first, last: those two.
+        first: the first of them.
+        last: the last of them.
         parts: the two sub-programs of its outermost four-block; None for one or two instructions.
         negated: for one instruction: whether it computes NOT x.
     """

@@ -37,6 +37,12 @@ def match(
 ) -> DataFrame:
     """Match event messages with interest messages of the same pair and round.
 
+    Example:
+        .. code-block:: python
+
+            matches = cs.match(events, interests, matcher)
+            # subscription, round, matched: true in round 0, false in round 1
+
     Args:
         events: has the columns `on` and `event`.
         interests: has the columns `on` and `interest`.
@@ -100,6 +106,13 @@ def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Matcher) 
     """BOOLEAN column: does the event message match the interest message of the same row?
 
     For DataFrames that hold both already; `match` joins them. NULL where a message is NULL.
+
+    Example:
+        .. code-block:: python
+
+            both = events.join(interests, ["subscription", "round"])
+            matched = cs.match_column("event_message", "interest_message", matcher)
+            answers = both.select("round", matched.alias("matched"))
 
     Raises:
         DecodeError (as the cause of Spark's error, when computed): a malformed message; names its
