@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbps import Category, Keyword, Schema, Text, UInt
+from ccbps.ciphers.word_prf import NonceHash
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
-from ccbps.matching import TagMatch
+from ccbps.matching import TagMatch, tag
 from ccbps.predicates import Predicate
 from ccbps.predicates.prefixes import most_prefixes, range_prefixes
 from ccbps.wire import HEADER_BYTES, Cause
@@ -136,6 +137,36 @@ def test_answers_two_million_pairs_as_plaintext() -> None:
         publisher, subscriber, broker = roles(TagMatch(QUOTES, topic=topic))
         found = broker.match_all(publisher.encode(records), subscriber.encode(predicates))
         assert np.array_equal(found, plain)
+
+
+def test_equal_interests_sets_and_keys_are_tried_once_an_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
+
+    class Counting(NonceHash):
+        def _hash(self, mixed: Any, out: Any) -> None:
+            tried.append(len(mixed))
+            super()._hash(mixed, out)
+
+    monkeypatch.setattr(tag, "NonceHash", Counting)
+    publisher, subscriber, broker = roles(TagMatch(QUOTES))
+    records = quotes(20, 3)
+    texts = [f"price < {bound} AND volume > {bound}" for bound in range(9_000, 49_000, 1_000)]
+    plain = np.stack([QUOTES.parse(text).evaluate(records) for text in texts], axis=1)
+    events, interests = publisher.encode(records), subscriber.encode(texts)
+
+    def cost(which: Any) -> int:
+        tried.clear()
+        found = broker.match_all(events, interests[which])
+        assert np.array_equal(found, plain[:, which])
+        return sum(tried)
+
+    all_of_them = cost(np.arange(40))
+    assert cost(np.arange(4_000) % 40) == all_of_them
+    assert cost(np.sort(np.arange(4_000) % 40)) == all_of_them
+    keys = np.ascontiguousarray(interests[:, HEADER_BYTES:]).view("<u8").reshape(-1, 2)
+    assert all_of_them <= 20 * len(np.unique(keys, axis=0))
 
 
 def test_topics_wider_than_a_block_are_told_apart() -> None:

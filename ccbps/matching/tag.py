@@ -40,7 +40,7 @@ from ccbps.matching.parameters import Cost
 from ccbps.matching.reusable import ReusableMatcher
 from ccbps.matching.reusable_roles import Randomness
 from ccbps.matching.role_keys import Role
-from ccbps.matching.tag_lookup import match_tags
+from ccbps.matching.tag_lookup import TagTable
 from ccbps.predicates import Schema
 from ccbps.predicates.codes import pack
 from ccbps.predicates.prefixes import Prefix, most_prefixes, range_prefixes
@@ -329,15 +329,13 @@ class TagMatch(ReusableMatcher):
         rising[:, np.cumsum(self._sizes)[:-1] - 1] = True
         return np.where(rising.all(axis=1), Cause.NONE, Cause.VALUE).astype(np.uint8)
 
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> list[Words]:
-        """Keys of each group: (interests, size, 2)."""
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> TagTable:
         keys = np.ascontiguousarray(bodies).view("<u8").reshape(len(bodies), -1, 2)
         groups = np.split(keys, np.cumsum(self._sizes)[:-1], axis=1)
-        return [np.ascontiguousarray(group) for group in groups]
+        return TagTable.of([np.ascontiguousarray(group) for group in groups])
 
-    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: list[Words]) -> Bools:
+    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: TagTable) -> Bools:
         hashed = NonceHash(bytes.fromhex(key["permutation"]))
         nonces = to_blocks(events[:, :NONCE_BYTES].tobytes())
-        return match_tags(
-            hashed, nonces, np.ascontiguousarray(events[:, NONCE_BYTES:]).view("<u8"), table
-        )
+        tags = np.ascontiguousarray(events[:, NONCE_BYTES:]).view("<u8")
+        return table.match(hashed, nonces, tags)
