@@ -66,6 +66,8 @@ class ReusableMatcher(PublicParameters, ABC):
     covering: ClassVar[bool] = False
     operators: ClassVar[tuple[str, ...]] = ()
     scheme: ClassVar[str]
+    version: ClassVar[int] = 1
+    """Of the scheme's messages and keys; others are refused as another matcher's."""
 
     schema: Schema
     event_bytes: int
@@ -78,7 +80,8 @@ class ReusableMatcher(PublicParameters, ABC):
         self.schema = schema
         self.event_bytes = HEADER_BYTES + event_body
         self.interest_bytes = HEADER_BYTES + interest_body
-        described = {"scheme": f"{self.scheme} 1", "schema": schema.describe(), **parameters}
+        scheme = f"{self.scheme} {self.version}"
+        described = {"scheme": scheme, "schema": schema.describe(), **parameters}
         self.fingerprint = fingerprint_of(described)
 
     def __repr__(self) -> str:
