@@ -2,17 +2,17 @@
 
 An event is a nonce N and, for each attribute and each length, the tag F(F(k, prefix), N) of the
 prefix of that length: 64 bits each, sorted. An interval is the disjoint union of at most
-2 (bits - 1) prefixes; a subscription is F(k, prefix) for each, among decoys that are shared between
-subscriptions as prefixes are (`ccbps.matching.tag_covers`), filled up to that number. The broker
-computes F(y, N) for the keys y of a subscription and looks for them among the event's tags; an event
-matches if every attribute has one.
+2 (bits - 1) prefixes; a subscription is F(k, prefix) for each, among decoys that are shared as
+prefixes are (`ccbps.matching.tag_covers`), filled up to that number. The broker computes F(y, N)
+for the keys y of a subscription and looks for them among the event's tags; an event matches if
+every attribute has one.
 
 *Topic* attributes are compared as a whole (= or anything) and are joined into every prefix:
 "issue = IBM and price begins with 0110" is one word. Where the topic differs, nothing can be
 learned about the other attributes.
 
-*Groups* of subscribers, and epochs, have a k each (`ccbps.matching.tag_keys`): an event has tags for
-every group that it reaches, and keys of different groups are not seen to belong together.
+*Groups* of subscribers, and epochs, have a k each (`ccbps.matching.tag_keys`): an event has tags
+for every group that it reaches, and keys of different groups are not seen to belong together.
 
 What a broker sees can be computed from what it learns (`leakage`) and nothing else: tags that no
 key fits are random numbers, new in every event. Equal events look unrelated; an event that no
@@ -173,11 +173,11 @@ class TagMatch(ReusableMatcher):
                 "are equal, close or far apart",
                 "on which side of one interval that does not hold a value lies, and how far",
                 "results of single intervals where a topic that is asked for differs",
-                "before there are events, where every interval has one bound or is an equality, "
-                "and nothing is known of how bounds are distributed: the bounds, but for what they "
-                "have in common",
-                "which keys of different groups or epochs belong together, while no event reaches "
-                "both",
+                "before there are events, where all intervals of an attribute have one bound and "
+                "nothing is known of how bounds are distributed: bounds, but for how many first "
+                "bits they have in common",
+                "of two subscriptions of different groups whether they are alike, unless events "
+                "that reach both groups or each one's likeness to others of its group show it",
             ),
             learns=(
                 "for each pair, which of the subscription's intervals hold, in its topic",
@@ -208,9 +208,8 @@ class TagMatch(ReusableMatcher):
                 "subscriptions only, bounds of a known uneven distribution, by how many begin "
                 "alike: 30 of one group and epoch give c to about 5 % of the domain, 300 to 3 %, "
                 "3,000 to 1 %",
-                "subscriptions only, nothing known, by intervals with two bounds: 10 of one group "
-                "and epoch among 700 with one give all c to about 6 % of the domain, 100 to 2 %, "
-                "1,000 to 0.7 %",
+                "subscriptions only, nothing known, by intervals with two bounds: 30 of one group "
+                "and epoch give c of all with one bound to about 4 % of the domain, 300 to 1 %",
             ),
         )
 

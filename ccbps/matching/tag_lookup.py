@@ -31,8 +31,8 @@ where they are found."""
 _MANY: Final = 1 << 9
 _PAIRS: Final = 1 << 14
 """Keys looked up at a time, with all events together."""
-_EVENTS: Final = 256
-"""Events looked up at a time, at most."""
+_EVENTS: Final = (8, 256)
+"""Events looked up at a time, at least and at most."""
 
 
 def _distinct(rows: Words) -> tuple[Index, Index]:
@@ -120,7 +120,7 @@ class TagTable:
         first = self.groups[0]
         count = len(self.rows[0]) if self.interests is None else len(self.interests)
         out = np.empty((len(nonces), count), dtype=np.bool_)
-        step = max(1, min(_EVENTS, _PAIRS // len(first.keys)))
+        step = max(_EVENTS[0], min(_EVENTS[1], _PAIRS // len(first.keys)))
         bits = _SLOT_BITS[len(first.keys) >= _MANY]
         for start in range(0, len(nonces), step):
             at = slice(start, start + step)
