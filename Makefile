@@ -10,6 +10,10 @@ RUN := $(BIN)/python
 # Spark's workers run in the same environment as the driver.
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
+# Tests run in this many processes, Spark's in one of them.
+WORKERS ?= 2
+PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
 # Arguments passed on: make test ARGS="-k wire", make quickstart ARGS="--events 1000"
 ARGS ?=
 
@@ -47,12 +51,12 @@ quickstart: $(VENV)/.installed-examples
 test: $(VENV)/.installed-test
 	@echo "==> Running the tests"
 	@JAVA_HOME="$$($(RUN) tools/java_home.py)" && export JAVA_HOME && \
-		$(RUN) -m pytest $(ARGS)
+		$(PYTEST) $(ARGS)
 
 test-all: $(VENV)/.installed-test
 	@echo "==> Running all tests"
 	@JAVA_HOME="$$($(RUN) tools/java_home.py)" && export JAVA_HOME && \
-		$(RUN) -m pytest -m "" $(ARGS)
+		$(PYTEST) -m "" $(ARGS)
 
 # make test-versions ARGS="--only oldest 3.13 -- -m ''"
 test-versions: $(RUN)

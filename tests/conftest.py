@@ -68,6 +68,15 @@ def changes(before: dict[str, Any], seconds: float = 1) -> list[str]:
 AT_START = process_state()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side (pytest -n 2 --dist loadgroup), Spark's tests share a process, and so do those
+    of a file; Spark's come first, as they take longest."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    for item in items:
+        group = "spark" if item.get_closest_marker("spark") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 def pytest_collection_finish() -> None:
     """Importing the tests, and what they import, leaves the process as it was."""
     if found := changes(AT_START):

@@ -193,7 +193,8 @@ def test_box_with_null_answers_30000_pairs_as_plaintext() -> None:
     def some(values: list[Any], count: int = 30_000) -> list[Any]:
         return [values[i] for i in rng.integers(0, len(values), count)]
 
-    days = [str(np.datetime64("2020-01-01") + int(i)) for i in rng.integers(0, 1461, 400)]
+    offsets = rng.integers(0, 1461, 400).astype("m8[D]")
+    days = [str(day) for day in np.datetime64("2020-01-01") + offsets]
     cities = ["", "a", "ab", "aé", "b", "bcd", "zz"]
     events = schema.encode(
         {

@@ -274,7 +274,7 @@ def test_matcher_pickles_as_its_arguments() -> None:
 
 def test_broker_key_holds_nothing() -> None:
     server = PrefixMatch(SCHEMA).key_server()
-    assert server.broker_key().data == {}
+    assert server.broker_key().export_secret_data() == {}
 
 
 def test_card_and_costs() -> None:
@@ -290,5 +290,5 @@ def test_card_and_costs() -> None:
 
 
 def server_secrets(matcher: PrefixMatch) -> list[str]:
-    keys: list[str] = matcher.key_server().publisher_key().data["keys"]
+    keys: list[str] = matcher.key_server().publisher_key().export_secret_data()["keys"]
     return keys

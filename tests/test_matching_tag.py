@@ -250,7 +250,7 @@ def test_groups_follow_from_names_and_are_checked() -> None:
     assert {group_of(name, 4) for name in names} == set(range(4))
     for name in names[:5]:
         given = server.subscriber_key(name, group=group_of(name, 4))
-        assert server.subscriber_key(name).data == given.data
+        assert server.subscriber_key(name).export_secret_data() == given.export_secret_data()
     for group in (-1, 4, True, "0", 1.0):
         with pytest.raises(ParameterError, match="a group is a number from 0 to 3, got"):
             server.subscriber_key("alice", group=group)
@@ -273,13 +273,13 @@ def test_epochs_step_alike_on_restored_servers_and_leave_nothing_of_the_last() -
     matcher = TagMatch(QUOTES)
     server = matcher.key_server()
     restored = matcher.key_server(RoleKey.from_text(server.key.to_text()))
-    old = server.key.data["root"]
+    old = server.key.export_secret_data()["root"]
     _, subscriber, broker = roles(matcher, server)
     before = subscriber.encode("price < 9")
     for each in (server, restored):
         each.rotate()
         assert each.epoch == each.key.epoch == 1
-    assert server.key.data == restored.key.data != {"root": old}
+    assert server.key.export_secret_data() == restored.key.export_secret_data() != {"root": old}
     publisher, subscriber, later = roles(matcher, restored)
     events = publisher.encode(quotes(3, 1))
     assert later.match_all(events, subscriber.encode("TRUE")).all()
@@ -344,9 +344,9 @@ def test_matcher_travels_and_tells() -> None:
     assert card["scheme"] == "TagMatch" and card["security"] == "computational"
     assert "AES block" in matcher.explain()
     server = matcher.key_server()
-    assert set(server.broker_key().data) == {"permutation"}
+    assert set(server.broker_key().export_secret_data()) == {"permutation"}
     shown = repr(matcher.publisher(server.publisher_key()))
-    assert server.publisher_key().data["words"]["0"] not in shown
+    assert server.publisher_key().export_secret_data()["words"]["0"] not in shown
     broker = matcher.broker(server.broker_key())
     none = np.zeros((0, matcher.interest_bytes), np.uint8)
     with pytest.raises(ParameterError, match="does not support covering"):

@@ -152,12 +152,12 @@ def test_readme_example_of_a_reusable_matcher_prints_what_it_says() -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_readme_spark_example_prints_what_it_says() -> None:
-    environment = {
-        "PYTHONPATH": str(ROOT),
-        "PYSPARK_PYTHON": sys.executable,
-        "CCBPS_SEED": ccbps.SharedSeed.generate().to_text(),
-    }
+def test_readme_spark_example_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quotes.seed").write_text(ccbps.SharedSeed.generate().to_text())
+    environment = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     shown = run(sys.executable, "-c", readme_example(1), **environment)
     table = re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert table is not None

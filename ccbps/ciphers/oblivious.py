@@ -113,6 +113,7 @@ class EqCot:
             requests: uint8, shape (count, request_bytes).
             words: the sender's, one for each request, or as many as `of` has.
             contexts: public bytes that each key is bound to.
+            randomness: called once, for all r, then all u, then all k.
             of: the row of the request that each word is for, where there are several words for one.
 
         Returns:

@@ -134,15 +134,15 @@ class AspeBroker(ReusableBroker):
 
     def _before(self, token: AspeUpdate) -> AspeBroker:
         """The broker of the epoch from which the token leads."""
-        if not isinstance(token, AspeUpdate) or "update" not in token.data:
+        if not isinstance(token, AspeUpdate) or "update" not in token.export_secret_data():
             raise KeyMismatchError(
                 f"update takes what AspeKeyServer.rotate returned, got {type(token).__name__}"
             )
         if (token.matcher, token.key_id) != (self.matcher.fingerprint, self._id):
             raise KeyMismatchError("the update belongs to another matcher or master key")
-        start = int(token.data["from"])
+        start = int(token.export_secret_data()["from"])
         return self.matcher.broker(RoleKey.make(token.matcher, "broker", token.key_id, start, {}))
 
     def _moved(self, stored: Stored, token: AspeUpdate) -> Stored:
-        update = token.data["update"]
+        update = token.export_secret_data()["update"]
         return Stored(*self.matcher._numbers.moved(update, stored.differences, stored.corners))

@@ -204,7 +204,7 @@ class KeyServer(Confined):
             data = matcher._generate(os.urandom)
             key = RoleKey.make(matcher.fingerprint, "server", os.urandom(KEY_ID_BYTES), 0, data)
         check_key(matcher, key, "server")
-        self._id, self.epoch, self._master = key.key_id, key.epoch, key.data
+        self._id, self.epoch, self._master = key.key_id, key.epoch, key.export_secret_data()
 
     def __repr__(self) -> str:
         return f"<KeyServer of {self.matcher!r}, epoch {self.epoch}>"

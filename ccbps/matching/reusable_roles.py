@@ -40,7 +40,7 @@ class _Role(Confined):
         check_key(matcher, key, role)
         self.matcher = matcher
         self.epoch = key.epoch
-        self._key, self._id, self._randomness = key.data, key.key_id, randomness
+        self._key, self._id, self._randomness = key.export_secret_data(), key.key_id, randomness
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.matcher!r}, epoch {self.epoch}>"

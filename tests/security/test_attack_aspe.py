@@ -242,7 +242,7 @@ def test_an_update_and_an_old_key_give_the_new_key() -> None:
     view = View(False, 30)
     old = view.key().matrix  # as found by known plaintext
     token = view.server.rotate()
-    update = view.matcher._numbers._matrix(token.data["update"])  # type: ignore[attr-defined]
+    update = view.matcher._numbers._matrix(token.export_secret_data()["update"])  # type: ignore[attr-defined]
     recovered = RealAspe(old @ update)
     seen = view.numbers(view.send())[:, 0]
     codes = recovered.decrypt_queries(seen) * 2**16 + (2**16 - 1) / 2

@@ -103,7 +103,9 @@ def test_least_bound_is_the_mask_as_soon_as_a_range_is_open_below() -> None:
     server = matcher.key_server()
     texts = ["price > 60000", "price BETWEEN 3 AND 9", "price < 812"]
     _, interests = messages(matcher, server, [], texts)
-    assert int(words(interests)[:, 0].min()) == server.publisher_key().data["masks"][0]
+    assert (
+        int(words(interests)[:, 0].min()) == server.publisher_key().export_secret_data()["masks"][0]
+    )
 
 
 # -- masked topics ------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class View:
         publisher = MATCHER.publisher(SERVER.publisher_key())
         subscriber = MATCHER.subscriber(SERVER.subscriber_key("alice"))
         texts = [f"salary BETWEEN {low} AND {high}" for low, high in RANGES]
-        size, key = TOY // 4, SERVER.broker_key().data
+        size, key = TOY // 4, SERVER.broker_key().export_secret_data()
         events = publisher.encode({"salary": VALUES})[:, HEADER_BYTES:]
         interests = subscriber.encode(texts)[:, HEADER_BYTES:]
         self.values = rows_from(events)
@@ -51,7 +51,8 @@ class View:
 
 
 VIEW = View()
-R_P = integer(SERVER.key.data["attributes"][0]["r"])  # for checking what was found, no more
+# For checking what was found, no more.
+R_P = integer(SERVER.key.export_secret_data()["attributes"][0]["r"])
 
 
 def bounds_of(view: View) -> list[int]:

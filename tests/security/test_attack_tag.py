@@ -300,10 +300,12 @@ def test_a_client_and_the_broker_read_events_of_the_clients_group_only() -> None
     assert (read_prices(matcher, others, mallory, broker) == -1).all()
     # Not even with the key in hand does anything of another group or of a publisher follow.
     key = server.subscriber_key("mallory", group=1)
-    held = set(key.data.values())
-    assert not held & set(server.publisher_key(groups=[0, 2]).data["words"].values())
-    assert not held & set(server.subscriber_key("alice", group=0).data.values())
-    assert held & set(server.publisher_key(groups=[1]).data["words"].values())
+    held = set(key.export_secret_data().values())
+    assert not held & set(
+        server.publisher_key(groups=[0, 2]).export_secret_data()["words"].values()
+    )
+    assert not held & set(server.subscriber_key("alice", group=0).export_secret_data().values())
+    assert held & set(server.publisher_key(groups=[1]).export_secret_data()["words"].values())
 
 
 def hits_of_keys(permutation: str, events: Bytes, keys: Bytes) -> NDArray[np.bool_]:
@@ -342,7 +344,9 @@ def test_hits_of_some_hundred_events_give_constants(count: int, share: float) ->
     events = publisher.encode({"price": rng.integers(0, SIZE, count)})[:, HEADER_BYTES:]
     subscriber = matcher.subscriber(server.subscriber_key("alice"))
     keys = subscriber.encode([f"price < {c}" for c in limits])[:, HEADER_BYTES:]
-    hits = hits_of_keys(server.broker_key().data["permutation"], events, keys).sum(axis=0)
+    hits = hits_of_keys(server.broker_key().export_secret_data()["permutation"], events, keys).sum(
+        axis=0
+    )
     shares = np.maximum(hits, 1) / count
     rounded = np.where(hits < 16, shares, 2.0 ** np.rint(np.log2(shares)))
     found = np.where(hits > 0, SIZE * rounded, 0).reshape(len(limits), -1).sum(axis=1)

@@ -255,7 +255,7 @@ def test_hits_are_those_of_the_leakage_and_no_more(topic: tuple[str, ...]) -> No
     events = matcher.publisher(server.publisher_key()).encode(records)[:, HEADER_BYTES:]
     subscriber = matcher.subscriber(server.subscriber_key("alice"))
     interests = subscriber.encode(TEXTS)[:, HEADER_BYTES:]
-    permutation = server.broker_key().data["permutation"]
+    permutation = server.broker_key().export_secret_data()["permutation"]
     real = hits_of(matcher, permutation, events, interests)
     made = simulate(matcher, records, permutation, np.random.default_rng(5))
     simulated = hits_of(matcher, permutation, *made)
@@ -308,7 +308,7 @@ def test_statistics_do_not_tell_real_from_simulated_but_do_tell_repeated_nonces(
     matcher = TagMatch(SCHEMA, topic=["issue"])
     records = [record for one in sample(1_500, 6) for record in (one, one)]  # pairs of equal events
     server = matcher.key_server()
-    permutation = server.broker_key().data["permutation"]
+    permutation = server.broker_key().export_secret_data()["permutation"]
     subscriber = matcher.subscriber(server.subscriber_key("alice"))
     interests = subscriber.encode(TEXTS)[:, HEADER_BYTES:]
     rng = np.random.default_rng(7)
@@ -362,7 +362,7 @@ def test_prefixes_of_an_interval_part_its_events() -> None:
     prices = np.random.default_rng(3).integers(0, 48, 500)
     events = matcher.publisher(server.publisher_key()).encode({"price": prices})
     interests = matcher.subscriber(server.subscriber_key("a")).encode("price < 48")
-    permutation = server.broker_key().data["permutation"]
+    permutation = server.broker_key().export_secret_data()["permutation"]
     hits = hits_of(matcher, permutation, events[:, HEADER_BYTES:], interests[:, HEADER_BYTES:])
     used = hits[:, hits.any(axis=0)]
     assert used.shape[1] == 2 and (used.sum(axis=1) == 1).all()
@@ -378,7 +378,7 @@ def counted(matcher: TagMatch, values: NDArray[np.int64], texts: list[str]) -> l
     server = matcher.key_server()
     events = matcher.publisher(server.publisher_key()).encode({"price": values})
     interests = matcher.subscriber(server.subscriber_key("alice")).encode(texts)
-    permutation = server.broker_key().data["permutation"]
+    permutation = server.broker_key().export_secret_data()["permutation"]
     hits = hits_of(matcher, permutation, events[:, HEADER_BYTES:], interests[:, HEADER_BYTES:])
     shares = hits.mean(axis=0).reshape(len(texts), -1)
     return [sorted(row[row > 0].tolist()) for row in shares]
