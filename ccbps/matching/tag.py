@@ -205,11 +205,12 @@ class TagMatch(ReusableMatcher):
                 "c, of x < c, to about 2 % of the domain, 1,000 to 0.2 %",
                 "frequency: how often a prefix is found is how often it occurs; subscriptions to "
                 "all values of an attribute together sort its events by value",
-                "subscriptions only, bounds of a known uneven distribution, by how many begin "
-                "alike: 30 of one group and epoch give c to about 5 % of the domain, 300 to 3 %, "
-                "3,000 to 1 %",
-                "subscriptions only, nothing known, by intervals with two bounds: 30 of one group "
-                "and epoch give c of all with one bound to about 4 % of the domain, 300 to 1 %",
+                "subscriptions only: bounds of a known uneven distribution are told by how many "
+                "begin alike; 30 of one group and epoch give c to about 5 % of the domain, 300 to "
+                "3 %, 3,000 to 1 %",
+                "subscriptions only: where the two bounds of an interval part, the upper one has "
+                "the 1; 30 such intervals of one group and epoch give c of all with one bound to "
+                "about 4 % of the domain, 300 to 1 %, whatever the distribution",
             ),
         )
 
