@@ -46,7 +46,7 @@ from ccbps.matching.parameters import Cost
 from ccbps.matching.reusable import ReusableMatcher
 from ccbps.matching.reusable_roles import Randomness
 from ccbps.matching.role_keys import Role, RoleKey
-from ccbps.matching.tag_covers import NOT_NULL, PREFIX, Node, nodes_of, nodes_within
+from ccbps.matching.tag_covers import PREFIX, Node, nodes_of, nodes_of_events, nodes_within
 from ccbps.matching.tag_keys import (
     ROOT_BYTES,
     TagKeyServer,
@@ -76,17 +76,6 @@ _TOPIC: Final = np.uint64(1 << 63)
 
 Prepared = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]] | None
 """(topics in use as bits, their codes, the range of each other attribute); None never holds."""
-
-
-def _nodes_of_events(bits: int, limbs: int, nullable: bool) -> tuple[Words, Words, Words]:
-    """What nodes are, their lengths, and what each leaves of a code: (n,), (n,), (limbs, n)."""
-    full = (1 << bits) - 1
-    kept = [full >> (bits - length) << (bits - length) for length in range(bits + 1)]
-    lengths = np.arange(bits + 1, dtype=np.uint64)
-    what = np.full_like(lengths, PREFIX)
-    if nullable:
-        what, lengths, kept = np.append(what, NOT_NULL), np.append(lengths, 0), [*kept, 0]
-    return what.astype(np.uint64), lengths.astype(np.uint64), pack(kept, limbs)
 
 
 def _random(shape: tuple[int, ...], randomness: Randomness) -> Words:
@@ -318,7 +307,7 @@ class TagMatch(ReusableMatcher):
             limbs = codes[self._others[at]] if self._others else np.zeros((1, count), np.uint64)
             bits = self._bits(at)
             nullable = bool(self._others) and self.schema[self._others[at]].nullable
-            what, lengths, masks = _nodes_of_events(bits, len(limbs), nullable)
+            what, lengths, masks = nodes_of_events(bits, len(limbs), nullable)
             cut = limbs[:, :, None, None] & masks[:, None, None]
             keys = self._nodes(words, topics, at, what, lengths, cut)
             tags = hashed.pairs(keys, nonces[:, None, None])

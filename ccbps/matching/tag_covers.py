@@ -25,10 +25,25 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.predicates.codes import pack
 from ccbps.predicates.prefixes import most_prefixes
 from ccbps.predicates.types import AttributeType
 
-__all__ = ["DECOY_ABOVE", "DECOY_BELOW", "NOT_NULL", "PREFIX", "Node", "nodes_of", "nodes_within"]
+__all__ = [
+    "DECOY_ABOVE",
+    "DECOY_BELOW",
+    "NOT_NULL",
+    "PREFIX",
+    "Node",
+    "nodes_of",
+    "nodes_of_events",
+    "nodes_within",
+]
+
+Words = NDArray[np.uint64]
 
 Node: TypeAlias = tuple[int, int, int]
 """(what it is, a code, a length): the code's first bits, so many of them; the rest is zero."""
@@ -47,6 +62,17 @@ def nodes_within(kind: AttributeType) -> int:
     """The most nodes that an interval of an attribute has."""
     # With NULL: the nodes of an upper bound, and NULL itself.
     return max(most_prefixes(kind.bits), kind.bits + 1 if kind.nullable and kind.bits > 1 else 0)
+
+
+def nodes_of_events(bits: int, limbs: int, nullable: bool) -> tuple[Words, Words, Words]:
+    """What nodes are, their lengths, and what each leaves of a code: (n,), (n,), (limbs, n)."""
+    full = (1 << bits) - 1
+    kept = [full >> (bits - length) << (bits - length) for length in range(bits + 1)]
+    lengths = np.arange(bits + 1, dtype=np.uint64)
+    what = np.full_like(lengths, PREFIX)
+    if nullable:
+        what, lengths, kept = np.append(what, NOT_NULL), np.append(lengths, 0), [*kept, 0]
+    return what.astype(np.uint64), lengths.astype(np.uint64), pack(kept, limbs)
 
 
 def nodes_of(low: int, high: int, kind: AttributeType) -> list[Node]:
