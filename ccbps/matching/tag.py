@@ -198,8 +198,8 @@ class TagMatch(ReusableMatcher):
                 "begin alike; 30 of one group and epoch give c to about 5 % of the domain, 300 to "
                 "3 %, 3,000 to 1 %",
                 "subscriptions only: where the two bounds of an interval part, the upper one has "
-                "the 1; 30 such intervals of one group and epoch give c of all with one bound to "
-                "about 4 % of the domain, 300 to 1 %, whatever the distribution",
+                "the 1; 30 such intervals of one group and epoch, with random bounds, give upper "
+                "bounds of all subscriptions to about 4 % of the domain, 300 to 1 %",
             ),
         )
 
