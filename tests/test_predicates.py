@@ -493,14 +493,9 @@ NOT_NULL = leaf("volume", 1, 256, False, False)
         ("NOT price = NULL", Never()),
         ("NOT NULL", Never()),
         (
-            "price IN (1, 2, 1)",
+            "price IN (1, 3, 1)",
             AnyOf(
-                (
-                    leaf("price", 1, 1, True, False),
-                    leaf("price", 2, 2, True, False),
-                    leaf("price", 1, 0, True, False),
-                ),
-                disjoint=True,
+                (leaf("price", 1, 1, True, False), leaf("price", 3, 3, True, False)), disjoint=True
             ),
         ),
         (
@@ -545,7 +540,44 @@ def test_a_private_duplicate_changes_no_public_constant() -> None:
     form = template.bind(x=5, y=5).true_form()
     assert isinstance(form, AnyOf)
     bounds = [(part.low, part.high) for part in form.parts if isinstance(part, InRange)]
-    assert bounds == [(1, 0), (5, 5), (1, 0)]
+    assert bounds == [(5, 5), (1, 0), (1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        # The public constants as ranges, ascending, and then the private ones as they come.
+        (
+            "price IN (7, 3, :x, 5, 4, 9, 8, :y, 300)",
+            AnyOf(
+                (
+                    leaf("price", 3, 5, False, False),
+                    leaf("price", 7, 9, False, False),
+                    leaf("price", None, None, True, False),
+                    leaf("price", None, None, True, False),
+                ),
+                disjoint=True,
+            ),
+        ),
+        (
+            "volume NOT IN (1, 3, 2, 9)",
+            AllOf(
+                (
+                    leaf("volume", 1, 256, False, False),
+                    leaf("volume", 2, 4, False, True),
+                    leaf("volume", 10, 10, True, True),
+                )
+            ),
+        ),
+        ("issue IN ('SAP', 'IBM', 'IBN')", AnyOf((leaf("issue", 0, 2, False, False),), True)),
+        ("price IN (300, 999)", Never()),
+        ("price NOT IN (300, 999)", Always()),
+        ("volume NOT IN (999)", AllOf((leaf("volume", 1, 256, False, False),))),
+        ("price IN (:x, 300)", AnyOf((leaf("price", None, None, True, False),), True)),
+    ],
+)
+def test_public_constants_of_a_list_become_ranges(text: str, form: Form) -> None:
+    assert SCHEMA.parse(text).true_form() == form
 
 
 def shape(form: Form, public: Form | None = None) -> Any:
@@ -658,6 +690,51 @@ def test_what_is_not_a_box_says_why(text: str, message: str) -> None:
     assert caught.value.text == plain
     if "§" in text:
         assert caught.value.position == text.index("§")
+
+
+@pytest.mark.parametrize(
+    ("text", "intervals", "example"),
+    [
+        ("price IN (1, 3)", "(2: 1, 3)", "price IN (:v1, :v2)"),
+        (
+            "price IN (2, 9, 1, 3)",
+            "(2: 1 to 3, 9)",
+            "price BETWEEN :low1 AND :high1 OR price BETWEEN :low2 AND :high2",
+        ),
+        ("issue IN ('SAP', 'IBM') AND price < 9", "(2: 'IBM', 'SAP')", "issue IN (:v1, :v2)"),
+        (
+            f"price IN ({', '.join(str(2 * i) for i in range(90))})",
+            "(90: 0, 2, 4, 6, 8 and 85 more)",
+            "price IN (:v1, ..., :v90)",
+        ),
+        ("price < 5 OR price > 7", "(2)", "price BETWEEN :low1 AND :high1 OR "),
+        # Values of private constants are not in the text, and not in the error.
+        ("price IN (:x, 3, :y)", "(3)", "price IN (:v1, ..., :v3)"),
+    ],
+)
+def test_several_intervals_are_told_with_a_template_that_takes_them(
+    text: str, intervals: str, example: str
+) -> None:
+    predicate = SCHEMA.parse(text)
+    if predicate.private_names:
+        predicate = predicate.bind(x=177, y=199)
+    with pytest.raises(UnsupportedPredicateError) as caught:
+        predicate.box()
+    assert f"needs more than one interval {intervals}; " in caught.value.reason
+    assert f'here with "{example}' in caught.value.reason
+    assert "177" not in str(caught.value) and "199" not in str(caught.value)
+    # What may be logged names no attribute and no constant.
+    for word in ("price", "issue", "'IBM'", "85", ":v1"):
+        assert word not in caught.value.summary
+
+
+def test_the_named_template_takes_what_the_box_refused() -> None:
+    schema = Schema(price=UInt(8))
+    with pytest.raises(UnsupportedPredicateError, match="price IN") as caught:
+        schema.parse("price IN (1, 3)").box()
+    template = caught.value.reason.split('"')[1]
+    bound = schema.parse(template).bind(v1=1, v2=3)
+    assert bound.evaluate(schema.encode({"price": [0, 1, 2, 3]})).tolist() == [0, 1, 0, 1]
 
 
 def every_event(schema: Schema) -> Events:

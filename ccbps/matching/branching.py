@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,9 @@ __all__ = ["BranchingMatch"]
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
+MAX_NODES: Final = 4096
+"""Of a program by default: its messages are a megabyte each."""
+
 
 class BranchingMatch(Matcher):
     """The public side: schema, template, sizes. Makes the three roles.
@@ -50,20 +53,26 @@ class BranchingMatch(Matcher):
     Attributes:
         schema: the events' attributes.
         template: the public predicate, or None for the box.
+        max_nodes: most nodes the program was allowed to have.
         program: the branching program all parties use.
         event_bytes, interest_bytes: bytes of one message, header included.
         randomness_bytes: bytes of shared randomness one round uses.
         fingerprint: 32 bytes that name these public parameters.
     """
 
-    def __init__(self, schema: Schema, template: str | Predicate) -> None:
+    def __init__(
+        self, schema: Schema, template: str | Predicate, *, max_nodes: int = MAX_NODES
+    ) -> None:
         """
         Args:
             schema: the events' attributes.
             template: SQL, with ``:name`` wherever the subscriber has a private constant.
+            max_nodes: most nodes of the program. Messages have a sixteenth of their square in
+                bytes: a megabyte for the 4,096 nodes that are allowed by default.
 
         Raises:
             PredicateError: the template does not parse or does not fit the schema.
+            ParameterError: the program would have more than `max_nodes` nodes.
         """
         predicate = schema.parse(template) if isinstance(template, str) else template
         if not isinstance(predicate, Predicate):
@@ -77,22 +86,37 @@ class BranchingMatch(Matcher):
                 "the template's private constants have values, and a template is public; "
                 "pass the predicate before bind()"
             )
-        self._set_up(schema, predicate, predicate.true_form())
+        self._set_up(schema, predicate, predicate.true_form(), max_nodes)
 
     @classmethod
-    def box(cls, schema: Schema) -> BranchingMatch:
-        """The matcher that hides which attributes a predicate constrains, and how."""
+    def box(cls, schema: Schema, *, max_nodes: int = MAX_NODES) -> BranchingMatch:
+        """The matcher that hides which attributes a predicate constrains, and how.
+
+        Args:
+            schema: the events' attributes; for B bits the program has 2 B + 1 nodes.
+            max_nodes: as for a template.
+
+        Raises:
+            ParameterError: the program would have more than `max_nodes` nodes.
+        """
         matcher = cls.__new__(cls, schema)
-        matcher._set_up(schema, None, box_form(schema))
+        matcher._set_up(schema, None, box_form(schema), max_nodes)
         return matcher
 
-    def _set_up(self, schema: Schema, template: Predicate | None, form: Form) -> None:
+    def _set_up(
+        self, schema: Schema, template: Predicate | None, form: Form, max_nodes: int
+    ) -> None:
+        if type(max_nodes) is not int or max_nodes < 2:
+            raise ParameterError(
+                f"max_nodes must be a whole number of at least 2, got {max_nodes!r}"
+            )
+        self.max_nodes = max_nodes
         self.schema = schema
         self.template = template
         self.private_names = None if template is None else template.private_names
         if template is None:
             self.operators = ("=", "<", "interval", "prefix", "and")
-        self._compiled = CompiledForm(schema, form)
+        self._compiled = CompiledForm(schema, form, max_nodes)
         self.program = self._compiled.program
         self.encoding = BranchingEncoding(self.program)
         self.event_bytes = self.interest_bytes = HEADER_BYTES + self.encoding.message_bytes
@@ -116,7 +140,8 @@ class BranchingMatch(Matcher):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Small and public: rebuilt from schema and template wherever it arrives.
-        return _rebuild, (self.schema, None if self.template is None else self.template.text)
+        template = None if self.template is None else self.template.text
+        return _rebuild, (self.schema, template, self.max_nodes)
 
     @property
     def leakage(self) -> LeakageCard:
@@ -202,6 +227,8 @@ class BranchingMatch(Matcher):
 
 
 @lru_cache(maxsize=64)
-def _rebuild(schema: Schema, template: str | None) -> BranchingMatch:
+def _rebuild(schema: Schema, template: str | None, max_nodes: int) -> BranchingMatch:
     """Unpickle. A worker that receives the same matcher with every task builds it once."""
-    return BranchingMatch.box(schema) if template is None else BranchingMatch(schema, template)
+    if template is None:
+        return BranchingMatch.box(schema, max_nodes=max_nodes)
+    return BranchingMatch(schema, template, max_nodes=max_nodes)

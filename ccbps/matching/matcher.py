@@ -121,11 +121,9 @@ class Matcher(PublicParameters, ABC):
         yield out[0]
 
     def _match_chunks(self, events: Iterable[Bytes], interests: Iterable[Bytes]) -> bool:
-        """The answer for one event's and one interest's pieces."""
-        ours, theirs = (
-            np.frombuffer(b"".join(map(bytes, pieces)), dtype=np.uint8)
-            for pieces in (events, interests)
-        )
+        """The answer for one event's and one interest's pieces, uint8 arrays of one dimension."""
+        none = np.empty(0, dtype=np.uint8)
+        ours, theirs = (np.concatenate([none, *pieces]) for pieces in (events, interests))
         return bool(self.broker().match(ours[None], theirs[None])[0])
 
     def _perfect(self, public: str, hidden: str) -> LeakageCard:

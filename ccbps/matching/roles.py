@@ -287,9 +287,35 @@ class Broker:
         """The answer for one event and one interest whose messages come in pieces.
 
         Args:
-            events, interests: what `encode_chunks` gave, in order; pieces may be cut elsewhere.
+            events, interests: what `encode_chunks` gave, in order, as uint8 arrays of one
+                dimension or as bytes; pieces may be cut elsewhere.
 
         Raises:
-            DecodeError: the pieces are not two whole messages of one pair and round.
+            DecodeError: the pieces are not two whole messages of one pair and round, in order, or
+                something is no piece of bytes.
         """
-        return self.matcher._match_chunks(events, interests)
+        return self.matcher._match_chunks(_pieces(events, "event"), _pieces(interests, "interest"))
+
+
+def _pieces(pieces: Iterable[Any], name: str) -> Iterator[Bytes]:
+    """Pieces of a message as arrays, and nothing cast: `match` would refuse it too."""
+    for piece in pieces:
+        array = piece
+        if not isinstance(piece, np.ndarray):
+            try:
+                view = memoryview(piece)
+            except TypeError:
+                view = None
+            if view is not None and view.itemsize == 1 and view.ndim == 1 and view.contiguous:
+                array = np.frombuffer(view, dtype=np.uint8)
+        if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 1:
+            found = (
+                f"{array.dtype} {array.shape}"
+                if isinstance(array, np.ndarray)
+                else type(piece).__name__
+            )
+            raise DecodeError(
+                f"a piece of the {name} message must be bytes, or a uint8 array of one dimension, "
+                f"got {found}"
+            )
+        yield array
