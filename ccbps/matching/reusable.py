@@ -89,6 +89,8 @@ class ReusableMatcher(PublicParameters, ABC):
         "the answer only"
     )
     scheme: ClassVar[str]
+    version: ClassVar[int] = 1
+    """Of the scheme's messages and keys; others are refused as another matcher's."""
 
     schema: Schema
     event_bytes: int
@@ -102,7 +104,8 @@ class ReusableMatcher(PublicParameters, ABC):
         self.schema = schema
         self.event_bytes = HEADER_BYTES + event_body
         self.interest_bytes = HEADER_BYTES + interest_body
-        described = {"scheme": f"{self.scheme} 1", "schema": schema.describe(), **parameters}
+        scheme = f"{self.scheme} {self.version}"
+        described = {"scheme": scheme, "schema": schema.describe(), **parameters}
         self.fingerprint = fingerprint_of(described)
         card = self.leakage
         if card.security == "broken" and not _again.get():
