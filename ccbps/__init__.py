@@ -11,6 +11,7 @@ Submodules: `predicates` (schema, SQL, plaintext meaning), `matching` (the schem
 """
 
 from ccbps.errors import CcbpsError
+from ccbps.pad import OneTimePad
 from ccbps.predicates import (
     Bool,
     Category,
@@ -23,7 +24,7 @@ from ccbps.predicates import (
     Timestamp,
     UInt,
 )
-from ccbps.randomness import OneTimePad, SeedRing, SharedSeed
+from ccbps.randomness import EpochSeed, SeedRing, SharedSeed
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "Category",
     "CcbpsError",
     "Decimal",
+    "EpochSeed",
     "Int",
     "Keyword",
     "OneTimePad",
