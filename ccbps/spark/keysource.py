@@ -3,16 +3,16 @@
 A key that travels inside a Spark plan, a configuration or a broadcast ends up in event logs, in
 temporary files or in error messages. A `KeySource` travels instead; each Python worker reads the
 key itself, once. The text is that of `SharedSeed.to_text` (a publisher's master seed, from which
-every pair's seed is derived), `SeedRing.to_text` (the seeds of some pairs, for subscribers) or, for
-reusable matchers, `RoleKey.to_text`: of a key that a key server gives out or, with
-`ObliviousTopicMatch`, of a role's own `key`.
+every pair's seed is derived), `EpochSeed.to_text` (the same for an epoch, with its pairs' seeds),
+`SeedRing.to_text` (the seeds of some pairs, for subscribers) or, for reusable matchers,
+`RoleKey.to_text`: of a key that a key server gives out or, with `ObliviousTopicMatch`, of a role's
+own `key`.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -91,12 +91,19 @@ def role_key(key: KeySource) -> RoleKey:
     return found
 
 
-# Parsed once for each text, not for each name: a key that is replaced is read at the next batch.
+# The last text of each place, and its key: parsed once, and dropped as soon as another text stands
+# there, as the seed of an epoch that is over must be.
+_parsed: dict[str, tuple[str, Key]] = {}
+
+
 @confined
-@lru_cache(maxsize=16)
-def _parse(text: str) -> Key:
-    role = text.lstrip().startswith("ccbps-role-key-")
-    return RoleKey.from_text(text) if role else parse_seeds(text)
+def _parse(place: str, text: str) -> Key:
+    known, key = _parsed.pop(place, ("", None))
+    if key is None or known != text:
+        role = text.lstrip().startswith("ccbps-role-key-")
+        key = RoleKey.from_text(text) if role else parse_seeds(text)
+    _parsed[place] = text, key
+    return key
 
 
 @confined
@@ -106,7 +113,7 @@ def _from_environment(name: str) -> Key:
             f"environment variable {name} is not set on the Python worker; set it to "
             "to_text() of a SharedSeed, SeedRing or RoleKey before the session starts"
         )
-    return _parse(os.environ[name])
+    return _parse(f"environment {name}", os.environ[name])
 
 
 @confined
@@ -119,5 +126,5 @@ def _from_file(path: str) -> Key:
     except UnicodeDecodeError:
         problem = "it is no text"
     if problem is None:
-        return _parse(text)
+        return _parse(f"file {path}", text)
     raise KeyMismatchError(f"key file {path} cannot be read on the Python worker: {problem}")
