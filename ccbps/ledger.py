@@ -71,11 +71,13 @@ class Marks:
         names: of streams, bytes.
         index: each row's stream, shape (batch,); None where there is one.
         tags: uint8, shape (batch, 16): equal in the same stream and round where the content is.
+        bound: False where tags say nothing of the content, so that no round passes twice.
     """
 
     names: list[bytes]
     index: NDArray[np.intp] | None
     tags: Bytes
+    bound: bool = True
 
 
 def name_of(purpose: bytes) -> bytes:
@@ -138,7 +140,8 @@ class DiskLedger:
             pairs: the pair of each row, for errors; None for a role of one pair.
 
         Raises:
-            RandomnessReuseError: a round was used for something else, or occurs twice.
+            RandomnessReuseError: a round was used for something else, or occurs twice; with marks
+                that are not bound, it was used at all.
             LedgerError: the file cannot be read or written.
 
         Cost: a transaction, which waits for the disk four times; and for each round, on one core,
@@ -151,8 +154,13 @@ class DiskLedger:
         self._refuse(np.flatnonzero(same) + 1, batch, pairs, "occurs more than once in this batch")
         with self._transaction() as file:
             kept = _stored(file, batch)
-            known, wrong = _compared(batch, kept)
-            self._refuse(wrong, batch, pairs, f"was used for something else, says {self._path}")
+            known, differ = _compared(batch, kept)
+            if marks.bound:
+                why = f"was used for something else, says {self._path}"
+                self._refuse(np.flatnonzero(differ), batch, pairs, why)
+            else:
+                why = f"was already used, says {self._path}"
+                self._refuse(np.flatnonzero(known), batch, pairs, why)
             if not known.all():
                 _store(file, batch, np.flatnonzero(~known), kept)
 
@@ -242,11 +250,11 @@ def _stored(file: sqlite3.Connection, batch: _Batch) -> list[tuple[int, int, byt
 
 def _compared(
     batch: _Batch, kept: list[tuple[int, int, bytes]]
-) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """Which rounds of the batch the file has, and which of them with another tag."""
-    known = np.zeros(len(batch.rows), dtype=np.bool_)
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rounds of the batch the file has, and which it has with another tag."""
+    known, differ = np.zeros((2, len(batch.rows)), dtype=np.bool_)
     if not kept:
-        return known, np.empty(0, dtype=np.intp)
+        return known, differ
     counts = np.array([len(tags) // TAG_BYTES for _, _, tags in kept], dtype=np.intp)
     place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     owner = np.repeat(np.array([owner for owner, _, _ in kept], dtype=np.intp), counts)
@@ -259,7 +267,8 @@ def _compared(
     both = (np.diff(owners[order]) == 0) & (numbers[order[1:]] == numbers[order[:-1]])
     theirs, ours = order[:-1][both], order[1:][both] - len(owner)
     known[ours] = True
-    return known, ours[(tags[theirs] != batch.tags[ours]).any(axis=1)]
+    differ[ours] = (tags[theirs] != batch.tags[ours]).any(axis=1)
+    return known, differ
 
 
 def _store(

@@ -98,11 +98,11 @@ class OneTimePad(SecretBytes):
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
         """See `RandomnessSource.marks`: rounds only.
 
-        A tag of the content would take bytes of the pad to hide it, so tags are random and no
-        round passes twice. Nor has a pad a name: a ledger serves one pad.
+        To hide a tag of the content would take bytes of the pad, so there is none, and no round
+        passes twice. Nor has a pad a name: a ledger serves one pad.
         """
-        tags = np.frombuffer(os.urandom(TAG_BYTES * len(rounds)), dtype=np.uint8)
-        return Marks([name_of(purpose)], None, tags.reshape(-1, TAG_BYTES))
+        tags = np.zeros((len(rounds), TAG_BYTES), dtype=np.uint8)
+        return Marks([name_of(purpose)], None, tags, bound=False)
 
     def reader(
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None

@@ -374,7 +374,7 @@ def test_a_pad_on_disk_uses_no_round_twice(tmp_path: Path) -> None:
     BOX.publisher(OneTimePad(secret), ledger=path).encode(ONE, [0])
     again = BOX.publisher(OneTimePad(secret), ledger=path)
     for records in (ONE, OTHER):  # nothing but bytes of the pad could hide which it was
-        with pytest.raises(RandomnessReuseError, match="round 0 was used"):
+        with pytest.raises(RandomnessReuseError, match="round 0 was already used, says"):
             again.encode(records, [0])
     again.encode(ONE, [1])
     BOX.subscriber(OneTimePad(secret), ledger=path).encode("a < 3", [0])

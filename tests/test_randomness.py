@@ -387,7 +387,7 @@ def test_a_role_made_after_the_fork_works_and_a_pads_does_not(tmp_path: Path) ->
     kept = MATCHER.publisher(pad, ledger=tmp_path / "rounds")
     kept.encode(event, [1])
     assert answer_of_child(lambda: kept.encode(event, [2])) == "no error"
-    with pytest.raises(RandomnessReuseError, match="round 2 was used"):
+    with pytest.raises(RandomnessReuseError, match="round 2 was already used, says"):
         kept.encode(event, [2])
 
 

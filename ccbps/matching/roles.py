@@ -80,7 +80,9 @@ class _Encoder:
         column = pair_column(pairs, count)
         # A reader that cannot serve all rounds raises before any of them is claimed.
         reader = self.matcher._reader(self._seed, numbers, column)
-        if self._disk is None or not count:
+        if not count:
+            return reader
+        if self._disk is None:
             self._ledger.claim(numbers, column)
             return reader
         # Roles over the same pad may not have a ledger on disk.
