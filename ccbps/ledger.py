@@ -144,8 +144,8 @@ class DiskLedger:
                 that are not bound, it was used at all.
             LedgerError: the file cannot be read or written.
 
-        Cost: a transaction, which waits for the disk four times; and for each round, on one core,
-        0.1 us and 17 bytes where rounds are consecutive, 4 us and 54 bytes where they are not.
+        Cost: a transaction, which waits for the disk about five times; and for each round, on one
+        core, 0.1 us and 17 bytes where rounds are consecutive, 4 us and 54 bytes where they are not.
         """
         if not len(rounds):
             return

@@ -77,6 +77,18 @@ def test_both_sides_match_in_every_epoch_and_begin_rounds_anew() -> None:
     assert len(seen) == 9
 
 
+def test_payloads_of_an_epoch_open_with_its_seeds_only() -> None:
+    master = EpochSeed.generate()
+    alice, late = master.pair("alice"), master.pair("alice")
+    master, alice = master.step(), alice.step()
+    sealer = PayloadSealer(master)
+    sealed, wrapped = sealer.seal([b"quote"], [7]), sealer.wrap([7], [0], pairs=["alice"])
+    assert PayloadOpener(alice).open(sealed, wrapped, [0]) == [b"quote"]
+    for seed in (late, alice.step()):
+        with pytest.raises(DecodeError, match="not a payload for this pair and round"):
+            PayloadOpener(seed).open(sealed, wrapped, [0])
+
+
 def test_sides_in_different_epochs_are_refused_by_the_broker() -> None:
     master = EpochSeed.generate()
     alice = master.pair("alice")
