@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import LedgerError, RandomnessReuseError
+from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
 
 __all__ = ["NAME_BYTES", "TAG_BYTES", "DiskLedger", "Marks", "name_of"]
 
@@ -114,6 +114,8 @@ class DiskLedger:
         Raises:
             LedgerError: the file cannot be opened or made, or is no ledger.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise ParameterError(f"ledger must be the path of a file, got {type(path).__name__}")
         self._path, self._noun, self._rule = Path(path).absolute(), noun, rule
         try:
             # Here, as SQLite would make a file that others can read, and later on a second one
@@ -145,7 +147,7 @@ class DiskLedger:
             LedgerError: the file cannot be read or written.
 
         Cost: a transaction, which waits for the disk about five times; and for each round, on one
-        core, 0.1 us and 17 bytes where rounds are consecutive, 4 us and 54 bytes where they are not.
+        core, 0.1 us and 17 bytes where rounds are consecutive, 4 us and 54 bytes where not.
         """
         if not len(rounds):
             return

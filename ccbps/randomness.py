@@ -229,8 +229,9 @@ class EpochSeed(SharedSeed):
         Raises:
             KeyMismatchError: it is not the text of an epoch seed (the text is not shown).
         """
-        seed = parse_seeds(text if isinstance(text, str) else "")
-        text = ""
+        lines = [text if isinstance(text, str) else ""]
+        text = ""  # locals of a frame that raises may be logged
+        seed = parse_seeds(lines.pop())
         if not isinstance(seed, cls):
             raise KeyMismatchError("these are no epoch seed and its pairs (EpochSeed.to_text())")
         return seed

@@ -240,6 +240,17 @@ def test_other_text_is_refused_and_not_shown(text: str, why: str) -> None:
         assert SECRET.hex()[:8] not in str(failure.value)
 
 
+def test_errors_hold_no_seed_in_their_frames() -> None:
+    for broken in (f"{OWN}\nbroken b", f"{OWN}\n{OWN} x\n{OWN} y", f"{OWN} x"):
+        with pytest.raises(KeyMismatchError) as failure:
+            EpochSeed.from_text(broken)
+        frame = failure.value.__traceback__
+        while frame is not None:
+            if frame.tb_frame.f_code.co_filename != __file__:
+                assert SECRET.hex() not in repr(frame.tb_frame.f_locals)
+            frame = frame.tb_next
+
+
 def test_text_of_another_kind_is_refused() -> None:
     for text in (SharedSeed(SECRET).to_text(), X, None):
         with pytest.raises(KeyMismatchError):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ccbps import OneTimePad, Schema, SharedSeed, UInt, ledger
 from ccbps.delivery import PayloadOpener, PayloadSealer
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import LedgerError, RandomnessReuseError
+from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
 from ccbps.ledger import DiskLedger, Marks
 from ccbps.matching import BranchingMatch, OFSGPMatch
 from ccbps.matching.roles import _event_content
@@ -342,6 +342,12 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
         assert path.read_bytes() == before
     with pytest.raises(LedgerError, match=r"no ledger can be made at .*: No such file"):
         BOX.publisher(SEED, ledger=tmp_path / "nowhere" / "rounds")
+
+
+@pytest.mark.parametrize("path", [5, b"rounds", True])
+def test_a_ledger_is_named_by_its_path(path: Any) -> None:
+    with pytest.raises(ParameterError, match="ledger must be the path of a file, got"):
+        BOX.publisher(SEED, ledger=path)
 
 
 def test_a_ledger_that_is_lost_is_not_made_anew_behind_the_role(tmp_path: Path) -> None:
