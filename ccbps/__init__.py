@@ -16,6 +16,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from ccbps.errors import BrokenSchemeWarning, CcbpsError
+from ccbps.pad import OneTimePad
 from ccbps.predicates import (
     Bool,
     Category,
@@ -28,7 +29,7 @@ from ccbps.predicates import (
     Timestamp,
     UInt,
 )
-from ccbps.randomness import OneTimePad, SeedRing, SharedSeed
+from ccbps.randomness import EpochSeed, SeedRing, SharedSeed
 
 if TYPE_CHECKING:
     from ccbps import delivery as delivery
@@ -43,6 +44,7 @@ __all__ = [
     "Category",
     "CcbpsError",
     "Decimal",
+    "EpochSeed",
     "Int",
     "Keyword",
     "OneTimePad",

@@ -16,6 +16,7 @@ __all__ = [
     "DecodeError",
     "EventError",
     "KeyMismatchError",
+    "LedgerError",
     "PadExhaustedError",
     "ParameterError",
     "PredicateError",
@@ -76,7 +77,11 @@ class DecodeError(CcbpsError, ValueError):
 
 
 class RandomnessReuseError(CcbpsError, RuntimeError):
-    """A round was asked for twice: its one-time randomness would be used again."""
+    """A round was asked for twice, or may be: its one-time randomness would be used again."""
+
+
+class LedgerError(CcbpsError, OSError):
+    """A ledger of rounds on disk cannot be read or written; nothing was encoded."""
 
 
 class PadExhaustedError(CcbpsError, RuntimeError):
