@@ -10,16 +10,21 @@ RUN := $(BIN)/python
 # Spark's workers run in the same environment as the driver.
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
+# Tests run in this many processes, Spark's in one of them.
+WORKERS ?= 2
+PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
 # Arguments passed on: make test ARGS="-k wire", make quickstart ARGS="--events 1000"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all lint docs bench clean
+.PHONY: help quickstart test test-all test-versions lint docs bench clean
 
 help:
 	@echo "make quickstart  set up and run the stock quotes example on a local Spark"
 	@echo "make test        run the tests"
 	@echo "make test-all    run the tests, slow ones too"
+	@echo "make test-versions   run them on every Python found, and on the oldest dependencies"
 	@echo "make lint        ruff, mypy --strict and the import contracts"
 	@echo "make docs        build the documentation and run its examples"
 	@echo "make bench       run the benchmarks"
@@ -46,12 +51,16 @@ quickstart: $(VENV)/.installed-examples
 test: $(VENV)/.installed-test
 	@echo "==> Running the tests"
 	@JAVA_HOME="$$($(RUN) tools/java_home.py)" && export JAVA_HOME && \
-		$(RUN) -m pytest $(ARGS)
+		$(PYTEST) $(ARGS)
 
 test-all: $(VENV)/.installed-test
 	@echo "==> Running all tests"
 	@JAVA_HOME="$$($(RUN) tools/java_home.py)" && export JAVA_HOME && \
-		$(RUN) -m pytest -m "" $(ARGS)
+		$(PYTEST) -m "" $(ARGS)
+
+# make test-versions ARGS="--only oldest 3.13 -- -m ''"
+test-versions: $(RUN)
+	@$(RUN) tools/test_versions.py $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	@echo "==> ruff check"
@@ -82,4 +91,4 @@ clean:
 	@echo "==> Removing build products and caches"
 	@rm -rf build dist docs/_build output spark-warehouse metastore_db derby.log
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -type d -not -path "./.venv*/*" -prune -exec rm -rf {} +

@@ -17,12 +17,9 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-from timing import machine, one_core, seconds
-
-one_core()
-
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from timing import machine, one_core, seconds
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.dictionary import DictionaryColumn
@@ -234,4 +231,5 @@ def draw(rows: list[tuple[int, dict[str, float]]], path: Path) -> None:
 
 
 if __name__ == "__main__":
+    one_core()
     main()

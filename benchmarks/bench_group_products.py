@@ -15,12 +15,9 @@ from collections.abc import Callable
 from functools import reduce
 from operator import mul
 
-from timing import machine, one_core, seconds
-
-one_core()
-
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from timing import machine, one_core, seconds
 
 from ccbps.algebra import A5, S5, Group
 
@@ -166,4 +163,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    one_core()
     main()

@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import argparse
 
-from timing import machine, one_core, seconds
-
-one_core()
-
 import numpy as np
+from timing import machine, one_core, seconds
 
 from ccbps import Category, Decimal, Schema, SharedSeed, UInt
 from ccbps.matching import BranchingMatch, OFSGPMatch
@@ -91,4 +88,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    one_core()
     main()

@@ -18,15 +18,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from timing import machine, seconds
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from timing import machine, one_thread, seconds
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
@@ -93,6 +89,7 @@ def main() -> None:
     parser.add_argument("--store-events", type=int, default=40_000)
     parser.add_argument("--subscribers", type=int, default=100)
     options = parser.parse_args()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ[KEY.name] = SharedSeed.generate().to_text()
     spark = (
         SparkSession.builder.master("local[2]")
@@ -170,4 +167,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    one_thread()
     main()

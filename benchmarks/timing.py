@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping
 
-__all__ = ["machine", "one_core", "seconds"]
+__all__ = ["machine", "one_core", "one_thread", "seconds"]
+
+
+def one_thread() -> None:
+    """Keep this program's libraries on one thread. For main programs only.
+
+    Libraries read how many threads to use when they are loaded, so the program starts once more.
+    """
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    if any(os.environ.get(name) != "1" for name in names):
+        os.environ.update(dict.fromkeys(names, "1"))
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def one_core() -> None:
-    """Keep this process on one core, and its libraries on one thread."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"
+    """Keep this program on one core, and its libraries on one thread. For main programs only."""
+    one_thread()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 

@@ -7,10 +7,16 @@ nobody trusts decides whether they match, and learns nothing else.
     from ccbps.matching import BranchingMatch
 
 Submodules: `predicates` (schema, SQL, plaintext meaning), `matching` (the schemes), `delivery`
-(payloads for the matched), `spark` (DataFrames; needs ``ccbps[spark]``).
+(payloads for the matched), `spark` (DataFrames; needs ``ccbps[spark]``). After ``import ccbps`` all
+of them are there; those that take long to load are loaded when they are first named.
 """
 
-from ccbps.errors import CcbpsError
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+from ccbps.errors import BrokenSchemeWarning, CcbpsError
+from ccbps.pad import OneTimePad
 from ccbps.predicates import (
     Bool,
     Category,
@@ -23,15 +29,22 @@ from ccbps.predicates import (
     Timestamp,
     UInt,
 )
-from ccbps.randomness import OneTimePad, SeedRing, SharedSeed
+from ccbps.randomness import EpochSeed, SeedRing, SharedSeed
+
+if TYPE_CHECKING:
+    from ccbps import delivery as delivery
+    from ccbps import matching as matching
+    from ccbps import spark as spark
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Bool",
+    "BrokenSchemeWarning",
     "Category",
     "CcbpsError",
     "Decimal",
+    "EpochSeed",
     "Int",
     "Keyword",
     "OneTimePad",
@@ -44,3 +57,19 @@ __all__ = [
     "UInt",
     "__version__",
 ]
+
+_DEFERRED = ("delivery", "matching", "spark")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _DEFERRED:
+        # ccbps.spark raises ImportError with the extra to install where it lacks one.
+        return importlib.import_module(f"ccbps.{name}")
+    hint = "; matchers are in ccbps.matching" if name.endswith("Match") else ""
+    raise AttributeError(f"module 'ccbps' has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    # What completion offers, and what whoever walks the package may load without an error.
+    deferred = _DEFERRED if importlib.util.find_spec("pyspark") else _DEFERRED[:2]
+    return sorted({*__all__, "errors", "predicates", *deferred})

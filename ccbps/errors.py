@@ -4,15 +4,19 @@ Each class also derives from the standard type a caller would expect (`ValueErro
 `RuntimeError`, ...), so both styles of ``except`` work. A message names the argument, what was
 wanted and what came, and what to do; it never contains a secret. Malformed bytes from the wire are
 one `DecodeError`; a predicate that does not match is ``False``, never an exception.
+
+And the one warning: `BrokenSchemeWarning`.
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "BrokenSchemeWarning",
     "CcbpsError",
     "DecodeError",
     "EventError",
     "KeyMismatchError",
+    "LedgerError",
     "PadExhaustedError",
     "ParameterError",
     "PredicateError",
@@ -28,7 +32,16 @@ __all__ = [
 
 
 class CcbpsError(Exception):
-    """Base of every error raised on purpose by this package."""
+    """Base of every error raised on purpose by this package.
+
+    Example:
+        >>> from ccbps import CcbpsError, Schema, UInt
+        >>> try:
+        ...     Schema(price=UInt(16)).parse("prize < 120")
+        ... except CcbpsError as error:
+        ...     print(type(error).__name__, "is a ValueError:", isinstance(error, ValueError))
+        UnknownAttributeError is a ValueError: True
+    """
 
 
 class ParameterError(CcbpsError, ValueError):
@@ -64,7 +77,11 @@ class DecodeError(CcbpsError, ValueError):
 
 
 class RandomnessReuseError(CcbpsError, RuntimeError):
-    """A round was asked for twice: its one-time randomness would be used again."""
+    """A round was asked for twice, or may be: its one-time randomness would be used again."""
+
+
+class LedgerError(CcbpsError, OSError):
+    """A ledger of rounds on disk cannot be read or written; nothing was encoded."""
 
 
 class PadExhaustedError(CcbpsError, RuntimeError):
@@ -81,6 +98,15 @@ class SamplingError(CcbpsError, RuntimeError):
 class EventError(CcbpsError, ValueError):
     """A record does not fit the schema.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.errors import EventError
+        >>> try:
+        ...     Schema(price=UInt(16)).encode([{"price": 120}, {"price": -1}])
+        ... except EventError as error:
+        ...     print(error, error.attribute, error.row, sep=" | ")
+        attribute 'price', row 1: out of range; expected a whole number 0..65535 | price | 1
+
     Attributes:
         attribute: name of the offending attribute, or None when it is about the whole batch.
         row: position of the first offending record in the batch, or None.
@@ -96,6 +122,17 @@ class EventError(CcbpsError, ValueError):
 
 class PredicateError(CcbpsError, ValueError):
     """A predicate text cannot be used; shows the text with a caret under the place.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.errors import PredicateError
+        >>> try:
+        ...     Schema(price=UInt(16)).parse("price < 120 & price > 100")
+        ... except PredicateError as error:
+        ...     print(error)
+        & is not supported; write AND (line 1, column 13)
+          price < 120 & price > 100
+                      ^
 
     Attributes:
         reason: what is wrong, without the text around it.
@@ -145,3 +182,10 @@ class PredicateTypeError(PredicateError):
 
 class UnsupportedPredicateError(PredicateError):
     """Valid SQL, but outside the predicate language, or outside what this matcher can hide."""
+
+
+class BrokenSchemeWarning(UserWarning):
+    """A matcher was made whose broker can read the data: its leakage card says "broken".
+
+    To go on without it: ``warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)``.
+    """

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from textwrap import indent, wrap
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-__all__ = ["LeakageCard"]
+__all__ = ["FROM_ANSWERS", "LeakageCard"]
+
+FROM_ANSWERS: Final = (
+    "from answers: which subscriptions match the same events orders nested ones, and places every "
+    "event between their bounds",
+    "from answers: whoever can have events of his choice published finds a bound of k bits with k "
+    "of them",
+)
+"""Attacks that no matcher prevents which tells the adversary who matched what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +30,8 @@ class LeakageCard:
         assumption: what security rests on.
         reuse: "one-time" (fresh messages for every pair) or "reusable".
         hazards: what voids the card.
-        attacks: known attacks, each with what it needs and what it gives; empty when none is known.
+        answers: whether the adversary sees match bits. If so, `FROM_ANSWERS` are known attacks.
+        attacks: known attacks, each with what it needs and what it gives; those from answers last.
     """
 
     scheme: str
@@ -34,6 +43,12 @@ class LeakageCard:
     reuse: Literal["one-time", "reusable"]
     hazards: tuple[str, ...] = field(default=())
     attacks: tuple[str, ...] = field(default=())
+    answers: bool = True
+
+    def __post_init__(self) -> None:
+        if self.answers:
+            others = (attack for attack in self.attacks if attack not in FROM_ANSWERS)
+            object.__setattr__(self, "attacks", (*others, *FROM_ANSWERS))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

@@ -67,6 +67,7 @@ class Cause(IntEnum):
     EPOCH = 12
     VALUE = 13
     USER = 14
+    SEGMENT = 15
 
     @property
     def text(self) -> str:
@@ -90,6 +91,7 @@ _TEXTS: Final = {
     Cause.EPOCH: "the message was made in another key epoch",
     Cause.VALUE: "the message holds a value that no message of this scheme has",
     Cause.USER: "the message is of a user this broker does not serve: revoked, or not admitted",
+    Cause.SEGMENT: "a segment is of another message, or out of its place: pieces were mixed up",
 }
 
 
@@ -107,7 +109,8 @@ def check_headers(events: Bytes, interests: Bytes, fingerprint: bytes) -> NDArra
     """The `Cause` to refuse each pair of messages, 0 where there is none; shape (batch,).
 
     Args:
-        events, interests: the messages' headers, C-contiguous, shape (batch, HEADER_BYTES).
+        events: the event messages' headers, C-contiguous, shape (batch, HEADER_BYTES).
+        interests: the interest messages' headers, likewise.
         fingerprint: of the broker's matcher.
     """
     causes = np.zeros(len(events), dtype=np.uint8)

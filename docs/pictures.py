@@ -1,18 +1,18 @@
-"""The pictures of docs/group_programs.md, with every element computed by the library.
+"""The pictures of the documentation: those of group programs, with every element computed by the
+library, and diagrams.
 
     python docs/pictures.py        writes them to docs/images
 
-Orange is the publisher's, green the subscriber's, blue what the broker finds, as in the plots of
-the benchmarks. The files are part of the repository; a test draws them again and compares.
+The files are part of the repository; a test draws them again and compares.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from hashlib import shake_256
 from itertools import product as every
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,77 +24,28 @@ from ccbps.programs.barrington import preserving
 from ccbps.programs.group import PreservingProgram
 from ccbps.programs.selector import optimized_selector
 
-IMAGES = Path(__file__).parent / "images"
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS))
 
-WIDTH = 740
-FONT = "DejaVu Sans, Verdana, Arial, sans-serif"
-# (fill, line, text)
-PUBLISHER = ("#ffe8d1", "#ff7f0e", "#5c2b00")
-SUBSCRIBER = ("#def2de", "#2ca02c", "#0f4410")
-CHOSEN = ("#8fd18f", "#2ca02c", "#0b330c")
-BROKER = ("#a9cdea", "#1f77b4", "#0b2f4a")
-IDENTITY = ("#ffffff", "#9a9a9a", "#555555")
+from diagrams import draw_choice, draw_parties
+from drawing import (
+    BROKER,
+    CHOSEN,
+    IDENTITY,
+    INK,
+    PUBLISHER,
+    QUIET,
+    SUBSCRIBER,
+    TILE,
+    WIDTH,
+    Drawing,
+)
+
+IMAGES = DOCS / "images"
+
 ALPHA, BETA = "\N{GREEK SMALL LETTER ALPHA}", "\N{GREEK SMALL LETTER BETA}"
 INVERSE = "^\N{MINUS SIGN}1"
 LOW = "₁₂₃₄"
-INK, QUIET = "#222222", "#666666"
-TILE = 28
-
-
-class Drawing:
-    """Tiles and words on a white ground."""
-
-    def __init__(self, title: str, height: int) -> None:
-        self._title, self._height = title, height
-        self._parts: list[str] = []
-
-    def tile(
-        self, x: float, y: float, width: float, text: str, colours: tuple[str, str, str]
-    ) -> None:
-        """A box with its left upper corner at x, y; `^` starts a superscript."""
-        fill, line, ink = colours
-        self._parts.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{TILE}" rx="4" '
-            f'fill="{fill}" stroke="{line}"/>'
-        )
-        self.text(x + width / 2, y + TILE / 2 + 4.5, text, ink, anchor="middle")
-
-    def text(
-        self,
-        x: float,
-        y: float,
-        text: str,
-        colour: str = INK,
-        *,
-        anchor: str = "start",
-        size: float = 12.5,
-    ) -> None:
-        """Words with their base line at y."""
-        base, _, raised = text.partition("^")
-        inner = escape(base)
-        if raised:
-            inner += f'<tspan dy="-5" font-size="10.5">{escape(raised)}</tspan>'
-        self._parts.append(
-            f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}" '
-            f'fill="{colour}">{inner}</text>'
-        )
-
-    def bracket(self, left: float, right: float, y: float, text: str) -> None:
-        """A line under some tiles, and what they compute."""
-        self._parts.append(
-            f'<path d="M{left:g} {y:g} v5 H{right:g} v-5" fill="none" stroke="{QUIET}"/>'
-        )
-        self.text((left + right) / 2, y + 19, text, QUIET, anchor="middle", size=11.5)
-
-    def svg(self) -> str:
-        """The whole file."""
-        head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self._height}" '
-            f'width="{WIDTH}" height="{self._height}" font-family="{FONT}">'
-        )
-        ground = f'<rect width="{WIDTH}" height="{self._height}" rx="6" fill="#ffffff"/>'
-        title = f"<title>{escape(self._title)}</title>"
-        return "\n".join([head, title, ground, *self._parts, "</svg>"]) + "\n"
 
 
 def cycles(group: Group, rank: int) -> str:
@@ -269,6 +220,8 @@ def pictures() -> dict[str, str]:
         "group_program.svg": draw_program(),
         "group_selector.svg": draw_selector(),
         "group_blinding.svg": draw_blinding(),
+        "parties.svg": draw_parties(),
+        "choosing.svg": draw_choice(),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from ccbps.algebra import A5, S5, Group, drawing, permutations, sl24
+from ccbps.algebra import A5, S5, Group, drawing, sl24
+from ccbps.algebra import permutations as s5
 from ccbps.errors import CcbpsError, ParameterError, SamplingError, ShapeError
 from tests.reference.drawing import wire_planes
 
@@ -124,6 +125,34 @@ def test_product_and_last_read_the_whole_sequence(
     assert np.array_equal(group.last(group.from_ranks(a)), a[:, -1])
 
 
+@pytest.mark.parametrize("length", [1, 2, 7, 20_000])
+def test_s5_does_not_compute_with_bytes_that_are_no_ranks(length: int) -> None:
+    ranks = np.zeros((2, length), dtype=np.uint8)
+
+    def computed(x: Any) -> list[Any]:
+        return [
+            lambda: S5.product(x),
+            lambda: S5.inverse(x),
+            *(lambda pair=pair: S5.multiply(*pair) for pair in ((x, ranks), (ranks, x))),
+            *(lambda three=three: S5.blind(*three) for three in permutations([x, ranks, ranks])),
+        ]
+
+    for wrong in (120, 239, 255):
+        for place in (0, length // 2, length - 1):
+            spoiled = ranks.copy()
+            spoiled[1, place] = wrong
+            for compute in computed(spoiled):
+                with pytest.raises(ParameterError, match="ranks of S5 are 0 to 119"):
+                    compute()
+            # On the wire such bytes come with "not valid".
+            assert S5.product_of(spoiled, ranks)[1].tolist() == [True, False]
+    for compute in computed(ranks):
+        assert not compute().any()
+    for compute in computed(ranks.astype(np.int64)):
+        with pytest.raises(ShapeError, match="ranks must be uint8 with 2 dimensions"):
+            compute()
+
+
 @pytest.mark.parametrize("group", GROUPS, ids=repr)
 @pytest.mark.parametrize("batch, length", [(1, 300_000), (9, 70_000), (5000, 40)])
 def test_product_of_large_batches(group: Group, batch: int, length: int) -> None:
@@ -213,7 +242,7 @@ def test_a5_wire_values_are_the_60_elements_each_once() -> None:
 
 
 def test_s5_accepted_bytes_are_the_120_elements_each_twice() -> None:
-    draws = permutations._reduced(np.arange(256, dtype=np.uint8))
+    draws = s5._reduced(np.arange(256, dtype=np.uint8))
     assert Counter(draws[:240].tolist()) == dict.fromkeys(range(120), 2)
     assert (draws[240:] >= 120).all()
 
@@ -294,7 +323,7 @@ def test_reserve_lasts_but_once_in_2_to_the_64(group: Group, count: int) -> None
     draws of one of them, is k or more with probability tail[k].
     """
     if group is S5:
-        budget = permutations._reserve(count)
+        budget = s5._reserve(count)
         tail = [16.0**-k for k in range(60)]
     else:
         budget = drawing.reserve(count)

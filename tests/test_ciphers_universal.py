@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,13 @@ from ccbps.errors import DecodeError, ParameterError
 
 TOY = UniversalCipher(prime_order_group("toy64"))
 MESSAGES = [TOY.group.hash_to_group(bytes([i])) for i in range(5)]
+
+
+def joint(keys: Sequence[tuple[int, Any]]) -> Any:
+    """The joint key of nodes that prove they have theirs."""
+    names = [b"node %d" % place for place in range(len(keys))]
+    proofs = [TOY.proofs.prove(key[0], name) for key, name in zip(keys, names, strict=True)]
+    return TOY.joint([public for _, public in keys], proofs, names)
 
 
 @pytest.mark.parametrize("name", ["toy64", "secp256k1"])
@@ -36,7 +45,7 @@ def test_owners_read_what_was_encrypted_again_and_others_do_not(name: str) -> No
 
 def test_an_onion_comes_apart_in_any_order_and_only_at_its_end() -> None:
     keys = [TOY.generate() for _ in range(3)]
-    public = TOY.joint([key for _, key in keys])
+    public = joint(keys)
     sent = TOY.encrypt(public, MESSAGES)
     for path in permutations(secret for secret, _ in keys):
         texts = sent
@@ -44,9 +53,20 @@ def test_an_onion_comes_apart_in_any_order_and_only_at_its_end() -> None:
             assert TOY.decrypt(secret, texts) == [None] * 5
             texts = TOY.reencrypt(TOY.peel(secret, texts))
         assert TOY.decrypt(path[-1], texts) == MESSAGES
-    for publics in ([], [keys[0][1], TOY.group.inverse(keys[0][1])]):
-        with pytest.raises(ParameterError, match="not the identity"):
-            TOY.joint(publics)
+
+
+def test_keys_that_make_no_onion_are_refused() -> None:
+    (secret, public), other = TOY.generate(), TOY.generate()
+    inverse = -secret, TOY.group.inverse(public)
+    for keys in ([], [(secret, public), inverse], [other, (0, TOY.group.identity)]):
+        with pytest.raises(ParameterError, match="neither they nor their product may be"):
+            joint(keys)
+    with pytest.raises(ParameterError, match="each public key once"):
+        joint([other, (secret, public), other])
+    proof = TOY.proofs.prove(secret, b"a")
+    for proofs, contexts in (([], [b"a"]), ([proof] * 2, [b"a"]), ([proof], [])):
+        with pytest.raises(ParameterError, match="needs one proof and one context: got 1 public"):
+            TOY.joint([public], proofs, contexts)
 
 
 def test_ciphertexts_that_could_be_marked_are_refused() -> None:

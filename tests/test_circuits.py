@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from ccbps.algebra import A5
 from ccbps.circuits import (
     Circuit,
     CircuitBuilder,
@@ -24,6 +25,7 @@ from ccbps.circuits import (
 )
 from ccbps.circuits.circuit import pack_lanes, unpack_lanes
 from ccbps.errors import ParameterError, ShapeError
+from ccbps.programs.barrington import preserving, preserving_length
 from tests.circuit_strategies import all_rows, circuits
 from tests.reference.circuits import depth, value
 
@@ -281,11 +283,36 @@ def test_pad_reaches_the_depth_and_keeps_the_function(circuit, more):
     assert set(out.output_depths) <= {circuit.depth + more}
 
 
+@given(circuits(min_outputs=1), st.integers(0, 2))
+def test_programs_of_one_padded_depth_have_one_length(circuit, more):
+    out = pad(circuit, circuit.depth + more)
+    lengths = {preserving_length(out.cone([place])) for place in range(len(out.outputs))}
+    assert lengths == {4 ** (circuit.depth + more)}
+
+
+def test_padding_reaches_one_length_from_2_4_10_and_16_instructions():
+    b = CircuitBuilder()
+    x, y, z, u = b.inputs(4)
+    circuits = [b.build(one) for one in (x, x & y, (x & y) | z, (x & y) | (z & u), x ^ y)]
+    assert [preserving_length(one) for one in circuits] == [1, 4, 10, 16, 16]
+    padded = [pad(one, 3) for one in circuits]
+    assert {preserving_length(one) for one in padded} == {64}
+    for one, other in zip(circuits, padded, strict=True):
+        program = preserving(other, A5)
+        assert program.length == 64
+        expected = np.where(one.evaluate(all_rows(4))[:, 0], A5.alpha, 0)
+        assert_array_equal(program.evaluate(all_rows(4)), expected)
+
+
 def test_pad_refuses_less_than_the_depth():
     b = CircuitBuilder()
     x, y = b.inputs(2)
     with pytest.raises(ParameterError, match="at least the circuit's own, 1, got 0"):
         pad(b.build(x & y), 0)
+    constant = CircuitBuilder().build(True)
+    assert pad(constant, 0) == constant
+    with pytest.raises(ParameterError, match="without inputs has depth 0 always, got depth=1"):
+        pad(constant, 1)
 
 
 @given(circuits(), st.data())

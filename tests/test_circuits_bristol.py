@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import random
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import bfcl
@@ -17,6 +20,7 @@ from numpy.testing import assert_array_equal
 from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, blocks, bristol
 from ccbps.errors import DecodeError, ParameterError
 from tests.circuit_strategies import all_rows, circuits
+from tests.vectors.circuits import generate_bristol
 
 # Every kind of gate, by hand: wires 0, 1 are a, wires 2, 3 are b.
 FASHION = """\
@@ -39,9 +43,8 @@ HALF_ADDER = "2 4\n1 1   2\n\n2 1 0 1 2 XOR\n2 1 0 1 3 AND\n"
 def adder(k: int) -> bristol.BristolCircuit:
     """An adder of this package with its wires in the files' order."""
     b = CircuitBuilder()
-    x, y = b.inputs(k), b.inputs(k)
-    out = blocks.add(x[::-1], y[::-1])
-    return bristol.BristolCircuit(b.build(*out[::-1]), (k, k), (k + 1,))
+    circuit = b.build(*blocks.add(b.inputs(k), b.inputs(k)))
+    return bristol.BristolCircuit.from_blocks(circuit, (k, k), (k + 1,))
 
 
 def test_loads_reads_every_kind_of_gate():
@@ -186,6 +189,39 @@ def test_another_implementation_reads_what_is_written(k):
         bits = [[value >> i & 1 for i in range(k)] for value in (a, b)]
         (out,) = theirs.evaluate(bits)
         assert sum(bit << i for i, bit in enumerate(out)) == a + b
+
+
+STORED = Path(__file__).parent / "vectors" / "circuits"
+
+
+@pytest.mark.parametrize("case", json.loads((STORED / "bristol.json").read_text())["cases"])
+def test_stored_files_compute_what_they_say_in_both_orders(case):
+    whole = bristol.load(STORED / case["file"])
+    xs, ys = zip(*product(range(8), repeat=2), strict=True)
+    assert whole.integers(xs, ys) == [case["out"]]
+    # Rows of most significant bits first are the numbers 0 .. 63, x above y.
+    turned = whole.most_significant_first()
+    assert turned.evaluate(all_rows(6))[:, 0].tolist() == [bool(out) for out in case["out"]]
+    assert bristol.BristolCircuit.from_blocks(turned, (3, 3), (1,)) == whole
+
+
+def test_stored_files_are_what_the_generator_makes():
+    assert generate_bristol.vectors() == json.loads((STORED / "bristol.json").read_text())
+    for case in generate_bristol.vectors()["cases"]:
+        text = (STORED / case["file"]).read_bytes()
+        assert hashlib.sha256(text).hexdigest() == case["sha256"]
+
+
+@given(circuits(), st.data())
+def test_order_of_values_is_turned_in_and_out(circuit, data):
+    cut = data.draw(st.integers(0, circuit.inputs))
+    widths, outs = (cut, circuit.inputs - cut), (len(circuit.outputs),)
+    whole = bristol.BristolCircuit(circuit, widths, outs)
+    turned = whole.most_significant_first()
+    rows = all_rows(circuit.inputs)
+    other = np.concatenate([rows[:, :cut][:, ::-1], rows[:, cut:][:, ::-1]], axis=1)
+    assert_array_equal(turned.evaluate(other), circuit.evaluate(rows)[:, ::-1])
+    assert bristol.BristolCircuit.from_blocks(turned, widths, outs) == whole
 
 
 def signed(number: int) -> int:

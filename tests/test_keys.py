@@ -11,6 +11,7 @@ import pickle
 import pkgutil
 import traceback
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from secrets import token_hex
 from typing import Any
 
@@ -25,7 +26,8 @@ from ccbps.errors import KeyMismatchError, SerializationError
 from ccbps.keys import SecretBytes
 from ccbps.matching.aspe_epochs import AspeUpdate
 from ccbps.matching.role_keys import RoleKey
-from ccbps.randomness import OneTimePad, SharedSeed
+from ccbps.pad import OneTimePad
+from ccbps.randomness import SharedSeed
 
 
 def subclasses(kind: type[SecretBytes]) -> Iterator[type[SecretBytes]]:
@@ -162,6 +164,16 @@ def test_secret_does_not_turn_into_data(
 
 
 @every_kind
+def test_no_attribute_shows_the_secret(kind: type[SecretBytes]) -> None:
+    """Only what is called export does: no field that a debugger, a log or a dict takes along."""
+    secret = make(kind, raw(kind))
+    names = [name for name in dir(secret) if not name.startswith("_")]
+    shown = [getattr(secret, name) for name in names if not callable(getattr(secret, name))]
+    assert kind.kind in shown
+    assert not any(leaks(f"{value!r} {value}", hidden(kind)) for value in shown)
+
+
+@every_kind
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
 def test_secret_is_exported_on_purpose(
     kind: type[SecretBytes], wrap: Callable[[bytes], bytes]
@@ -223,3 +235,25 @@ def test_secret_of_the_wrong_length_is_refused_unseen(kind: type[SecretBytes], b
     with pytest.raises(KeyMismatchError, match=f"{kind.length} bytes, got {len(wrong)}") as refusal:
         kind(wrong)
     assert not leaks(str(refusal.value), wrong)
+
+
+@pytest.mark.parametrize("kind", [RoleKey, AspeUpdate])
+def test_data_of_a_role_key_leaves_by_one_door_and_is_nobody_elses(kind: type[RoleKey]) -> None:
+    key = kind(role_key(kind))
+    assert not hasattr(key, "data")
+    data = key.export_secret_data()
+    secret = data["k"]
+    data["k"] = data["more"] = "changed"
+    assert key.export_secret_data() == {"k": secret}
+    assert key == kind(key.export_secret())
+
+
+@pytest.mark.parametrize("data", [None, [], "text", 5])
+def test_role_keys_without_data_are_refused_unseen(data: Any) -> None:
+    fields = json.loads(role_key(RoleKey)) | {"data": data}
+    del fields["check"]
+    digest = sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    for text in (json.dumps(fields | {"check": digest[:16]}), json.dumps(data)):
+        with pytest.raises(KeyMismatchError, match="not a role key, or a damaged one") as caught:
+            RoleKey(text.encode())
+        assert caught.value.__context__ is None

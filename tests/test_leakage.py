@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from typing import Any
 
 import pytest
 
-from ccbps import Schema, UInt
-from ccbps.leakage import LeakageCard
+from ccbps import Schema, UInt, matching
+from ccbps.leakage import FROM_ANSWERS, LeakageCard
 from ccbps.matching import (
     BranchingMatch,
     FSGPMatch,
     Matcher,
     OFSGPMatch,
     PublicFunctionMatch,
+    ReusableMatcher,
     UGPMatch,
 )
 
@@ -59,8 +61,10 @@ def test_card_reads_as_text_with_everything_in_it() -> None:
     for field in dataclasses.fields(CARD):
         value = getattr(CARD, field.name)
         for part in value if isinstance(value, tuple) else (value,):
-            assert part in text
-    assert "known attacks: none" in text
+            assert isinstance(part, bool) or part in text
+    assert "known attacks: from answers" in text
+    unanswered = dataclasses.replace(CARD, answers=False, attacks=())
+    assert "known attacks: none" in " ".join(str(unanswered).split())
 
 
 def test_card_without_hazards_says_so() -> None:
@@ -94,10 +98,30 @@ def test_group_cards_tell_what_of_a_subscription_is_public() -> None:
     assert any("y, t" in text for text in public.hides)
 
 
+def test_attacks_from_answers_stand_on_a_card_once_and_last() -> None:
+    known = dataclasses.replace(CARD, attacks=("frequency: of values",))
+    assert known.attacks == ("frequency: of values", *FROM_ANSWERS)
+    assert dataclasses.replace(known, scheme="Another").attacks == known.attacks
+    assert dataclasses.replace(CARD, answers=False, attacks=()).attacks == ()
+
+
+def test_only_a_broker_that_sees_no_answers_is_spared_attacks_from_answers() -> None:
+    kinds = [getattr(matching, name) for name in matching.__all__ if name.endswith("Match")]
+    spared = []
+    for kind in kinds:
+        if issubclass(kind, ReusableMatcher) or kind is matching.ObliviousTopicMatch:
+            words = (
+                {"points": {"issue": [1]}} if "points" in inspect.signature(kind).parameters else {}
+            )
+            if kind(Schema(issue=UInt(8)), **words).leakage.attacks[-2:] != FROM_ANSWERS:
+                spared.append(kind.__name__)
+    assert spared == ["ObliviousTopicMatch"]
+
+
 @pytest.mark.parametrize("matcher", MATCHERS, ids=repr)
 def test_cards_of_all_matchers_are_of_one_time_messages(matcher: Matcher) -> None:
     card = matcher.leakage
     assert card.scheme == type(matcher).__name__
-    assert (card.security, card.reuse, card.attacks) == ("perfect", "one-time", ())
+    assert (card.security, card.reuse, card.attacks) == ("perfect", "one-time", FROM_ANSWERS)
     assert any("used for two events" in hazard for hazard in card.hazards)
     assert any("work together" in hazard for hazard in card.hazards)

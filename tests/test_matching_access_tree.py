@@ -207,6 +207,8 @@ def test_matchers_are_rebuilt_and_say_what_they_leak() -> None:
     again = pickle.loads(pickle.dumps(matcher))
     assert again == matcher and again.leaves == 9
     assert matcher != toy(10) and matcher != AccessTreeMatch(SCHEMA, leaves=9)
+    assert matcher.leakage.security == "broken"
+    assert matcher.leakage.attacks[0].startswith("tree shapes: 12 comparisons give every event")
     text = matcher.explain()
     assert "the tree of every interest and the positions of its bits" in text
     assert "6 exponentiation (most) per event" in text

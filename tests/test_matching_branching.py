@@ -193,7 +193,8 @@ def test_box_with_null_answers_30000_pairs_as_plaintext() -> None:
     def some(values: list[Any], count: int = 30_000) -> list[Any]:
         return [values[i] for i in rng.integers(0, len(values), count)]
 
-    days = [str(np.datetime64("2020-01-01") + int(i)) for i in rng.integers(0, 1461, 400)]
+    offsets = rng.integers(0, 1461, 400).astype("m8[D]")
+    days = [str(day) for day in np.datetime64("2020-01-01") + offsets]
     cities = ["", "a", "ab", "aé", "b", "bcd", "zz"]
     events = schema.encode(
         {
@@ -1131,3 +1132,49 @@ def test_a_refused_batch_does_not_bind_a_pad() -> None:
     template.subscriber(pad).encode({"issue": "IBM", "price": 120}, [0])
     with pytest.raises(RandomnessReuseError, match="another matcher"):
         box.subscriber(pad).encode("price < 3", [0])
+
+
+def test_a_matcher_without_a_template_names_the_box() -> None:
+    with pytest.raises(ParameterError, match=r"template.*take BranchingMatch\.box\(schema\)"):
+        BranchingMatch(Schema(price=UInt(8)))
+
+
+# -- programs too large -------------------------------------------------------------------------
+
+LISTED = Schema(n=UInt(16))
+SCATTERED = f"n IN ({', '.join(str(2 * i) for i in range(400))})"
+
+
+def test_list_of_neighbours_takes_the_messages_of_an_interval() -> None:
+    matcher = BranchingMatch(LISTED, f"n IN ({', '.join(map(str, range(1000, 1400)))})")
+    assert matcher.event_bytes == BranchingMatch(LISTED, "n BETWEEN 1000 AND 1399").event_bytes
+    assert matcher.event_bytes < 100
+    events = {"n": [999, 1000, 1399, 1400]}
+    sent = matcher.publisher(SEED).encode(events, range(4))
+    wanted = matcher.subscriber(SEED).encode({}, range(4))
+    assert matcher.broker().match(sent, wanted).tolist() == [False, True, True, False]
+
+
+def test_programs_past_the_limit_are_refused_with_their_size() -> None:
+    with pytest.raises(ParameterError, match=r"6,002 nodes, .* 2,251,125 bytes.* allows 4,096"):
+        BranchingMatch(LISTED, SCATTERED)
+    with pytest.raises(ParameterError, match=r"33 nodes, .* max_nodes allows 32"):
+        BranchingMatch.box(LISTED, max_nodes=32)
+    wide = Schema(**{f"a{i}": UInt(64) for i in range(33)})
+    with pytest.raises(ParameterError, match=r"4,225 nodes, .* max_nodes allows 4,096"):
+        BranchingMatch.box(wide)
+    for wrong in (1, 0, None, 4096.0, True):
+        with pytest.raises(ParameterError, match="max_nodes must be a whole number"):
+            BranchingMatch(LISTED, "n < :p", max_nodes=wrong)  # type: ignore[arg-type]
+
+
+def test_limit_of_the_caller_travels_and_changes_nothing_else() -> None:
+    text = f"n IN ({', '.join(str(2 * i) for i in range(40))})"
+    for make in (
+        lambda limit: BranchingMatch(LISTED, text, max_nodes=limit),
+        lambda limit: BranchingMatch.box(LISTED, max_nodes=limit),
+    ):
+        exact = make(make(4096).program.size + 1)
+        again = pickle.loads(pickle.dumps(exact))
+        assert again.max_nodes == exact.max_nodes < 4096
+        assert again.fingerprint == exact.fingerprint == make(4096).fingerprint

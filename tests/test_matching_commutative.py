@@ -195,10 +195,11 @@ def test_clients_that_come_later_match_those_that_were_there() -> None:
 def test_a_publisher_and_a_subscriber_of_one_name_have_different_layers() -> None:
     matcher = CommutativeMatch(SCHEMA, group="toy64")
     server = matcher.key_server()
-    one, other = server.publisher_key("alice").data, server.subscriber_key("alice").data
+    one = server.publisher_key("alice").export_secret_data()
+    other = server.subscriber_key("alice").export_secret_data()
     assert one["layers"][0] != other["layers"][0]
     assert one["layers"][1] == other["layers"][1]
-    assert set(server.broker_key().data) == {"broker"}
+    assert set(server.broker_key().export_secret_data()) == {"broker"}
 
 
 def test_malformed_elements_are_refused_by_cause() -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 import ccbps.matching.group as group_matching
 from ccbps import Bool, Category, OneTimePad, Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
-from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op
+from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, bristol
 from ccbps.circuits.networks import NETWORKS
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.group import GroupEncoding
@@ -42,7 +44,14 @@ from ccbps.errors import (
     UnknownAttributeError,
     UnsupportedPredicateError,
 )
-from ccbps.matching import FSGPMatch, OFSGPMatch, PublicFunctionMatch, UGPMatch
+from ccbps.matching import (
+    BranchingMatch,
+    FSGPMatch,
+    Matcher,
+    OFSGPMatch,
+    PublicFunctionMatch,
+    UGPMatch,
+)
 from ccbps.matching.group import GroupMatch
 from ccbps.predicates.circuit import event_bits, predicate_circuit
 from ccbps.programs.barrington import preserving_length
@@ -329,6 +338,49 @@ def test_private_values_may_be_any_of_the_inputs(circuit: Circuit, data: st.Data
     xs, ys = np.divmod(np.arange(2 ** (n + 2)), 2 ** (n + 2 - bits))
     found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], len(xs))
     assert found == expected_of([shifted])
+
+
+BRISTOL = Path(__file__).parent / "vectors" / "circuits"
+THREE = Schema(x=UInt(3)), Schema(y=UInt(3))
+
+
+@every_group
+@pytest.mark.parametrize("case", json.loads((BRISTOL / "bristol.json").read_text())["cases"])
+def test_bristol_file_is_matched_as_it_computes_on_numbers(
+    group: str, case: dict[str, Any]
+) -> None:
+    file = bristol.load(BRISTOL / case["file"])
+    matcher = PublicFunctionMatch(THREE[0], file, THREE[1], group=group)
+    xs, ys = np.divmod(np.arange(64), 8)
+    found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], 64)
+    assert found == [bool(out) for out in case["out"]]
+    # Everybody who has the circuit, from whatever source, has the same matcher.
+    same = PublicFunctionMatch(THREE[0], file.most_significant_first(), THREE[1], group=group)
+    assert same.fingerprint == pickle.loads(pickle.dumps(matcher)).fingerprint
+    assert same.fingerprint == matcher.fingerprint
+    # The file's own order is another function, of the same widths: 1 < 4 is false in it.
+    wrong = PublicFunctionMatch(THREE[0], file.circuit, THREE[1], group=group)
+    assert case["out"][1 * 8 + 4] == 1 and matched(wrong, {"x": [1]}, {"y": 4}, 1) == [False]
+
+
+def test_bristol_values_are_the_attributes() -> None:
+    file = bristol.load(BRISTOL / "less_than_3bit.txt")
+    for schema, private in (
+        (Schema(x=UInt(2)), Schema(y=UInt(4))),
+        (Schema(a=UInt(1), b=UInt(2)), Schema(y=UInt(3))),
+        (Schema(x=UInt(3)), Schema(y=UInt(2), z=UInt(1))),
+        (Schema(x=UInt(3)), Schema(y=UInt(4))),
+    ):
+        with pytest.raises(ParameterError, match="values must be the attributes") as caught:
+            PublicFunctionMatch(schema, file, private)
+        assert "the file's have 3, 3 bits" in str(caught.value)
+        assert all(repr(name) in str(caught.value) for name in (*schema, *private))
+    # The old format has two operands always: one of no bits is none.
+    one = bristol.loads("1 3\n2 0 1\n\n2 1 0 1 2 AND\n")
+    with pytest.raises(ParameterError, match="private 'y' 1; the file's have 2 bits"):
+        PublicFunctionMatch(Schema(x=UInt(1)), one, Schema(y=UInt(1)))
+    with pytest.raises(ParameterError, match=r"got BristolCircuit; pass its most_significant"):
+        OFSGPMatch(Schema(x=UInt(6)), 2).subscriber(SEED).encode(file, [0])  # type: ignore[arg-type]
 
 
 def test_private_values_are_encoded_as_their_attributes() -> None:
@@ -625,15 +677,113 @@ def test_pieces_are_refused_for_the_cause_of_the_message(
         other[place] ^= flip
         with pytest.raises(DecodeError, match=cause.text):
             matcher.broker().match_chunks([other], [interests])
-    other = interests.copy()
-    other[-1] = 1
-    with pytest.raises(DecodeError, match=Cause.PRODUCT.text):
-        matcher.broker().match_chunks([events], [other])
+    for place, cause in ((-8, Cause.PRODUCT), (-7, Cause.SEGMENT), (-1, Cause.SEGMENT)):
+        other = interests.copy()
+        other[place] ^= 128
+        with pytest.raises(DecodeError, match=cause.text):
+            matcher.broker().match_chunks([events], [other])
     for segment in matcher.encoding.segments:
         other = events.copy()
         other[HEADER_BYTES:][segment.place] = 255 if group == "S5" else 0
         with pytest.raises(DecodeError, match=Cause.ELEMENT.text):
             matcher.broker().match_chunks([other], [interests])
+
+
+@every_group
+def test_segments_of_another_round_or_place_are_refused_in_every_row(
+    monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    several_segments(monkeypatch)
+    matcher, count = OFSGPMatch(Schema(x=UInt(5)), 2, group=group), 200
+    events = matcher.publisher(SEED).encode({"x": [4] * count}, range(count))
+    interests = matcher.subscriber(SEED).encode("x > 3", range(count))
+    whole = matcher.broker().match(events, interests)
+    assert whole.all()
+    segments = matcher.encoding.segments
+    assert len(segments) == 3
+    parts = [slice(HEADER_BYTES + s.tag.start, HEADER_BYTES + s.place.stop) for s in segments]
+    parts.append(slice(-8, None))
+    # The same part of the next round on both sides: headers agree, tags agree side with side, and
+    # the product is any element, in 1 of 30 rows one that is an answer.
+    for part in parts[1:]:
+        mixed = [events.copy(), interests.copy()]
+        for message in mixed if part.start != -8 else mixed[1:]:
+            message[:, part] = np.roll(message[:, part], 1, axis=0)
+        causes = matcher.broker().examine(*mixed)[1]
+        assert set(causes.tolist()) == {Cause.SEGMENT}
+    # Two parts of one message exchanged, on both sides.
+    mixed = [events.copy(), interests.copy()]
+    width = min(part.stop - part.start for part in parts[1:3])
+    first, second = (slice(part.start, part.start + width) for part in parts[1:3])
+    for message, source in zip(mixed, (events, interests), strict=True):
+        message[:, first], message[:, second] = source[:, second], source[:, first]
+    assert set(matcher.broker().examine(*mixed)[1].tolist()) == {Cause.SEGMENT}
+
+
+@every_group
+def test_pieces_mixed_missing_repeated_or_out_of_order_are_refused(
+    monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    several_segments(monkeypatch)
+    matcher = OFSGPMatch(Schema(x=UInt(6)), 2, group=group)
+    publisher, subscriber = matcher.publisher(SEED), matcher.subscriber(SEED)
+    sent = [[*publisher.encode_chunks({"x": 4}, r)] for r in (0, 1)]
+    wanted = [[*subscriber.encode_chunks("x > 3", r)] for r in (0, 1)]
+    parts = len(sent[0])
+    assert parts == 3 and len({len(piece) for piece in sent[0][1:]}) == 1
+
+    def whole(number: int) -> list[tuple[int, int]]:
+        """Round and part of each piece; the interest's end is part `parts`."""
+        return [(number, part) for part in range(parts + 1)]
+
+    def orders() -> Iterable[list[tuple[int, int]]]:
+        for rounds in product((0, 1), repeat=parts + 1):
+            yield list(zip(rounds, range(parts + 1), strict=True))
+        yield from (list(order) for order in permutations(whole(0)))
+        for part, more in product(range(parts + 1), whole(0)):
+            before, after = whole(0)[:part], whole(0)[part + 1 :]
+            yield [*before, more, (0, part), *after]
+            yield [*before, more, *after]
+            yield before + after
+
+    right = [(whole(number)[:parts], whole(number)) for number in (0, 1)]
+    answered = 0
+    for order in orders():
+        # Both sides alike, and one side only.
+        for ours, theirs in ((order, order), (order, whole(0)), (whole(0), order)):
+            ours = [piece for piece in ours if piece[1] < parts]
+            events = [sent[number][part] for number, part in ours]
+            interests = [wanted[number][part] for number, part in theirs]
+            if (ours, theirs) in right:
+                assert matcher.broker().match_chunks(events, interests) is True
+                answered += 1
+                continue
+            with pytest.raises(DecodeError):
+                matcher.broker().match_chunks(events, interests)
+    assert answered > 6
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: OFSGPMatch(QUOTES, 1), lambda: BranchingMatch.box(QUOTES)]
+)
+def test_pieces_are_bytes_and_nothing_is_cast(make: Callable[[], Matcher]) -> None:
+    matcher = make()
+    event = matcher.publisher(SEED).encode(RECORDS[:1], [0])[0]
+    interest = matcher.subscriber(SEED).encode("hot", [0])[0]
+    answer = matcher.broker().match_chunks([event], [interest])
+    for same in (event.tobytes(), bytearray(event), memoryview(event.tobytes()), event.data):
+        assert matcher.broker().match_chunks([same], [interest]) is answer  # type: ignore[list-item]
+    wrong: list[Any] = [
+        event.astype(np.int64), event.astype(np.float64), event.view(np.int8), event[None],
+        event.view(np.bool_), event[:8].view(np.uint64), event.tolist(), 5, "text", None,
+        memoryview(event[:8].tobytes()).cast("I"), np.float64(1),
+    ]  # fmt: skip
+    for piece in wrong:
+        for pieces in ([piece], [event[:0], piece, event]):
+            with pytest.raises(DecodeError, match="a piece of the event message must be bytes"):
+                matcher.broker().match_chunks(pieces, [interest])
+        with pytest.raises(DecodeError, match="a piece of the interest message must be bytes"):
+            matcher.broker().match_chunks([event], [piece])
 
 
 def test_pieces_take_one_event() -> None:
@@ -779,6 +929,10 @@ def other_round(e: Exchange, row: int) -> None:
     e.events[row] = e.events[row + 1]
 
 
+def other_end(e: Exchange, row: int) -> None:
+    e.interests[row, -8:] = e.interests[row + 1, -8:]
+
+
 def no_elements(e: Exchange, row: int) -> None:
     e.events[row, 20:26] = 255
     if e.matcher.group is A5:  # the first rows of all matrices zero
@@ -803,7 +957,8 @@ SPOILED: list[tuple[str, Callable[[Exchange, int], None], Cause]] = [
     ("no elements", no_elements, Cause.ELEMENT),
     ("no elements, other header", other_header, Cause.PAIRING),
     ("no trailer", lambda e, i: flipped(e.interests[i], -8, 7), Cause.PRODUCT),
-    ("long trailer", lambda e, i: flipped(e.interests[i], -1, 7), Cause.PRODUCT),
+    ("other end", lambda e, i: flipped(e.interests[i], -1, 7), Cause.SEGMENT),
+    ("end of another round", other_end, Cause.SEGMENT),
 ]
 spoiled = pytest.mark.parametrize(
     ("spoil", "cause"), [pytest.param(*rest, id=name) for name, *rest in SPOILED]
@@ -859,7 +1014,7 @@ def test_no_flipped_bit_keeps_the_answer(seed: int, group: str) -> None:
             flipped(messages[row], place, int(rng.integers(8)))
         answers, causes = exchange.broker.examine(exchange.events, exchange.interests)
         assert not (answers & (causes == 0)).any()
-        allowed = {*range(3, 8), Cause.NONE, Cause.ELEMENT, Cause.PRODUCT}
+        allowed = {*range(3, 8), Cause.NONE, Cause.ELEMENT, Cause.PRODUCT, Cause.SEGMENT}
         assert set(causes.tolist()) <= allowed
 
 
@@ -1194,6 +1349,20 @@ def test_sizes_follow_from_the_program(name: str) -> None:
     events, interest = exchange_of(matcher)
     assert matcher.publisher(SEED).encode(events, range(16)).shape == (16, matcher.event_bytes)
     assert matcher.subscriber(SEED).encode(interest, [0]).shape == (1, matcher.interest_bytes)
+
+
+def test_table_1_has_a_row_for_each_protocol() -> None:
+    script = Path(__file__).resolve().parent.parent / "benchmarks" / "reproduce" / "hamming.py"
+    before = list(sys.path)
+    try:
+        rows = runpy.run_path(str(script))["protocols"]()
+    finally:
+        sys.path[:] = before
+    assert [row.name for row in rows] == ["universal circuit (Valiant)", "UGP", "FSGP", "OFSGP"]
+    assert [row.in_n_and_c for row in rows[2:]] == ["4 n^(2c+2)", "4 n^(2c+1)"]
+    # n^(2c log n) is 4^(d log n) for d = c log n: 4^9 for n = 8 and c = 1.
+    assert "(8, 3): 262,144" in rows[0].counted and 8 ** (2 * 3) == 4**9 == 262_144
+    assert "(8, 3): 16,384" in rows[2].counted and "(8, 3): 2,048" in rows[3].counted
 
 
 @pytest.mark.parametrize("depth", range(4))

@@ -148,11 +148,15 @@ def test_a_server_that_forgot_a_user_gives_the_same_key_again() -> None:
     publisher, alice = server.publisher_key(), server.subscriber_key("alice")
     restored = matcher.key_server(before)
     assert restored.users == ()
-    assert restored.subscriber_key("alice").data == alice.data
-    assert restored.publisher_key().data == publisher.data
-    assert restored.subscriber_key("bob").data["x1"] != alice.data["x1"]
+    assert restored.subscriber_key("alice").export_secret_data() == alice.export_secret_data()
+    assert restored.publisher_key().export_secret_data() == publisher.export_secret_data()
+    assert (
+        restored.subscriber_key("bob").export_secret_data()["x1"]
+        != alice.export_secret_data()["x1"]
+    )
     # Publishers and subscribers of one name are two users.
-    assert restored.subscriber_key("publisher").data["user"] != publisher.data["user"]
+    namesake = restored.subscriber_key("publisher").export_secret_data()
+    assert namesake["user"] != publisher.export_secret_data()["user"]
     # Messages from before are matched by the broker of the restored server.
     broker = matcher.broker(restored.broker_key())
     sent = matcher.publisher(publisher).encode({"topic": [1, 2]})
@@ -208,13 +212,16 @@ def test_keys_are_given_again_and_servers_come_back() -> None:
     assert again.subscriber_key("alice") == key
     assert again.users == ("subscriber:alice",)
     # A publisher of the same name is another user.
-    assert server.publisher_key("alice").data["user"] != key.data["user"]
+    assert (
+        server.publisher_key("alice").export_secret_data()["user"]
+        != key.export_secret_data()["user"]
+    )
 
 
 def test_a_broker_key_holds_no_user_key() -> None:
     server, *_ = roles(toy())
-    assert set(server.broker_key().data) == {"users"}
-    fields = set(server.subscriber_key("alice").data)
+    assert set(server.broker_key().export_secret_data()) == {"users"}
+    fields = set(server.subscriber_key("alice").export_secret_data())
     assert fields == {"user", "x1", "s", "h"}
 
 

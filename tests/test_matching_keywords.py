@@ -360,8 +360,10 @@ def test_matchers_travel_and_tell(kind: Both) -> None:
     assert card["scheme"] == kind.__name__ and card["reuse"] == "reusable" and card["attacks"]
     assert "AES block" in matcher.explain()
     server = matcher.key_server()
-    assert set(server.broker_key().data) == {"permutation"}
-    assert server.key.data["words"] not in repr(matcher.publisher(server.publisher_key()))
+    assert set(server.broker_key().export_secret_data()) == {"permutation"}
+    assert server.key.export_secret_data()["words"] not in repr(
+        matcher.publisher(server.publisher_key())
+    )
 
 
 def test_ten_thousand_interests_and_one_are_the_same_to_the_filter() -> None:

@@ -112,7 +112,7 @@ def test_masked_values_that_no_key_gives_are_refused() -> None:
 
 def test_masks_are_uniform_below_their_bound() -> None:
     matcher = AdditiveMaskMatch(SCHEMA)
-    masks = [matcher.key_server().key.data["masks"] for _ in range(200)]
+    masks = [matcher.key_server().key.export_secret_data()["masks"] for _ in range(200)]
     top = np.array(masks, dtype=np.uint64).reshape(-1) >> np.uint64(59)
     assert sorted(set(top.tolist())) == list(range(8))
 
@@ -158,7 +158,7 @@ def literal(value: Any) -> str:
 def test_tokens_are_hmac_of_the_codes() -> None:
     matcher = MaskedTopicMatch(SCHEMA)
     server = matcher.key_server()
-    key = bytes.fromhex(server.publisher_key().data["key"])
+    key = bytes.fromhex(server.publisher_key().export_secret_data()["key"])
     event = matcher.publisher(server.publisher_key()).encode([{"issue": "IBM", "price": 300}])
     topic = (2).to_bytes(8, "little") + (300).to_bytes(8, "little")
     token = hmac.new(key, topic, hashlib.sha256).digest()[:16]
@@ -190,4 +190,4 @@ def test_cards_costs_and_broker_keys(kind: Any) -> None:
     matcher = kind(SCHEMA)
     assert matcher.covering and matcher.leakage.attacks
     assert {cost.role for cost in matcher.costs} == {"publisher", "subscriber", "broker"}
-    assert matcher.key_server().broker_key().data == {}
+    assert matcher.key_server().broker_key().export_secret_data() == {}

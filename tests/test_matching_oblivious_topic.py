@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbps import Category, Schema, SharedSeed, UInt
+from ccbps.ciphers.signatures import SIGNATURE_BYTES
 from ccbps.ciphers.slots import SlotKey, sealing_keys
 from ccbps.errors import (
     DecodeError,
@@ -24,10 +28,11 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.matching import ObliviousTopicMatch, TagMatch
-from ccbps.matching.oblivious_roles import ObliviousPublisher, ObliviousSubscriber
+from ccbps.matching.oblivious_layout import SIGNED
+from ccbps.matching.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
 from ccbps.matching.role_keys import RoleKey
 from ccbps.wire import HEADER_BYTES
-from tests.topic_strategies import equalities, topics_and_records
+from tests.topic_strategies import equalities, introduce, sign, topics_and_records
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
 TEXTS = ["issue = 'AAPL'", "issue = 'GOOG'", "issue = 'IBM'"]
@@ -52,6 +57,7 @@ def test_answers_are_the_plaintext_meaning(drawn: Any, data: st.DataObject, payl
             matcher.publisher([])
         return
     publisher = matcher.publisher(data.draw(st.permutations(list(by_topic.values()))))
+    introduce(publisher, *subscribers)
     sessions = publisher.answer(np.vstack(requests))
     payloads = [b"%d" % row for row in range(len(records))]
     events = publisher.encode(records, payloads if payload else None)
@@ -68,6 +74,8 @@ def test_several_publishers_and_requests_that_come_later() -> None:
     matcher = toy(payload_bytes=4)
     alice, bob = matcher.subscriber(), matcher.subscriber()
     first, second = matcher.publisher(TEXTS), matcher.publisher(TEXTS[1:])
+    introduce(first, alice, bob)
+    introduce(second, alice, carol := matcher.subscriber())
     wish = alice.encode([TEXTS[2], TEXTS[0]])
     assert alice.accept(first.answer(wish)) == 2
     before = first.encode(EVENTS, [b"a", b"b", b"c"])
@@ -80,7 +88,7 @@ def test_several_publishers_and_requests_that_come_later() -> None:
     assert bob.open(after).payloads == [None, b"e", None]
     sessions = second.answer(wish)
     # Two publishers in one batch; alice's interests keep their places.
-    second.answer(matcher.subscriber().encode(TEXTS[1]))
+    second.answer(carol.encode(TEXTS[1]))
     other = second.encode(EVENTS[:1], [b"g"])
     both = np.vstack([after, other])
     with pytest.raises(DecodeError, match="sessions were not accepted") as caught:
@@ -101,6 +109,7 @@ def test_sessions_are_taken_by_their_subscriber_only() -> None:
     matcher = toy()
     alice, bob = matcher.subscriber(), matcher.subscriber()
     publisher = matcher.publisher(TEXTS)
+    introduce(publisher, alice, bob)
     sessions = publisher.answer(alice.encode(TEXTS))
     assert bob.accept(sessions) == 0
     with pytest.raises(DecodeError, match="not accepted"):
@@ -111,6 +120,7 @@ def test_sessions_are_taken_by_their_subscriber_only() -> None:
 def test_empty_batches() -> None:
     matcher = toy()
     subscriber, publisher = matcher.subscriber(), matcher.publisher(TEXTS)
+    introduce(publisher, subscriber)
     assert subscriber.encode([]).shape == (0, matcher.request_bytes)
     assert publisher.answer(subscriber.encode([])).shape == (0, matcher.session_bytes(3))
     subscriber.accept(publisher.answer(subscriber.encode(TEXTS)))
@@ -122,11 +132,12 @@ def test_empty_batches() -> None:
 def test_messages_that_are_not_of_this_matcher_are_refused() -> None:
     matcher, other = toy(), toy(payload_bytes=16)
     subscriber, publisher = matcher.subscriber(), matcher.publisher(TEXTS)
+    introduce(publisher, subscriber)
     requests = subscriber.encode(TEXTS)
-    with pytest.raises(DecodeError, match="row 0: not a request of this version and matcher"):
+    with pytest.raises(DecodeError, match="row 0: no request of this version and matcher"):
         publisher.answer(other.subscriber().encode(TEXTS))
-    with pytest.raises(DecodeError, match="requests have 40 bytes, got 41"):
-        publisher.answer(np.zeros((1, 41), dtype=np.uint8))
+    with pytest.raises(DecodeError, match="requests have 112 bytes, got 113"):
+        publisher.answer(np.zeros((1, 113), dtype=np.uint8))
     with pytest.raises(DecodeError, match="uint8 array of shape"):
         publisher.answer(requests.tolist())
     sessions = publisher.answer(requests)
@@ -138,7 +149,7 @@ def test_messages_that_are_not_of_this_matcher_are_refused() -> None:
         for column in (0, 1, 2, 7):
             bad = good.copy()
             bad[1, column] ^= 1
-            with pytest.raises(DecodeError, match=f"row 1: not a {name}") as caught:
+            with pytest.raises(DecodeError, match=f"row 1: no {name} of this") as caught:
                 act(bad)
             assert caught.value.rows == (1,)
     with pytest.raises(DecodeError, match="a multiple of 16, got"):
@@ -148,16 +159,19 @@ def test_messages_that_are_not_of_this_matcher_are_refused() -> None:
 def test_elements_outside_the_group_are_refused_and_nothing_is_kept() -> None:
     matcher = toy()
     subscriber, publisher = matcher.subscriber(), matcher.publisher(TEXTS)
+    introduce(publisher, subscriber)
     requests = subscriber.encode(TEXTS)
     bad = requests.copy()
-    bad[2, HEADER_BYTES : HEADER_BYTES + 8] = 0
+    bad[2, SIGNED : SIGNED + 8] = 0
+    sign(subscriber, bad[2])
     with pytest.raises(DecodeError, match="no element of toy64") as caught:
         publisher.answer(bad)
     assert caught.value.rows == (2,)
     assert publisher.requests == 0
     sessions = publisher.answer(requests)
     altered = sessions.copy()
-    altered[1, -8:] = 0
+    altered[1, -SIGNATURE_BYTES - 8 : -SIGNATURE_BYTES] = 0
+    sign(publisher, altered[1], matcher._layout.digest(requests[1]))
     with pytest.raises(DecodeError, match="row 1: the response holds") as caught:
         subscriber.accept(altered)
     assert caught.value.rows == (1,)
@@ -167,9 +181,7 @@ def test_elements_outside_the_group_are_refused_and_nothing_is_kept() -> None:
 
 
 def test_altered_events_do_not_match_or_are_refused() -> None:
-    matcher = toy(payload_bytes=8)
-    subscriber, publisher = matcher.subscriber(), matcher.publisher(TEXTS)
-    subscriber.accept(publisher.answer(subscriber.encode("issue = 'IBM'")))
+    publisher, subscriber = pair(matcher := toy(payload_bytes=8), TEXTS[2:])
     events = publisher.encode(EVENTS, [b"x", b"y", b"z"])
     fixed = matcher.event_bytes(0)
     for column in (HEADER_BYTES, fixed):  # the number, the slot's first block
@@ -254,6 +266,7 @@ def pair(
 ) -> tuple[ObliviousPublisher, ObliviousSubscriber]:
     """A publisher of all topics and a subscriber of `wishes` that has accepted its sessions."""
     publisher, subscriber = matcher.publisher(TEXTS), matcher.subscriber()
+    introduce(publisher, subscriber)
     subscriber.accept(publisher.answer(subscriber.encode(wishes)))
     return publisher, subscriber
 
@@ -268,6 +281,7 @@ def test_roles_are_restored_from_their_keys(payload: int) -> None:
     matcher = toy(payload)
     publisher, subscriber = pair(matcher, [TEXTS[2], TEXTS[0]])
     other, _ = pair(matcher)
+    introduce(other, subscriber)
     wish = subscriber.encode(TEXTS[1])  # Its session is accepted after it was restored.
     subscriber.accept(other.answer(wish))
     payloads = [b"a", b"b", b"c"] if payload else None
@@ -329,10 +343,13 @@ def test_each_number_and_payload_has_a_key_of_its_own() -> None:
     opened = key.payload_keys(numbers, slots)
     assert len({row.tobytes() for row in opened}) == count
     # They follow from the payload secret, which the key holds.
-    secret = SlotKey(bytes.fromhex(publisher.key.data["payload"]))
+    secret = SlotKey(bytes.fromhex(publisher.key.export_secret_data()["payload"]))
     assert np.array_equal(sealing_keys(secret, numbers, payloads), opened)
     assert not (sealing_keys(secret, numbers, [b"some"] * count) == opened).all(axis=1).any()
-    assert matcher.publisher(TEXTS).key.data["payload"] != publisher.key.data["payload"]
+    assert (
+        matcher.publisher(TEXTS).key.export_secret_data()["payload"]
+        != publisher.key.export_secret_data()["payload"]
+    )
 
 
 def test_numbers_are_used_once_and_the_counter_goes_on_beyond_them() -> None:
@@ -419,24 +436,73 @@ def test_keys_of_something_else_are_refused() -> None:
                 make(key)
         with pytest.raises(KeyMismatchError, match=f"a {own.role} needs a RoleKey, got SharedSeed"):
             make(SharedSeed.generate())  # type: ignore[arg-type]
-        damaged: list[dict[str, Any]] = [{}, *({**own.data, name: "5x"} for name in own.data)]
-        # Without the first digit or entry; fewer sessions are whole ones, and no number is nothing.
-        cut = set(own.data) - {"sessions"}
-        damaged += [{**own.data, name: own.data[name][1:]} for name in cut]
-        damaged += [{**own.data, "next": "-1"}] * (own.role == "publisher")
-        for data in damaged:
+
+
+def leaves(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where there is something in nested lists and dicts, at any depth."""
+    if path:
+        yield path
+    if isinstance(data, (dict, list)):
+        for name in data if isinstance(data, dict) else range(len(data)):
+            yield from leaves(data[name], (*path, name))
+
+
+def damages(key: RoleKey) -> Iterator[dict[str, Any]]:
+    """Data of keys of which a part is gone, there twice, or of another kind."""
+    for path in leaves(key.export_secret_data()):
+        old = reduce(getitem, path, key.export_secret_data())
+        wrongs: list[Any] = [None, 1.5, -1, "5x", True, [], {}]
+        if path[0] == "subscribers" and path[2:] == (1,):
+            wrongs.remove(None)  # Any number of requests.
+        if path == ("sessions",):
+            wrongs = wrongs[:-2]  # None are accepted yet.
+        elif isinstance(old, (str, list)) and (path[0], path[2:]) != ("requests", (1,)):
+            wrongs.append(old[1:])
+        if path[0] in ("answered", "requests", "sessions", "topics") and len(path) == 1:
+            wrongs.append([*old, old[0]])
+        for wrong in wrongs:
+            data = key.export_secret_data()
+            reduce(getitem, path[:-1], data)[path[-1]] = wrong
+            yield data
+    for name in key.export_secret_data():
+        data = key.export_secret_data()
+        del data[name]
+        yield data
+
+
+def test_damaged_keys_are_refused() -> None:
+    publisher, subscriber = pair(matcher := toy(), TEXTS[:2])
+    for make, own in (
+        (matcher.publisher_from, publisher.key),
+        (matcher.subscriber_from, subscriber.key),
+    ):
+        assert make(own).key == own
+        for data in damages(own):
             broken = RoleKey.make(own.matcher, own.role, own.key_id, 0, data)
             with pytest.raises(KeyMismatchError, match="this role key is damaged") as caught:
                 make(broken)
             assert caught.value.__context__ is None
+        data = own.export_secret_data()
+        for changed in (
+            RoleKey.make(own.matcher, own.role, bytes(6), 0, data),  # of another identity
+            RoleKey.make(own.matcher, own.role, own.key_id, 0, data | {"signing": "00" * 32}),
+        ):
+            with pytest.raises(KeyMismatchError, match="this role key is damaged"):
+                make(changed)
+        # A digit that was changed in the text.
+        text = own.to_text()
+        with pytest.raises(KeyMismatchError, match="not a role key, or a damaged one"):
+            RoleKey.from_text(text[:-9] + ("1" if text[-9] == "0" else "0") + text[-8:])
 
 
 def test_roles_show_and_hand_on_no_secret() -> None:
     publisher, subscriber = pair(toy(payload_bytes=4))
-    secrets = {publisher.key.data["payload"], *publisher.key.data["keys"]}
-    secrets |= {subscriber.key.data["requests"][0][1], *publisher.key.data["topics"]}
+    own, other = (role.key.export_secret_data() for role in (publisher, subscriber))
+    secrets = {own["payload"], own["answers"], own["signing"], *own["keys"], *own["topics"]}
+    secrets |= {other["signing"], *(request[1] for request in other["requests"])}
     slot_key = publisher._keys[0][0]
-    for what in (publisher, subscriber, publisher.key, slot_key, publisher._numbers):
+    signing = publisher._signing
+    for what in (publisher, subscriber, publisher.key, slot_key, signing, publisher._numbers):
         for turn in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(SerializationError, match="must not be pickled"):
                 turn(what)

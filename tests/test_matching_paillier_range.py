@@ -175,8 +175,8 @@ def test_matcher_pickles_as_its_arguments() -> None:
 
 def test_keys_hold_what_their_role_may_know() -> None:
     server = MATCHER.key_server()
-    master, broker = server.key.data, server.broker_key().data
-    publisher, subscriber = server.publisher_key().data, server.subscriber_key("a").data
+    keys = server.key, server.broker_key(), server.publisher_key(), server.subscriber_key("a")
+    master, broker, publisher, subscriber = [key.export_secret_data() for key in keys]
     assert set(broker) == {"n", "mu", "attributes"}
     for data in (broker, publisher, subscriber):
         text = json.dumps(data)
@@ -193,7 +193,7 @@ def test_keys_hold_what_their_role_may_know() -> None:
 def test_card_and_costs() -> None:
     assert not MATCHER.covering and MATCHER.reusable and not MATCHER.rounds
     card = MATCHER.leakage
-    assert (card.reuse, card.security, len(card.attacks)) == ("reusable", "broken", 4)
+    assert (card.reuse, card.security) == ("reusable", "broken") and len(card.attacks) >= 5
     assert {cost.role for cost in MATCHER.costs} == {"publisher", "subscriber", "broker"}
     assert f"{MATCHER.interest_bytes:,} bytes" in MATCHER.explain()
 

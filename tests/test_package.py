@@ -152,12 +152,12 @@ def test_readme_example_of_a_reusable_matcher_prints_what_it_says() -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_readme_spark_example_prints_what_it_says() -> None:
-    environment = {
-        "PYTHONPATH": str(ROOT),
-        "PYSPARK_PYTHON": sys.executable,
-        "CCBPS_SEED": ccbps.SharedSeed.generate().to_text(),
-    }
+def test_readme_spark_example_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quotes.seed").write_text(ccbps.SharedSeed.generate().to_text())
+    environment = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     shown = run(sys.executable, "-c", readme_example(1), **environment)
     table = re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert table is not None
@@ -198,3 +198,54 @@ def test_cost_table_of_the_documentation_is_true() -> None:
 
 def test_installed_version_is_that_of_the_source() -> None:
     assert version("ccbps") == ccbps.__version__
+
+
+def test_submodules_are_there_after_importing_the_package() -> None:
+    shown = run(
+        sys.executable,
+        "-c",
+        "import sys, ccbps\n"
+        "print([name for name in ('ccbps.matching', 'ccbps.delivery') if name in sys.modules])\n"
+        "print(ccbps.matching.BranchingMatch.__name__, ccbps.delivery.PayloadSealer.__name__)\n"
+        "print('pyspark' in sys.modules, hasattr(ccbps, 'mathcing'))\n"
+        "print({'BranchingMatch', '__getattr__'} & set(dir(ccbps)), 'matching' in dir(ccbps))\n"
+        "print(ccbps.spark.FileKey.__name__)",
+        PYTHONPATH=str(ROOT),
+    )
+    assert shown.splitlines() == [
+        "[]",
+        "BranchingMatch PayloadSealer",
+        "False False",
+        "set() True",
+        "FileKey",
+    ]
+
+
+def test_spark_without_pyspark_names_the_extra() -> None:
+    shown = run(
+        sys.executable,
+        "-c",
+        "import sys\n"
+        "sys.modules['pyspark'] = None\n"  # as where it is not installed
+        "import ccbps\n"
+        "from ccbps import *\n"
+        "try:\n    ccbps.spark\nexcept ImportError as error:\n    print(error)\n",
+        PYTHONPATH=str(ROOT),
+    )
+    assert "ccbps.spark needs pyspark: pip install 'ccbps[spark]'" in shown
+
+
+def test_citation_is_of_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {ccbps.__version__}\n" in citation
+    assert "\nlicense: Apache-2.0\n" in citation
+    assert "\nauthors:\n  - name: The ccbps developers\n" in citation
+
+
+@pytest.mark.parametrize("name", ["SECURITY.md", "CONTRIBUTING.md"])
+def test_links_of_the_project_files_lead_somewhere(name: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    named = re.findall(r"`((?:docs|tests)/[^`]+)`", (ROOT / name).read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []

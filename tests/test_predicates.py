@@ -83,6 +83,70 @@ def keeps(text: str, **values: Any) -> bool:
     return meaning
 
 
+# -- what never matches ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "never"),
+    [
+        ("issue = 'ibm'", True),
+        ("issue = 'IBM'", False),
+        ("issue IN ('ibm', 'X')", True),
+        ("issue IN ('ibm', 'IBM')", False),
+        ("issue = 'ibm' AND (price < 3 OR flag)", True),
+        ("issue = 'ibm' OR price < 3", False),
+        ("issue = 'ibm' AND hamming(price, 3) <= 2", True),
+        ("(price < 3 OR flag) AND hamming(price, 3) <= 2", False),
+        ("(price < 3 AND price > 5) OR (flag AND NOT flag)", True),
+        ("price < 3 AND NOT price BETWEEN 0 AND 9", True),
+        ("price = 1000 OR price < 0", True),
+        ("day = '2023-12-31'", True),
+        ("day = '2024-05-01 12:00'", True),
+        ("price IS NULL", True),
+        ("volume IS NULL", False),
+        ("volume = NULL", True),
+        ("at_least(2, price < 3, price > 5)", True),
+        ("issue LIKE 'x%'", True),
+        ("FALSE", True),
+        ("TRUE", False),
+    ],
+)
+def test_a_predicate_says_that_it_never_matches(text: str, never: bool) -> None:
+    assert SCHEMA.parse(text).never_matches is never
+
+
+@given(data=st.data())
+def test_what_never_matches_keeps_no_event(data: st.DataObject) -> None:
+    values = st.integers(-1, 4)
+    schema = Schema(a=UInt(2), b=UInt(2, nullable=True))
+    events = schema.encode([{"a": a, "b": b} for a in range(4) for b in (None, *range(4))])
+
+    def leaf() -> str:
+        name = data.draw(st.sampled_from("ab"))
+        return f"{name} {data.draw(st.sampled_from(['=', '<', '>', '!=']))} {data.draw(values)}"
+
+    text = leaf()
+    for _ in range(data.draw(st.integers(0, 4))):
+        joined = f"{text} {data.draw(st.sampled_from(['AND', 'OR']))} {leaf()}"
+        text = data.draw(st.sampled_from([f"({joined})", f"NOT ({joined})"]))
+    predicate = schema.parse(text)
+    # Two attributes are few enough for every alternative to be followed.
+    assert predicate.never_matches is not predicate.evaluate(events).any()
+
+
+def test_what_never_matches_is_asked_of_bound_predicates() -> None:
+    template = SCHEMA.parse("issue = :issue")
+    with pytest.raises(ParameterError, match="call bind first"):
+        _ = template.never_matches
+    assert template.bind(issue="ibm").never_matches
+    assert not template.bind(issue="IBM").never_matches
+
+
+def test_what_is_no_box_names_a_matcher_that_takes_any_formula() -> None:
+    with pytest.raises(UnsupportedPredicateError, match=r"BranchingMatch\(schema, template\)"):
+        SCHEMA.parse("price < 3 OR flag").box()
+
+
 # -- the language -----------------------------------------------------------------------------
 
 
@@ -190,7 +254,8 @@ UNKNOWN, UNSUPPORTED = UnknownAttributeError, UnsupportedPredicateError
         ("price < 3§; flag", SYNTAX, "; flag", "one condition"),
         ("issue = §'IBM", SYNTAX, "'IBM", "never closed"),
         ("price < 3 §/* x", SYNTAX, "/*", "never closed"),
-        ("§SELECT 1", SYNTAX, "SELECT", "unexpected"),
+        ("§SELECT 1", SYNTAX, "SELECT", "after WHERE"),
+        ("§where price < 3", SYNTAX, "where", "after WHERE"),
         ("flag AND §prise < 3", UNKNOWN, "prise", "issue, price.*closest is 'price'"),
         ("flag\n  AND (§zzz IS NULL)", UNKNOWN, "zzz", "schema has issue, price"),
         ("issue = §IBM", UNKNOWN, "IBM", "single quotes"),
@@ -235,7 +300,16 @@ UNKNOWN, UNSUPPORTED = UnknownAttributeError, UnsupportedPredicateError
         ("hamming(volume, §3) <= 1", UNSUPPORTED, "3", "without NULL"),
         ("§hamming(price, 3)", UNSUPPORTED, "hamming", "limit"),
         ("§hamming(price, 3) = 1", UNSUPPORTED, "hamming", "only compared"),
-        ("§price + 1 < 3", UNSUPPORTED, "price", "ADD"),
+        ("price > 18 §& flag", UNSUPPORTED, "&", "& is not supported; write AND"),
+        ("(price > 18) §&& (flag)", UNSUPPORTED, "&&", "write AND"),
+        ("price > 18 §| price < 3", UNSUPPORTED, "|", "write OR"),
+        ("price > 18 §|| price < 3", UNSUPPORTED, "||", "write OR"),
+        ("flag AND §~(price > 18)", UNSUPPORTED, "~", "write NOT"),
+        ("price §=> 5", UNSUPPORTED, "=>", "write >="),
+        ("§1 < price < 3", UNSUPPORTED, "1", "AND.*BETWEEN"),
+        ("price < §{limit}", UNSUPPORTED, "{", ":name"),
+        ("§price + 1 < 3", UNSUPPORTED, "price", r"arithmetic \(\+\)"),
+        ("day < §2024-01-31", UNSUPPORTED, "2024", "dates written in single quotes"),
         ("flag AND (§abs(price) < 3)", UNSUPPORTED, "abs", "ABS"),
         ("flag AND (§foo(price) < 3)", UNSUPPORTED, "foo", "foo"),
         ("flag AND §foo(price)", UNSUPPORTED, "foo", "functions"),
@@ -247,7 +321,9 @@ UNKNOWN, UNSUPPORTED = UnknownAttributeError, UnsupportedPredicateError
         ("§price IS NULL IS NULL", UNSUPPORTED, "price", "IS"),
         ("§flag IS TRUE", UNSUPPORTED, "flag", "IS is only"),
         ("§price IN (SELECT 1)", UNSUPPORTED, "price", "IN"),
-        ("§price IN :xs", UNSUPPORTED, "price", "IN"),
+        ("§price IN :xs", UNSUPPORTED, "price", "IN needs a list"),
+        ("§issue IN 'IBM'", UNSUPPORTED, "issue", "IN needs a list"),
+        ("§`issue` = 'IBM'", UNSUPPORTED, "`", "double quotes"),
         ("price IN (§volume)", UNSUPPORTED, "volume", "not compared"),
         ("flag OR §CASE WHEN flag THEN TRUE END", UNSUPPORTED, "CASE", "CASE"),
         ("flag AND §EXISTS(SELECT 1)", UNSUPPORTED, "EXISTS", "EXISTS"),
@@ -260,7 +336,7 @@ UNKNOWN, UNSUPPORTED = UnknownAttributeError, UnsupportedPredicateError
         ("price = §?", UNSUPPORTED, "?", ":name"),
         ("price < §-:x", UNSUPPORTED, "-:x", "sign"),
         ("§t.price = 3", UNSUPPORTED, "t", "dot"),
-        ("flag AND price = §@x", UNSUPPORTED, "@x", "PARAMETER"),
+        ("flag AND price = §@x", UNSUPPORTED, "@x", ":name"),
         ("§price <=> 3", UNSUPPORTED, "price", "NULLSAFE"),
         ("§price BETWEEN SYMMETRIC 1 AND 2", UNSUPPORTED, "price", "symmetric"),
         ("day > §CAST('2024-01-01' AS TEXT)", UNSUPPORTED, "CAST", "DATE or TIMESTAMP"),
@@ -493,14 +569,9 @@ NOT_NULL = leaf("volume", 1, 256, False, False)
         ("NOT price = NULL", Never()),
         ("NOT NULL", Never()),
         (
-            "price IN (1, 2, 1)",
+            "price IN (1, 3, 1)",
             AnyOf(
-                (
-                    leaf("price", 1, 1, True, False),
-                    leaf("price", 2, 2, True, False),
-                    leaf("price", 1, 0, True, False),
-                ),
-                disjoint=True,
+                (leaf("price", 1, 1, True, False), leaf("price", 3, 3, True, False)), disjoint=True
             ),
         ),
         (
@@ -545,7 +616,44 @@ def test_a_private_duplicate_changes_no_public_constant() -> None:
     form = template.bind(x=5, y=5).true_form()
     assert isinstance(form, AnyOf)
     bounds = [(part.low, part.high) for part in form.parts if isinstance(part, InRange)]
-    assert bounds == [(1, 0), (5, 5), (1, 0)]
+    assert bounds == [(5, 5), (1, 0), (1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        # The public constants as ranges, ascending, and then the private ones as they come.
+        (
+            "price IN (7, 3, :x, 5, 4, 9, 8, :y, 300)",
+            AnyOf(
+                (
+                    leaf("price", 3, 5, False, False),
+                    leaf("price", 7, 9, False, False),
+                    leaf("price", None, None, True, False),
+                    leaf("price", None, None, True, False),
+                ),
+                disjoint=True,
+            ),
+        ),
+        (
+            "volume NOT IN (1, 3, 2, 9)",
+            AllOf(
+                (
+                    leaf("volume", 1, 256, False, False),
+                    leaf("volume", 2, 4, False, True),
+                    leaf("volume", 10, 10, True, True),
+                )
+            ),
+        ),
+        ("issue IN ('SAP', 'IBM', 'IBN')", AnyOf((leaf("issue", 0, 2, False, False),), True)),
+        ("price IN (300, 999)", Never()),
+        ("price NOT IN (300, 999)", Always()),
+        ("volume NOT IN (999)", AllOf((leaf("volume", 1, 256, False, False),))),
+        ("price IN (:x, 300)", AnyOf((leaf("price", None, None, True, False),), True)),
+    ],
+)
+def test_public_constants_of_a_list_become_ranges(text: str, form: Form) -> None:
+    assert SCHEMA.parse(text).true_form() == form
 
 
 def shape(form: Form, public: Form | None = None) -> Any:
@@ -658,6 +766,51 @@ def test_what_is_not_a_box_says_why(text: str, message: str) -> None:
     assert caught.value.text == plain
     if "§" in text:
         assert caught.value.position == text.index("§")
+
+
+@pytest.mark.parametrize(
+    ("text", "intervals", "example"),
+    [
+        ("price IN (1, 3)", "(2: 1, 3)", "price IN (:v1, :v2)"),
+        (
+            "price IN (2, 9, 1, 3)",
+            "(2: 1 to 3, 9)",
+            "price BETWEEN :low1 AND :high1 OR price BETWEEN :low2 AND :high2",
+        ),
+        ("issue IN ('SAP', 'IBM') AND price < 9", "(2: 'IBM', 'SAP')", "issue IN (:v1, :v2)"),
+        (
+            f"price IN ({', '.join(str(2 * i) for i in range(90))})",
+            "(90: 0, 2, 4, 6, 8 and 85 more)",
+            "price IN (:v1, ..., :v90)",
+        ),
+        ("price < 5 OR price > 7", "(2)", "price BETWEEN :low1 AND :high1 OR "),
+        # Values of private constants are not in the text, and not in the error.
+        ("price IN (:x, 3, :y)", "(3)", "price IN (:v1, ..., :v3)"),
+    ],
+)
+def test_several_intervals_are_told_with_a_template_that_takes_them(
+    text: str, intervals: str, example: str
+) -> None:
+    predicate = SCHEMA.parse(text)
+    if predicate.private_names:
+        predicate = predicate.bind(x=177, y=199)
+    with pytest.raises(UnsupportedPredicateError) as caught:
+        predicate.box()
+    assert f"needs more than one interval {intervals}; " in caught.value.reason
+    assert f'here with "{example}' in caught.value.reason
+    assert "177" not in str(caught.value) and "199" not in str(caught.value)
+    # What may be logged names no attribute and no constant.
+    for word in ("price", "issue", "'IBM'", "85", ":v1"):
+        assert word not in caught.value.summary
+
+
+def test_the_named_template_takes_what_the_box_refused() -> None:
+    schema = Schema(price=UInt(8))
+    with pytest.raises(UnsupportedPredicateError, match="price IN") as caught:
+        schema.parse("price IN (1, 3)").box()
+    template = caught.value.reason.split('"')[1]
+    bound = schema.parse(template).bind(v1=1, v2=3)
+    assert bound.evaluate(schema.encode({"price": [0, 1, 2, 3]})).tolist() == [0, 1, 0, 1]
 
 
 def every_event(schema: Schema) -> Events:

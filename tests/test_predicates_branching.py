@@ -232,6 +232,40 @@ def test_leaves_cost_what_the_table_says(text: str, inner: int, private: int) ->
     assert compiled.program.interest_bits <= private
 
 
+@given(schema=schemas(max_attributes=3), data=st.data())
+@settings(max_examples=100)
+def test_size_is_told_before_the_program_is_put_together(
+    schema: Schema, data: st.DataObject
+) -> None:
+    form = schema.parse(data.draw(predicates(schema)).text).true_form()
+    nodes = CompiledForm(schema, form).program.size + 1
+    waiting, counted = [form], True
+    while waiting:
+        node = waiting.pop()
+        counted = counted and not isinstance(node, AtLeastOf)
+        waiting += node.children
+    # An at_least may drop nodes that lead nowhere; then a bit more is told.
+    if counted:
+        assert CompiledForm(schema, form, nodes).program.size + 1 == nodes
+    with pytest.raises(ParameterError, match=r"the program would have .* nodes") as caught:
+        CompiledForm(schema, form, nodes - 1)
+    told = int(str(caught.value).split()[4].replace(",", ""))
+    assert told == nodes if counted else told >= nodes
+
+
+def test_list_of_neighbours_is_one_interval() -> None:
+    wide = Schema(m=UInt(16))
+    values = ", ".join(str(1000 + i) for i in range(400))
+    predicate = wide.parse(f"m IN ({values})")
+    compiled = CompiledForm(wide, predicate.true_form())
+    interval = wide.parse("m BETWEEN 1000 AND 1399").true_form()
+    assert compiled.program == CompiledForm(wide, interval).program
+    assert compiled.program.size < 32
+    events = wide.encode({"m": [999, 1000, 1200, 1399, 1400]})
+    held = evaluated(compiled, events, predicate.true_form())
+    assert held.tolist() == [False, True, True, True, False]
+
+
 def test_box_is_an_interval_on_every_attribute() -> None:
     compiled = CompiledForm(SCHEMA, box_form(SCHEMA))
     assert compiled.program.size == 2 * SCHEMA.bits

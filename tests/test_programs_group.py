@@ -183,6 +183,20 @@ def test_gates_with_a_known_value_cost_one_doubling_at_most(group: Group) -> Non
 
 
 @every_group
+def test_known_names_inputs_only_and_takes_values_of_any_bit_type(group: Group) -> None:
+    xor = Circuit(2, (Gate(Op.XOR, 0, 1),), (2,))
+    for wrong in ({2: True}, {-1: False}, {0: True, 7: True}, {"x": True}):
+        with pytest.raises(ParameterError, match="known must name inputs of the circuit, 0 to 1"):
+            preserving(xor, group, wrong)  # type: ignore[arg-type]
+        with pytest.raises(ParameterError, match="known must name inputs of the circuit, 0 to 1"):
+            preserving_length(xor, wrong)  # type: ignore[arg-type]
+    for one in (True, 1, np.bool_(True), np.uint8(1)):
+        program = preserving(xor, group, {1: one})  # type: ignore[dict-item]
+        wanted = alpha_where(group, np.array([True, False]))
+        assert program.evaluate(all_rows(2)[::2]).tolist() == wanted
+
+
+@every_group
 def test_program_of_known_values_only_is_one_instruction(group: Group) -> None:
     circuit = Circuit(2, (Gate(Op.AND, 0, 1), Gate(Op.NOT, 2)), (3,))
     for x, y in product([False, True], repeat=2):

@@ -179,6 +179,10 @@ def test_equal_decimals_describe_alike() -> None:
         lambda: Category(["a", "a"]),
         lambda: Category("abc"),
         lambda: Category([1, 2]),  # type: ignore[list-item]
+        lambda: Category(None),  # type: ignore[arg-type]
+        lambda: Timestamp(["day"], "2020-01-01", "2021-01-01"),  # type: ignore[arg-type]
+        lambda: Schema([("a", UInt(1))]),  # type: ignore[arg-type]
+        lambda: Schema("a"),  # type: ignore[arg-type]
         lambda: Category(["\ud800"]),
         lambda: Keyword(7),
         lambda: Keyword(257),
@@ -198,6 +202,23 @@ def test_equal_decimals_describe_alike() -> None:
 )
 def test_bad_parameters_are_refused(build: Callable[[], object]) -> None:
     with pytest.raises(ParameterError):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: UInt(), r"UInt: .*'bits'; write for example UInt\(16\)"),
+        (lambda: Int(nullable=True), r"Int: .*'bits'; write for example Int\(16\)"),
+        (lambda: Decimal(0, 1000), r"Decimal: .*'step'; .* Decimal\(0, 1000, \"0.01\"\)"),
+        (lambda: Category("AAPL", "IBM"), r"Category: .*Category\(\[\"AAPL\", "),
+        (lambda: Keyword(), r"Keyword: .*'bits'; write for example Keyword\(64\)"),
+        (lambda: Text(length=3), r"Text: .*; write for example Text\(8\)"),
+        (lambda: Timestamp("day"), r"Timestamp: .*'start'; .*\(\"day\", \"2024-01-01\", "),
+    ],
+)
+def test_a_constructor_says_what_is_missing(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
         build()
 
 
@@ -349,6 +370,20 @@ def test_moments_finer_than_the_unit_clamp(
     assert kind.code_range(operator, constant) == expected
 
 
+@pytest.mark.parametrize(
+    "noons",
+    [["2024-12-31 12:00"], np.array(["2024-12-31T12:00"], dtype="M8[m]")],
+    ids=["text", "datetime64"],
+)
+def test_noon_of_the_last_day_is_no_whole_day_and_in_seconds_after_the_end(noons: Any) -> None:
+    with pytest.raises(EventError, match=r"finer than the unit 'day'; .* at no time of day"):
+        Timestamp("day", "2024-01-01", "2024-12-31").encode(noons)
+    with pytest.raises(EventError, match=r"out of range; .* to 2024-12-31 00:00:00 \(UTC\)"):
+        Timestamp("s", "2024-01-01", "2024-12-31").encode(noons)
+    until = Timestamp("s", "2024-01-01", "2024-12-31T23:59:59")
+    assert codes(until, noons) == [366 * 86_400 - 43_200]
+
+
 # -- refusals ---------------------------------------------------------------------------------
 
 SECRET = 7_654_321
@@ -489,10 +524,36 @@ def _frame() -> pd.DataFrame:
     return pd.DataFrame(ROWS).assign(id=[1, 2])
 
 
+class Foreign:
+    """A table or column of a library that ccbps does not know, such as polars."""
+
+    def __init__(self, arrow: Any) -> None:
+        self.arrow = arrow
+
+    def __len__(self) -> int:
+        return len(self.arrow)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.arrow.__arrow_c_stream__(requested_schema)
+
+
+def _views() -> pa.Table:
+    """As polars exports it: strings as views, categories as dictionaries of them."""
+    table = pa.Table.from_pylist(ROWS)
+    issue = pa.DictionaryArray.from_arrays(
+        pa.array([1, 0], pa.uint32()), pa.array(["IBM", "SAP"], pa.string_view())
+    )
+    return table.set_column(0, "issue", issue)
+
+
 @pytest.mark.parametrize(
     "records",
     [
         ROWS,
+        Foreign(pa.Table.from_pylist(ROWS)),
+        Foreign(_views()),
+        pa.Table.from_pylist(ROWS).to_reader(),
+        {name: Foreign(pa.chunked_array([column])) for name, column in _columns().items()},
         tuple({**row, "id": 1} for row in ROWS),
         _columns(),
         {name: np.array(column, dtype=object) for name, column in _columns().items()},
@@ -552,6 +613,10 @@ def _without(name: str) -> dict[str, Any]:
         ({**_columns(), "price": [1.0]}, "has 1 values", "price"),
         ([ROWS[0], 5], "row 1 is a int", None),
         (5, "records must be", None),
+        (ROWS[0], "list of one mapping", "issue"),
+        (Foreign(pa.chunked_array([[1, 2]])), "not a table", None),
+        ({**_without("price"), "Price": [1, 2]}, "the closest is 'Price'", "price"),
+        ([{**_without("price"), "prize": 3}], "row 0; the closest is 'prize'", "price"),
         ("price", "records must be", None),
         (pd.DataFrame([[1, 2]], columns=["issue", "issue"]), "appears twice", "issue"),
     ],

@@ -7,6 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from ccbps.ciphers.signatures import SIGNATURE_BYTES
+from ccbps.matching.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
 from ccbps.predicates import Schema
 from tests.strategies import Const, Node, record, render, rows, schemas
 
@@ -20,6 +22,23 @@ def equalities(schema: Schema, row: dict[str, Any], attributes: Sequence[str]) -
         for name in attributes
     ]
     return render(schema, Node("and", parts=tuple(leaves)), sqlite=False)
+
+
+def introduce(publisher: ObliviousPublisher, *subscribers: ObliviousSubscriber) -> None:
+    """Publisher and subscribers have each other's identities."""
+    for subscriber in subscribers:
+        publisher.admit(subscriber.identity)
+        subscriber.trust(publisher.identity)
+
+
+def sign(role: ObliviousPublisher | ObliviousSubscriber, message: Any, digest: bytes = b"") -> None:
+    """Sign one message again, as its owner could who does not follow the protocol.
+
+    Args:
+        message: changed; a request, or a session if there is the digest of its request.
+    """
+    covered = role._layout.session(message, digest) if digest else role._layout.request(message)
+    message[-SIGNATURE_BYTES:] = list(role._signing.sign(covered))
 
 
 @st.composite

@@ -24,11 +24,8 @@ from pathlib import Path
 from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from timing import machine, one_core
-
-one_core()
-
 import numpy as np
+from timing import machine, one_core
 
 from ccbps import Schema, UInt
 from ccbps.algebra.prime_order import prime_order_group
@@ -117,4 +114,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    one_core()
     main()

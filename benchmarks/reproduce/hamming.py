@@ -23,11 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from timing import machine, one_core
-
-one_core()
-
 import numpy as np
+from timing import machine, one_core
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
@@ -42,22 +39,33 @@ SIZES = (2, 4, 8, 12, 16, 20, 24, 32)
 NETWORKS = ("batcher", "bose-nelson")
 
 
-def table_1() -> None:
-    """Formulas, and counts of what was built where it fits."""
-    print("Table 1: elements the broker multiplies, less one (UGP: instructions); d = c log2 n")
-    print(f"{'protocol':<10}{'formula':<20}{'in n and c':<26}counted (n, d), UGP: (n, length)")
-    rows = []
-    for kind, formula, power in (
-        (FSGPMatch, "4 n^2 4^d", "4 n^(2c+2)"),
-        (OFSGPMatch, "4 n 4^d", "4 n^(2c+1)"),
-    ):
-        counted = []
-        for n, d in ((2, 1), (4, 2), (8, 3), (8, 4)):
-            matcher = kind(Schema(x=UInt(n)), d)
-            wanted = 4 * n * 4**d * (n if kind is FSGPMatch else 1)
-            assert matcher.elements - 1 == wanted, (matcher, matcher.elements, wanted)
-            counted.append(f"({n}, {d}): {matcher.elements - 1:,}")
-        rows.append((kind.__name__[:-5], formula, power, "; ".join(counted)))
+@dataclass
+class Protocol:
+    """One line of Table 1: a length as a formula, and counted where programs were built."""
+
+    name: str
+    formula: str
+    in_n_and_c: str
+    counted: str
+
+
+def protocols() -> list[Protocol]:
+    """Table 1, for d = c log2 n: elements the broker multiplies, less one (UGP: instructions).
+
+    The first row is no protocol of the paper but what it starts from: a universal circuit in
+    place of the predicate's. The paper says in words that one for circuits of s gates and depth d
+    has depth of order d log s, so that its program is longer than any power of n. The exponent
+    here is that depth with constant 1 and s = n, the least a circuit on n inputs has; nobody built
+    it, and Valiant's own circuits [V76] have larger constants.
+    """
+    sizes = ((2, 1), (4, 2), (8, 3), (8, 4))
+    longer = [f"({n}, {d}): {4 ** (d * (n.bit_length() - 1)):,}" for n, d in (*sizes[:3], (16, 4))]
+    universal = Protocol(
+        "universal circuit (Valiant)",
+        "4^Omega(d log s)",
+        "n^Omega(log n)",
+        f"none built; with constant 1 and s = n, {'; '.join(longer)}",
+    )
     counted = []
     for n, length in ((1, 1), (2, 1), (2, 4), (4, 4), (4, 16)):
         depth = universal_depth(n, length)
@@ -65,9 +73,27 @@ def table_1() -> None:
         assert outer <= 4**depth
         counted.append(f"({n}, {length}): {outer:,} <= 4^{depth}")
     text = "; ".join(counted)
-    rows.insert(0, ("UGP", "4^depth(universal)", "16 n^(16c+2) (1+log n)^2", text))
-    for name, formula, power, counted_text in rows:
-        print(f"{name:<10}{formula:<20}{power:<26}{counted_text}")
+    rows = [universal, Protocol("UGP", "4^depth(UGP)", "16 n^(16c+2) (1+log n)^2", text)]
+    for kind, formula, power in (
+        (FSGPMatch, "4 n^2 4^d", "4 n^(2c+2)"),
+        (OFSGPMatch, "4 n 4^d", "4 n^(2c+1)"),
+    ):
+        counted = []
+        for n, d in sizes:
+            matcher = kind(Schema(x=UInt(n)), d)
+            wanted = 4 * n * 4**d * (n if kind is FSGPMatch else 1)
+            assert matcher.elements - 1 == wanted, (matcher, matcher.elements, wanted)
+            counted.append(f"({n}, {d}): {matcher.elements - 1:,}")
+        rows.append(Protocol(kind.__name__[:-5], formula, power, "; ".join(counted)))
+    return rows
+
+
+def table_1() -> None:
+    """Formulas, and counts of what was built where it fits."""
+    print("Table 1: elements the broker multiplies, less one (UGP: instructions); d = c log2 n")
+    print(f"{'protocol':<29}{'formula':<18}{'in n and c':<26}counted (n, d), UGP: (n, length)")
+    for row in protocols():
+        print(f"{row.name:<29}{row.formula:<18}{row.in_n_and_c:<26}{row.counted}")
     for n in (4, 8):
         sizes = [2 * s(n, A5).length for s in (barrington_selector, optimized_selector)]
         print(
@@ -212,4 +238,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    one_core()
     main()

@@ -253,7 +253,8 @@ class Group(ABC):
     def load(self, rows: Bytes) -> tuple[Bulk, NDArray[np.bool_]]:
         """Sequences from the wire, shape (batch, element_bytes), and which of them are valid.
 
-        A sequence that is not valid holds bytes that are no element; its values mean nothing.
+        A sequence that is not valid holds bytes that are no element; its values mean nothing, and
+        operations on it may be refused.
         """
 
     @abstractmethod

@@ -170,7 +170,8 @@ class FixedBase:
     """Powers of one base: a table of base^(d 2^(w i)), and one product for each w-bit digit d.
 
     Attributes:
-        base, modulus: as given, reduced.
+        base: as given, reduced.
+        modulus: as given.
         bits: exponents are below 2^bits.
         window: bits of a digit. The table has ceil(bits / window) 2^window entries.
     """

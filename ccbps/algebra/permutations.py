@@ -1,7 +1,8 @@
 """S5: all 120 permutations of five points, multiplied by table look-up.
 
 A bulk is the array of ranks itself: shape (batch, length), uint8, as on the wire. Look-ups take two
-neighbouring bytes at a time (`ccbps.algebra.lookup`).
+neighbouring bytes at a time (`ccbps.algebra.lookup`). Products and inverses of bytes from 120 up,
+which are no ranks, are refused with a `ParameterError`.
 
 Conventions: as in `ccbps.algebra.group`; ranks are lexicographic in one-line form.
 Hazard: look-ups at secret addresses: not constant time.
@@ -84,14 +85,19 @@ class SymmetricGroup(Group):
         return x.take(rows, axis=0)
 
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
+        self._require_ranks(x, 2)
+        self._require_ranks(y, 2)
         return lookup.products(self._products, x, y, out)
 
     def inverse(self, x: Bulk, out: Bulk | None = None) -> Bulk:
+        self._require_ranks(x, 2)
         return self._inverses.take(x, out=out, mode="clip")
 
     def blind(self, left: Bulk, x: Bulk, right: Bulk, out: Bulk | None = None) -> Bulk:
         if left.shape != x.shape or x.shape != right.shape:
             raise ShapeError(f"shapes differ: {left.shape}, {x.shape}, {right.shape}")
+        for bulk in (left, x, right):
+            self._require_ranks(bulk, 2)
         out = np.empty_like(x) if out is None else out
         step = max(1, BLOCK // max(1, x.shape[1]))
         for rows in range(0, len(x), step):
@@ -112,6 +118,7 @@ class SymmetricGroup(Group):
 
     def product(self, x: Bulk) -> Ranks:
         """See `Group.product`. Cost: one look-up a product, about 0.7 ns."""
+        self._require_ranks(x, 2)
         return lookup.tree(self._products, x)
 
     def uniform(self, randomness: Bytes) -> Bulk:
@@ -148,7 +155,9 @@ class SymmetricGroup(Group):
             at = slice(rows, rows + step)
             for piece in range(pieces):
                 part = slice(piece * BLOCK, (piece + 1) * BLOCK)
-                partial[at, piece] = self.product(self.multiply(x[at, part], y[at, part]))
+                # Bytes that are no ranks count as the identity here, and the row as not valid.
+                both = lookup.products(self._products, x[at, part], y[at, part], None)
+                partial[at, piece] = lookup.tree(self._products, both)
         return self.product(partial), self._valid(x) & self._valid(y)
 
     def _valid(self, rows: Bytes) -> NDArray[np.bool_]:

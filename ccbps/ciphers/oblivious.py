@@ -50,7 +50,8 @@ class EqCot:
 
     Attributes:
         group: public.
-        request_bytes, response_bytes: of one message, three and two elements.
+        request_bytes: of one request, three elements.
+        response_bytes: of one response, two elements.
     """
 
     def __init__(self, group: PrimeOrderGroup) -> None:
@@ -113,6 +114,7 @@ class EqCot:
             requests: uint8, shape (count, request_bytes).
             words: the sender's, one for each request, or as many as `of` has.
             contexts: public bytes that each key is bound to.
+            randomness: called once, for all r, then all u, then all k.
             of: the row of the request that each word is for, where there are several words for one.
 
         Returns:

@@ -113,7 +113,8 @@ class ProxySearch:
 
     Attributes:
         group: where it computes.
-        ciphertext_bytes, trapdoor_bytes: widths of rows.
+        ciphertext_bytes: width of a row of ciphertexts.
+        trapdoor_bytes: width of a row of trapdoors.
     """
 
     def __init__(self, group: PrimeOrderGroup) -> None:

@@ -6,15 +6,18 @@ random r0, r1 is (a c^r0, b d^r0, c^r1, d^r1). The owner of x knows its own by c
 a / b^x.
 
 With y the product of the keys of several nodes, each takes its part away (`peel`), and the last one
-is left with m: an onion that is made new at every hop.
+is left with m: an onion that is made new at every hop. Each node proves that it knows its secret
+(`ccbps.ciphers.possession`): with g^x over the product of the others in the place of its own key,
+it would open alone what is meant for all.
 
 Conventions: messages are elements of a group of prime order; send the hash of a random one as a
 key.
 
 Hazards: malleable, by design: no integrity. A ciphertext with d = 1 would stay recognizable through
 all re-encryptions, so the identity is refused in c and d, in what is decoded and in what is
-re-encrypted. Colluding ends of a path see who talks to whom. Not constant time.
-Source: [GJJS04]; [Survey] section 4.2 and chapter 6.
+re-encrypted. Colluding ends of a path see who talks to whom. A product of public keys that was not
+made by `joint` may be anybody's. Not constant time.
+Source: [GJJS04]; [Survey] section 4.2 and chapter 6, both without proofs; [RY07] on these.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.prime_order import PrimeOrderGroup
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.ciphers.possession import PossessionProofs
+from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 
 __all__ = ["UniversalCipher"]
 
@@ -43,11 +47,13 @@ class UniversalCipher:
     Attributes:
         group: public.
         ciphertext_bytes: four elements.
+        proofs: that nodes know their secrets.
     """
 
     def __init__(self, group: PrimeOrderGroup) -> None:
         self.group = group
         self.ciphertext_bytes = 4 * group.element_bytes
+        self.proofs = PossessionProofs(group)
 
     def __repr__(self) -> str:
         return f"<UniversalCipher over {self.group.name}>"
@@ -57,17 +63,39 @@ class UniversalCipher:
         secret = self.group.random_exponent(randomness)
         return int(secret), self.group.generator_power(secret)
 
-    def joint(self, publics: Sequence[Element]) -> Element:
+    def joint(
+        self, publics: Sequence[Element], proofs: Sequence[bytes], contexts: Sequence[bytes]
+    ) -> Element:
         """The public key of an onion for all of these nodes, in any order.
 
+        Args:
+            publics: the nodes' keys, each once.
+            proofs: `proofs.prove(secret, context)` of each node.
+            contexts: whose key it is and what for, such as network and name of the node: not what
+                came with the proof, but what the caller knows.
+
         Raises:
-            ParameterError: none is given, or their product is the identity.
+            ParameterError: there is not one proof and one context for each key; no key is given, or
+                one twice; or a key, or the product of all, is the identity.
+            KeyMismatchError: a proof does not hold for its key and context; names positions.
         """
+        held = self.proofs.hold(publics, proofs, contexts)
+        if not held.all():
+            bad = ", ".join(map(str, np.flatnonzero(~held)))
+            raise KeyMismatchError(
+                "no proof, of this context, that somebody knows the secret of public keys "
+                f"{bad}: such a key could open alone what is for all; leave these nodes out"
+            )
+        if len({self.group.encode(public) for public in publics}) < len(publics):
+            raise ParameterError("an onion needs each public key once, got one twice")
         product = self.group.identity
         for public in publics:
             product = self.group.multiply(product, public)
-        if product == self.group.identity:
-            raise ParameterError("an onion needs public keys whose product is not the identity")
+        if self.group.identity in (product, *publics):
+            raise ParameterError(
+                "an onion needs one public key or more, and neither they nor their product may be "
+                "the identity"
+            )
         return product
 
     def encrypt(

@@ -12,8 +12,13 @@ The first wires are the inputs, value after value, the last wires the outputs. `
 apart by the third line. Neither has OR: `dumps` writes ~(~a & ~b), whose depth is the same.
 
 Convention: *within a value the least significant wire comes first*, in the files and therefore in
-the `Circuit` of a `BristolCircuit`. Blocks of this package take the most significant bit first:
-reverse each value's wires, or use `BristolCircuit.integers`, which works on integers.
+the `Circuit` of a `BristolCircuit`. Blocks and matchers take the most significant bit first:
+`BristolCircuit.most_significant_first` is the circuit in their order, `BristolCircuit.from_blocks`
+the way back, and `BristolCircuit.integers` works on integers. `PublicFunctionMatch` takes the
+`BristolCircuit` itself.
+
+Hazard: `BristolCircuit.circuit` where the other order is wanted is a circuit of the right size that
+computes something else.
 
 Source: [BF]; header, gates and MAND as described there and in SCALE-MAMBA's documentation.
 """
@@ -63,6 +68,39 @@ class BristolCircuit:
             if min(widths, default=0) < 0 or sum(widths) != total:
                 raise ParameterError(f"{name} must add up to {total}, got {widths}")
 
+    @classmethod
+    def from_blocks(
+        cls, circuit: Circuit, input_widths: Sequence[int], output_widths: Sequence[int]
+    ) -> BristolCircuit:
+        """A circuit whose values have the most significant bit first, in the files' order.
+
+        Args:
+            circuit: as blocks of this package make it.
+            input_widths, output_widths: bits of each value.
+
+        Raises:
+            ParameterError: the widths do not add up to the circuit's inputs and outputs.
+        """
+        turned = cls(circuit, tuple(input_widths), tuple(output_widths))
+        return cls(turned.most_significant_first(), turned.input_widths, turned.output_widths)
+
+    def most_significant_first(self) -> Circuit:
+        """The circuit with the wires of each value, in and out, in the opposite order.
+
+        Blocks of this package and matchers take them like this.
+        """
+        inputs = _reversed_values(self.input_widths)
+        gates = tuple(
+            Gate(op, *(inputs[wire] if 0 <= wire < len(inputs) else wire for wire in (a, b)))
+            for op, a, b in self.circuit.gates
+        )
+        outputs = [self.circuit.outputs[place] for place in _reversed_values(self.output_widths)]
+        return Circuit(
+            self.circuit.inputs,
+            gates,
+            tuple(inputs[wire] if wire < len(inputs) else wire for wire in outputs),
+        )
+
     def integers(self, *values: Sequence[int]) -> list[list[int]]:
         """The function on unsigned integers, many at a time.
 
@@ -99,6 +137,15 @@ class BristolCircuit:
             columns.append([int.from_bytes(row.tobytes(), "little") for row in packed])
             start += width
         return columns
+
+
+def _reversed_values(widths: Sequence[int]) -> list[int]:
+    """Where each wire goes when every value is turned around; its own inverse."""
+    places: list[int] = []
+    for width in widths:
+        start = len(places)
+        places.extend(range(start + width - 1, start - 1, -1))
+    return places
 
 
 def load(path: str | os.PathLike[str]) -> BristolCircuit:
@@ -246,7 +293,8 @@ def dumps(
     old format for constants and for outputs that are inputs, or the same wire twice.
 
     Args:
-        circuit: with its values, or without.
+        circuit: with its values, or without. Wires are written in the order they have: for one
+            that has the most significant bits first, pass `BristolCircuit.from_blocks`.
         input_widths: bits of each input value; default one value. Not with a `BristolCircuit`.
         output_widths: bits of each output value, likewise.
         style: "fashion", or "format" for the old one: at most two input values, one output value.

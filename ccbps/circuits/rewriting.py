@@ -5,12 +5,12 @@
 `negation_normal_form`      NOT on inputs only, no XOR; depth unchanged, each gate at most twice
                             (an XOR is three gates)
 `balance`                   each chain of ANDs, and of ORs, in the least depth for its operands
-`pad`                       every output at exactly depth d
+`pad`                       every path to an output at depth d: a program of 4^d instructions
 `fix_inputs`                some inputs hard-coded, constants folded
 ==========================  ====================================================================
 
-Every function but `pad` goes through `CircuitBuilder`, so its result is folded and holds no gate
-twice and none that no output needs. All keep the inputs and the order of the outputs.
+All fold constants and keep the inputs and the order of the outputs. Every function but `pad` goes
+through `CircuitBuilder`, so its result holds no gate twice and none that no output needs.
 """
 
 from __future__ import annotations
@@ -150,30 +150,53 @@ def _operands(circuit: Circuit, root: int) -> list[int]:
 
 
 def pad(circuit: Circuit, depth: int) -> Circuit:
-    """Every output at depth `depth`, by as many ANDs with TRUE as it lacks.
+    """Every output at depth `depth`, whichever way one goes from it to the inputs.
 
-    All circuits of one padded depth give group programs of one length.
+    Wherever a wire is not deep enough for its gate, or an output for the circuit, it is joined to
+    itself by as many ANDs as it lacks. So an output's group program (Barrington's transform) has
+    4^depth instructions, and all circuits of one padded depth give programs of one length. To fill
+    up programs to any length without longer circuits, see
+    `ccbps.programs.barrington.fixed_structure`.
 
     Raises:
-        ParameterError: an output is deeper already; balance first, or ask for more.
+        ParameterError: an output is deeper already (balance first, or ask for more); or the circuit
+            has no input, and nothing can be joined.
     """
     if depth < circuit.depth:
         raise ParameterError(
             f"depth must be at least the circuit's own, {circuit.depth}, got {depth}"
         )
-    gates = list(circuit.gates)
+    if depth and not circuit.inputs:
+        raise ParameterError(f"a circuit without inputs has depth 0 always, got depth={depth}")
+    folded = fix_inputs(circuit, {})
+    gates: list[Gate] = []
+    first, depths = folded.inputs, folded.depths
+
+    def add(op: Op, *operands: int) -> int:
+        gates.append(Gate(op, *operands))
+        return first + len(gates) - 1
+
+    def lifted(forms: list[int], levels: int) -> int:
+        while len(forms) <= levels:
+            forms.append(add(Op.AND, forms[-1], forms[-1]))
+        return forms[levels]
+
+    # For each wire its forms: as deep as it is, one level deeper, two, ...
+    wires = [[wire] for wire in range(first)]
+    for wire, (op, a, b) in enumerate(folded.gates, first):
+        below = depths[wire] - op.levels
+        operands = [lifted(wires[one], below - depths[one]) for one in (a, b)[: op.operands]]
+        wires.append([add(op, *operands)])
     outputs = []
-    true = -1
-    for wire, reached in zip(circuit.outputs, circuit.output_depths, strict=True):
-        out = wire
-        for _ in range(depth - reached):
-            if true < 0:
-                true = circuit.inputs + len(gates)
-                gates.append(Gate(Op.TRUE))
-            gates.append(Gate(Op.AND, out, true))
-            out = circuit.inputs + len(gates) - 1
-        outputs.append(out)
-    return Circuit(circuit.inputs, tuple(gates), tuple(outputs))
+    for wire in folded.outputs:
+        op = folded.gates[wire - first].op if wire >= first else Op.NOT
+        if depth and op in (Op.FALSE, Op.TRUE):
+            # Folded, a constant is an output and nothing else: as x AND NOT x, x OR NOT x.
+            joined = add(Op.OR if op == Op.TRUE else Op.AND, 0, add(Op.NOT, 0))
+            outputs.append(lifted([joined], depth - 1))
+        else:
+            outputs.append(lifted(wires[wire], depth - depths[wire]))
+    return Circuit(first, tuple(gates), tuple(outputs))
 
 
 def fix_inputs(circuit: Circuit, values: Mapping[int, bool]) -> Circuit:

@@ -81,7 +81,8 @@ def program_bits(g0: Sequence[int], g1: Sequence[int], index: int, *, n: int) ->
     """One instruction as the circuit's input bits: g0, g1, index; 50 + `index_bits` bits.
 
     Args:
-        g0, g1: one-line permutations of 1..5.
+        g0: one-line permutation of 1..5, for a 0.
+        g1: likewise, for a 1.
         index: which of the n bits is looked at, from 0.
         n: number of bits.
 

@@ -156,7 +156,8 @@ class BranchingEncoding:
         """REC: the program's value for each pair of messages.
 
         Args:
-            events, interests: shape (batch, skip + message_bytes), uint8.
+            events: shape (batch, skip + message_bytes), uint8.
+            interests: likewise.
             skip: bytes in front of each message to pass over (a header).
 
         Returns:

@@ -12,8 +12,11 @@ the bits.
 
 On the wire the elements come in *segments* of some ten thousand positions; a position is one
 element of the subscriber and the publisher's next. Both write whole segments: the last one is
-filled up with blinded identities. The subscriber's last element stands alone, in eight bytes at
-the end (`TRAILER_BYTES`). Any number of segments can be produced, sent and multiplied one by one.
+filled up with blinded identities. The subscriber's last element stands alone, the first of eight
+bytes at the end (`TRAILER_BYTES`). Any number of segments can be produced, sent and multiplied one
+by one. In front of every segment but the first, whose message has a header, and behind the last
+element is room for a tag (`Segment.tag`, seven bytes of the trailer). Tags say what belongs
+together and are the matcher's business: blinding leaves their room zero.
 
 Hazard: randomness must be uniform, shared by the two parties only, and used for one pair only.
 Source: [SSM] Definitions 4, 10 and 11, Lemmas 5 and 22; Feige, Kilian and Naor 1994; Kilian 1988.
@@ -29,6 +32,7 @@ from numpy.typing import NDArray
 
 from ccbps.algebra.group import Group
 from ccbps.errors import ParameterError, ShapeError
+from ccbps.wire import TAG_BYTES
 
 __all__ = ["LAYOUT", "SEGMENT", "TRAILER_BYTES", "GroupEncoding", "Segment"]
 
@@ -42,19 +46,26 @@ SEGMENT: Final = 1 << 20
 """Positions of a segment: so many that NumPy calls cost little, so few that its elements and its
 blinders take a megabyte each; kernels go through them in blocks that fit the cache."""
 TRAILER_BYTES: Final = 8
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """Number of the wire format and of which random bytes become which elements, part of fingerprints.
 Raise it when either changes, here or in `ccbps.algebra`: old and new key streams must not meet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Positions start .. stop - 1 of a program, filled up to `padded`, at `place` on the wire."""
+    """Positions start .. stop - 1 of a program, filled up to `padded`, at `place` on the wire.
+
+    `tag` is where the segment's tag is, right before `place`; empty for the first segment.
+    """
 
     start: int
     stop: int
     padded: int
     place: slice
+
+    @property
+    def tag(self) -> slice:
+        return slice(self.place.start - (TAG_BYTES if self.start else 0), self.place.start)
 
 
 class GroupEncoding:
@@ -65,7 +76,8 @@ class GroupEncoding:
         length: l, elements of the publisher.
         segment: positions of a whole segment.
         segments: how a message is cut.
-        event_bytes, interest_bytes: bytes a side.
+        event_bytes: bytes of an event.
+        interest_bytes: bytes of an interest.
         segment_randomness: bytes of shared randomness one segment uses.
     """
 
@@ -81,6 +93,7 @@ class GroupEncoding:
             stop = min(start + segment, length)
             padded = group.padded(stop - start)
             width = group.element_bytes(padded)
+            place += TAG_BYTES if start else 0
             segments.append(Segment(start, stop, padded, slice(place, place + width)))
             place += width
         self.segments = tuple(segments)
@@ -166,7 +179,6 @@ class GroupEncoding:
 
     def finish_interest(self, last: Ranks, carried: Ranks, out: Bytes) -> None:
         """Write the last interstitial, blinded in front, behind the segments."""
-        out[:, -TRAILER_BYTES:] = 0
         group = self.group
         out[:, -TRAILER_BYTES] = group.multiplication[group.inverses[carried], last]
 
@@ -174,7 +186,8 @@ class GroupEncoding:
         """The product of a segment, and where its bytes are group elements; both (batch,).
 
         Args:
-            events, interests: that segment's bytes, shape (batch, element bytes).
+            events: that segment's bytes, shape (batch, element bytes).
+            interests: likewise.
         """
         return self.group.product_of(interests, events)
 
@@ -186,7 +199,7 @@ class GroupEncoding:
             trailers: shape (batch, TRAILER_BYTES).
         """
         group = self.group
-        valid = (trailers[:, 0] < group.order) & ~trailers[:, 1:].any(axis=1)
+        valid = trailers[:, 0] < group.order
         whole = group.multiplication[product, np.where(valid, trailers[:, 0], 0)]
         answers = whole == group.alpha
         return answers, ~valid | ~(answers | (whole == 0))
@@ -199,10 +212,10 @@ class GroupEncoding:
             randomness: fresh uniform bytes, shape (batch, segments, segment_randomness).
 
         Returns:
-            event messages and interest messages.
+            event messages and interest messages, zeros where tags go.
         """
         group, batch = self.group, len(answers)
-        events = np.empty((batch, self.event_bytes), dtype=np.uint8)
+        events = np.zeros((batch, self.event_bytes), dtype=np.uint8)
         interests = np.zeros((batch, self.interest_bytes), dtype=np.uint8)
         product = np.zeros(batch, dtype=np.uint8)
         for number, segment in enumerate(self.segments):

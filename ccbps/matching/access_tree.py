@@ -8,9 +8,11 @@ prefixes and IN become trees over bits.
 A bit has two values, hence two tokens: however many interests there are, an event costs at most two
 products and hashes for each bit, and the rest is Boolean work on bytes.
 
-Hazard: the tree is in the clear, with the positions of its bits. In a comparison, the sequence of
-AND and OR spells the constant: what this scheme keeps secret is which value of a bit a token stands
-for, and that only as long as the broker knows no event. Broker and one user read everything.
+Hazard: broken. The tree is in the clear, with the positions of its bits. In a comparison, the
+sequence of AND and OR spells the constant, and all leaves ask for the same value of their bits: a
+dozen comparisons tell the broker what every token stands for, and so every event and every
+interest, with nothing known before. One known event does it as well. Broker and one user read
+everything. It is here to be compared with.
 Source: [IRC12]; bags of bits are those of [BSW07] section 4.3.
 """
 
@@ -69,7 +71,23 @@ class _Table:
 
 
 class AccessTreeMatch(ProxySearchMatcher):
-    """AND, OR and at_least over bits; leaves are encrypted, the tree's shape is public."""
+    """AND, OR and at_least over bits; leaves are encrypted, the tree's shape is public.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import AccessTreeMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = AccessTreeMatch(schema, group="modp2048")
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120 OR issue = 'IBM'", "price > 120"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "access tree"
     operators = ("=", "<", "interval", "prefix", "in", "and", "or", "at_least")
@@ -114,22 +132,24 @@ class AccessTreeMatch(ProxySearchMatcher):
         return LeakageCard(
             scheme="AccessTreeMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("which value of a bit a token stands for, until one event becomes known",),
+            hides=("bits of events that no interest has a leaf for and no other bit implies",),
             learns=(
                 "the tree of every interest and the positions of its bits; for comparisons, "
-                "that is the constant",
-                "which leaves hold for which event, so bits of events relative to one another",
+                "that is the constant and the bit that each leaf asks for",
+                "which leaves hold for which event: the values of all bits that leaves are about, "
+                "or their mirror image",
                 "which leaves are equal, of all users",
                 "who sent each message",
             ),
-            security="computational",
+            security="broken",
             assumption=f"decisional Diffie-Hellman in {self.group}, SHA-256 as a random oracle, "
-            "HMAC-SHA256 pseudorandom; the broker works with no user, revoked ones included, "
-            "and knows no event",
+            "HMAC-SHA256 pseudorandom; nobody compares, and the broker works with no user, "
+            "revoked ones included",
             reuse="reusable",
             hazards=("any user can write and read under every other user's keywords",),
             attacks=(
-                "tree shape: the constant of a comparison",
+                "tree shapes: 12 comparisons give every event and every interest, exactly where "
+                "the attribute is nullable, else up to a mirror image",
                 "leaf results: one known event gives the bits of all others that tokens cover",
                 "broker and one user: x and s, then every value by a dictionary",
             ),

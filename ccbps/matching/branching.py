@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,28 +43,63 @@ __all__ = ["BranchingMatch"]
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
+MAX_NODES: Final = 4096
+"""Of a program by default: its messages are a megabyte each."""
+
 
 class BranchingMatch(Matcher):
     """The public side: schema, template, sizes. Makes the three roles.
 
+    Example:
+        A template: everybody sees the formula, and only the subscriber its constants.
+
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import BranchingMatch
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> matcher = BranchingMatch(schema, "price < :limit OR volume > 1000")
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"price": [119, 120], "volume": [5, 5]}, [0, 1])
+        >>> interests = matcher.subscriber(seed).encode({"limit": 120}, rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+
     Attributes:
         schema: the events' attributes.
         template: the public predicate, or None for the box.
+        max_nodes: most nodes the program was allowed to have.
         program: the branching program all parties use.
-        event_bytes, interest_bytes: bytes of one message, header included.
+        event_bytes: bytes of one event message, header included.
+        interest_bytes: bytes of one interest message, header included.
         randomness_bytes: bytes of shared randomness one round uses.
         fingerprint: 32 bytes that name these public parameters.
     """
 
-    def __init__(self, schema: Schema, template: str | Predicate) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        template: str | Predicate | None = None,
+        *,
+        max_nodes: int = MAX_NODES,
+    ) -> None:
         """
         Args:
             schema: the events' attributes.
-            template: SQL, with ``:name`` wherever the subscriber has a private constant.
+            template: SQL, with ``:name`` wherever the subscriber has a private constant. Needed:
+                what has no template is `BranchingMatch.box(schema)`.
+            max_nodes: most nodes of the program. Messages have a sixteenth of their square in
+                bytes: a megabyte for the 4,096 nodes that are allowed by default.
 
         Raises:
+            ParameterError: there is no template, it is of another schema or bound, or the program
+                would have more than `max_nodes` nodes.
             PredicateError: the template does not parse or does not fit the schema.
         """
+        if template is None:
+            raise ParameterError(
+                "BranchingMatch(schema, template) needs a public template, such as "
+                "'price < :limit AND issue = :issue'; for subscriptions that each bring their own "
+                "conjunction of intervals, and hide it, take BranchingMatch.box(schema)"
+            )
         predicate = schema.parse(template) if isinstance(template, str) else template
         if not isinstance(predicate, Predicate):
             raise ParameterError(
@@ -77,22 +112,47 @@ class BranchingMatch(Matcher):
                 "the template's private constants have values, and a template is public; "
                 "pass the predicate before bind()"
             )
-        self._set_up(schema, predicate, predicate.true_form())
+        self._set_up(schema, predicate, predicate.true_form(), max_nodes)
 
     @classmethod
-    def box(cls, schema: Schema) -> BranchingMatch:
-        """The matcher that hides which attributes a predicate constrains, and how."""
+    def box(cls, schema: Schema, *, max_nodes: int = MAX_NODES) -> BranchingMatch:
+        """The matcher that hides which attributes a predicate constrains, and how.
+
+        Example:
+            >>> from ccbps import Schema, SharedSeed, UInt
+            >>> from ccbps.matching import BranchingMatch
+            >>> matcher = BranchingMatch.box(Schema(price=UInt(16), volume=UInt(16)))
+            >>> seed = SharedSeed.generate()
+            >>> events = matcher.publisher(seed).encode([{"price": 119, "volume": 5}], rounds=[0])
+            >>> interests = matcher.subscriber(seed).encode("price BETWEEN 100 AND 120", rounds=[0])
+            >>> matcher.broker().match(events, interests)
+            array([ True])
+
+        Args:
+            schema: the events' attributes; for B bits the program has 2 B + 1 nodes.
+            max_nodes: as for a template.
+
+        Raises:
+            ParameterError: the program would have more than `max_nodes` nodes.
+        """
         matcher = cls.__new__(cls, schema)
-        matcher._set_up(schema, None, box_form(schema))
+        matcher._set_up(schema, None, box_form(schema), max_nodes)
         return matcher
 
-    def _set_up(self, schema: Schema, template: Predicate | None, form: Form) -> None:
+    def _set_up(
+        self, schema: Schema, template: Predicate | None, form: Form, max_nodes: int
+    ) -> None:
+        if type(max_nodes) is not int or max_nodes < 2:
+            raise ParameterError(
+                f"max_nodes must be a whole number of at least 2, got {max_nodes!r}"
+            )
+        self.max_nodes = max_nodes
         self.schema = schema
         self.template = template
         self.private_names = None if template is None else template.private_names
         if template is None:
             self.operators = ("=", "<", "interval", "prefix", "and")
-        self._compiled = CompiledForm(schema, form)
+        self._compiled = CompiledForm(schema, form, max_nodes)
         self.program = self._compiled.program
         self.encoding = BranchingEncoding(self.program)
         self.event_bytes = self.interest_bytes = HEADER_BYTES + self.encoding.message_bytes
@@ -116,7 +176,8 @@ class BranchingMatch(Matcher):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Small and public: rebuilt from schema and template wherever it arrives.
-        return _rebuild, (self.schema, None if self.template is None else self.template.text)
+        template = None if self.template is None else self.template.text
+        return _rebuild, (self.schema, template, self.max_nodes)
 
     @property
     def leakage(self) -> LeakageCard:
@@ -172,6 +233,9 @@ class BranchingMatch(Matcher):
         box = bound_predicate(self.schema, interest, "this matcher is a box: an interest").box()
         return self._compiled.interest_words(box_form(self.schema, box))
 
+    def _content(self, prepared: Words) -> bytes:
+        return prepared.tobytes()
+
     def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:
         draw = self._draw(Kind.EVENT, reader, out)
         self.encoding.encode_event(event_words(events), draw, out[:, HEADER_BYTES:])
@@ -202,6 +266,8 @@ class BranchingMatch(Matcher):
 
 
 @lru_cache(maxsize=64)
-def _rebuild(schema: Schema, template: str | None) -> BranchingMatch:
+def _rebuild(schema: Schema, template: str | None, max_nodes: int) -> BranchingMatch:
     """Unpickle. A worker that receives the same matcher with every task builds it once."""
-    return BranchingMatch.box(schema) if template is None else BranchingMatch(schema, template)
+    if template is None:
+        return BranchingMatch.box(schema, max_nodes=max_nodes)
+    return BranchingMatch(schema, template, max_nodes=max_nodes)

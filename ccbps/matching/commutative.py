@@ -5,7 +5,7 @@ subscribers: a client's message has a layer that it shares with the broker and a
 shares with the clients on the other side. The broker takes its own layer off and compares.
 
 Conventions: a keyword is the values of all attributes together, or of those named. The body of a
-message is 8 bytes that name the client's layer and one element, most significant byte first.
+message is 8 random bytes that name the client's layer and one element, most significant byte first.
 Differs from [SOM09]: one key for all publishers and subscribers stands for a key of each pair, so
 that an event is encrypted once and not once for each subscriber; and the broker derives the keys it
 shares with clients from one secret, so that clients may come later. Chains of several brokers, with
@@ -49,7 +49,23 @@ TOKEN_BYTES: Final = 16
 
 
 class CommutativeMatch(ReusableMatcher):
-    """Keywords under two layers; the broker takes one off. Shows which keywords are equal."""
+    """Keywords under two layers; the broker takes one off. Shows which keywords are equal.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import CommutativeMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = CommutativeMatch(schema, ["issue"])
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["issue = 'IBM'"])
+        >>> broker.match_all(events, interests)
+        array([[ True],
+               [False]])
+    """
 
     scheme = "commutative layers"
     operators = ("=", "and")
@@ -93,11 +109,15 @@ class CommutativeMatch(ReusableMatcher):
         return LeakageCard(
             scheme="CommutativeMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("keywords, from those who lack the key that clients share",),
+            hides=(
+                "which keyword an element stands for, from who lacks the key that clients share "
+                "and knows no event, no subscription and no frequency",
+                "clients' names",
+            ),
             learns=(
                 "every match",
                 "which events and which subscriptions have the same keyword",
-                "which client each message is from",
+                "which messages are from the same client key",
             ),
             security="broken" if toy else "computational",
             assumption=f"decisional Diffie-Hellman in {self.group.name}{short}; no client works "
@@ -110,7 +130,8 @@ class CommutativeMatch(ReusableMatcher):
             ),
             attacks=(
                 "dictionary: broker and one client find every keyword they can think of",
-                "chosen filters: a client subscribes to guesses, the broker compares its table",
+                "chosen filters: a client subscribes to guesses, or publishes them, and the broker "
+                "compares; no key is needed",
                 "frequency: the most frequent element is the most frequent keyword",
             ),
         )
@@ -143,7 +164,9 @@ class CommutativeMatch(ReusableMatcher):
     ) -> dict[str, Any]:
         if role == "broker":
             return {"broker": master["broker"]}
-        client = sha256(f"{role}\0{name}".encode()).digest()[:ID_BYTES]
+        # Drawn, and not made of the name: the broker sees it, and can think of names. The broker
+        # derives the layer from it, so that a name that is given a key again may get another one.
+        client = randomness(ID_BYTES)
         own = self._hop(master, role, client).export_secret()
         return {"id": client.hex(), "layers": [own.hex(), master["clients"]]}
 

@@ -16,9 +16,12 @@ the missing ones, and both have to share a key if they are less than r hops from
 Aggregation: filters are comparable once all layers of their subscribers are off. That is at the
 broker r hops up; from there on equal filters of different subscribers are forwarded once.
 
-Not protected: equality of filters and notifications at each broker. r nodes in a row that work
-together take all layers off and try words; so do a subscriber and the broker r hops above it, who
-needs no key for it. A node checks elements, not who sent them.
+Not protected: equality of filters and notifications at each broker. Those who together hold the
+keys of all layers of a table try words: r nodes in a row, and no fewer if all are brokers. The
+publisher stands for many nodes: it and the last broker read all filters, whatever r is. And no key
+is needed by who can send guesses: the publisher and any one broker find all filters, and so do a
+subscriber and the broker r hops above it. More layers do nothing against that. A node checks
+elements, not who sent them.
 Source: [SOM09]; [Survey] section 4.5, Table 4.2.
 """
 
@@ -181,7 +184,8 @@ class Chain:
         layers: r.
         nodes: all nodes by name: "publisher", "broker 1" (farthest from the publisher), ..., and
             the subscribers.
-        sent_up, sent_down: how many filters and notifications went from one node to another.
+        sent_up: how many filters went from one node to another.
+        sent_down: how many notifications did.
     """
 
     def __init__(

@@ -184,7 +184,18 @@ class _FixedStructureMatch(GroupMatch):
 
 
 class FSGPMatch(_FixedStructureMatch):
-    """Fixed-structure group programs with Barrington's selector: 4 n^2 4^d elements."""
+    """Fixed-structure group programs with Barrington's selector: 4 n^2 4^d elements.
+
+    Example:
+        >>> from ccbps import Bool, Schema, SharedSeed, UInt
+        >>> from ccbps.matching import FSGPMatch
+        >>> matcher = FSGPMatch(Schema(a=UInt(2), b=Bool()), depth=2)
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"a": [1, 3], "b": [True, True]}, rounds=[0, 1])
+        >>> interests = matcher.subscriber(seed).encode("a < 2 AND b", rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+    """
 
     scheme = "FSGP"
 
@@ -194,7 +205,18 @@ class FSGPMatch(_FixedStructureMatch):
 
 
 class OFSGPMatch(_FixedStructureMatch):
-    """Fixed-structure group programs with the optimized selector: 4 n 4^d elements."""
+    """Fixed-structure group programs with the optimized selector: 4 n 4^d elements.
+
+    Example:
+        >>> from ccbps import Bool, Schema, SharedSeed, UInt
+        >>> from ccbps.matching import OFSGPMatch
+        >>> matcher = OFSGPMatch(Schema(a=UInt(2), b=Bool()), depth=2)
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"a": [1, 3], "b": [True, True]}, rounds=[0, 1])
+        >>> interests = matcher.subscriber(seed).encode("a < 2 AND b", rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+    """
 
     scheme = "OFSGP"
 

@@ -4,6 +4,14 @@ A matcher of this family knows two things: which input bit each of the publisher
 (public), and the interstitial elements of a subscription (private). All else is here: blinding
 for a batch of short programs at once, or segment by segment for programs longer than memory; the
 broker's product; and what the broker learns.
+
+Messages of several segments may arrive in pieces, and pieces get lost or mixed up. So the segments
+behind the first one, and the subscriber's last element, carry the message's tag plus their number
+in the message: what is of another message, or not in its place, is refused and not multiplied. A
+tag is eight bytes that both messages of a round have in their headers anyway (`ccbps.wire`), so
+this says nothing new to anybody.
+
+Hazard: tags find mistakes. Whoever alters a message can copy them.
 """
 
 from __future__ import annotations
@@ -17,6 +25,7 @@ from numpy.typing import NDArray
 
 from ccbps.algebra import A5, S5, Group
 from ccbps.circuits import Circuit
+from ccbps.circuits.bristol import BristolCircuit
 from ccbps.circuits.rewriting import balance, without_xor
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.group import LAYOUT, TRAILER_BYTES, GroupEncoding, Segment
@@ -204,6 +213,9 @@ class GroupMatch(Matcher):
             write_header(out[at], kind, self.fingerprint, rows[:, :TAG_BYTES])
         return rows[:, TAG_BYTES:]
 
+    def _content(self, prepared: PreservingProgram) -> bytes:
+        return prepared.interstitials.tobytes() + prepared.index.tobytes()
+
     # -- encoding -----------------------------------------------------------------------------
 
     def _raw_event(self, bits: Bools, segment: Segment) -> NDArray[Any]:
@@ -220,10 +232,13 @@ class GroupMatch(Matcher):
     def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:
         bits = _with_zero(event_bits(events))
         for at in self._blocks(len(out)):
+            body = out[at, HEADER_BYTES:]
             for number, segment in enumerate(self.encoding.segments):
                 random = self._drawn(Kind.EVENT, reader, at, number, out)
+                if number:
+                    body[:, segment.tag] = _tags(out[at], number)
                 raw = self._raw_event(bits[at], segment)
-                self.encoding.encode_event(raw, random, segment, out[at, HEADER_BYTES:])
+                self.encoding.encode_event(raw, random, segment, body)
 
     def _encode_interests(
         self, interests: DictionaryColumn[Any], reader: RandomnessReader, out: Bytes
@@ -236,6 +251,8 @@ class GroupMatch(Matcher):
             used, place = np.unique(rows, return_inverse=True)
             for number, segment in enumerate(encoding.segments):
                 random = self._drawn(Kind.INTEREST, reader, at, number, out)
+                if number:
+                    body[:, segment.tag] = _tags(out[at], number)
                 key = (number, used.tobytes())
                 if made.key != key:
                     values = [interests.values[i] for i in used]
@@ -244,9 +261,14 @@ class GroupMatch(Matcher):
                 carried = encoding.encode_interest(raw, carried, random, segment, body)
             last = [self._last(interests.values[i]) for i in used]
             encoding.finish_interest(np.array(last, dtype=np.uint8)[place], carried, body)
+            body[:, 1 - TRAILER_BYTES :] = self._end_tags(out[at])
 
     def _last(self, interest: Any) -> int:
         return int(self._interstitials(interest, self.length, self.length + 1)[0])
+
+    def _end_tags(self, heads: Bytes) -> Bytes:
+        """What stands behind the last element: as much of its tag as there is room for."""
+        return _tags(heads, len(self.encoding.segments))[:, : TRAILER_BYTES - 1]
 
     # -- matching -----------------------------------------------------------------------------
 
@@ -260,8 +282,13 @@ class GroupMatch(Matcher):
             theirs, ours = interests[at, HEADER_BYTES:], events[at, HEADER_BYTES:]
             product = np.zeros(at.stop - at.start, dtype=np.uint8)
             valid = np.ones(at.stop - at.start, dtype=np.bool_)
-            for segment in encoding.segments:
+            placed = (theirs[:, 1 - TRAILER_BYTES :] == self._end_tags(heads[1][at])).all(axis=1)
+            for number, segment in enumerate(encoding.segments):
                 place = segment.place
+                if number:
+                    for body, head in ((ours, heads[0]), (theirs, heads[1])):
+                        tags = _tags(head[at], number)
+                        placed &= (body[:, segment.tag] == tags).all(axis=1)
                 part, good = encoding.decode_segment(ours[:, place], theirs[:, place])
                 product = self.group.multiplication[product, part]
                 valid &= good
@@ -269,6 +296,7 @@ class GroupMatch(Matcher):
             fresh = causes[at] == Cause.NONE
             causes[at][fresh & impossible] = Cause.PRODUCT
             causes[at][fresh & ~valid] = Cause.ELEMENT
+            causes[at][fresh & ~placed] = Cause.SEGMENT
         return answers, causes
 
     # -- one message in pieces ----------------------------------------------------------------
@@ -280,7 +308,7 @@ class GroupMatch(Matcher):
             random = self._drawn(Kind.EVENT, reader, slice(0, 1), number, head)
             alone, out = self._alone(segment)
             self.encoding.encode_event(self._raw_event(bits, segment), random, alone, out)
-            yield np.concatenate([head[0], out[0]]) if number == 0 else out[0]
+            yield np.concatenate([_tags(head, number)[0] if number else head[0], out[0]])
 
     def _interest_chunks(self, interest: Any, reader: RandomnessReader) -> Iterator[Bytes]:
         head = np.empty((1, HEADER_BYTES), dtype=np.uint8)
@@ -290,35 +318,44 @@ class GroupMatch(Matcher):
             alone, out = self._alone(segment)
             raw = self._raw_interests([interest], segment)
             carried = self.encoding.encode_interest(raw, carried, random, alone, out)
-            yield np.concatenate([head[0], out[0]]) if number == 0 else out[0]
+            yield np.concatenate([_tags(head, number)[0] if number else head[0], out[0]])
         trailer = np.empty((1, TRAILER_BYTES), dtype=np.uint8)
         last = np.array([self._last(interest)], dtype=np.uint8)
         self.encoding.finish_interest(last, carried, trailer)
+        trailer[:, 1:] = self._end_tags(head)
         yield trailer[0]
 
     @staticmethod
     def _alone(segment: Segment) -> tuple[Segment, Bytes]:
-        """The segment as if it were a message of its own, and room for it."""
+        """The segment as if it were a message of its own, and room for it, without its tag."""
         width = segment.place.stop - segment.place.start
         moved = Segment(segment.start, segment.stop, segment.padded, slice(0, width))
         return moved, np.empty((1, width), dtype=np.uint8)
 
     def _match_chunks(self, events: Iterable[Bytes], interests: Iterable[Bytes]) -> bool:
         ours, theirs = _Pieces(events, "event"), _Pieces(interests, "interest")
-        raise_for(
-            check_headers(ours.take(HEADER_BYTES), theirs.take(HEADER_BYTES), self.fingerprint)
-        )
+        head = ours.take(HEADER_BYTES)
+        raise_for(check_headers(head, theirs.take(HEADER_BYTES), self.fingerprint))
         product, valid = np.zeros(1, dtype=np.uint8), True
-        for segment in self.encoding.segments:
+        for number, segment in enumerate(self.encoding.segments):
+            if number:
+                tags = _tags(head, number)
+                for message in (ours, theirs):
+                    # At once: what follows is of no use, and a wrong order shows here.
+                    if not np.array_equal(message.take(TAG_BYTES), tags):
+                        _refuse(Cause.SEGMENT)
             width = segment.place.stop - segment.place.start
             part, good = self.encoding.decode_segment(ours.take(width), theirs.take(width))
             product = self.group.multiplication[product, part]
             valid = valid and bool(good[0])
-        answers, impossible = self.encoding.finish(product, theirs.take(TRAILER_BYTES))
+        trailer = theirs.take(TRAILER_BYTES)
+        answers, impossible = self.encoding.finish(product, trailer)
         ours.end()
         theirs.end()
+        if not np.array_equal(trailer[:, 1:], self._end_tags(head)):
+            _refuse(Cause.SEGMENT)
         cause = Cause.PRODUCT if impossible[0] else Cause.NONE
-        raise_for(np.array([cause if valid else Cause.ELEMENT], dtype=np.uint8))
+        _refuse(cause if valid else Cause.ELEMENT)
         return bool(answers[0])
 
 
@@ -350,9 +387,10 @@ def program_within(
             raise ParameterError(f"the circuit must have one output, got {len(interest.outputs)}")
         circuit = min(interest, balance(without_xor(interest)), key=preserving_length)
     else:
+        hint = "; pass its most_significant_first()" if isinstance(interest, BristolCircuit) else ""
         raise ParameterError(
             "an interest is a predicate (SQL text or Predicate) or a Circuit, "
-            f"got {type(interest).__name__}"
+            f"got {type(interest).__name__}{hint}"
         )
     needed = preserving_length(circuit)
     if needed > length:
@@ -393,17 +431,8 @@ class _Pieces:
             piece = next(self._pieces, None)
             if piece is None:
                 raise DecodeError(f"the {self._name} message ends too early")
-            try:
-                if isinstance(piece, np.ndarray):
-                    piece = np.ascontiguousarray(piece, dtype=np.uint8)
-                part = np.frombuffer(piece, dtype=np.uint8)
-            except TypeError:
-                raise DecodeError(
-                    f"a piece of the {self._name} message must be bytes or a uint8 array, "
-                    f"got {type(piece).__name__}"
-                ) from None
-            parts.append(part)
-            have += len(part)
+            parts.append(piece)
+            have += len(piece)
         whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
         self._rest = whole[count:]
         return np.ascontiguousarray(whole[:count])[None]
@@ -411,6 +440,17 @@ class _Pieces:
     def end(self) -> None:
         if len(self._rest) or any(len(piece) for piece in self._pieces):
             raise DecodeError(f"the {self._name} message goes on after its end")
+
+
+def _tags(messages: Bytes, number: int) -> Bytes:
+    """The tags of part `number`: those of the messages' headers plus it; shape (batch, 8)."""
+    tags = np.ascontiguousarray(messages[:, HEADER_BYTES - TAG_BYTES : HEADER_BYTES])
+    return (tags.view("<u8") + np.uint64(number)).astype("<u8", copy=False).view(np.uint8)
+
+
+def _refuse(cause: Cause) -> None:
+    """Raise for the cause of a single message, if there is one."""
+    raise_for(np.array([cause], dtype=np.uint8))
 
 
 def _with_contiguous_rows(messages: Bytes) -> Bytes:

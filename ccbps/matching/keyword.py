@@ -31,23 +31,25 @@ from ccbps.leakage import LeakageCard
 from ccbps.matching.parameters import Cost
 from ccbps.matching.reusable_roles import Randomness
 from ccbps.matching.users import (
-    NO_VALUE,
     USER_BYTES,
     ProxySearchMatcher,
     distinct_rows,
     event_values,
     keyword,
+    no_keyword,
 )
 from ccbps.predicates import Schema
+from ccbps.predicates.expression import attributes_of
 from ccbps.predicates.schema import Events
+from ccbps.predicates.types import EMPTY
 from ccbps.wire import Cause
 
 __all__ = ["KeywordMatch"]
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
-Equality = tuple[int, bytes]
-"""(number of the attribute, keyword)"""
+Equality = tuple[int, bytes | None]
+"""(number of the attribute, keyword); None for one that no event has"""
 
 UNUSED: Final = 255
 
@@ -70,7 +72,23 @@ class _Table:
 
 
 class KeywordMatch(ProxySearchMatcher):
-    """Equalities and AND, by ElGamal proxy searchable encryption; revocation at the broker."""
+    """Equalities and AND, by ElGamal proxy searchable encryption; revocation at the broker.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import KeywordMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = KeywordMatch(schema, group="modp2048")
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["issue = 'IBM'", "issue = 'AAPL' AND price = 121"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "keyword"
     operators = ("=", "and")
@@ -127,9 +145,15 @@ class KeywordMatch(ProxySearchMatcher):
         return LeakageCard(
             scheme="KeywordMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("all values", f"which {hidden} are equal, as long as they match nothing"),
+            hides=(
+                "which value a keyword stands for, from who knows no event, no interest and no "
+                "frequency",
+                f"which {hidden} are equal, beyond the results of single equalities",
+                "which interests can never hold, but for what events they have not matched",
+            ),
             learns=(
-                "which attribute of an event equals which constant of an interest",
+                "which attribute of an event equals which constant of an interest, also where "
+                "the interest as a whole does not match",
                 f"which {shown} hold equal values, of all users",
                 "which attributes an interest names",
                 "who sent each message",
@@ -178,6 +202,8 @@ class KeywordMatch(ProxySearchMatcher):
 
     def _prepare(self, interest: Any) -> list[Equality]:
         predicate = self._predicate(interest)
+        if EMPTY in predicate.box().ranges.values():
+            return self._contradiction(attributes_of(predicate.expression))
         found: list[Equality] = []
         for number, (name, (low, high)) in enumerate(predicate.box().ranges.items()):
             kind = self.schema[name]
@@ -189,14 +215,18 @@ class KeywordMatch(ProxySearchMatcher):
                     text=predicate.text,
                 )
             width = 8 * -(-kind.bits // 64)
-            value = int(low).to_bytes(width, "big") if low == high else NO_VALUE
-            found.append((number, keyword(name, value)))
+            found.append((number, keyword(name, int(low).to_bytes(width, "big"))))
         if len(found) > self.equalities:
             raise UnsupportedPredicateError(
                 f"{len(found)} equalities; this matcher takes {self.equalities}",
                 text=predicate.text,
             )
         return found
+
+    def _contradiction(self, named: Sequence[str]) -> list[Equality]:
+        """What nothing fulfils, with the slots of an interest in what its text names."""
+        numbers = [number for number, name in enumerate(self.schema) if name in named]
+        return [(number, None) for number in numbers[: self.equalities] or [0]]
 
     def _encode_interests(
         self,
@@ -205,7 +235,11 @@ class KeywordMatch(ProxySearchMatcher):
         out: Bytes,
         randomness: Randomness,
     ) -> None:
-        words = [word for interest in interests for _, word in interest]
+        words = [
+            no_keyword(self.schema.names[number], randomness) if word is None else word
+            for interest in interests
+            for number, word in interest
+        ]
         rows = self._encode("interests", key, words, randomness)
         slots = self._sign(key, out).reshape(len(out), self.equalities, -1)
         slots[:, :, 0] = UNUSED

@@ -8,7 +8,8 @@ other.
 Words are those of `ccbps.matching.keywords`, and "a = code" for every code of an attribute or for
 the values given as its dictionary. Equalities are exact; ranges are widened as that module says.
 
-Hazard: positions are deterministic and a broker sees each word's result. Any client can read all.
+Hazard: positions are deterministic and a broker sees each word's result. With partitions it is
+broken: ranges alone show the order of all cells. Any client can read all.
 Source: [RR06] by way of [Survey] section 4.1, after [CM05].
 """
 
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.leakage import LeakageCard
 from ccbps.matching.filter_lookup import gaps
 from ccbps.matching.keywords import EQUAL, KINDS, Column, Vocabulary, by_attribute, listed
 from ccbps.matching.parameters import Cost
@@ -54,9 +54,27 @@ Prepared = tuple[tuple[int, ...], ...]
 
 
 class KeywordDictionaryMatch(WordMatcher):
-    """Conjunctions of equalities (exact) and widened ranges, one masked bit for each word."""
+    """Conjunctions of equalities (exact) and widened ranges, one masked bit for each word.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import KeywordDictionaryMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = KeywordDictionaryMatch(schema, points={"price": [100, 120]})
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "keyword dictionary"
+    named = "positions"
+    repeated = "the words they differ in"
 
     def __init__(
         self,
@@ -126,37 +144,6 @@ class KeywordDictionaryMatch(WordMatcher):
         cells, shifts, _ = self.vocabulary.cells.get(name, (-1, 0, 0))
         points = len(self.vocabulary.points.get(name, ()))
         return equal, int(kind.nullable), 2 * points, shifts * (cells + 1)
-
-    @property
-    def leakage(self) -> LeakageCard:
-        """What the broker learns."""
-        return LeakageCard(
-            scheme="KeywordDictionaryMatch",
-            adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=(
-                "values, constants, attributes' names, but for what frequencies and widths tell",
-                "all words of an event that nobody subscribed to",
-                "the number of an event's words",
-            ),
-            learns=(
-                "every match of a predicate widened to the vocabulary",
-                "the result of each word of each subscription",
-                "the number of words of a subscription, and which subscriptions share words",
-                "the number of cells of a range, and so its width to within two cells",
-            ),
-            security="computational",
-            assumption="AES-128 as a pseudorandom function and as a random public permutation",
-            reuse="reusable",
-            hazards=(
-                "any client has the keys and can read all events and subscriptions",
-                "two events with one nonce show the words they differ in",
-            ),
-            attacks=(
-                "equal positions: which subscriptions want the same word",
-                "frequency: how often a word is found is how often it occurs; with known "
-                "frequencies, words have names",
-            ),
-        )
 
     @property
     def costs(self) -> tuple[Cost, ...]:

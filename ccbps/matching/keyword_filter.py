@@ -9,7 +9,8 @@ An answer may be a false positive, never a false negative: a word that is absent
 probability (1 - e^(-tu/m))^t, a conjunction of w absent words with that to the power w. Ranges are
 widened besides: see `ccbps.matching.keywords`.
 
-Hazard: trapdoors are deterministic and a broker sees each word's result. Any client can try words.
+Hazard: trapdoors are deterministic and a broker sees each word's result. With partitions it is
+broken: ranges alone show the order of all cells. Any client can try words.
 Source: [RR06] by way of [Survey] section 4.1, after [Goh03].
 """
 
@@ -25,7 +26,6 @@ from numpy.typing import NDArray
 
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.errors import ParameterError
-from ccbps.leakage import LeakageCard
 from ccbps.matching.filter_lookup import FilterLookup, gaps, modulo
 from ccbps.matching.keywords import Clause, Vocabulary, Word, whole_number
 from ccbps.matching.parameters import Cost
@@ -58,9 +58,28 @@ def _sorted(items: Bytes) -> Bytes:
 
 
 class KeywordFilterMatch(WordMatcher):
-    """Conjunctions of equalities and widened ranges, through encrypted Bloom filters."""
+    """Conjunctions of equalities and widened ranges, through encrypted Bloom filters.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import KeywordFilterMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = KeywordFilterMatch(schema, points={"price": [100, 120]})
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     scheme = "keyword filter"
+    named = "trapdoors"
+    answered = ", with false positives"
+    repeated = "their common words"
 
     def __init__(
         self,
@@ -127,37 +146,6 @@ class KeywordFilterMatch(WordMatcher):
     def false_positive_rate(self) -> float:
         """Chance that an absent word is found: (1 - e^(-tu/m))^t."""
         return float((1 - exp(-self.hashes * self.words / self.bits)) ** self.hashes)
-
-    @property
-    def leakage(self) -> LeakageCard:
-        """What the broker learns."""
-        return LeakageCard(
-            scheme="KeywordFilterMatch",
-            adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=(
-                "values, constants, attributes' names, but for what frequencies and widths tell",
-                "which events are equal, beyond the results of words that are subscribed to",
-                "the number of an event's words",
-            ),
-            learns=(
-                "every match of a predicate widened to the vocabulary, with false positives",
-                "the result of each word of each subscription, false positives included",
-                "the number of words of a subscription, and which subscriptions share words",
-                "the number of cells of a range, and so its width to within two cells",
-            ),
-            security="computational",
-            assumption="AES-128 as a pseudorandom function and as a random public permutation",
-            reuse="reusable",
-            hazards=(
-                "any client has the keys and can try all words on events and subscriptions",
-                "two events with one nonce show their common words",
-            ),
-            attacks=(
-                "equal trapdoors: which subscriptions want the same word",
-                "frequency: how often a word is found is how often it occurs; with known "
-                "frequencies, words have names",
-            ),
-        )
 
     @property
     def costs(self) -> tuple[Cost, ...]:

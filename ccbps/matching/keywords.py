@@ -17,6 +17,8 @@ range touches. So a range is widened, and never narrowed, except where it is
 `Vocabulary.widened` says what a box really comes to. A range that takes in NULL together with some
 values but not all is widened to "anything".
 
+Hazard: the cells of a range are neighbours. Who sees which words stand together in the clauses of a
+few hundred ranges has all cells of a partition in order.
 Source: [RR06] by way of [Survey] section 4.1; cells and their choice are reconstructed.
 """
 
@@ -107,7 +109,8 @@ class Vocabulary:
 
     Attributes:
         columns: the most words an event can have.
-        clauses, slots: the most clauses a box can take, and words in one of them.
+        clauses: the most clauses a box can take.
+        slots: the most words in a clause.
     """
 
     def __init__(

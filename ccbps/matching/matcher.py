@@ -1,11 +1,12 @@
 """The public side of all one-time matchers: schema, sizes, fingerprint, leakage card.
 
-What differs between schemes is five methods of the matcher, whose names start with an underscore;
+What differs between schemes is six methods of the matcher, whose names start with an underscore;
 what must never differ is in the roles it makes (`ccbps.matching.roles`).
 """
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
@@ -31,14 +32,31 @@ Rounds = NDArray[np.uint64]
 class Matcher(PublicParameters, ABC):
     """Public parameters of a one-time matcher. Makes the three roles.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import BranchingMatch, Matcher
+        >>> matcher = BranchingMatch.box(Schema(price=UInt(16)))
+        >>> isinstance(matcher, Matcher), matcher.reusable
+        (True, False)
+        >>> matcher.event_bytes, matcher.interest_bytes, matcher.randomness_bytes
+        (82, 82, 152)
+        >>> matcher.leakage.security, matcher.leakage.reuse
+        ('perfect', 'one-time')
+        >>> print(matcher.explain())
+        BranchingMatch over price (16 bits)
+        ...
+
     Attributes:
-        reusable, rounds, has_key_server, covering: False, True, False, False: what tells one-time
-            matchers from reusable ones (`ccbps.matching.reusable`).
+        reusable: False, which tells one-time matchers from reusable ones.
+        rounds: True. Messages belong to a round.
+        has_key_server: False. The clients share a seed.
+        covering: False. Interests are not compared with one another.
         operators: what predicates may use.
         schema: the events' attributes.
         private_names: names of the values an interest is a mapping of; None where an interest is a
             predicate (SQL text or `Predicate`).
-        event_bytes, interest_bytes: bytes of one message, header included.
+        event_bytes: bytes of one event message, header included.
+        interest_bytes: bytes of one interest message, header included.
         randomness_bytes: bytes of shared randomness one round uses.
         fingerprint: 32 bytes that name these public parameters.
     """
@@ -71,13 +89,27 @@ class Matcher(PublicParameters, ABC):
     def explain(self) -> str:
         """Program size, bytes a side, predicted operations and the leakage card, as text."""
 
-    def publisher(self, seed: RandomnessSource) -> Publisher:
-        """The role that encodes events."""
-        return Publisher(self, seed)
+    def publisher(
+        self, seed: RandomnessSource, *, ledger: str | os.PathLike[str] | None = None
+    ) -> Publisher:
+        """The role that encodes events.
 
-    def subscriber(self, seed: RandomnessSource) -> Subscriber:
-        """The role that encodes predicates."""
-        return Subscriber(self, seed)
+        Args:
+            seed: shared with the subscriber, or a master of many pairs.
+            ledger: path of a file that remembers rounds across roles, processes and restarts
+                (`ccbps.ledger`), made where there is none; None to remember them in memory, as
+                long as the role lives.
+
+        Raises:
+            LedgerError: the file cannot be used.
+        """
+        return Publisher(self, seed, ledger)
+
+    def subscriber(
+        self, seed: RandomnessSource, *, ledger: str | os.PathLike[str] | None = None
+    ) -> Subscriber:
+        """The role that encodes predicates; `ledger` as for `publisher`."""
+        return Subscriber(self, seed, ledger)
 
     def broker(self) -> Broker:
         """The role that matches. It holds nothing secret."""
@@ -92,6 +124,10 @@ class Matcher(PublicParameters, ABC):
     @abstractmethod
     def _prepare(self, interest: Interest) -> Any:
         """What `_encode_interests` needs to know of one subscription; raises where it is none."""
+
+    @abstractmethod
+    def _content(self, prepared: Any) -> bytes:
+        """Bytes that tell a prepared interest from all others: for a ledger of rounds."""
 
     @abstractmethod
     def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:
@@ -121,11 +157,9 @@ class Matcher(PublicParameters, ABC):
         yield out[0]
 
     def _match_chunks(self, events: Iterable[Bytes], interests: Iterable[Bytes]) -> bool:
-        """The answer for one event's and one interest's pieces."""
-        ours, theirs = (
-            np.frombuffer(b"".join(map(bytes, pieces)), dtype=np.uint8)
-            for pieces in (events, interests)
-        )
+        """The answer for one event's and one interest's pieces, uint8 arrays of one dimension."""
+        none = np.empty(0, dtype=np.uint8)
+        ours, theirs = (np.concatenate([none, *pieces]) for pieces in (events, interests))
         return bool(self.broker().match(ours[None], theirs[None])[0])
 
     def _perfect(self, public: str, hidden: str) -> LeakageCard:

@@ -33,10 +33,12 @@ class Field:
     """Where an attribute is in the bodies.
 
     Attributes:
-        name, bits: of the attribute.
+        name: of the attribute.
+        bits: of the attribute.
         width: bytes of a ciphertext.
         slots: prefixes an interest has room for.
-        event_at, interest_at: first byte in the bodies.
+        event_at: first byte in the body of an event.
+        interest_at: first byte in the body of an interest.
     """
 
     name: str

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ccbps.algebra import Group
 from ccbps.circuits import Circuit, CircuitBuilder, Wire, blocks
+from ccbps.circuits.bristol import BristolCircuit
 from ccbps.circuits.networks import NETWORKS, NetworkName
 from ccbps.errors import EventError, ParameterError, PredicateTypeError
 from ccbps.matching.group import GroupMatch
@@ -39,28 +40,55 @@ Index = NDArray[np.signedinteger[Any]]
 class PublicFunctionMatch(GroupMatch):
     """A public circuit over private bits of both parties.
 
+    Example:
+        At most one of four bits differs from the subscriber's, whose own are private:
+
+        >>> from ccbps import SharedSeed
+        >>> from ccbps.matching import PublicFunctionMatch
+        >>> matcher = PublicFunctionMatch.hamming(4, limit=1)
+        >>> matcher
+        <PublicFunctionMatch of x and private y, A5>
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"x": [0b1010, 0b0101]}, rounds=[0, 1])
+        >>> interests = matcher.subscriber(seed).encode({"y": 0b1011}, rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+
     Attributes:
-        circuit: f; its inputs are the schema's bits, then those of `private`.
+        circuit: f; its inputs are the schema's bits, then those of `private`, most significant
+            bit of each value first.
         private: what the subscriber's values are, as attributes of a schema.
     """
 
     scheme = "FKN"
 
     def __init__(
-        self, schema: Schema, circuit: Circuit, private: Schema, *, group: str | Group = "A5"
+        self,
+        schema: Schema,
+        circuit: Circuit | BristolCircuit,
+        private: Schema,
+        *,
+        group: str | Group = "A5",
     ) -> None:
         """
         Args:
             schema: the events' attributes.
             circuit: one output; inputs are the bits of `schema`, then of `private`, each most
-                significant first, in the schema's order.
+                significant first, in the schema's order. A circuit from a Bristol file comes as
+                the `BristolCircuit` that `bristol.load` gives: its values are the attributes of
+                `schema`, then of `private`, and each is read in the file's order, least
+                significant bit first. (Its `circuit` alone would read numbers from the wrong end.)
+                Bits are those of an attribute's codes: a UInt is its own code, an Int counts
+                from its least value up and is not in two's complement.
             private: the subscriber's values; an interest is a record of it.
             group: "A5" (bit-sliced, the faster) or "S5" (as in the paper).
 
         Raises:
-            ParameterError: the circuit's inputs are not these bits, it has not one output, or its
-                program is too long.
+            ParameterError: the circuit's inputs are not these bits, or a file's values not these
+                attributes; it has not one output, or its program is too long.
         """
+        if isinstance(circuit, BristolCircuit):
+            circuit = _in_order(circuit, schema, private)
         wanted = schema.bits + private.bits
         if circuit.inputs != wanted:
             raise ParameterError(
@@ -160,6 +188,26 @@ class PublicFunctionMatch(GroupMatch):
         # Raised outside the handler: the error and its frames hold the private value.
         where = "the private values" if problem is None else f"the private value of {problem!r}"
         raise PredicateTypeError(f"{where} cannot be encoded as {self.private!r} asks")
+
+
+def _in_order(file: BristolCircuit, schema: Schema, private: Schema) -> Circuit:
+    """A file's circuit, most significant bits first, if its values are the attributes."""
+    attributes = {
+        f"{of}{name!r}": one[name].bits
+        for of, one in (("", schema), ("private ", private))
+        for name in one
+    }
+    # The old format writes a value of no bits where there is one operand only.
+    widths = [width for width in file.input_widths if width]
+    if widths != list(attributes.values()):
+        wanted = ", ".join(f"{name} {bits}" for name, bits in attributes.items())
+        raise ParameterError(
+            "a Bristol circuit's values must be the attributes, bit for bit: "
+            f"{wanted}; the file's have {', '.join(map(str, widths)) or 'no'} bits. Give "
+            "attributes of these widths, or pass BristolCircuit.most_significant_first() if its "
+            "bits, in that order, are those of the attributes"
+        )
+    return file.most_significant_first()
 
 
 def _hamming_circuit(bits: int, limit: int | None, network: NetworkName | None) -> Circuit:

@@ -40,7 +40,7 @@ class _Role(Confined):
         check_key(matcher, key, role)
         self.matcher = matcher
         self.epoch = key.epoch
-        self._key, self._id, self._randomness = key.data, key.key_id, randomness
+        self._key, self._id, self._randomness = key.export_secret_data(), key.key_id, randomness
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.matcher!r}, epoch {self.epoch}>"
@@ -51,7 +51,19 @@ class _Role(Confined):
 
 
 class ReusablePublisher(_Role):
-    """Encrypts events, each once. Made by `ReusableMatcher.publisher`."""
+    """Encrypts events, each once. Made by `ReusableMatcher.publisher`.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import TagMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = TagMatch(schema, topic=["issue"])
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> events.shape == (2, matcher.event_bytes)
+        True
+    """
 
     def encode(self, events: Any) -> Bytes:
         """Messages for events.
@@ -75,7 +87,19 @@ class ReusablePublisher(_Role):
 
 
 class ReusableSubscriber(_Role):
-    """Encrypts predicates, each once. Made by `ReusableMatcher.subscriber`."""
+    """Encrypts predicates, each once. Made by `ReusableMatcher.subscriber`.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import TagMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = TagMatch(schema, topic=["issue"])
+        >>> server = matcher.key_server()
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> interests = subscriber.encode(["issue = 'IBM' AND price < 120", "price > 120"])
+        >>> interests.shape == (2, matcher.interest_bytes)
+        True
+    """
 
     def encode(self, interest: Any | Iterable[Any]) -> Bytes:
         """Messages for one subscription, or for a list of them.
@@ -126,7 +150,24 @@ class Table:
 
 
 class ReusableBroker(_Role):
-    """Matches messages. Made by `ReusableMatcher.broker`."""
+    """Matches messages. Made by `ReusableMatcher.broker`.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import TagMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = TagMatch(schema, topic=["issue"])
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> interests = subscriber.encode(["issue = 'IBM' AND price < 120", "price > 120"])
+        >>> table = broker.prepare(interests)              # once, for all events to come
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> broker.match_all(events, table)
+        array([[ True, False],
+               [False,  True]])
+    """
 
     def examine_events(self, events: Bytes) -> Bytes:
         """The `ccbps.wire.Cause` to refuse each event message, 0 where there is none."""

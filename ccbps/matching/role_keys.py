@@ -2,10 +2,14 @@
 
 Key material is JSON, with a check of all fields, so that a damaged key is refused and is not just a
 key under which nothing matches. The check is no secret's: it guards against accidents.
+
+Secrets leave by `RoleKey.export_secret`, `export_secret_data` and `to_text`, and by nothing else: a
+key has no other attributes than what may be logged.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from hashlib import sha256
@@ -29,19 +33,32 @@ def _check_of(fields: Mapping[str, Any]) -> str:
 class RoleKey(SecretBytes):
     """What a key server gives one party: key material of one matcher, role and epoch.
 
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import TagMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = TagMatch(schema, topic=["issue"])
+        >>> server = matcher.key_server()
+        >>> key = server.subscriber_key("alice")
+        >>> key.role, key.epoch
+        ('subscriber', 0)
+        >>> from ccbps.matching import RoleKey
+        >>> RoleKey.from_text(key.to_text()) == key       # to_text() is the secret: for a key file
+        True
+
     Attributes:
         role: "publisher", "subscriber", "broker"; "server" for the master key.
-        key_id: 6 bytes that name the master key.
+        key_id: 6 bytes that name the master key; a changed one has another name.
         epoch: number of the key's version.
     """
 
     kind = "role key"
-    __slots__ = ("data", "epoch", "key_id", "matcher", "role")
+    __slots__ = ("epoch", "key_id", "matcher", "role")
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
-        problem = True
-        try:
+        problem, fields = True, None
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             fields = json.loads(self._secret)
             if fields.pop("check") != _check_of(fields):
                 raise ValueError
@@ -51,10 +68,8 @@ class RoleKey(SecretBytes):
             self.epoch: int = fields["epoch"]
             if type(self.epoch) is not int or not 0 <= self.epoch < 1 << 16:
                 raise ValueError
-            self.data: dict[str, Any] = fields["data"]
-            problem = False
-        except (ValueError, KeyError, TypeError):
-            fields = None
+            problem = type(fields["data"]) is not dict
+        fields = None  # Tracebacks may show local variables.
         if problem:
             raise KeyMismatchError("not a role key, or a damaged one (RoleKey.to_text() writes it)")
 
@@ -72,6 +87,14 @@ class RoleKey(SecretBytes):
         }
         fields["check"] = _check_of(fields)
         return cls(json.dumps(fields, sort_keys=True).encode())
+
+    def export_secret_data(self) -> dict[str, Any]:
+        """The key material that `make` was given, read anew: changing it changes no key.
+
+        Hazard: plain numbers and text, which print and pickle. Roles take the key itself.
+        """
+        data: dict[str, Any] = json.loads(self._secret)["data"]
+        return data
 
     def to_text(self) -> str:
         """The secret in text form, for a key file or an environment variable."""

@@ -42,6 +42,17 @@ Index = NDArray[np.signedinteger[Any]]
 class UGPMatch(GroupMatch):
     """A universal circuit over the predicate's group program.
 
+    Example:
+        >>> from ccbps import Bool, Schema, SharedSeed, UInt
+        >>> from ccbps.matching import UGPMatch
+        >>> matcher = UGPMatch(Schema(a=Bool(), b=Bool()), depth=1)
+        >>> seed = SharedSeed.generate()
+        >>> records = {"a": [True, False], "b": [True, True]}
+        >>> events = matcher.publisher(seed).encode(records, rounds=[0, 1])
+        >>> interests = matcher.subscriber(seed).encode("a AND b", rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+
     Attributes:
         depth: AND/OR levels that every predicate is padded to; its program has 4^depth
             instructions.

@@ -15,7 +15,6 @@ not forget, everything.
 
 from __future__ import annotations
 
-import copy
 import hmac
 import os
 from collections.abc import Mapping, Sequence
@@ -42,7 +41,8 @@ USER_BYTES: Final = 8
 HALVES_BYTES: Final = 32
 """Secret from which the server derives identifiers and the broker's halves of users' keys."""
 NO_VALUE: Final = b"none"
-"""Stands in a keyword for a value no event has; not as long as any value's code."""
+"""Begins, in a keyword, what stands for a value that no event has; codes take whole words."""
+NO_VALUE_BYTES: Final = 16
 
 
 def keyword(subject: str, value: bytes) -> bytes:
@@ -50,12 +50,13 @@ def keyword(subject: str, value: bytes) -> bytes:
     return subject.encode() + b"\0" + value
 
 
+def no_keyword(subject: str, randomness: Randomness) -> bytes:
+    """A keyword that no event and no other interest has: what never holds looks like the rest."""
+    return keyword(subject, NO_VALUE + randomness(NO_VALUE_BYTES))
+
+
 class UserKeyServer(KeyServer):
     """A key server that keeps users."""
-
-    def __init__(self, matcher: ReusableMatcher, key: RoleKey | None = None) -> None:
-        super().__init__(matcher, key)
-        self._master = copy.deepcopy(self._master)  # it changes; the key it came with does not
 
     @property
     def key(self) -> RoleKey:
@@ -105,7 +106,6 @@ class UserBroker(ReusableBroker):
         self, matcher: ReusableMatcher, key: RoleKey, role: Role, randomness: Randomness
     ) -> None:
         super().__init__(matcher, key, role, randomness)
-        self._key = copy.deepcopy(self._key)
         self._revoked: set[str] = set()
 
     @property

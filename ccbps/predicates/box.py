@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import combinations
 from math import comb
 from typing import Final, TypeAlias
@@ -25,20 +26,24 @@ from ccbps.predicates.codes import BoolArray, conjunction, in_range
 from ccbps.predicates.expression import (
     And,
     AtLeast,
+    Constant,
     Expression,
     Not,
     Or,
     attributes_of,
     iter_nodes,
+    operands_of,
 )
 from ccbps.predicates.form import AllOf, Always, AnyOf, AtLeastOf, Form, HammingWithin, InRange
 from ccbps.predicates.schema import Events, Schema
-from ccbps.predicates.types import EMPTY
+from ccbps.predicates.types import EMPTY, OPERATORS
 
 __all__ = ["Box", "box_of"]
 
 _MAX_CHOICES: Final = 64
 _MAX_PRODUCTS: Final = 256
+_SHOWN: Final = 5
+"""Intervals that an error spells out."""
 
 Intervals: TypeAlias = tuple[tuple[int, int], ...]
 """Disjoint, not even touching, ascending, each (low, high) inclusive; empty means no code."""
@@ -47,14 +52,23 @@ Product: TypeAlias = dict[str, Intervals]
 """Allowed codes of the attributes that are constrained; never an empty set of codes."""
 
 _HELP: Final = (
-    "accepted is a conjunction of intervals, equalities and prefixes; "
-    "use a template or several subscriptions"
+    "accepted is a conjunction of intervals, equalities and prefixes; write several "
+    "subscriptions, or take BranchingMatch(schema, template), whose template is any formula"
 )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Box:
     """One inclusive range of codes for every attribute.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> box = schema.parse("price < 120").box()
+        >>> box                                         # no range: they are the subscriber's secret
+        <Box over 2 attributes>
+        >>> box.ranges
+        {'price': (0, 119), 'volume': (0, 65535)}
 
     Attributes:
         schema: what the codes mean.
@@ -85,12 +99,18 @@ class Box:
 
 
 class _NotABox(Exception):
-    """Why there is no box, and the attributes it is about."""
+    """Why there is no box, the same without names, and the attributes it is about.
 
-    def __init__(self, reason: str, attributes: Iterable[str]) -> None:
+    `intervals` is what the one attribute needs, where it is one that needs several.
+    """
+
+    def __init__(
+        self, reason: str, summary: str, attributes: Iterable[str], intervals: Intervals = ()
+    ) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason, self.summary = reason, summary
         self.attributes = frozenset(attributes)
+        self.intervals = intervals
 
 
 def box_of(schema: Schema, form: Form, expression: Expression, text: str) -> Box:
@@ -110,8 +130,18 @@ def box_of(schema: Schema, form: Form, expression: Expression, text: str) -> Box
         return _single_box(schema, _union(schema, form))
     except _NotABox as problem:
         position = _position(expression, problem.attributes)
-        message = f"{problem.reason}; {_HELP}"
-        raise UnsupportedPredicateError(message, text=text, position=position) from None
+        reason, example = problem.reason, ""
+        if problem.intervals:
+            (name,) = problem.attributes
+            shown = _as_written(schema, expression, name, problem.intervals)
+            reason += f" ({len(problem.intervals)}{f': {shown}' if shown else ''})"
+            example = f', here with "{_template(name, problem.intervals)}"'
+        raise UnsupportedPredicateError(
+            f"{reason}; {_HELP}{example}",
+            text=text,
+            position=position,
+            summary=f"{problem.summary}; {_HELP}",
+        ) from None
 
 
 def _position(expression: Expression, attributes: frozenset[str]) -> int | None:
@@ -121,6 +151,43 @@ def _position(expression: Expression, attributes: frozenset[str]) -> int | None:
         if not inner and attributes.intersection(attributes_of(node)):
             return node.position
     return expression.position
+
+
+def _as_written(
+    schema: Schema, expression: Expression, name: str, intervals: Intervals
+) -> str | None:
+    """The intervals in the constants of the text; None where others would be needed.
+
+    Values of private constants are not in the text, and so they do not come in here either.
+    """
+    kind = schema[name]
+    written: dict[int, str] = {}
+    for node in iter_nodes(expression):
+        for attribute, use, operand in operands_of(node):
+            value = operand.value if isinstance(operand, Constant) else None
+            if attribute == name and use in OPERATORS and isinstance(value, (int, Decimal, str)):
+                low, high = kind.code_range("=", value)
+                if low == high:
+                    written[low] = repr(value) if isinstance(value, str) else str(value)
+    if any(code not in written for pair in intervals for code in pair):
+        return None
+    shown = [
+        written[low] if low == high else f"{written[low]} to {written[high]}"
+        for low, high in intervals[:_SHOWN]
+    ]
+    more = len(intervals) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _template(name: str, intervals: Intervals) -> str:
+    """A template that takes such intervals, with private constants in place of all bounds."""
+    name = name if name.isidentifier() else f'"{name}"'
+    if all(low == high for low, high in intervals):
+        between = ", ..., " if len(intervals) > 2 else ", "
+        return f"{name} IN (:v1{between}:v{len(intervals)})"
+    between = " OR ... OR " if len(intervals) > 2 else " OR "
+    first, last = (f"{name} BETWEEN :low{i} AND :high{i}" for i in (1, len(intervals)))
+    return first + between + last
 
 
 def _single_box(schema: Schema, union: list[Product]) -> Box:
@@ -146,9 +213,15 @@ def _single_box(schema: Schema, union: list[Product]) -> Box:
     if len(union) > 1:
         varying = [name for name in schema if len({product.get(name) for product in union}) > 1]
         names = ", ".join(repr(name) for name in varying)
-        raise _NotABox(f"alternatives that differ in several attributes ({names})", varying)
-    name = next(name for name, allowed in union[0].items() if len(allowed) > 1)
-    raise _NotABox(f"attribute {name!r} needs more than one interval", [name])
+        summary = "alternatives that differ in several attributes"
+        raise _NotABox(f"{summary} ({names})", summary, varying)
+    name, needed = next((n, allowed) for n, allowed in union[0].items() if len(allowed) > 1)
+    raise _NotABox(
+        f"attribute {name!r} needs more than one interval",
+        "an attribute needs more than one interval",
+        [name],
+        needed,
+    )
 
 
 # -- unions of products -------------------------------------------------------------------------
@@ -166,8 +239,10 @@ def _union(schema: Schema, form: Form) -> list[Product]:
         return _any_of(schema, [_union(schema, part) for part in form.parts])
     if isinstance(form, AtLeastOf):
         if comb(len(form.parts), form.k) > _MAX_CHOICES:
+            reason = f"at_least with more than {_MAX_CHOICES} ways to choose"
             raise _NotABox(
-                f"at_least with more than {_MAX_CHOICES} ways to choose",
+                reason,
+                reason,
                 [leaf for part in form.parts for leaf in _names(part)],
             )
         parts = [_union(schema, part) for part in form.parts]
@@ -176,6 +251,7 @@ def _union(schema: Schema, form: Form) -> list[Product]:
     if isinstance(form, HammingWithin):
         raise _NotABox(
             f"a Hamming distance on attribute {form.attribute!r} is not an interval",
+            "a Hamming distance is not an interval",
             [form.attribute],
         )
     return []  # Never
@@ -234,7 +310,8 @@ def _merged(schema: Schema, products: list[Product]) -> list[Product]:
         else:
             done.append(product)
             if len(done) > _MAX_PRODUCTS:
-                raise _NotABox("too many alternatives", {name for one in done for name in one})
+                reason = "too many alternatives"
+                raise _NotABox(reason, reason, {name for one in done for name in one})
     return done
 
 

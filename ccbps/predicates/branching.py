@@ -21,6 +21,7 @@ public bounds            comparisons with trailing zeros left out               
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,7 +114,16 @@ class CompiledForm:
         private_bits: bits of the interest's input.
     """
 
-    def __init__(self, schema: Schema, form: Form) -> None:
+    def __init__(self, schema: Schema, form: Form, max_nodes: int | None = None) -> None:
+        """
+        Args:
+            schema: what the form's attributes are.
+            form: private bounds None.
+            max_nodes: most nodes of the program, source and sink included; None: any number.
+
+        Raises:
+            ParameterError: the program would have more; it has not been put together.
+        """
         self.schema = schema
         self._event_start = {}
         position = 0
@@ -123,7 +133,17 @@ class CompiledForm:
         self._slots: list[_Slot | None] = []
         self.private_bits = 0
         self._form = form
-        self.program: BranchingProgram = self._compile(form)
+        # One after the other, as they stand: the order of leaves is the order of their bits.
+        leaves = [self._leaf(leaf) for leaf in iter_leaves(form)]
+        nodes = 1 + self._size(form, iter([leaf.size for leaf in leaves]))
+        if max_nodes is not None and nodes > max_nodes:
+            size = nodes - 1
+            raise ParameterError(
+                f"the program would have {nodes:,} nodes, and a message about "
+                f"{size * (size + 1) // 16:,} bytes; max_nodes allows {max_nodes:,}: use fewer or "
+                "narrower conditions, or raise max_nodes if such messages are what you want"
+            )
+        self.program: BranchingProgram = self._compile(form, iter(leaves))
 
     def interest_words(self, form: Form) -> Words:
         """The private bits of a subscription: shape (words, 1), uint64.
@@ -173,27 +193,37 @@ class CompiledForm:
             position += 1
         return out
 
-    def _compile(self, form: Form) -> BranchingProgram:
+    def _leaf(self, leaf: InRange | HammingWithin) -> BranchingProgram:
+        program, slot = self._range(leaf) if isinstance(leaf, InRange) else self._hamming(leaf)
+        self._slots.append(slot)
+        return programs.negation(program) if leaf.negated else program
+
+    def _size(self, form: Form, leaves: Iterator[int]) -> int:
+        """Size of the form's program, from those of its leaves; for `AtLeastOf` it may be less."""
+        match form:
+            case Always() | Never():
+                return 1
+            case AllOf(parts) | AnyOf(parts, disjoint=False):
+                return sum(self._size(part, leaves) for part in parts)
+            case AnyOf(parts):
+                return 1 + sum(self._size(part, leaves) - 1 for part in parts)
+            case AtLeastOf(k, parts):
+                return programs.at_least_size(k, [self._size(part, leaves) for part in parts])
+        return next(leaves)
+
+    def _compile(self, form: Form, leaves: Iterator[BranchingProgram]) -> BranchingProgram:
         match form:
             case Always() | Never():
                 return programs.constant(isinstance(form, Always))
             case AllOf(parts):
-                return programs.conjunction([self._compile(part) for part in parts])
+                return programs.conjunction([self._compile(part, leaves) for part in parts])
             case AnyOf(parts, disjoint):
                 return programs.disjunction(
-                    [self._compile(part) for part in parts], disjoint=disjoint
+                    [self._compile(part, leaves) for part in parts], disjoint=disjoint
                 )
             case AtLeastOf(k, parts):
-                return programs.at_least(k, [self._compile(part) for part in parts])
-            case InRange() | HammingWithin():
-                # The order of slots is the order of leaves.
-                place = len(self._slots)
-                self._slots.append(None)
-                program, self._slots[place] = (
-                    self._range(form) if isinstance(form, InRange) else self._hamming(form)
-                )
-                return programs.negation(program) if form.negated else program
-        raise ParameterError(f"cannot compile {type(form).__name__}")
+                return programs.at_least(k, [self._compile(part, leaves) for part in parts])
+        return next(leaves)
 
     def _value(self, name: str) -> list[Label]:
         start = self._event_start[name]

@@ -7,7 +7,8 @@ the NA of NumPy's strings, Arrow nulls) are a separate mask; what stands under i
 Integers may have a scale, so that Arrow decimals are integers, too, and exact.
 
 pandas and pyarrow are recognised by the module of a value's type and are never imported unless
-the caller already holds such a value.
+the caller already holds such a value. Whatever else speaks Arrow's C interface (polars, DuckDB) is
+read by pyarrow.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ccbps.errors import EventError
 from ccbps.predicates.arrow_decimals import integers_of
 from ccbps.predicates.codes import BoolArray
 
-__all__ = ["Column", "column_of", "comes_from", "length_of"]
+__all__ = ["Column", "arrow_table", "column_of", "comes_from", "is_arrow", "length_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -53,6 +54,36 @@ def comes_from(value: object, package: str) -> bool:
     return any(base.__module__.partition(".")[0] == package for base in type(value).__mro__)
 
 
+def is_arrow(value: object) -> bool:
+    """Whether `value` exports itself through Arrow's C interface, as polars and DuckDB do."""
+    return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
+
+
+def arrow_table(records: Any) -> Any:
+    """A pyarrow Table of what `is_arrow`, mostly without a copy.
+
+    Raises:
+        EventError: it is not a table, but a single column.
+    """
+    pa = _pyarrow(records)
+    try:
+        return pa.table(records)
+    except (pa.ArrowException, TypeError, ValueError):
+        problem = f"records of type {type(records).__name__} are not a table with named columns"
+    raise EventError(problem)
+
+
+def _pyarrow(value: object) -> Any:
+    try:
+        return importlib.import_module("pyarrow")
+    except ModuleNotFoundError as error:
+        library = type(value).__module__.partition(".")[0]
+        raise ImportError(
+            f"a {type(value).__name__} of {library} is read through Arrow, which needs pyarrow: "
+            "pip install pyarrow"
+        ) from error
+
+
 def length_of(values: Any, attribute: str) -> int:
     """Number of rows of a column given by the caller.
 
@@ -68,7 +99,7 @@ def length_of(values: Any, attribute: str) -> int:
 
 
 def column_of(values: Any, attribute: str) -> Column:
-    """Normalise a list, NumPy array, pandas Series or Arrow array to a `Column`.
+    """Normalise a list, NumPy array, pandas or polars Series or Arrow array to a `Column`.
 
     Raises:
         EventError: not one-dimensional, or of a kind that no attribute type takes.
@@ -79,6 +110,10 @@ def column_of(values: Any, attribute: str) -> Column:
         return _from_pandas(values, attribute)
     if isinstance(values, np.ndarray):
         return _from_numpy(values, attribute)
+    if hasattr(values, "__arrow_c_stream__"):
+        return _from_arrow(_pyarrow(values).chunked_array(values), attribute)
+    if hasattr(values, "__arrow_c_array__"):
+        return _from_arrow(_pyarrow(values).array(values), attribute)
     length_of(values, attribute)
     return _from_objects(list(values))
 
@@ -86,7 +121,7 @@ def column_of(values: Any, attribute: str) -> Column:
 def _not_a_column(attribute: str) -> EventError:
     return EventError(
         f"attribute {attribute!r}: expected one value per record in a list or one-dimensional "
-        "array; wrap a single value in a list",
+        "array; write a single record as a list of one mapping",
         attribute=attribute,
     )
 
@@ -236,10 +271,14 @@ def _from_arrow(array: Any, attribute: str) -> Column:
 
     if not isinstance(array, (pa.Array, pa.ChunkedArray)):
         raise _not_a_column(attribute)
+    if kinds.is_dictionary(array.type):
+        words = array.type.value_type
+        plain = pa.large_string() if kinds.is_string_view(words) else words
+        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        # Not by a cast of the whole, which Arrow does not have for dictionaries of string views.
+        array = pa.chunked_array([c.dictionary.cast(plain).take(c.indices) for c in chunks], plain)
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    if kinds.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
     dtype = array.type
     missing = array.is_null().to_numpy(zero_copy_only=False).astype(np.bool_)
     if kinds.is_null(dtype):

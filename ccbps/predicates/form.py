@@ -33,7 +33,18 @@ __all__ = [
 
 
 class Form(ABC):
-    """A node of the code form."""
+    """A node of the code form.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.predicates import Form
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> form = schema.parse("NOT (price < 120 OR volume < 5)").true_form()
+        >>> isinstance(form, Form), len(form.children)
+        (True, 2)
+        >>> form.evaluate(schema.encode({"price": [120, 119], "volume": [5, 5]}))
+        array([ True, False])
+    """
 
     __slots__ = ()
 
@@ -62,6 +73,12 @@ class InRange(Form):
     An empty range has ``high == low - 1``: (1, 0) where both bounds are free, otherwise next to
     the public bound, so `high` may be -1 and `low` may be one more than the greatest code.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> form = Schema(price=UInt(16)).parse("price < 120").true_form()
+        >>> form, form.low, form.high
+        (InRange(attribute='price', equal=False, negated=False), 0, 119)
+
     Attributes:
         attribute: name in the schema.
         low: least code inside, or None while it depends on an unbound private constant.
@@ -87,6 +104,12 @@ class InRange(Form):
 class HammingWithin(Form):
     """(bits that differ between code and value <= limit) XOR negated; never on nullable codes.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> form = Schema(flags=UInt(8)).parse("hamming(flags, 12) < 3").true_form()
+        >>> form, form.value
+        (HammingWithin(attribute='flags', limit=2, negated=False), 12)
+
     Attributes:
         attribute: name of a UInt attribute.
         value: the centre, or None while it is an unbound private constant.
@@ -108,7 +131,14 @@ class HammingWithin(Form):
 
 @dataclass(frozen=True, slots=True)
 class AllOf(Form):
-    """All parts hold; at least one part."""
+    """All parts hold; at least one part.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> form = Schema(price=UInt(16)).parse("price > 5 AND NOT price > 9").true_form()
+        >>> form.parts[1]
+        InRange(attribute='price', equal=False, negated=True)
+    """
 
     parts: tuple[Form, ...]
 
@@ -123,6 +153,13 @@ class AllOf(Form):
 @dataclass(frozen=True, slots=True)
 class AnyOf(Form):
     """Some part holds; at least one part.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> Schema(price=UInt(16)).parse("price IN (5, 9)").true_form().disjoint
+        True
+        >>> Schema(price=UInt(16)).parse("price < 5 OR price > 9").true_form().disjoint
+        False
 
     Attributes:
         parts: the alternatives.
@@ -142,7 +179,15 @@ class AnyOf(Form):
 
 @dataclass(frozen=True, slots=True)
 class AtLeastOf(Form):
-    """At least `k` of the parts hold, 1 <= k <= number of parts."""
+    """At least `k` of the parts hold, 1 <= k <= number of parts.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> schema = Schema(price=UInt(16), volume=UInt(16), age=UInt(8))
+        >>> form = schema.parse("at_least(2, price < 120, volume > 1000, age < 5)").true_form()
+        >>> form.k, len(form.parts)
+        (2, 3)
+    """
 
     k: int
     parts: tuple[Form, ...]
@@ -158,7 +203,13 @@ class AtLeastOf(Form):
 
 @dataclass(frozen=True, slots=True)
 class Always(Form):
-    """True for every event."""
+    """True for every event.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> Schema(price=UInt(16)).parse("price IS NOT NULL").true_form()
+        Always()
+    """
 
     def evaluate(self, events: Events) -> BoolArray:
         return np.ones(events.count, dtype=np.bool_)
@@ -166,14 +217,29 @@ class Always(Form):
 
 @dataclass(frozen=True, slots=True)
 class Never(Form):
-    """False for every event."""
+    """False for every event.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> Schema(price=UInt(16)).parse("price = NULL").true_form()
+        Never()
+    """
 
     def evaluate(self, events: Events) -> BoolArray:
         return np.zeros(events.count, dtype=np.bool_)
 
 
 def iter_leaves(form: Form) -> Iterator[InRange | HammingWithin]:
-    """The leaves that look at an attribute, left to right."""
+    """The leaves that look at an attribute, left to right.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.predicates import iter_leaves
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> form = schema.parse("price < 5 AND (volume > 3 OR price > 2)").true_form()
+        >>> [leaf.attribute for leaf in iter_leaves(form)]
+        ['price', 'volume', 'price']
+    """
     waiting = [form]
     while waiting:
         node = waiting.pop()

@@ -12,7 +12,7 @@ why the bounds of BETWEEN are both private as soon as one of its constants is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ccbps.predicates import expression as tree
@@ -146,29 +146,38 @@ class _Lowering:
             # With a NULL in the list, "not equal to any" is never certain.
             return Never()
         kind = self.schema[node.attribute]
-        bounds: dict[int, Range] = {}
+        # Public constants go first: what becomes of them must not depend on a private one. They
+        # come to as few ranges as there are; four hundred neighbours are one range.
         taken: set[int] = set()
-        # A repeated constant is emptied, so that at most one alternative holds. Public constants
-        # go first: what becomes of them must not depend on a private one.
-        for private in (False, True):
-            for place, item in enumerate(items):
-                if isinstance(item, tree.Private) != private:
-                    continue
-                known, value = self._known(item)
-                if not known:
-                    bounds[place] = _UNKNOWN
-                    continue
-                low, high = kind.code_range("=", value)
-                bounds[place] = EMPTY if low in taken else (low, high)
-                if low <= high:
-                    taken.add(low)
+        for item in items:
+            if isinstance(item, tree.Constant):
+                low, high = kind.code_range("=", item.value)
+                taken.update(range(low, high + 1))
+        found: list[tuple[int | None, int | None, bool]] = [
+            (low, high, low == high) for low, high in _runs(taken)
+        ]
+        # Each private constant keeps a leaf of its own. One that is there already, as a public
+        # constant or an earlier private one, is emptied: at most one alternative holds.
+        for item in items:
+            if isinstance(item, tree.Constant):
+                continue
+            known, value = self._known(item)
+            if not known:
+                found.append((*_UNKNOWN, True))
+                continue
+            low, high = kind.code_range("=", value)
+            if low in taken:
+                low, high = EMPTY
+            taken.update(range(low, high + 1))
+            found.append((low, high, True))
         leaves = tuple(
-            InRange(node.attribute, *bounds[place], equal=True, negated=not want)
-            for place in range(len(items))
+            InRange(node.attribute, low, high, equal=equal, negated=not want)
+            for low, high, equal in found
         )
         if want:
-            return AnyOf(leaves, disjoint=True)
-        return AllOf((*self._not_null(node.attribute), *leaves))
+            return AnyOf(leaves, disjoint=True) if leaves else Never()
+        parts = (*self._not_null(node.attribute), *leaves)
+        return AllOf(parts) if parts else Always()
 
     def _like(self, node: tree.Like, want: bool) -> Form:
         if _is_literal_null(node.pattern):
@@ -189,6 +198,21 @@ class _Lowering:
         known, value = self._known(node.value)
         centre = hamming_code(kind, value) if known else None
         return HammingWithin(node.attribute, centre, min(node.limit, kind.bits), negated=not want)
+
+
+def _runs(codes: set[int]) -> Iterator[tuple[int, int]]:
+    """The codes as ranges, bounds included, ascending; neighbours are in one range."""
+    low: int | None = None
+    high = 0
+    for code in sorted(codes):
+        if low is not None and code == high + 1:
+            high = code
+            continue
+        if low is not None:
+            yield low, high
+        low = high = code
+    if low is not None:
+        yield low, high
 
 
 def _is_literal_null(operand: tree.Operand) -> bool:

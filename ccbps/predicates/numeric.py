@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ccbps.errors import ParameterError
 from ccbps.predicates.grid import Grid
-from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused
+from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
 
 __all__ = ["Decimal", "Int", "UInt"]
 
@@ -38,7 +38,7 @@ def _exact(constant: Any) -> Fraction:
     if isinstance(constant, np.generic):
         constant = constant.item()
     if isinstance(constant, bool) or not isinstance(constant, (int, float, decimal.Decimal)):
-        raise ConstantError("a numeric attribute compares with numbers")
+        raise ConstantError("a numeric attribute compares with numbers, written without quotes")
     if isinstance(constant, int):
         return Fraction(constant)
     number = decimal.Decimal(str(constant)) if isinstance(constant, float) else constant
@@ -109,6 +109,7 @@ class _WholeNumber(_Number):
 
     width: int
 
+    @explained("16")
     def __init__(self, bits: int, *, nullable: bool = False) -> None:
         if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 64:
             raise ParameterError(f"{type(self).__name__} bits must be 1..64, got {bits!r}")
@@ -165,12 +166,30 @@ class _WholeNumber(_Number):
 
 @dataclass(frozen=True, repr=False, init=False)
 class UInt(_WholeNumber):
-    """Unsigned integers 0..2**bits - 1, bits 1..64."""
+    """Unsigned integers 0..2**bits - 1, bits 1..64.
+
+    Example:
+        >>> from ccbps import UInt
+        >>> UInt(16)
+        UInt(16)
+        >>> UInt(16).encode([0, 65535])
+        array([[    0, 65535]], dtype=uint64)
+        >>> UInt(16).encode([65536])
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.EventError: attribute 'value', row 0: out of range; expected ...
+    """
 
 
 @dataclass(frozen=True, repr=False, init=False)
 class Int(_WholeNumber):
-    """Two's complement integers -2**(bits-1)..2**(bits-1) - 1, bits 1..64."""
+    """Two's complement integers -2**(bits-1)..2**(bits-1) - 1, bits 1..64.
+
+    Example:
+        >>> from ccbps import Int
+        >>> Int(8).encode([-128, 0, 127])
+        array([[  0, 128, 255]], dtype=uint64)
+    """
 
     @property
     def least(self) -> int:
@@ -201,6 +220,14 @@ def _shortest(number: decimal.Decimal) -> str:
 class Decimal(_Number):
     """Decimal numbers low, low + step, ..., high.
 
+    Example:
+        >>> from ccbps import Decimal, Schema
+        >>> price = Decimal(0, 1000, "0.01")
+        >>> price.bits
+        17
+        >>> Schema(price=price).parse("price < 119.505").evaluate({"price": [119.5, "119.51"]})
+        array([ True, False])
+
     Attributes:
         low: least value.
         high: greatest value, a whole number of steps above `low`.
@@ -212,6 +239,7 @@ class Decimal(_Number):
     high: decimal.Decimal
     step: decimal.Decimal
 
+    @explained('0, 1000, "0.01"')
     def __init__(self, low: Any, high: Any, step: Any, *, nullable: bool = False) -> None:
         bounds = {"low": low, "high": high, "step": step}
         for name, value in bounds.items():

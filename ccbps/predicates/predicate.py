@@ -29,7 +29,7 @@ from ccbps.predicates.expression import (
     iter_nodes,
     operands_of,
 )
-from ccbps.predicates.form import Form
+from ccbps.predicates.form import AllOf, AnyOf, Form, HammingWithin
 from ccbps.predicates.lowering import lower
 from ccbps.predicates.meaning import evaluate
 from ccbps.predicates.schema import Events, Schema
@@ -40,6 +40,15 @@ __all__ = ["Predicate"]
 
 class Predicate:
     """A parsed predicate; made by `Schema.parse`.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> predicate = schema.parse("price < 120 AND volume > 1000")
+        >>> predicate                              # no constant: they are the subscriber's secret
+        <Predicate over price, volume>
+        >>> predicate.evaluate({"price": [119, 119, 121], "volume": [1001, 1000, 1001]})
+        array([ True, False, False])
 
     Attributes:
         schema: what its names mean.
@@ -77,6 +86,14 @@ class Predicate:
 
     def bind(self, /, **values: Any) -> Predicate:
         """The subscription with these private constants.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> template = Schema(price=UInt(16)).parse("price < :limit")
+            >>> template.unbound_names
+            ('limit',)
+            >>> template.bind(limit=120).evaluate({"price": [119, 120]})
+            array([ True, False])
 
         Raises:
             ParameterError: a placeholder is left out, or a name is not a placeholder.
@@ -132,6 +149,39 @@ class Predicate:
         events: Events = self.schema.encode(records)
         return evaluate(self.expression, events, MappingProxyType(self._constants))
 
+    @property
+    def never_matches(self) -> bool:
+        """Whether no event at all can match, as with a word that is not in a Category's list.
+
+        SQL keeps such a condition and finds nothing, and so does every matcher; ask here before a
+        subscription waits for ever. True is certain. False may be said of a contradiction that
+        runs through many alternatives or through ``hamming``.
+
+        Example:
+            >>> from ccbps import Category, Schema
+            >>> schema = Schema(issue=Category(["AAPL", "IBM"]))
+            >>> schema.parse("issue = 'ibm'").never_matches          # the list has IBM
+            True
+
+        Raises:
+            ParameterError: a private constant has no value.
+        """
+        self._require_bound()
+        return self._is_empty(self.true_form())
+
+    def _is_empty(self, form: Form) -> bool:
+        if isinstance(form, AllOf) and any(map(self._is_empty, form.parts)):
+            return True
+        if isinstance(form, AnyOf):
+            return all(map(self._is_empty, form.parts))
+        if isinstance(form, HammingWithin):
+            return False
+        try:
+            box = box_of(self.schema, form, self.expression, self.text)
+        except UnsupportedPredicateError:  # not a box, so not empty, or too much work to tell
+            return False
+        return any(low > high for low, high in box.ranges.values())
+
     def true_form(self) -> Form:
         """Code form of "the predicate is TRUE"; bounds of unbound placeholders are None."""
         if self._form is None:
@@ -140,6 +190,12 @@ class Predicate:
 
     def box(self) -> Box:
         """The predicate as one range of codes for every attribute.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16))
+            >>> schema.parse("price < 120 AND NOT price < 100").box().ranges
+            {'price': (100, 119), 'volume': (0, 65535)}
 
         Raises:
             ParameterError: a private constant has no value.

@@ -23,7 +23,8 @@ def range_prefixes(low: int, high: int, bits: int) -> list[Prefix]:
     """The prefixes that cover low ... high exactly, fewest possible, in ascending order.
 
     Args:
-        low, high: bounds, both inclusive; an empty range (high < low) has no prefixes.
+        low: least code, inclusive.
+        high: greatest code, inclusive; an empty range (high < low) has no prefixes.
         bits: n, the width of the codes.
 
     Raises:

@@ -8,6 +8,7 @@ Hazard: `Events` are plaintext. They stay with the publisher, and their repr sho
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import CodeArray
-from ccbps.predicates.columns import comes_from, length_of
+from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_of
 from ccbps.predicates.types import AttributeType
 
 if TYPE_CHECKING:
@@ -31,6 +32,18 @@ class Schema:
 
     ``Schema(issue=Category(["IBM", "SAP"]), price=UInt(16))`` or the same as one mapping.
 
+    Example:
+        >>> from ccbps import Category, Decimal, Schema, UInt
+        >>> schema = Schema(
+        ...     issue=Category(["AAPL", "IBM", "MSFT"]),
+        ...     price=Decimal(0, 1000, "0.01"),
+        ...     volume=UInt(32, nullable=True),
+        ... )
+        >>> schema.names, schema.bits
+        (('issue', 'price', 'volume'), 52)
+        >>> schema["price"]
+        Decimal("0", "1000", "0.01")
+
     Raises:
         ParameterError: no attribute, a name that is not an identifier, or something that is not
             an attribute type.
@@ -42,6 +55,11 @@ class Schema:
     def __init__(
         self, mapping: Mapping[str, AttributeType] | None = None, /, **attributes: AttributeType
     ) -> None:
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise ParameterError(
+                "a schema is made of a mapping of names to attribute types, or of name=type, got "
+                f"{type(mapping).__name__}; for example Schema(price=UInt(16), active=Bool())"
+            )
         merged: dict[str, Any] = {**(mapping or {}), **attributes}
         if len(merged) < len(mapping or {}) + len(attributes):
             raise ParameterError("a schema names every attribute once")
@@ -107,9 +125,18 @@ class Schema:
     def encode(self, records: Any) -> Events:
         """Encode a batch of records.
 
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16, nullable=True))
+            >>> schema.encode([{"price": 120, "volume": 2500}, {"price": 121, "volume": None}])
+            <Events: 2 over price, volume>
+            >>> schema.encode({"price": [120, 121], "volume": [2500, None], "age": [1, 2]})
+            <Events: 2 over price, volume>
+
         Args:
-            records: mapping of names to columns, list of mappings, pandas DataFrame, pyarrow Table
-                or RecordBatch, or structured NumPy array. Whatever the schema does not name is
+            records: mapping of names to columns, list of mappings, pandas or polars DataFrame,
+                pyarrow Table or RecordBatch, structured NumPy array, or whatever else exports
+                itself to Arrow (``__arrow_c_stream__``). Columns that the schema does not name are
                 ignored.
 
         Raises:
@@ -151,16 +178,21 @@ class Schema:
             return {name: records[name] for name in self}
         if isinstance(records, Sequence) and not isinstance(records, (str, bytes)):
             return self._columns_of_rows(records)
+        if is_arrow(records) and not comes_from(records, "pandas"):
+            return self._columns(arrow_table(records))
         raise EventError(
-            "records must be a mapping of names to columns, a list of mappings, a pandas DataFrame"
-            f", a pyarrow Table or a structured NumPy array, got {type(records).__name__}"
+            "records must be a mapping of names to columns, a list of mappings, a pandas or polars "
+            "DataFrame, a pyarrow Table or a structured NumPy array, got "
+            f"{type(records).__name__}"
         )
 
     def _require(self, present: list[Any]) -> None:
         for name in self:
             if present.count(name) != 1:
-                problem = "is missing from" if name not in present else "appears twice in"
-                raise EventError(f"attribute {name!r} {problem} the records", attribute=name)
+                problem = "appears twice in the records"
+                if name not in present:
+                    problem = f"is missing from the records{_closest(name, present)}"
+                raise EventError(f"attribute {name!r} {problem}", attribute=name)
 
     def _columns_of_rows(self, rows: Sequence[Any]) -> dict[str, Any]:
         for row, record in enumerate(rows):
@@ -176,8 +208,9 @@ class Schema:
                 columns[name] = [record[name] for record in rows]
             except KeyError:
                 row = next(place for place, record in enumerate(rows) if name not in record)
+                guess = _closest(name, list(rows[row]))
                 raise EventError(
-                    f"attribute {name!r} is missing from row {row}; NULL is written as None",
+                    f"attribute {name!r} is missing from row {row}{guess}; NULL is written as None",
                     attribute=name,
                     row=row,
                 ) from None
@@ -185,6 +218,14 @@ class Schema:
 
     def parse(self, text: str) -> Predicate:
         """Read a predicate: what one writes after WHERE, with ``:name`` for private constants.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16))
+            >>> schema.parse("price < 120 AND volume BETWEEN 100 AND 200")
+            <Predicate over price, volume>
+            >>> schema.parse("price < :limit").private_names
+            ('limit',)
 
         Raises:
             PredicateError: one of its subclasses, with text and position.
@@ -194,9 +235,26 @@ class Schema:
         return parse(self, text)
 
 
+def _closest(name: str, present: list[Any]) -> str:
+    """A guess which column was meant, for an error."""
+    by_folded = {known.lower(): known for known in present if isinstance(known, str)}
+    close = difflib.get_close_matches(name.lower(), by_folded, n=1)
+    return f"; the closest is {by_folded[close[0]]!r}" if close else ""
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Events:
     """A batch of encoded records.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> events = Schema(price=UInt(16)).encode({"price": [120, 121, 122]})
+        >>> len(events)
+        3
+        >>> events.codes["price"]
+        array([[120, 121, 122]], dtype=uint64)
+        >>> events.take([0, 2])
+        <Events: 2 over price>
 
     Attributes:
         schema: what the codes mean.

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["parse"]
 
 _COMPARISONS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+_SYMBOLS: Final = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 _FLIPPED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LANGUAGE: Final = (
     "accepted are comparisons of an attribute with a constant, BETWEEN, IN, LIKE 'prefix%', "
@@ -95,6 +96,21 @@ class _Reader:
 
     def _construct(self, node: exp.Expr, at: exp.Expr | None = None) -> PredicateError:
         """Refuse a construct by its name, which is a word of the predicate's."""
+        kind = type(node).__name__
+        if kind in ("Struct", "Parameter"):
+            return self._unsupported("a private constant is written :name", at or node)
+        if kind in _COMPARISONS:
+            what = (
+                "a comparison stands where an attribute or a constant is expected; join "
+                "comparisons with AND, as in 1 < price AND price < 3, or write BETWEEN"
+            )
+            return self._error(UnsupportedPredicateError, what, at or node)
+        if kind in _SYMBOLS:
+            what = (
+                "constants are computed beforehand, and dates written in single quotes: arithmetic "
+                f"({_SYMBOLS[kind]}) is not supported"
+            )
+            return self._unsupported(what, at or node, "arithmetic is not supported")
         what = f"{_title(node)} is not supported"
         return self._unsupported(what, at or node, "an operator or function is not supported")
 
@@ -174,11 +190,11 @@ class _Reader:
         return _negated(node, tree.Between(name, low, high, position))
 
     def _in(self, node: exp.Expr) -> tree.Expression:
-        self._only(node, "this", "expressions", "negate")
-        name = self._subject(_unwrapped(node.this))
         items = node.expressions
         if not items:
             raise self._unsupported("IN needs a list of constants in parentheses", node)
+        self._only(node, "this", "expressions", "negate")
+        name = self._subject(_unwrapped(node.this))
         position = self.syntax.position(node.this)
         operands = tuple(self._operand(name, "=", item) for item in items)
         return _negated(node, tree.In(name, operands, position))
@@ -193,7 +209,8 @@ class _Reader:
         self._only(node, "this", "expression", "negate")
         name = self._subject(_unwrapped(node.this))
         if type(node.args["expression"]).__name__ != "Null":
-            raise self._unsupported("IS is only supported with NULL", node)
+            what = "IS is only supported with NULL; a Bool attribute is a condition by itself"
+            raise self._unsupported(what, node)
         return _negated(node, tree.IsNull(name, self.syntax.position(node.this)))
 
     def _at_least(self, node: exp.Expr) -> tree.Expression:

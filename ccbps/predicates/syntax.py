@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ccbps.errors import PredicateSyntaxError
+from ccbps.errors import PredicateSyntaxError, UnsupportedPredicateError
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -34,6 +34,16 @@ _BOUNDARIES: Final = frozenset({
     "and", "or", "not", ",", "=", "==", "!=", "<>", "<", "<=", ">", ">=", "<=>", "between", "in",
     "like", "ilike", "is",
 })  # fmt: skip
+_FOREIGN: Final = {
+    "&": "AND",
+    "&&": "AND",
+    "|": "OR",
+    "||": "OR",
+    "~": "NOT",
+    "^": "AND, OR and NOT",
+    "=>": ">=",
+    "`": "names as they are, or in double quotes",
+}
 # Nodes that start where their first name or literal does.
 _TRANSPARENT: Final = frozenset({
     "Column", "Identifier", "Literal", "Placeholder", "Null", "Boolean", "And", "Or", "Between",
@@ -104,6 +114,7 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
 
     Raises:
         PredicateSyntaxError: not one condition in SQL.
+        UnsupportedPredicateError: an operator of another language, with what to write instead.
     """
     from sqlglot import ErrorLevel, exp
     from sqlglot.dialects.dialect import Dialect
@@ -120,6 +131,7 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
         raise PredicateSyntaxError(problem, text=text, position=position or 0) from None
     if not tokens:
         raise PredicateSyntaxError("the predicate is empty", text=text, position=0)
+    _check_operators(text, tokens)
     _check_nesting(text, tokens)
     try:
         parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
@@ -164,6 +176,25 @@ def _quiet() -> Iterator[None]:
 
 
 _NAMES: Final = frozenset({"VAR", "IDENTIFIER", "STRING", "NUMBER"})
+
+
+def _check_operators(text: str, tokens: list[Any]) -> None:
+    """Refuse Python's and C's operators by what to write: they bind tighter than comparisons."""
+    if tokens[0].token_type.name in ("WHERE", "SELECT"):
+        raise PredicateSyntaxError(
+            "a predicate is only what comes after WHERE",
+            text=text,
+            position=int(tokens[0].start),
+        )
+    for token in tokens:
+        quoted = token.token_type.name in ("STRING", "IDENTIFIER")
+        wanted = None if quoted else _FOREIGN.get(token.text)
+        if wanted is not None:
+            raise UnsupportedPredicateError(
+                f"{token.text} is not supported; write {wanted}",
+                text=text,
+                position=int(token.start),
+            )
 
 
 def _check_nesting(text: str, tokens: list[Any]) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ccbps.errors import ParameterError
-from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused
+from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
 
 __all__ = ["Instant", "Timestamp"]
 
@@ -130,10 +130,15 @@ class Instant:
         day = datetime.date.fromordinal(int(days) + _EPOCH).isoformat()
         if rest == 0:
             return day
-        whole, fraction = divmod(rest, 1)
-        clock = f"{int(whole) // 3600:02}:{int(whole) // 60 % 60:02}:{int(whole) % 60:02}"
-        decimals = f"{int(fraction * 10**18):018}".rstrip("0")
-        return f"{day}T{clock}.{decimals}" if decimals else f"{day}T{clock}"
+        return f"{day}T{_clock(rest)}"
+
+
+def _clock(seconds: Fraction) -> str:
+    """Time of day with as many decimals as it takes."""
+    whole, fraction = divmod(seconds, 1)
+    clock = f"{int(whole) // 3600:02}:{int(whole) // 60 % 60:02}:{int(whole) % 60:02}"
+    decimals = f"{int(fraction * 10**18):018}".rstrip("0")
+    return f"{clock}.{decimals}" if decimals else clock
 
 
 def _parameter(name: str, value: Any) -> Instant:
@@ -151,18 +156,31 @@ def _parameter(name: str, value: Any) -> Instant:
 class Timestamp(AttributeType):
     """Points in time on a grid.
 
+    Example:
+        >>> from ccbps import Schema, Timestamp
+        >>> schema = Schema(
+        ...     day=Timestamp("day", "2024-01-01", "2024-12-31"),
+        ...     at=Timestamp("s", "2024-01-01", "2024-12-31 23:59:59"),
+        ... )
+        >>> schema["day"].bits, schema["at"].bits
+        (9, 25)
+        >>> records = {"day": ["2024-05-01", "2024-06-01"], "at": ["2024-05-01 12:00:00"] * 2}
+        >>> schema.parse("day >= '2024-06-01' AND at < '2024-05-01 14:30+02:00'").evaluate(records)
+        array([False,  True])
+
     Attributes:
         unit: "day", "s", "ms", "us" or "ns".
         start: least value, a whole number of units since 1970.
-        end: greatest value (included), likewise.
+        end: greatest value (included), likewise. A date alone is its midnight.
     """
 
     unit: str
     start: Instant
     end: Instant
 
+    @explained('"day", "2024-01-01", "2024-12-31"')
     def __init__(self, unit: str, start: Any, end: Any, *, nullable: bool = False) -> None:
-        if unit not in _NANOSECONDS:
+        if not isinstance(unit, str) or unit not in _NANOSECONDS:
             raise ParameterError(
                 f"Timestamp unit must be one of {', '.join(_NANOSECONDS)}, got {unit!r}"
             )
@@ -193,10 +211,14 @@ class Timestamp(AttributeType):
 
     @property
     def accepts(self) -> str:
-        return (
-            f"a date or timestamp from {self.start.iso()} to {self.end.iso()} (UTC), "
-            f"in whole units of {self.unit!r}"
+        if self.unit == "day":
+            return f"a date from {self.start.iso()} to {self.end.iso()} (UTC), at no time of day"
+        # A bare date would read as the whole of the last day, and is its first moment.
+        first, last = (
+            f"{instant.date().iso()} {_clock(instant.seconds % 86_400)}"
+            for instant in (self.start, self.end)
         )
+        return f"a date or timestamp from {first} to {last} (UTC), in whole units of {self.unit!r}"
 
     def parameters(self) -> dict[str, Any]:
         return {"unit": self.unit, "start": self.start.iso(), "end": self.end.iso()}
@@ -224,7 +246,8 @@ class Timestamp(AttributeType):
             raise Refused(f"wrong type ({type(value).__name__})") from None
         except ValueError as problem:
             raise Refused(str(problem)) from None
-        if not 0 <= position <= self.cardinality - 1:
+        # Later on the last day, a value is in the range of days, and finer than they are.
+        if not 0 <= math.floor(position) < self.cardinality:
             raise Refused("out of range")
         if position.denominator != 1:
             raise Refused(f"finer than the unit {self.unit!r}")
@@ -248,7 +271,7 @@ class Timestamp(AttributeType):
         if theirs <= ours:
             ratio = ours // theirs
             whole, rest = np.divmod(ticks, ratio)
-            outside = (whole < first) | (whole > last) | ((whole == last) & (rest > 0))
+            outside = (whole < first) | (whole > last)
             finer = (rest != 0) & ~outside
         else:
             # Compare before multiplying: far-away dates would overflow in the finer unit.

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from ccbps.errors import ParameterError
-from ccbps.predicates.types import AttributeType, ConstantError, Refused
+from ccbps.predicates.types import AttributeType, ConstantError, Refused, explained
 
 __all__ = ["Category", "Keyword", "Text"]
 
@@ -45,16 +45,29 @@ def _value_bytes(value: Any) -> bytes:
 class Category(AttributeType):
     """One of a closed, public list of names.
 
+    Example:
+        >>> from ccbps import Category, Schema
+        >>> issue = Category(["MSFT", "AAPL", "IBM"])
+        >>> issue
+        Category(["AAPL", "IBM", "MSFT"])
+        >>> issue.bits
+        2
+        >>> Schema(issue=issue).parse("issue = 'IBM'").evaluate({"issue": ["IBM", "AAPL"]})
+        array([ True, False])
+
     Attributes:
         values: the distinct names, sorted by their UTF-8 bytes, whatever order they came in.
     """
 
     values: tuple[str, ...]
 
+    @explained('["AAPL", "IBM", "MSFT"]')
     def __init__(self, values: Iterable[str], *, nullable: bool = False) -> None:
-        names = [values] if isinstance(values, str) else list(values)
+        names = list(values) if isinstance(values, Iterable) else [values]
         if isinstance(values, str) or not all(isinstance(name, str) for name in names):
-            raise ParameterError("Category values must be a list of strings")
+            raise ParameterError(
+                'Category values must be a list of strings, such as Category(["AAPL", "IBM"])'
+            )
         if not names:
             raise ParameterError("Category needs at least one value")
         if len(set(names)) != len(names):
@@ -116,12 +129,21 @@ class Keyword(AttributeType):
 
     Two strings share a code with probability `false_positive_rate`, and then compare equal.
 
+    Example:
+        >>> from ccbps import Keyword, Schema
+        >>> word = Keyword(64)
+        >>> word.false_positive_rate
+        5.421010862427522e-20
+        >>> Schema(word=word).parse("word = 'merger'").evaluate({"word": ["merger", "dividend"]})
+        array([ True, False])
+
     Attributes:
         width: bits of the hash, 8..256. (`bits` is the width of a code.)
     """
 
     width: int
 
+    @explained("64")
     def __init__(self, bits: int, *, nullable: bool = False) -> None:
         if isinstance(bits, bool) or not isinstance(bits, int) or not 8 <= bits <= 256:
             raise ParameterError(f"Keyword bits must be 8..256, got {bits!r}")
@@ -165,12 +187,19 @@ class Keyword(AttributeType):
 class Text(AttributeType):
     """Strings of at most `chars` bytes of UTF-8 without NUL, zero padded on the right.
 
+    Example:
+        >>> from ccbps import Schema, Text
+        >>> schema = Schema(code=Text(8))
+        >>> schema.parse("code LIKE 'IB%'").evaluate({"code": ["IBM", "ib", "IB"]})
+        array([ True, False,  True])
+
     Attributes:
         chars: longest string in bytes of UTF-8 (a non-ASCII character takes 2 to 4), 1..1024.
     """
 
     chars: int
 
+    @explained("8")
     def __init__(self, chars: int, *, nullable: bool = False) -> None:
         if isinstance(chars, bool) or not isinstance(chars, int) or not 1 <= chars <= 1024:
             raise ParameterError(f"Text chars must be 1..1024, got {chars!r}")

@@ -11,19 +11,31 @@ A type is a frozen public value: it validates itself, compares, hashes and pickl
 
 from __future__ import annotations
 
+import inspect
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
 
-from ccbps.errors import EventError
+from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import BoolArray, CodeArray, increment, limbs_for, pack
 from ccbps.predicates.columns import Column, column_of
 
-__all__ = ["EMPTY", "OPERATORS", "AttributeType", "Bool", "ConstantError", "Outcome", "Refused"]
+__all__ = [
+    "EMPTY",
+    "OPERATORS",
+    "AttributeType",
+    "Bool",
+    "ConstantError",
+    "Outcome",
+    "Refused",
+    "explained",
+]
 
 OPERATORS: Final = ("=", "<", "<=", ">", ">=", "prefix")
 EMPTY: Final = (1, 0)
@@ -41,9 +53,44 @@ class Refused(ValueError):
     """A value of an event is not in the domain; `encode` adds attribute, row and what fits."""
 
 
+P = ParamSpec("P")
+
+
+def explained(example: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Decorate a constructor to refuse missing and unknown arguments with an example of a call."""
+
+    def decorate(constructor: Callable[P, None]) -> Callable[P, None]:
+        signature = inspect.signature(constructor)
+
+        @wraps(constructor)
+        def checked(*arguments: P.args, **options: P.kwargs) -> None:
+            try:
+                signature.bind(*arguments, **options)
+            except TypeError as error:
+                problem = str(error)
+            else:
+                return constructor(*arguments, **options)
+            name = type(arguments[0]).__name__
+            raise ParameterError(f"{name}: {problem}; write for example {name}({example})")
+
+        return checked
+
+    return decorate
+
+
 @dataclass(frozen=True, repr=False)
 class AttributeType(ABC):
     """What every attribute type is: a numbering of values, in SQL's order.
+
+    Example:
+        >>> from ccbps import UInt
+        >>> kind = UInt(8, nullable=True)
+        >>> kind.bits, kind.lowest, kind.highest              # code 0 is NULL
+        (9, 1, 256)
+        >>> kind.encode([None, 0, 255])
+        array([[  0,   1, 256]], dtype=uint64)
+        >>> kind.code_range("<", 10**9)                       # clamped as SQL would answer
+        (1, 256)
 
     Attributes:
         nullable: whether records may leave the attribute out (NULL, code 0).
@@ -159,7 +206,7 @@ class AttributeType(ABC):
         """Codes of a column of values.
 
         Args:
-            values: list, NumPy array, pandas Series or Arrow array, one value per row.
+            values: list, NumPy array, pandas or polars Series or Arrow array, one value per row.
             attribute: name used in error messages.
 
         Returns:
@@ -258,7 +305,15 @@ class AttributeType(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Bool(AttributeType):
-    """A truth value; FALSE sorts before TRUE. Integers 0 and 1 are not accepted for it."""
+    """A truth value; FALSE sorts before TRUE. Integers 0 and 1 are not accepted for it.
+
+    Example:
+        >>> from ccbps import Bool, Schema
+        >>> schema = Schema(active=Bool(), checked=Bool(nullable=True))
+        >>> records = {"active": [True, True, False], "checked": [True, None, True]}
+        >>> schema.parse("active AND checked").evaluate(records)
+        array([ True, False, False])
+    """
 
     @property
     def cardinality(self) -> int:

@@ -45,7 +45,8 @@ class _Piece:
     Attributes:
         index: its index sequence.
         inner: its interstitial elements without the first and the last.
-        first, last: those two.
+        first: the first of them.
+        last: the last of them.
         parts: the two sub-programs of its outermost four-block; None for one or two instructions.
         negated: for one instruction: whether it computes NOT x.
     """
@@ -199,9 +200,10 @@ def preserving(
         4^depth.
 
     Raises:
-        ParameterError: the circuit has not one output, or the program would be too long.
+        ParameterError: the circuit has not one output, `known` names what is no input, or the
+            program would be too long.
     """
-    values = dict(known or {})
+    values = {wire: bool(value) for wire, value in (known or {}).items()}
     length = preserving_length(circuit, values)
     if length > MAX_LENGTH:
         raise ParameterError(
@@ -254,9 +256,19 @@ def _gate(cycles: _Cycles, op: Op, *operands: bool | _Piece) -> bool | _Piece:
 
 
 def preserving_length(circuit: Circuit, known: Collection[int] = ()) -> int:
-    """Length of `preserving`'s program, counted without building it."""
+    """Length of `preserving`'s program, counted without building it.
+
+    Raises:
+        ParameterError: the circuit has not one output, or `known` names what is no input.
+    """
     if len(circuit.outputs) != 1:
         raise ParameterError(f"the circuit must have one output, got {len(circuit.outputs)}")
+    strange = [wire for wire in known if wire not in range(circuit.inputs)]
+    if strange:
+        raise ParameterError(
+            f"known must name inputs of the circuit, 0 to {circuit.inputs - 1}, "
+            f"got {', '.join(map(repr, strange[:5]))}"
+        )
     circuit = circuit.cone()
     lengths = [0 if i in known else 1 for i in range(circuit.inputs)]  # 0: known to the owner
     for op, a, b in circuit.gates:

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +43,7 @@ __all__ = [
     "BranchingProgram",
     "Label",
     "at_least",
+    "at_least_size",
     "below_constant",
     "conjunction",
     "constant",
@@ -180,20 +180,26 @@ def constant(value: bool | Label) -> BranchingProgram:
     return _program(1, [(0, 1, label)])
 
 
-def series(first: BranchingProgram, second: BranchingProgram) -> BranchingProgram:
-    """AND: the sink of `first` is the source of `second`. Inner nodes add, plus one."""
-    shift = first.size
-    edges = [(u, v, e) for (u, v), e in first.edges.items()]
-    edges += [(u + shift, v + shift, e) for (u, v), e in second.edges.items()]
-    return _program(first.size + second.size, edges)
+def series(*programs: BranchingProgram) -> BranchingProgram:
+    """AND: each one's sink is the next one's source. Inner nodes add, plus one for each join."""
+    edges, shift = [], 0
+    for program in programs:
+        edges += [(u + shift, v + shift, e) for (u, v), e in program.edges.items()]
+        shift += program.size
+    return _program(shift, edges)
 
 
-def parallel(first: BranchingProgram, second: BranchingProgram) -> BranchingProgram:
-    """XOR: common source, common sink. Inner nodes add. OR, where both are never true at once."""
-    size = first.size + second.size - 1
-    shift = first.size - 1
-    edges = [(u, size if v == first.size else v, e) for (u, v), e in first.edges.items()]
-    edges += [(u + shift if u else 0, v + shift, e) for (u, v), e in second.edges.items()]
+def parallel(*programs: BranchingProgram) -> BranchingProgram:
+    """XOR: common source, common sink. Inner nodes add. OR, where no two are true at once."""
+    size = 1 + sum(program.inner_nodes for program in programs)
+    edges, shift = [], 0
+    for program in programs:
+        place = {0: 0, program.size: size}
+        edges += [
+            (place.get(u, u + shift), place.get(v, v + shift), e)
+            for (u, v), e in program.edges.items()
+        ]
+        shift += program.inner_nodes
     return _program(size, edges)
 
 
@@ -205,7 +211,7 @@ def negation(program: BranchingProgram, by: Label = ONE) -> BranchingProgram:
 
 def conjunction(programs: Sequence[BranchingProgram]) -> BranchingProgram:
     """AND of any number of programs; of none: true."""
-    return reduce(series, programs) if programs else constant(True)
+    return series(*programs) if programs else constant(True)
 
 
 def disjunction(
@@ -213,7 +219,7 @@ def disjunction(
 ) -> BranchingProgram:
     """OR of any number of programs; of none: false. ``disjoint``: at most one is ever true."""
     if disjoint:
-        return reduce(parallel, programs) if programs else constant(False)
+        return parallel(*programs) if programs else constant(False)
     return negation(conjunction([negation(p) for p in programs]))
 
 
@@ -335,6 +341,25 @@ def at_least(count: int, programs: Sequence[BranchingProgram]) -> BranchingProgr
                 graph.embed(negation(program), node, following[true])
         row = following
     return graph.program()
+
+
+def at_least_size(count: int, sizes: Sequence[int]) -> int:
+    """Size of `at_least` of programs of these sizes, or a bit more: before any node is dropped."""
+    if count <= 0 or count > len(sizes):
+        return 1
+    nodes, row = 0, {0}
+    for done, size in enumerate(sizes):
+        following = set()
+        for true in row:
+            nodes += size - 1
+            if true + 1 < count:
+                following.add(true + 1)
+            if true + len(sizes) - done - 1 >= count:
+                nodes += size - 1
+                following.add(true)
+        nodes += len(following)
+        row = following
+    return nodes + 1
 
 
 def _check_widths(value: Sequence[Label], other: Sequence[Label]) -> None:

@@ -54,7 +54,8 @@ class GroupProgram:
 
     Attributes:
         group: where the elements are.
-        zero, one: the element of each instruction for a 0 and for a 1, shape (length,).
+        zero: the element of each instruction for a 0, shape (length,).
+        one: the element of each instruction for a 1, likewise.
         index: which bit chooses, shape (length,).
     """
 

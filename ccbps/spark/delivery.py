@@ -44,6 +44,12 @@ def seal_payloads(
 ) -> DataFrame:
     """Encrypt payloads, one row an event: `event`, what `keep` names and a binary `output`.
 
+    Example:
+        .. code-block:: python
+
+            sealed = cs.seal_payloads(news, key)
+            # event, sealed
+
     Args:
         df: has `event`, a whole number that names one event, always; and `payload`, binary or
             string.
@@ -89,6 +95,12 @@ def wrap_keys(
 ) -> DataFrame:
     """Wrap each event's key for each row's subscription: adds a binary column of 32 bytes.
 
+    Example:
+        .. code-block:: python
+
+            wrapped = cs.wrap_keys(addressed, key)
+            # event, subscription, round, wrapped_key
+
     Args:
         df: one row for each event and subscription; has `event`, `pair` and `round`.
         key: where the workers find the publisher's master seed.
@@ -123,6 +135,13 @@ def deliver(
 ) -> DataFrame:
     """The broker's last step: what each matched subscription receives.
 
+    Example:
+        .. code-block:: python
+
+            matches = cs.match(events, interests, matcher).join(wrapped, ["subscription", "round"])
+            delivered = cs.deliver(matches, sealed)
+            # event, subscription, round, sealed, wrapped_key: what matched
+
     Args:
         matches: has `event`, the boolean `matched` and the wrapped keys; rows that did not match
             (or are NULL) are dropped.
@@ -144,6 +163,12 @@ def open_payloads(
     output: str = "payload",
 ) -> DataFrame:
     """Decrypt delivered payloads: `df` without `sealed` and `wrapped`, with a binary `output`.
+
+    Example:
+        .. code-block:: python
+
+            opened = cs.open_payloads(delivered, key)
+            # event, subscription, round, payload
 
     Args:
         df: has the columns named here.

@@ -71,6 +71,12 @@ def encode_events(
 ) -> DataFrame:
     """Encode events: one row for each event and subscription it is meant for.
 
+    Example:
+        .. code-block:: python
+
+            events = cs.encode_events(quotes, matcher, key)
+            # subscription, round, event_message
+
     Args:
         df: has the schema's attributes, `pair` and `round`.
         matcher: public.
@@ -146,6 +152,12 @@ def encode_interests(
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Encode subscriptions: one row for each subscription and round.
+
+    Example:
+        .. code-block:: python
+
+            interests = cs.encode_interests(wanted, matcher, key)
+            # subscription, round, interest_message
 
     Args:
         df: has `pair`, `round` and the predicate's columns.

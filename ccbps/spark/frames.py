@@ -115,7 +115,7 @@ def check_key(key: KeySource) -> None:
     """A key source, and not a key."""
     if not isinstance(key, KeySource):
         raise ParameterError(
-            f"key must be a KeySource such as EnvKey('NAME') or FileKey('path'), got "
+            f"key must be a KeySource such as FileKey('path') or EnvKey('NAME'), got "
             f"{type(key).__name__}; a key itself must not enter a Spark plan"
         )
 

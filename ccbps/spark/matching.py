@@ -44,6 +44,12 @@ def match(
 ) -> DataFrame:
     """Match event messages with interest messages of the same pair and round.
 
+    Example:
+        .. code-block:: python
+
+            matches = cs.match(events, interests, matcher)
+            # subscription, round, matched: true in round 0, false in round 1
+
     Args:
         events: has the columns `on` and `event`.
         interests: has the columns `on` and `interest`.
@@ -138,6 +144,13 @@ def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Matcher) 
 
     For DataFrames that hold both already; `match` joins them. NULL where a message is NULL. It sees
     no rounds, so whether one occurs twice is the caller's to know.
+
+    Example:
+        .. code-block:: python
+
+            both = events.join(interests, ["subscription", "round"])
+            matched = cs.match_column("event_message", "interest_message", matcher)
+            answers = both.select("round", matched.alias("matched"))
 
     Raises:
         DecodeError (as the cause of Spark's error, when computed): a malformed message; names its

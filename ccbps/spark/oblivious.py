@@ -60,6 +60,12 @@ def publish_events(
 ) -> DataFrame:
     """Encrypt events of the publisher's topics, one message each, for everybody.
 
+    Example:
+        .. code-block:: python
+
+            sent = cs.publish_events(numbered, topics, cs.FileKey("/run/secrets/publisher-topics"))
+            # number, event_message
+
     Args:
         df: has the schema's attributes, `number` and `payload`.
         matcher: public.
@@ -144,6 +150,12 @@ def open_events(
     on_error: Literal["raise", "drop"] = "raise",
 ) -> DataFrame:
     """Try a subscriber's keys on every event.
+
+    Example:
+        .. code-block:: python
+
+            opened = cs.open_events(sent, topics, cs.FileKey("/run/secrets/alice-topics"))
+            # number, interest: one row for each event and interest that match
 
     Args:
         df: has `event`; its other columns are kept.

@@ -110,6 +110,14 @@ def encrypt_events(
 ) -> DataFrame:
     """Encrypt events, one message each.
 
+    Example:
+        .. code-block:: python
+
+            sent = cs.encrypt_events(
+                quotes.select("issue", "price"), tags, cs.FileKey("/run/secrets/publisher-role")
+            )
+            # event_message
+
     Args:
         df: has the schema's attributes.
         matcher: public.
@@ -167,6 +175,16 @@ def encrypt_interests(
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Encrypt subscriptions, one message each.
+
+    Example:
+        .. code-block:: python
+
+            kept = cs.encrypt_interests(
+                wanted.select("subscription", "predicate").distinct(),
+                tags,
+                cs.FileKey("/run/secrets/subscriber-role"),
+            )
+            # subscription, interest_message
 
     Args:
         df: has the string columns `subscription` and `predicate`, SQL text.
@@ -242,6 +260,12 @@ def match_all(
 ) -> DataFrame:
     """Match every event with every interest.
 
+    Example:
+        .. code-block:: python
+
+            found = cs.match_all(sent, kept, tags, cs.FileKey("/run/secrets/broker-role"))
+            # subscription, once for each event that it matches
+
     Args:
         events: has `event`; its other columns are kept.
         interests: has the string column `subscription` and `interest`. Counted now; up to
@@ -250,7 +274,8 @@ def match_all(
         matcher: public.
         key: where the workers find the broker's `RoleKey`.
         subscription: what names an interest.
-        event, interest: binary message columns.
+        event: binary column of event messages.
+        interest: binary column of interest messages.
         on_error: "raise" fails the job at the first malformed message and names an interest by its
             subscription, an event by its row in the batch; "drop" lets it match nothing. Interests
             of users who were revoked match nothing either way.

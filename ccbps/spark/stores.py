@@ -70,6 +70,12 @@ def write_messages(
 ) -> None:
     """Write messages as a store, which `match_messages` reads. Runs one job.
 
+    Example:
+        .. code-block:: python
+
+            cs.write_messages(events, "/data/events", matcher, kind="event")
+            cs.write_messages(interests, "/data/interests", matcher, kind="interest")
+
     Args:
         df: has `pair`, `round` and `message`; other columns are not kept.
         path: a folder, or its URI, which driver and workers must see under the same path.
@@ -179,6 +185,12 @@ def match_messages(
     Messages of the same pair and round are matched, as by `match`; those without a counterpart are
     not read. The indexes are read now, the messages when the result is computed, which must be
     before either store is overwritten.
+
+    Example:
+        .. code-block:: python
+
+            answers = cs.match_messages(spark, "/data/events", "/data/interests", matcher)
+            # subscription, round, matched
 
     Args:
         events: path of a store of event messages, from `write_messages`.

@@ -1,20 +1,28 @@
 """Attacks on multiple-layer commutative encryption, by who works together.
 
-- r nodes in a row hold the keys of all layers of what each of them has in its table: they try
-  words. Less than r in a row lack a layer.
-- A subscriber and the broker r hops above it need no key: the one subscribes to guesses, the other
-  sees which of its table entries they fall on.
+- Whoever holds the keys of all layers of an entry of a broker's table tries words. Among brokers
+  that takes r of them: r in a row, or one of each pair that shares a layer.
+- The publisher stands for all nodes that a chain would have above it. It shares all layers of the
+  last broker's table: these two read all filters, whatever r is.
+- No key is needed by who can send guesses. A subscriber subscribes to them, and the broker r hops
+  above it sees which of its entries they fall on. The publisher publishes them, and any broker at
+  all sees it.
 - With one broker and two layers (`CommutativeMatch`), the broker and any client are two in a row.
 """
 
 from __future__ import annotations
 
+from itertools import combinations
+from typing import Any
+
+import numpy as np
 import pytest
 
 from ccbps import Category, Schema
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.matching import CommutativeMatch
 from ccbps.matching.commutative_chain import Chain, ChainNode
+from ccbps.wire import HEADER_BYTES
 
 CIPHER = PohligHellman(TOY_PRIME_64)
 WORDS = [f"word {number}".encode() for number in range(40)]
@@ -60,14 +68,45 @@ def test_r_nodes_in_a_row_read_all_filters(layers: int, first: int) -> None:
 
 
 @every_case
-def test_fewer_nodes_in_a_row_read_none(layers: int) -> None:
+def test_the_last_broker_and_the_publisher_read_all_filters(layers: int) -> None:
+    """Two nodes in a row, for any number of layers."""
     chain = chain_of(layers)
-    for first in range(1, 6 - layers + 2):
-        nodes = [chain.nodes[f"broker {first + hop}"] for hop in range(layers - 1)]
-        keys = keys_of(nodes)
-        for node in nodes:
-            for entry in node.table:
-                assert not read(entry, keys, layers)
+    last, publisher = chain.nodes["broker 6"], chain.nodes["publisher"]
+    found = set()
+    for entry in last.table:
+        found |= read(entry, keys_of([last, publisher]), layers)
+    assert found == set(SECRET.values())
+
+
+def layers_of(chain: Chain, subscriber: str, place: int) -> set[LayerKey]:
+    """The keys that a subscriber's filter is still under in the table of a broker."""
+    order = [subscriber, *(f"broker {i}" for i in range(1, 7)), "publisher"]
+    around = [
+        (order[max(low, 0)], order[min(low + chain.layers, 7)])
+        for low in range(place - chain.layers + 1, place)
+    ]
+    keys = [chain.nodes[low].keys[high] for low, high in around]
+    words = [CIPHER.remove([entry], *keys)[0] for entry in chain.nodes[order[place]].table]
+    assert CIPHER.encode(SECRET[subscriber]) in words  # so these are the layers, and no others
+    return set(keys)
+
+
+@every_case
+def test_how_many_nodes_hold_all_layers_of_a_table(layers: int) -> None:
+    """r brokers, never less; with the publisher the fewer, the nearer to it the table is."""
+    chain = chain_of(layers)
+    others = [node for name, node in chain.nodes.items() if name not in (*SECRET, "mallory")]
+    for place in range(1, 7):
+        own, victim = chain.nodes[f"broker {place}"], layers_of(chain, "alice", place)
+        needed: dict[bool, int] = {}
+        for count in range(1, layers + 1):
+            for colluders in combinations(others, count):
+                if own in colluders and victim <= set(keys_of(list(colluders))):
+                    needed.setdefault(chain.nodes["publisher"] in colluders, count)
+        # The publisher holds a layer of the r - 1 highest tables. From the last one, place 6, up to
+        # the publisher there are 2 nodes, from place 5 there are 3.
+        from_there = {True: 8 - place} if 8 - place <= layers else {}
+        assert needed == {False: layers} | from_there
 
 
 @every_case
@@ -89,6 +128,28 @@ def test_a_subscriber_and_the_broker_r_hops_up_find_filters_without_a_key(layers
         assert all(len({trail[0] for trail in trails}) == 1 for trails in below.table.values())
 
 
+@every_case
+def test_the_publisher_and_any_broker_find_filters_without_a_key(
+    layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = chain_of(layers)
+    seen: dict[str, dict[int, bytes]] = {f"broker {place}": {} for place in range(1, 7)}
+    look_up = ChainNode.secure_look_up
+
+    def watched(node: ChainNode, message: Any) -> Any:
+        entry, trails = look_up(node, message)
+        if trails:
+            seen[node.name][entry] = guess
+        return entry, trails
+
+    monkeypatch.setattr(ChainNode, "secure_look_up", watched)
+    for guess in WORDS:
+        chain.publish(guess)
+    for name, found in seen.items():  # what one broker saw of its own table
+        assert set(found) == set(chain.nodes[name].table)
+        assert set(found.values()) == set(SECRET.values())
+
+
 def test_the_broker_and_one_client_of_the_matcher_read_everybody() -> None:
     schema = Schema(issue=Category([word.decode() for word in WORDS]))
     matcher = CommutativeMatch(schema, group="toy64")
@@ -103,3 +164,16 @@ def test_the_broker_and_one_client_of_the_matcher_read_everybody() -> None:
     guesses = mallory.encode([f"issue = '{word.decode()}'" for word in WORDS])
     assert broker.covers(guesses, interest)[:, 0].nonzero()[0].tolist() == [7]
     assert broker.match_all(events, guesses).nonzero()[1].tolist() == [7, 23]
+
+
+def test_identifiers_say_nothing_of_names() -> None:
+    """A broker that can think of a client's name does not recognize it, here or elsewhere."""
+    matcher = CommutativeMatch(Schema(issue=Category(["a", "b"])), group="toy64")
+    servers = [matcher.key_server(), matcher.key_server()]
+    keys = [server.subscriber_key("alice") for server in servers for _ in range(2)]
+    sent = [matcher.subscriber(key).encode("issue = 'a'")[0] for key in keys]
+    assert len({row[HEADER_BYTES : HEADER_BYTES + 8].tobytes() for row in sent}) == 4
+    # What comes from two keys of one name is matched all the same.
+    broker = matcher.broker(servers[0].broker_key())
+    event = matcher.publisher(servers[0].publisher_key()).encode({"issue": ["a", "b"]})
+    assert broker.match_all(event, np.stack(sent[:2])).tolist() == [[True] * 2, [False] * 2]

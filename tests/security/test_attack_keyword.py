@@ -5,8 +5,10 @@
    all users, of the past too, and forge messages of users who never misbehaved.
 3. Whoever has s and x tests tokens that the broker kept, by a dictionary.
 4. The shape of an access tree is the constant of a comparison. No key is needed.
-5. Leaf results: one event that the broker knows tells which value of a bit each token stands for,
-   and so the bits of all other events.
+5. With the shape comes the bit that each leaf asks for, so that a dozen comparisons give a name to
+   all tokens: the broker reads every event and every interest, or that and the mirror image.
+6. Leaf results: one event that the broker knows tells which value of a bit each token stands for,
+   and so the bits of all other events. For interests whose shape says nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def test_frequencies_of_tokens_are_those_of_values(shown: Any) -> None:
     else:
         sent = publisher.encode({"issue": values})
         trapdoors = sent[:, BODY:]
-    halves = server.broker_key().data["users"]
+    halves = server.broker_key().export_secret_data()["users"]
     users = [row.tobytes().hex() for row in sent[:, HEADER_BYTES:BODY]]
     scheme = ProxySearch(toy_group)
     tokens = [
@@ -64,18 +66,62 @@ def test_frequencies_of_tokens_are_those_of_values(shown: Any) -> None:
     assert [read[token] for token in tokens] == values
 
 
+def test_parts_of_conjunctions_show_equal_values_of_events_that_match_nothing() -> None:
+    """From: what the broker gets in the protocol. It cuts an interest into its equalities."""
+    matcher = KeywordMatch(SCHEMA, group="toy64")
+    server, publisher, alice, _ = roles(matcher)
+    records = [{"issue": issue, "price": price} for issue in ISSUES for price in range(8)]
+    events, interests = publisher.encode(records), alice.encode("issue = 'IBM' AND price = 9")
+    broker = matcher.broker(server.broker_key())
+    assert not broker.match_all(events, interests).any()
+    slots = interests[:, BODY:].reshape(1, 2, -1)
+    slots[:, 1, 0], slots[:, 1, 1:] = 255, 0  # the first alone is left
+    seen = broker.match_all(events, interests)[:, 0]
+    assert seen.tolist() == [record["issue"] == "IBM" for record in records]
+
+
+def test_contradictions_look_like_equalities_that_nobody_repeats() -> None:
+    """From: what the broker gets in the protocol. A contradiction names the attributes of its text,
+    and has tokens of its own: it is not seen to be one, nor to be equal to another."""
+    matcher = KeywordMatch(SCHEMA, group="toy64")
+    server, publisher, alice, bob = roles(matcher)
+    contradictions = [
+        "price = 1 AND price = 2",
+        "price = 1 AND price = 2",
+        "price = 77",
+        "price = 3 AND issue = 'IBM' AND NOT (issue = 'IBM')",
+        "issue = 'IBM' AND issue = 'GOOG'",
+        "FALSE",
+    ]
+    honest = ["price = 1", "price = 2", "price = 3", "price = 4 AND issue = 'IBM'"]
+    honest += ["issue = 'GOOG'", "issue = 'MSFT'"]
+    broker: ReusableBroker = matcher.broker(server.broker_key())
+
+    def view(texts: list[str]) -> tuple[Any, list[int]]:
+        """Attributes in each slot, and how many different tokens each attribute has."""
+        table = broker.prepare(np.concatenate([alice.encode(texts), bob.encode(texts[:3])])).content
+        assert ((table.places >= 0) == (table.attributes < len(SCHEMA))).all()
+        return table.attributes.tolist(), [len(entries) for entries in table.entries]
+
+    attributes, tokens = view(contradictions)
+    assert attributes == view(honest)[0]
+    assert tokens == [3, 7]  # one for each slot that is used: no two are equal
+    events = publisher.encode([{"issue": i, "price": p} for i in ISSUES for p in range(16)])
+    assert not broker.match_all(events, alice.encode(contradictions)).any()
+
+
 def test_the_broker_and_one_user_read_and_forge_everything() -> None:
     """From: the broker's key and one user's key. Gives x, s, and the keys of all other users."""
     matcher = KeywordMatch(SCHEMA, group="toy64")
     server, publisher, _, bob = roles(matcher)
-    halves = server.broker_key().data["users"]
-    mallory = server.subscriber_key("alice").data
+    halves = server.broker_key().export_secret_data()["users"]
+    mallory = server.subscriber_key("alice").export_secret_data()
     past = publisher.encode([{"issue": "IBM", "price": 11}, {"issue": "MSFT", "price": 0}])
     secret_interest = bob.encode("issue = 'GOOG' AND price = 7")
 
     x = (int(mallory["x1"], 16) + int(halves[mallory["user"]], 16)) % toy_group.order
     s = bytes.fromhex(mallory["s"])
-    truth = server.key.data
+    truth = server.key.export_secret_data()
     assert (f"{x:x}", s.hex()) == (truth["x"], truth["s"])
 
     # Reading: a dictionary of all keywords, each with its token g^(x sigma).
@@ -95,7 +141,7 @@ def test_the_broker_and_one_user_read_and_forge_everything() -> None:
 
     # Forging: bob's key is x - x2 of bob.
     forged_key = scheme.user_key(MasterKey(x, s), int(halves[victim], 16))
-    honest = server.subscriber_key("bob").data
+    honest = server.subscriber_key("bob").export_secret_data()
     assert f"{forged_key.x1:x}" == honest["x1"] and forged_key.h.hex() == honest["h"]
     forgery = secret_interest.copy()
     forgery[0, BODY:].reshape(2, -1)[:, 1:] = scheme.trapdoors(
@@ -112,13 +158,13 @@ def test_one_user_and_the_brokers_tokens() -> None:
     """
     matcher = KeywordMatch(Schema(price=UInt(4)), group="toy64")
     server, _, _, bob = roles(matcher)
-    halves = server.broker_key().data["users"]
+    halves = server.broker_key().export_secret_data()["users"]
     scheme = ProxySearch(toy_group)
     secret = bob.encode(["price = 9", "price = 2"])
     victim = int(halves[secret[0, HEADER_BYTES:BODY].tobytes().hex()], 16)
     stolen = scheme.tokens(victim, secret[:, BODY + 1 :])
 
-    mallory = server.subscriber_key("alice").data
+    mallory = server.subscriber_key("alice").export_secret_data()
     user = UserKey(int(mallory["x1"], 16), bytes.fromhex(mallory["s"]), bytes.fromhex(mallory["h"]))
     keywords = [b"price\0" + code.to_bytes(8, "big") for code in range(16)]
     dictionary = scheme.group.table(toy_group.decode(user.h)).powers(
@@ -153,6 +199,83 @@ def test_the_shape_of_a_comparison_is_its_constant() -> None:
     for constant in (1, 77, 128, 254):
         sent = victim.encode(f"price < {constant}")[0]
         assert shapes[repr(public_tree(matcher, sent))] == constant
+
+
+Range = tuple[int, int]
+Leaf = tuple[int, int]
+"""(position, which of the tokens that the broker has for it)"""
+
+
+def shapes_of(matcher: AccessTreeMatch) -> dict[str, list[tuple[Range, list[int]]]]:
+    """For each public tree of a comparison or an equality, what makes it: the range of codes, and
+    the bits that its leaves ask for. From public parameters alone."""
+    found: dict[str, list[tuple[Range, list[int]]]] = {}
+    for text in [f"price {sign} {c}" for sign in ("<", ">=", "=") for c in range(256)]:
+        predicate = matcher.schema.parse(text)
+        tree = matcher._prepare(predicate)
+        shape = repr(([place for place, _ in tree.leaves], list(tree.steps)))
+        made = predicate.box().ranges["price"], [word[-1] for _, word in tree.leaves]
+        if tree.leaves and made not in found.setdefault(shape, []):
+            found[shape].append(made)
+    return found
+
+
+def readings(
+    matcher: AccessTreeMatch, broker: ReusableBroker, events: Any, interests: Any
+) -> list[tuple[list[int], list[Range]]]:
+    """Every reading of the codes of all events and the ranges of all interests that fits what the
+    broker has: messages, and the tokens that it computes from them."""
+    table = broker.prepare(interests).content
+    known: list[Leaf] = [(at, k) for at, tokens in table.tokens.items() for k in range(len(tokens))]
+    leaves = [[known[number] for number in numbers] for _, numbers in table.trees]
+    shapes = shapes_of(matcher)
+    choices = [shapes[repr(public_tree(matcher, interest))] for interest in interests]
+    # A world says, for each position, which token stands for 0.
+    worlds: list[tuple[dict[int, int], dict[int, Range]]] = [({}, {})]
+    for row in sorted(range(len(choices)), key=lambda row: len(choices[row])):
+        extended = []
+        for zeros, ranges in worlds:
+            for made, bits in choices[row]:
+                new = {at: k ^ bit for (at, k), bit in zip(leaves[row], bits, strict=True)}
+                if all(zeros.get(at, zero) == zero for at, zero in new.items()):
+                    extended.append((zeros | new, ranges | {row: made}))
+        worlds = extended
+    held = matcher.leaf_results(broker._key, events[:, HEADER_BYTES:], table)
+    out = []
+    for zeros, ranges in worlds:
+        codes = np.zeros(len(events), dtype=np.int64)
+        for number, (at, k) in enumerate(known):
+            bits = held[number] != (zeros[at] == k)  # the token of 0 that holds is a 0
+            codes |= bits.astype(np.int64) << (matcher.schema.bits - 1 - at)
+        out.append((codes.tolist(), [ranges[row] for row in range(len(choices))]))
+    return out
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_twelve_comparisons_give_every_event_and_every_interest(nullable: bool) -> None:
+    """Ciphertext only: 200 events, 12 comparisons, 4 equalities. Gives all of them; without NULL
+    among the codes, all of them and their mirror image, and nothing else fits."""
+    schema = Schema(price=UInt(8, nullable=nullable))
+    matcher = AccessTreeMatch(schema, group="toy64")
+    server, publisher, alice, bob = roles(matcher)
+    broker: ReusableBroker = matcher.broker(server.broker_key())
+    rng = np.random.default_rng(12)
+    signs, constants = rng.choice(["<", ">="], 12), rng.integers(2, 255, 12)
+    texts = [f"price {sign} {c}" for sign, c in zip(signs, constants, strict=True)]
+    texts += [f"price = {c}" for c in rng.integers(0, 256, 4)]
+    prices = rng.integers(0, 256, 200).tolist()
+    events = publisher.encode({"price": prices})
+    interests = np.concatenate([alice.encode(texts[::2]), bob.encode(texts[1::2])])
+
+    found = readings(matcher, broker, events, interests)
+
+    codes = [price + nullable for price in prices]
+    ranges = [schema.parse(text).box().ranges["price"] for text in texts[::2] + texts[1::2]]
+    if nullable:
+        assert found == [(codes, ranges)]
+    else:
+        mirrored = [255 - code for code in codes], [(255 - hi, 255 - lo) for lo, hi in ranges]
+        assert sorted(found) == sorted([(codes, ranges), mirrored])
 
 
 def test_leaf_results_and_one_known_event_give_the_others() -> None:

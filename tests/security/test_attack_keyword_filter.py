@@ -225,7 +225,7 @@ def test_broker_evaluates_a_trapdoor_with_public_operations_only() -> None:
     server, records = world(matcher, 300)
     events, interests = encoded(matcher, server, records, ["issue = 'S0'"])
     trapdoor = to_blocks(words_of(matcher, interests[0])[0])
-    hashed = NonceHash(bytes.fromhex(server.broker_key().data["permutation"]))
+    hashed = NonceHash(bytes.fromhex(server.broker_key().export_secret_data()["permutation"]))
     nonces = to_blocks(events[:, HEADER_BYTES : HEADER_BYTES + 16].tobytes())
     bits = np.unpackbits(events[:, HEADER_BYTES + 16 :], axis=1, bitorder="little")
     positions = (hashed.all_pairs(trapdoor, nonces) % np.uint64(128)).astype(np.int64)

@@ -1,32 +1,163 @@
 """ObliviousTopicMatch: what is left to attack, and that what should be noise is noise.
 
+- The man in the middle: a relay that puts its own elements into a subscriber's request, and one
+  that answers in a publisher's place. Both are refused; where nobody looks at signatures, the same
+  messages give the relay the payload, and take it from the subscriber.
 - Guessing: a subscriber whose requests are all answered learns the topic of every event.
 - Everybody else's messages: slots of a topic that repeats do not repeat, and their bits are even.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from scipy import stats
 
 from ccbps import Category, Schema
+from ccbps.ciphers.signatures import SIGNATURE_BYTES
+from ccbps.ciphers.slots import SlotKey, unseal
+from ccbps.errors import DecodeError
 from ccbps.matching import ObliviousTopicMatch
+from ccbps.matching.oblivious_layout import NUMBERED, OPENED, SIGNED
+from ccbps.wire import HEADER_BYTES
+from tests.topic_strategies import introduce, sign
 
 NAMES = [f"topic {number}" for number in range(12)]
 MATCHER = ObliviousTopicMatch(Schema(topic=Category(NAMES)), group="toy64")
 TEXTS = [f"topic = '{name}'" for name in NAMES]
 
 
+PAYING = ObliviousTopicMatch(MATCHER.schema, payload_bytes=16, group="toy64")
+RECORDS, PAYLOADS = [{"topic": NAMES[0]}], [b"for alice alone"]
+ROLES = "ccbps.matching.oblivious_"
+
+
+class Relay:
+    """Between alice and a publisher: it sees all messages, and can send others."""
+
+    def __init__(self) -> None:
+        self.publisher, self.alice = PAYING.publisher(TEXTS[:3]), PAYING.subscriber()
+        introduce(self.publisher, self.alice)
+        self.request = self.alice.encode(TEXTS[0])
+        self.cot = PAYING._layout.transfer
+        self.secrets, self.own = self.cot.request([PAYING._layout.topic(TEXTS[0])])
+
+    def forged(self) -> Any:
+        """Alice's request with the relay's elements in it."""
+        forged = self.request.copy()
+        forged[:, SIGNED:-SIGNATURE_BYTES] = self.own
+        return forged
+
+    def reads(self, forged: Any, session: Any, event: Any) -> bytes | None:
+        """The payload that the event has for whoever made the forged request."""
+        layout = PAYING._layout
+        context = layout.context(self.publisher.identity, layout.digest(forged[0]))
+        parts = session[0, OPENED:-SIGNATURE_BYTES].reshape(3, -1)
+        number, slot = event[:, HEADER_BYTES:NUMBERED].copy().view("<u8")[:, 0], event[:, -32:]
+        for key in map(SlotKey, self.cot.finish(self.secrets * 3, parts, [context] * 3)):
+            if key.recognizes(number, slot).all():
+                opened = key.payload_keys(number, slot)[0].tobytes()
+                head = event[0, :NUMBERED].tobytes()
+                return unseal(event[0, NUMBERED:-32].tobytes(), opened, head)
+        return None
+
+
+def test_a_relay_cannot_ask_under_a_subscribers_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    relay = Relay()
+    mallory, modest = PAYING.subscriber(), PAYING.subscriber()
+    relay.publisher.admit(modest.identity, 0)
+    before = relay.publisher.key
+    attempts = {"signed by alice, for what it said": (relay.forged(), "not signed")}
+    for role, cause in ((mallory, "was not admitted"), (modest, "beyond the number")):
+        own = relay.forged()
+        sign(role, own[0])
+        attempts[f"in alice's name by {cause}"] = own, "not signed"
+        renamed = own.copy()
+        renamed[:, HEADER_BYTES:SIGNED] = role.encode(TEXTS[0])[:, HEADER_BYTES:SIGNED]
+        sign(role, renamed[0])
+        attempts[f"in its own name, {cause}"] = renamed, cause
+    for what, (forged, cause) in attempts.items():
+        with pytest.raises(DecodeError, match=cause):
+            relay.publisher.answer(forged)
+        assert relay.publisher.key == before, what
+    session = relay.publisher.answer(relay.request)
+    assert relay.alice.accept(session) == 1
+    event = relay.publisher.encode(RECORDS, PAYLOADS)
+    assert relay.alice.open(event).payloads == PAYLOADS
+    assert relay.reads(relay.forged(), session, event) is None
+    # A publisher that does not look: the same bytes bring the relay the payload.
+    relay = Relay()
+    forged = relay.forged()
+    monkeypatch.setattr(ROLES + "publisher.signed_by", lambda *_: True)
+    session = relay.publisher.answer(forged)
+    event = relay.publisher.encode(RECORDS, PAYLOADS)
+    assert relay.reads(forged, session, event) == PAYLOADS[0]
+
+
+def test_a_strangers_session_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    relay = Relay()
+    stranger = PAYING.publisher(TEXTS[:3])
+    stranger.admit(relay.alice.identity)
+    good, own = relay.publisher.answer(relay.request), stranger.answer(relay.request)
+    event = relay.publisher.encode(RECORDS, PAYLOADS)
+    digest = PAYING._layout.digest(relay.request[0])
+    named, mixed = own.copy(), good.copy()
+    named[:, HEADER_BYTES:SIGNED] = good[:, HEADER_BYTES:SIGNED]
+    sign(stranger, named[0], digest)
+    mixed[:, OPENED:-SIGNATURE_BYTES] = own[:, OPENED:-SIGNATURE_BYTES]
+    start = relay.alice.key
+    for first in (True, False):  # The stranger's arrives before the good one, or after it.
+        alice = PAYING.subscriber_from(start)
+        if not first:
+            alice.accept(good)
+        before = alice.key
+        for session, cause in ((own, "not trusted"), (named, "not sig"), (mixed, "not signed")):
+            for batch in (session, np.vstack([good, session]), np.vstack([session, good])):
+                with pytest.raises(DecodeError, match=f"a session .*{cause}"):
+                    alice.accept(batch)
+                assert alice.key == before
+        assert alice.accept(good) == 1
+        assert alice.open(event).payloads == PAYLOADS
+    # A subscriber that does not look takes the stranger's, and the event is lost on it.
+    alice = PAYING.subscriber_from(start)
+    monkeypatch.setattr(ROLES + "subscriber.signed_by", lambda *_: True)
+    assert alice.accept(named) == 1
+    assert alice.open(event).payloads == [None]
+
+
+def test_messages_that_are_replayed_change_nothing() -> None:
+    relay = Relay()
+    publisher, alice = relay.publisher, relay.alice
+    old = publisher.answer(relay.request)
+    alice.accept(old)
+    newer = alice.encode(TEXTS[1])
+    alice.accept(publisher.answer(newer))
+    keys, width = (publisher.key, alice.key), publisher.encode(RECORDS, PAYLOADS).shape[1]
+    for request in (relay.request, newer, np.vstack([newer, relay.request, newer])):
+        alice.accept(publisher.answer(request))
+    alice.accept(old)
+    assert alice.key == keys[1]
+    assert publisher.key.export_secret_data()["keys"] == keys[0].export_secret_data()["keys"]
+    events = publisher.encode([*RECORDS, {"topic": NAMES[1]}], [*PAYLOADS, b"second"])
+    assert events.shape[1] == width
+    assert alice.open(events).payloads == [*PAYLOADS, b"second"]
+
+
 def test_a_subscriber_with_a_request_for_every_topic_reads_all_topics() -> None:
     order = np.random.default_rng(3).integers(0, 5, 50)
     publisher = MATCHER.publisher(TEXTS[:5])
-    greedy = MATCHER.subscriber()
+    greedy, modest = MATCHER.subscriber(), MATCHER.subscriber()
+    introduce(publisher, greedy, modest)
     greedy.accept(publisher.answer(greedy.encode(TEXTS)))
     opened = greedy.open(publisher.encode([{"topic": NAMES[place]} for place in order]))
     assert opened.matched.argmax(axis=1).tolist() == order.tolist()
     assert (opened.matched.sum(axis=1) == 1).all()
     # With three requests answered it reads three topics and cannot tell the others apart.
-    modest = MATCHER.subscriber()
+    publisher.admit(modest.identity, requests=3)
+    with pytest.raises(DecodeError, match="row 3: a request beyond the number"):
+        publisher.answer(modest.encode(TEXTS))
     modest.accept(publisher.answer(modest.encode(TEXTS[:3])))
     opened = modest.open(publisher.encode([{"topic": NAMES[place]} for place in order]))
     assert (opened.matched.any(axis=1) == (order < 3)).all()
@@ -35,6 +166,7 @@ def test_a_subscriber_with_a_request_for_every_topic_reads_all_topics() -> None:
 def test_slots_of_one_topic_for_ever_are_noise() -> None:
     publisher = MATCHER.publisher(TEXTS[:2])
     subscribers = [MATCHER.subscriber() for _ in range(2)]
+    introduce(publisher, *subscribers)
     publisher.answer(np.vstack([subscriber.encode(TEXTS[0]) for subscriber in subscribers]))
     events = publisher.encode([{"topic": NAMES[0]}] * 3000)
     slots = events[:, MATCHER.event_bytes(0) :].reshape(-1, 16)
@@ -52,10 +184,12 @@ def test_slots_of_one_topic_for_ever_are_noise() -> None:
 def test_topics_do_not_show_in_sessions_and_events_of_different_topics_look_alike() -> None:
     publisher = MATCHER.publisher(TEXTS[:2])
     subscriber = MATCHER.subscriber()
+    introduce(publisher, subscriber)
     requests = subscriber.encode([TEXTS[0], TEXTS[0], TEXTS[1]])
     sessions = publisher.answer(requests)
-    assert len({row.tobytes() for row in requests[:, 16:]}) == 3
-    parts = sessions[:, MATCHER.session_bytes(0) :].reshape(-1, 8)
+    parts = requests[:, SIGNED:-SIGNATURE_BYTES].reshape(-1, 8)
+    assert len({part.tobytes() for part in parts}) == len(parts) == 9
+    parts = sessions[:, OPENED:-SIGNATURE_BYTES].reshape(-1, 8)
     assert len({part.tobytes() for part in parts}) == len(parts)
     events = publisher.encode([{"topic": NAMES[0]}, {"topic": NAMES[1]}])
     # Header and width are the same; the number counts; the rest is slots.

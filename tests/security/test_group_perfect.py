@@ -92,6 +92,8 @@ class Small:
         self.matcher, self.group = matcher, matcher.group
         self.encoding = PlantedEncoding(matcher.group, matcher.length, segment=64)
         matcher.encoding = self.encoding
+        matcher.event_bytes = HEADER_BYTES + self.encoding.event_bytes
+        matcher.interest_bytes = HEADER_BYTES + self.encoding.interest_bytes
         self.inputs = list(product(range(2**matcher.schema.bits), interests))
         self.blinders = 2 * positions(self.encoding)
 

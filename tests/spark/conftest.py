@@ -40,17 +40,28 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
 
 
 @pytest.fixture(scope="session")
-def seed() -> SharedSeed:
+def environment() -> Iterator[pytest.MonkeyPatch]:
+    """What long-lived fixtures put into the environment, until the session ends."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="session")
+def seed(environment: pytest.MonkeyPatch) -> SharedSeed:
     """The master seed; workers find it under `KEY`."""
     out = SharedSeed.generate()
-    os.environ[KEY.name] = out.to_text()
+    environment.setenv(KEY.name, out.to_text())
     return out
 
 
 @pytest.fixture(scope="session")
-def spark(seed: SharedSeed, places: Places) -> Iterator[SparkSession]:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+def spark(
+    seed: SharedSeed, places: Places, environment: pytest.MonkeyPatch
+) -> Iterator[SparkSession]:
+    if "PYSPARK_PYTHON" not in os.environ:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    before = set(os.environ)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -73,3 +84,5 @@ def spark(seed: SharedSeed, places: Places) -> Iterator[SparkSession]:
         session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+    for name in os.environ.keys() - before:  # PySpark's own, SPARK_BUFFER_SIZE for one
+        del os.environ[name]

@@ -16,6 +16,7 @@ from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import ObliviousTopicMatch
 from ccbps.matching.role_keys import RoleKey
 from tests.spark.conftest import MODE, Places
+from tests.topic_strategies import introduce
 
 pytestmark = pytest.mark.spark
 
@@ -45,6 +46,7 @@ def keys(folder: Path) -> dict[str, cs.FileKey]:
         MATCHER.subscriber(),
         MATCHER.subscriber(),
     )
+    introduce(publisher, subscriber, bob)
     subscriber.accept(publisher.answer(subscriber.encode(WISHES)))
     found = {"early": keep(folder / "early", publisher.key)}
     bob.accept(publisher.answer(bob.encode("issue = 'GOOG'")))
@@ -111,6 +113,7 @@ def test_subscribers_open_what_the_plaintext_filter_finds(
 def test_without_payloads_there_are_answers_only(spark: SparkSession, tmp_path: Path) -> None:
     matcher = ObliviousTopicMatch(SCHEMA, ["issue"], group="toy64")
     publisher, subscriber = matcher.publisher(TOPICS), matcher.subscriber()
+    introduce(publisher, subscriber)
     subscriber.accept(publisher.answer(subscriber.encode(WISHES)))
     df = spark.createDataFrame(table().drop_columns(["payload"]))
     sent = cs.publish_events(df, matcher, keep(tmp_path / "p", publisher.key), output="m")
@@ -142,7 +145,9 @@ def test_messages_of_different_widths_and_publishers_are_opened_together(
     subscriber = MATCHER.subscriber_from(key)
     requests = subscriber.encode(["issue = 'MSFT'"])
     other = MATCHER.publisher(TOPICS[3:])
-    other.answer(np.vstack([MATCHER.subscriber().encode(TOPICS) for _ in range(2)]))
+    more = [MATCHER.subscriber() for _ in range(2)]
+    introduce(other, subscriber, *more)
+    other.answer(np.vstack([one.encode(TOPICS) for one in more]))
     assert subscriber.accept(other.answer(requests)) == 1
     files = [keys["publisher"], keys["early"], keep(folder / "other", other.key)]
     df = spark.createDataFrame(table())
@@ -198,7 +203,7 @@ def test_malformed_events_fail_the_job_or_match_nothing(
     head, tail = F.expr("substring(event_message, 1, 24)"), F.expr("substring(event_message, 29)")
     wrong = {
         "events have 60 bytes and a multiple of 32, got 5": F.lit(b"short"),
-        "not a event of this version and matcher": F.lit(bytearray(MATCHER.event_bytes(4))),
+        "no event of this version and matcher": F.lit(bytearray(MATCHER.event_bytes(4))),
         "the payload was altered": F.concat(head, F.lit(b"\0\0\0\0"), tail),
     }
     expected = [row for row in wanted(WISHES) if row[0] not in (0, here)]
@@ -289,10 +294,11 @@ def test_no_key_enters_a_plan_an_error_or_a_file(
     needles: list[bytes] = []
     for file in keys.values():
         secret = Path(file.path).read_text()
-        data = RoleKey.from_text(secret).data
+        data = RoleKey.from_text(secret).export_secret_data()
         digits = [secret.partition(":")[2][200:264]]
+        digits.append(data["signing"])
         if "payload" in data:
-            digits += [data["payload"], *(key[:64] for key in data["keys"])]
+            digits += [data["payload"], data["answers"], *(key[:64] for key in data["keys"])]
         else:
             digits += [session[3][:64] for session in data["sessions"]]
         needles += [part.encode() for part in digits] + [bytes.fromhex(part) for part in digits]

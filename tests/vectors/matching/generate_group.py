@@ -67,7 +67,9 @@ def program(matcher: GroupMatch, interest: Any) -> Preserving:
     return [matcher.group.one_line(number) for number in ranks], index
 
 
-def messages(name: str, made: Preserving, x: list[bool], random: bytes) -> tuple[bytes, bytes]:
+def messages(
+    name: str, made: Preserving, x: list[bool], tag: bytes, random: bytes
+) -> tuple[bytes, bytes]:
     """The blinded elements of both parties: the event's and the interest's."""
     given, length = sequence(made, x), len(made[1])
     positions = padded(name, length)
@@ -75,7 +77,9 @@ def messages(name: str, made: Preserving, x: list[bool], random: bytes) -> tuple
     width = random_bytes(name, positions)
     odd, even = (draw(name, random[i : i + width], positions) for i in (0, width))
     seen = blinded(given, [r for pair in zip(odd, even, strict=True) for r in pair])
-    trailer = bytes([rank(name, seen[-1])]) + bytes(7)
+    # One segment, number 0: the last element is part 1 and carries the tag plus 1.
+    end = (int.from_bytes(tag, "little") + 1) % 2**64
+    trailer = bytes([rank(name, seen[-1])]) + end.to_bytes(8, "little")[:7]
     return write(name, seen[1::2]), write(name, seen[:-1:2]) + trailer
 
 
@@ -88,7 +92,7 @@ def cases(scheme: str) -> list[dict[str, object]]:
         for event, interest, number, matched in CASES[scheme]:
             random = stream(key, number, size)
             made, x = program(matcher, interest), event_bits(matcher.schema, event)
-            bodies = messages(name, made, x, random[8:])
+            bodies = messages(name, made, x, random[:8], random[8:])
             heads = [bytes([k, 1]) + matcher.fingerprint[:6] + random[:8] for k in (1, 2)]
             event_message, interest_message = (
                 (head + body).hex() for head, body in zip(heads, bodies, strict=True)
@@ -112,7 +116,7 @@ if __name__ == "__main__":
             "scheme": title,
             "format": 1,
             "source": "[SSM] Definition 4 over a program of fixed structure, or of the public "
-            "circuit; message format 1",
+            "circuit; message format 1, layout 2",
             "generator": "tests/vectors/matching/generate_group.py",
             "confirmed_by": "tests/reference/group_programs.py (permutations as tuples)",
             "seed": SEED.hex(),

@@ -1,0 +1,100 @@
+"""Proofs of possession: the owner of a public key knows the secret that belongs to it.
+
+Where public keys are multiplied, one that was made last of the others takes them away again: with
+y = g^x / (y_1 ... y_n) the product of all is g^x, and what is encrypted for all of them together is
+opened by x alone. Nobody knows the logarithm of such a y, so that nobody can prove to know it.
+
+Schnorr's proof, with a hash in the verifier's place. For y = g^x and a k that is used once,
+
+    e = H(group, y, g^k, context),   s = k + e x mod q;   the proof is (e, s),
+
+and it holds if e = H(group, y, g^s / y^e, context).
+
+Conventions: a context says whose proof it is and what for, and the verifier knows it beforehand: a
+proof that is copied holds for nobody else. A secret's k is hashed from the secret, what is proven
+and fresh random bytes, so that random bytes which repeat do not give it away. Hashes are SHAKE256.
+
+Hazards: a proof says nothing about who sent it, and can be shown again: in the same context it is
+worth the same. Not constant time.
+Source: [S91]; [RY07] on what it prevents.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.algebra.prime_order import PrimeOrderGroup
+from ccbps.errors import ParameterError
+
+__all__ = ["PossessionProofs"]
+
+Bools = NDArray[np.bool_]
+Randomness = Callable[[int], bytes]
+Element: TypeAlias = Any
+
+NONCE_BYTES: Final = 32
+
+
+class PossessionProofs:
+    """Proofs for public keys g^x of one group. Holds no secret.
+
+    Attributes:
+        group: public.
+        proof_bytes: two exponents, e and s, the most significant byte first.
+    """
+
+    def __init__(self, group: PrimeOrderGroup) -> None:
+        self.group = group
+        self.proof_bytes = 2 * group.exponent_bytes
+
+    def __repr__(self) -> str:
+        return f"<PossessionProofs over {self.group.name}>"
+
+    def prove(self, secret: int, context: bytes, randomness: Randomness = os.urandom) -> bytes:
+        """A proof that its maker knows the secret x of the public key g^x."""
+        group, width = self.group, self.group.exponent_bytes
+        secret = int(secret % group.order)
+        public = group.generator_power(secret)
+        drawn = secret.to_bytes(width, "big") + randomness(NONCE_BYTES)
+        nonce = group.hash_to_exponent(
+            b"ccbps possession nonce\0" + drawn + group.encode(public) + context
+        )
+        challenge = self._challenge(public, group.generator_power(nonce), context)
+        answer = (nonce + challenge * secret) % group.order
+        return int(challenge).to_bytes(width, "big") + int(answer).to_bytes(width, "big")
+
+    def hold(
+        self, publics: Sequence[Element], proofs: Sequence[bytes], contexts: Sequence[bytes]
+    ) -> Bools:
+        """Which proofs hold for their public keys and contexts, shape (publics,).
+
+        Raises:
+            ParameterError: not one proof and one context for each public key.
+        """
+        if not len(publics) == len(proofs) == len(contexts):
+            raise ParameterError(
+                "each public key needs one proof and one context: got "
+                f"{len(publics)} public keys, {len(proofs)} proofs, {len(contexts)} contexts"
+            )
+        group, width = self.group, self.group.exponent_bytes
+        formed = [len(proof) == self.proof_bytes for proof in proofs]
+        challenges = [int.from_bytes(proof[:width], "big") for proof in proofs]
+        answers = [int.from_bytes(proof[width:], "big") for proof in proofs]
+        nonces = group.quotients(group.generator_powers(answers), group.powers(publics, challenges))
+        held = [
+            good and answer < group.order and challenge == self._challenge(public, nonce, context)
+            for good, answer, challenge, public, nonce, context in zip(
+                formed, answers, challenges, publics, nonces, contexts, strict=True
+            )
+        ]
+        return np.array(held, dtype=np.bool_)
+
+    def _challenge(self, public: Element, nonce: Element, context: bytes) -> int:
+        group = self.group
+        head = b"ccbps possession\0" + group.name.encode() + b"\0"
+        return group.hash_to_exponent(head + group.encode(public) + group.encode(nonce) + context)

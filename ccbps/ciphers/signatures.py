@@ -1,0 +1,97 @@
+"""Signatures under keys handed over beforehand: who wrote a message, and that it is whole.
+
+Who writes has a `SigningKey`; who reads holds its `identity`, 32 public bytes, and believes no
+message that says whose it is. The scheme is Ed25519, about 128 bits; the same message has the same
+signature, so nothing has to be drawn for one.
+
+Hazards: an identity is worth what the way is worth on which it came. Signatures convince third
+parties, too. Sign bytes that say what they are for; a signature does not know.
+Source: [RFC8032].
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Final, Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+
+from ccbps.errors import ParameterError
+from ccbps.keys import SecretBytes
+
+__all__ = [
+    "IDENTITY_BYTES",
+    "NAME_BYTES",
+    "SIGNATURE_BYTES",
+    "SigningKey",
+    "check_identity",
+    "name_of",
+    "signed_by",
+]
+
+IDENTITY_BYTES: Final = 32
+NAME_BYTES: Final = 8
+SIGNATURE_BYTES: Final = 64
+
+
+class SigningKey(SecretBytes):
+    """The secret half of an identity.
+
+    Attributes:
+        identity: the public half, 32 bytes: for those who are to know who signed.
+    """
+
+    kind = "signing key"
+    length = 32
+    __slots__ = ("_key", "identity")
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._key = Ed25519PrivateKey.from_private_bytes(self._secret)
+        self.identity = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls, randomness: Callable[[int], bytes] = os.urandom) -> Self:
+        """A fresh one."""
+        return cls(randomness(IDENTITY_BYTES))
+
+    def sign(self, message: bytes) -> bytes:
+        """64 bytes."""
+        return self._key.sign(message)
+
+
+def signed_by(identity: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether the owner of `identity` made this signature, of this message."""
+    with contextlib.suppress(InvalidSignature):
+        _public(identity).verify(signature, message)
+        return True
+    return False
+
+
+@lru_cache(maxsize=1024)
+def _public(identity: bytes) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(identity)
+
+
+def check_identity(identity: Any) -> bytes:
+    """The identity; a ParameterError if it is none."""
+    if not isinstance(identity, (bytes, bytearray)) or len(identity) != IDENTITY_BYTES:
+        size = f" of {len(identity)}" if isinstance(identity, (bytes, bytearray)) else ""
+        raise ParameterError(
+            f"an identity is {IDENTITY_BYTES} bytes, what the other role's .identity says; "
+            f"got {type(identity).__name__}{size}"
+        )
+    return bytes(identity)
+
+
+def name_of(identity: bytes) -> bytes:
+    """8 bytes for an identity in messages. They find it among known ones, and prove nothing."""
+    return sha256(b"ccbps identity\0" + identity).digest()[:NAME_BYTES]

@@ -1,0 +1,121 @@
+"""Who sends what to whom, and which matcher to take: diagrams of docs/choosing.md."""
+
+from __future__ import annotations
+
+from drawing import BROKER, IDENTITY, INK, PUBLISHER, QUIET, SUBSCRIBER, TILE, WIDTH, Drawing
+
+Colours = tuple[str, str, str]
+
+# (condition, matcher, what it is for; colours)
+CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
+    (
+        "1  The broker may not even learn who matched",
+        (("equality of topics; everybody receives, few can open", "ObliviousTopicMatch"),),
+        SUBSCRIBER,
+    ),
+    (
+        "2  It may learn who matched, and nothing else: a message for every event and subscription",
+        (
+            ("AND of intervals; which attributes are constrained is hidden", "BranchingMatch.box"),
+            ("any formula; its form may be known, its constants not", "BranchingMatch, template"),
+            ("any formula of few bits and small depth; its form is hidden", "OFSGPMatch"),
+            ("a public function of private bits of both sides", "PublicFunctionMatch"),
+            ("for comparison only: earlier constructions", "FSGPMatch, UGPMatch"),
+        ),
+        BROKER,
+    ),
+    (
+        "3  Events are too many for that, and what the card lists may be learned as well",
+        (
+            ("AND of intervals", "TagMatch"),
+            ("AND of equalities; users can be revoked at the broker", "KeywordMatch"),
+            ("equality of all attributes together; hop by hop", "CommutativeMatch"),
+            ("equality of all attributes together; cheapest", "MaskedTopicMatch"),
+            ("AND of equalities and ranges widened to given points", "KeywordDictionaryMatch"),
+            ("the same with fewer bytes and some false matches", "KeywordFilterMatch"),
+        ),
+        PUBLISHER,
+    ),
+    (
+        "4  Never to protect data: broken, here to be studied and to be compared with",
+        (
+            ("intervals", "AdditiveMaskMatch, PrefixMatch"),
+            ("intervals", "PaillierRangeMatch, AspeMatch"),
+            ("AND, OR, at_least", "AccessTreeMatch"),
+        ),
+        IDENTITY,
+    ),
+)
+
+
+def draw_choice() -> str:
+    """All matchers under four questions, the first that holds decides."""
+    rows = sum(len(choices) for _, choices, _ in CHOICES)
+    height = 16 + len(CHOICES) * 38 + rows * (TILE + 7)
+    drawing = Drawing(
+        "Which matcher to take: the first heading that is true, then its lines", height
+    )
+    y = 10.0
+    for heading, choices, colours in CHOICES:
+        y += 20
+        drawing.text(14, y, heading, INK, size=13.5)
+        y += 10
+        top = y
+        for what, name in choices:
+            middle = y + TILE / 2
+            drawing.line([(26, top - 6), (26, middle), (44, middle)])
+            drawing.text(50, middle + 4.5, what, QUIET)
+            drawing.tile(WIDTH - 276, y, 262, name, colours)
+            y += TILE + 7
+        y += 8
+    return drawing.svg()
+
+
+def draw_parties() -> str:
+    """What each party holds and sends: one-time matchers above, reusable ones below."""
+    drawing = Drawing("The parties, what they hold and what they send", 384)
+    wide = 190
+    left, middle, right = 14.0, (WIDTH - wide) / 2, WIDTH - 14.0 - wide
+
+    def row(y: float, kind: str, below: tuple[tuple[str, ...], ...]) -> None:
+        drawing.text(left, y - 10, kind, INK, size=13.5)
+        parties = ("publisher", PUBLISHER), ("broker", BROKER), ("subscribers", SUBSCRIBER)
+        for x, (name, colours), lines in zip((left, middle, right), parties, below, strict=True):
+            drawing.tile(x, y + 62, wide, name, colours)
+            for i, text in enumerate(lines):
+                place = x + wide / 2, y + 108 + 17 * i
+                drawing.text(*place, text, QUIET, anchor="middle", size=11.5)
+        drawing.line([(left + wide, y + 76), (middle, y + 76)])
+        drawing.line([(right, y + 76), (middle + wide, y + 76)])
+
+    y = 36.0
+    row(
+        y,
+        "One-time matchers",
+        (
+            ("has: events, the seed", "sends a message for every", "event and subscription"),
+            ("has: messages", "finds one answer for each pair", "of messages, nothing else"),
+            ("have: predicates, the seed", "send a message for every", "round, in advance"),
+        ),
+    )
+    ends = left + wide / 2, right + wide / 2
+    corners = (ends[0], 62), (ends[0], 20), (ends[1], 20), (ends[1], 62)
+    drawing.line([(x, y + down) for x, down in corners], arrow=False)
+    text = "a seed for each pair, which the broker must not have"
+    drawing.text(WIDTH / 2, y + 13, text, QUIET, anchor="middle", size=11.5)
+
+    y = 228.0
+    row(
+        y,
+        "Reusable matchers",
+        (
+            ("has: events, a key", "sends one message", "for every event"),
+            ("has: messages, a key", "finds answers for all pairs,", "and what the card lists"),
+            ("have: predicates, keys", "send one message", "for every subscription"),
+        ),
+    )
+    drawing.tile(middle, y + 2, wide, "key server", IDENTITY)
+    drawing.line([(middle, y + 16), (ends[0], y + 16), (ends[0], y + 62)])
+    drawing.line([(WIDTH / 2, y + 2 + TILE), (WIDTH / 2, y + 62)])
+    drawing.line([(middle + wide, y + 16), (ends[1], y + 16), (ends[1], y + 62)])
+    return drawing.svg()

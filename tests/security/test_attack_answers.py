@@ -1,0 +1,113 @@
+"""What answers alone give: no matcher that tells the broker who matched what can prevent these.
+
+The attacker reads no message. It has the answers, and public parameters; every attack is run on
+answers of a perfect one-time matcher and of reusable ones, and finds the same from all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ccbps import Schema, SharedSeed, UInt
+from ccbps.matching import BranchingMatch, TagMatch
+
+Bools = NDArray[np.bool_]
+Records = dict[str, NDArray[np.int64]]
+Answer = Callable[[Records, Sequence[str]], Bools]
+
+
+def one_time(schema: Schema) -> Answer:
+    """Answers for all pairs from BranchingMatch.box, each pair in a round of its own."""
+    matcher, seed, rounds = BranchingMatch.box(schema), SharedSeed.generate(), count()
+    publisher, subscriber = matcher.publisher(seed), matcher.subscriber(seed)
+
+    def answer(records: Records, texts: Sequence[str]) -> Bools:
+        size = len(next(iter(records.values())))
+        columns = []
+        for text in texts:
+            numbers = [next(rounds) for _ in range(size)]
+            events = publisher.encode(records, numbers)
+            columns.append(matcher.broker().match(events, subscriber.encode(text, numbers)))
+        return np.stack(columns, axis=1)
+
+    return answer
+
+
+def reusable(schema: Schema) -> Answer:
+    """Answers for all pairs from TagMatch."""
+    matcher = TagMatch(schema)
+    server = matcher.key_server()
+    publisher = matcher.publisher(server.publisher_key())
+    subscriber = matcher.subscriber(server.subscriber_key("alice"))
+    broker = matcher.broker(server.broker_key())
+
+    def answer(records: Records, texts: Sequence[str]) -> Bools:
+        return broker.match_all(publisher.encode(records), subscriber.encode(list(texts)))
+
+    return answer
+
+
+both = pytest.mark.parametrize("world", [one_time, reusable])
+
+
+@both
+def test_containment_orders_subscriptions_and_places_every_event(
+    world: Callable[[Schema], Answer],
+) -> None:
+    """15 limits on a price, equally far apart, in an order that the broker does not know."""
+    schema = Schema(price=UInt(8))
+    rng = np.random.default_rng(9)
+    prices, order = rng.integers(0, 256, 4000), rng.permutation(15)
+    answers = world(schema)({"price": prices}, [f"price >= {16 * (j + 1)}" for j in order])
+    # Of nested predicates the narrower one matches less often, and only where the wider one does.
+    found = np.argsort(-answers.sum(axis=0))
+    nested = answers[:, found]
+    assert (nested[:, 1:] <= nested[:, :-1]).all()
+    assert found.tolist() == np.argsort(order).tolist()
+    # An event lies between the last limit that it meets and the next: 16 of 256 values.
+    assert (answers.sum(axis=1) == prices // 16).all()
+
+
+def bounds(matches: Callable[[dict[str, int]], bool], seed: dict[str, int], top: int) -> list[int]:
+    """Both bounds of every attribute of a box, by bisection, from one event that matches.
+
+    Args:
+        matches: publishes an event and looks whether it was delivered.
+        seed: an event that matches.
+        top: the greatest value of each attribute.
+    """
+    out = []
+    for name, inside in seed.items():
+        for outside in (-1, top + 1):
+            good, bad = inside, outside
+            while abs(good - bad) > 1:
+                tried = (good + bad) // 2
+                if matches({**seed, name: tried}):
+                    good = tried
+                else:
+                    bad = tried
+            out.append(good)
+    return out
+
+
+@both
+def test_chosen_events_give_all_four_bounds_of_a_box(world: Callable[[Schema], Answer]) -> None:
+    """The broker has events of its choice published, through an honest publisher."""
+    schema = Schema(price=UInt(16), volume=UInt(16))
+    answer = world(schema)
+    published: list[dict[str, int]] = []
+    secret = "price BETWEEN 11907 AND 20211 AND volume BETWEEN 1003 AND 40960"
+
+    def matches(event: dict[str, int]) -> bool:
+        published.append(event)
+        columns = {name: np.array([value]) for name, value in event.items()}
+        return bool(answer(columns, [secret])[0, 0])
+
+    known = {"price": 12000, "volume": 2500}
+    assert bounds(matches, known, 65535) == [11907, 20211, 1003, 40960]
+    assert len(published) <= 59

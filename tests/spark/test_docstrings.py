@@ -1,0 +1,72 @@
+"""The examples in the docstrings of `ccbps.spark`, one after the other as the API page has them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from ccbps import SharedSeed
+from ccbps import spark as cs
+
+PAGE = Path(__file__).parents[2] / "docs" / "api" / "spark.md"
+BLOCK = re.compile(r"\.\. code-block:: python\n\n((?: {8}.*\n|\n)+)")
+# What they need is not made by one line on the driver.
+WITHOUT_A_RUN = {"publish_events", "open_events"}
+
+
+def example(name: str) -> str:
+    block = BLOCK.search(f"{inspect.getdoc(getattr(cs, name))}\n\n")
+    assert block is not None, name
+    return textwrap.dedent(block[1])
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
+    page = PAGE.read_text("utf-8")
+    names = [
+        name
+        for name in re.findall(r"autofunction:: ccbps\.spark\.(\w+)", page)
+        if name not in WITHOUT_A_RUN
+    ]
+    world: dict[str, Any] = {"spark": spark}
+
+    def run(code: str) -> None:
+        for place in ("/run/secrets", "/data"):
+            code = code.replace(place, str(tmp_path))
+        exec(code, world)
+
+    (tmp_path / "publisher").write_text(SharedSeed.generate().to_text())
+    setting = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert setting is not None
+    run(setting[1])
+    server = world["tags"].key_server()
+    keys = {
+        "publisher": server.publisher_key(),
+        "subscriber": server.subscriber_key("alice"),
+        "broker": server.broker_key(),
+    }
+    for role, key in keys.items():
+        (tmp_path / f"{role}-role").write_text(key.to_text())
+    for name in names:
+        run(example(name))
+
+    def rows(name: str, *columns: str) -> list[tuple[Any, ...]]:
+        frame: DataFrame = world[name]
+        return sorted(tuple(row) for row in frame.select(*columns).collect())
+
+    assert rows("matches", "round", "matched") == [(0, True), (1, False)]
+    assert rows("answers", "round", "matched") == [(0, True), (1, False)]
+    assert rows("found", "subscription") == [("alice",)]
+    assert rows("opened", "subscription", "payload") == [("alice", b"up")]
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_A_RUN))
+def test_the_other_examples_can_be_read(name: str) -> None:
+    compile(example(name), name, "exec")
