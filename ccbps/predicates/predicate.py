@@ -204,7 +204,8 @@ class Predicate:
         if self._box is None:
             self._require_bound()
             self._box = box_of(self.schema, self.true_form(), self.expression, self.text)
-        return self._box
+        # Its dict is the caller's; this predicate may be others' too.
+        return Box(self.schema, dict(self._box.ranges))
 
 
 def _privates(expression: Expression) -> list[tuple[str, str, Private]]:
