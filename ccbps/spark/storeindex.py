@@ -174,7 +174,14 @@ class Index:
         with folder.create(run.draft) as file:
             file.write(content)
             file.write(sha256(content).digest())
-        obstacle = folder.publish(run.draft, run.index)
+        names = folder.names()
+        if set(checksums) <= set(names):
+            obstacle = folder.publish(run.draft, run.index)
+        else:
+            # Removed by the commit of another run, or by hand; either way this is no store.
+            folder.remove(run.draft)
+            other = WriterRun(latest(names))
+            obstacle = other.index if other.version else "parts of this one are gone"
         if obstacle is None:
             # The name may be free again, since versions before the last are removed.
             later = latest(folder.names())

@@ -515,6 +515,14 @@ def test_a_late_writer_of_an_old_version_fails_too(tmp_path: Path) -> None:
     assert not (tmp_path / WriterRun(1).index).exists()
 
 
+def test_a_writer_whose_parts_were_removed_fails(tmp_path: Path) -> None:
+    folder, run = Folder.of(tmp_path, "path"), WriterRun(1)
+    runs = pa.table({field.name: pa.nulls(0, field.type) for field in storefiles.RUNS})
+    with pytest.raises(ParameterError, match="parts of this one are gone"):
+        Index.write(folder, run, SPELT, "event", runs, {f"{run.stem}-{'0' * 32}.arrow": b""})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
 def test_at_most_one_of_many_publishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
