@@ -15,7 +15,8 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from ccbps.errors import CcbpsError
+from ccbps.errors import BrokenSchemeWarning, CcbpsError
+from ccbps.pad import OneTimePad
 from ccbps.predicates import (
     Bool,
     Category,
@@ -28,7 +29,7 @@ from ccbps.predicates import (
     Timestamp,
     UInt,
 )
-from ccbps.randomness import OneTimePad, SeedRing, SharedSeed
+from ccbps.randomness import EpochSeed, SeedRing, SharedSeed
 
 if TYPE_CHECKING:
     from ccbps import delivery as delivery
@@ -39,9 +40,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bool",
+    "BrokenSchemeWarning",
     "Category",
     "CcbpsError",
     "Decimal",
+    "EpochSeed",
     "Int",
     "Keyword",
     "OneTimePad",

@@ -4,15 +4,19 @@ Each class also derives from the standard type a caller would expect (`ValueErro
 `RuntimeError`, ...), so both styles of ``except`` work. A message names the argument, what was
 wanted and what came, and what to do; it never contains a secret. Malformed bytes from the wire are
 one `DecodeError`; a predicate that does not match is ``False``, never an exception.
+
+And the one warning: `BrokenSchemeWarning`.
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "BrokenSchemeWarning",
     "CcbpsError",
     "DecodeError",
     "EventError",
     "KeyMismatchError",
+    "LedgerError",
     "PadExhaustedError",
     "ParameterError",
     "PredicateError",
@@ -73,7 +77,11 @@ class DecodeError(CcbpsError, ValueError):
 
 
 class RandomnessReuseError(CcbpsError, RuntimeError):
-    """A round was asked for twice: its one-time randomness would be used again."""
+    """A round was asked for twice, or may be: its one-time randomness would be used again."""
+
+
+class LedgerError(CcbpsError, OSError):
+    """A ledger of rounds on disk cannot be read or written; nothing was encoded."""
 
 
 class PadExhaustedError(CcbpsError, RuntimeError):
@@ -174,3 +182,10 @@ class PredicateTypeError(PredicateError):
 
 class UnsupportedPredicateError(PredicateError):
     """Valid SQL, but outside the predicate language, or outside what this matcher can hide."""
+
+
+class BrokenSchemeWarning(UserWarning):
+    """A matcher was made whose broker can read the data: its leakage card says "broken".
+
+    To go on without it: ``warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)``.
+    """

@@ -1,10 +1,12 @@
-"""AES-256-CTR key stream by round, for rows of one or many keys.
+"""AES-256 for rows of one or many keys: the key stream by round, and tags of rows.
 
 Round r reads blocks r*n .. r*n + n - 1, where n is the number of 16-byte blocks a round needs, so
 any round can be reached directly. Consecutive rounds of one key cost one pass of the cipher; rows
 in no order have their counters written out and enciphered key by key.
 
-Source: NIST SP 800-38A (CTR).
+Tags are CBC-MAC. Hazard: that is a pseudorandom function for rows of one length under a key only.
+
+Sources: NIST SP 800-38A (CTR); Bellare, Kilian and Rogaway, JCSS 61(3), 2000 (CBC-MAC).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
-__all__ = ["KeyStream"]
+__all__ = ["BLOCK", "KeyStream", "row_tags"]
 
 Bytes = NDArray[np.uint8]
 Rounds = NDArray[np.uint64]
@@ -112,6 +114,35 @@ class KeyStream:
             context = Cipher(self._algorithms[key], modes.ECB()).encryptor()
             self._enciphers[key] = context
         return context
+
+
+def row_tags(
+    ciphers: list[algorithms.AES256], index: NDArray[np.intp] | None, rows: Bytes
+) -> Bytes:
+    """CBC-MAC of each row under its key: uint8, shape (batch, 16).
+
+    Args:
+        ciphers, index: the keys, and each row's; None where there is one.
+        rows: uint8, shape (batch, a multiple of 16); one key's rows always have that width.
+    """
+    order = np.arange(len(rows)) if index is None else np.argsort(index, kind="stable")
+    owner = np.zeros(len(rows), dtype=np.intp) if index is None else index[order]
+    edges = [*np.flatnonzero(np.diff(owner, prepend=-1)).tolist(), len(rows)]
+    contexts = [
+        (low, high, Cipher(ciphers[owner[low]], modes.ECB()).encryptor())
+        for low, high in pairwise(edges)
+    ]
+    blocks = rows[order].reshape(len(rows), -1, BLOCK)
+    state = np.zeros((len(rows), BLOCK), dtype=np.uint8)
+    room = np.empty(len(rows) * BLOCK + BLOCK - 1, dtype=np.uint8)
+    for place in range(blocks.shape[1]):
+        state ^= blocks[:, place]
+        for low, high, context in contexts:
+            context.update_into(state[low:high].data, room[low * BLOCK :].data)
+        state[:] = room[: len(rows) * BLOCK].reshape(-1, BLOCK)
+    tags = np.empty_like(state)
+    tags[order] = state
+    return tags
 
 
 def _counter_blocks(rounds: Rounds, blocks: int) -> NDArray[np.uint64]:

@@ -1,16 +1,19 @@
-"""Shared one-time randomness: from a seed (AES-256-CTR) or from a pad of true random bytes.
+"""Shared one-time randomness from seeds (AES-256-CTR): of pairs, of many pairs, of epochs.
 
 A *round* numbers one use of a pair's shared randomness: one event and one interest. A source
 hands out a fixed number of bytes for each round, the same to both parties. That a role asks for a
-round once only is the care of its `ccbps.rounds.RoundLedger`.
+round once only is the care of its ledger (`ccbps.rounds`, `ccbps.ledger`).
 
 - `SharedSeed`: 32 bytes. HKDF-SHA256 turns it into one AES-256 key for each purpose (a matcher's
   fingerprint) and pair label; round r reads blocks r*n .. r*n + n - 1 of the CTR key stream, where
   n is the number of 16-byte blocks a round needs. So any round can be reached directly, and a run
   of consecutive rounds costs one pass of the cipher. Security is computational.
-- `OneTimePad`: true random bytes, round r reads bytes r*w .. r*w + w - 1. Security is perfect.
+- `SeedRing`: the seeds of some pairs, for who must not have the master they come from.
+- `EpochSeed`: k_(e+1) = HKDF(k_e). Who finds it knows later epochs, and no earlier one.
+- `ccbps.pad.OneTimePad`: true random bytes instead of a seed. Security is perfect.
 
-Sources: RFC 5869 (HKDF), NIST SP 800-38A (CTR).
+Hazard: Python cannot wipe memory. An erased seed is one that no object of this package holds.
+Sources: RFC 5869 (HKDF), NIST SP 800-38A (CTR); Bellare and Yee, CT-RSA 2003 (forward security).
 """
 
 from __future__ import annotations
@@ -18,8 +21,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from threading import Lock
 from typing import Final, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -29,18 +30,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import (
-    KeyMismatchError,
-    PadExhaustedError,
-    ParameterError,
-    RandomnessReuseError,
-    SerializationError,
-)
-from ccbps.key_stream import KeyStream
+from ccbps.errors import KeyMismatchError, ParameterError, SerializationError
+from ccbps.key_stream import BLOCK, KeyStream, row_tags
 from ccbps.keys import SecretBytes
+from ccbps.ledger import NAME_BYTES, Marks
 
 __all__ = [
-    "OneTimePad",
+    "EpochSeed",
     "Pairs",
     "RandomnessReader",
     "RandomnessSource",
@@ -52,10 +48,13 @@ __all__ = [
 Bytes = NDArray[np.uint8]
 Rounds = NDArray[np.uint64]
 
-_SEED_TEXT: Final = re.compile(r"ccbps-seed-1:([0-9a-fA-F]{64})")
-_NOT_A_SEED: Final = "not a seed: expected 'ccbps-seed-1:' and 64 hex digits"
+_SEED_TEXT: Final = re.compile(r"ccbps-(?:seed-1|epoch-seed-1:([0-9]{1,9})):([0-9a-fA-F]{64})")
+_NOT_A_SEED: Final = (
+    "not a seed: expected 'ccbps-seed-1:' or 'ccbps-epoch-seed-1:<epoch>:' and 64 hex digits"
+)
 KEPT_PAIRS: Final = 1 << 16
 """Pairs' seeds kept at a time once derived."""
+MAX_EPOCH: Final = 10**9 - 1
 
 Pairs = DictionaryColumn[str]
 """A pair label for each row of a batch."""
@@ -84,6 +83,15 @@ class RandomnessSource(Protocol):
             pairs: labels of the pairs the rows belong to, or None: the source is a pair's own.
         """
 
+    def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
+        """What a ledger on disk keeps of the rounds: names and tags that tell nothing without
+        the source.
+
+        Args:
+            purpose, rounds, pairs: as for `reader`; a purpose has content of one width.
+            content: what each row encodes, uint8, shape (batch, width).
+        """
+
 
 class SharedSeed(SecretBytes):
     """A 32-byte seed that a publisher and a subscriber share.
@@ -105,13 +113,14 @@ class SharedSeed(SecretBytes):
 
     kind = "seed"
     length = 32
-    __slots__ = ("_ciphers", "_pairs")
+    __slots__ = ("_ciphers", "_marking", "_pairs")
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
         # What was derived before: HKDF takes longer than a message.
         self._pairs: dict[str, SharedSeed] = {}
         self._ciphers: dict[bytes, algorithms.AES256] = {}
+        self._marking: dict[bytes, tuple[bytes, algorithms.AES256]] = {}
 
     @classmethod
     def generate(cls) -> Self:
@@ -127,12 +136,16 @@ class SharedSeed(SecretBytes):
         """
         match = _SEED_TEXT.fullmatch(text.strip() if isinstance(text, str) else "")
         text = ""  # locals of a frame that raises may be logged
-        if not match:
+        if not match or match[1] is not None:
+            match = None
             raise KeyMismatchError(f"{_NOT_A_SEED} (SharedSeed.to_text())")
-        return cls(bytes.fromhex(match[1]))
+        return cls(bytes.fromhex(match[2]))
 
     def to_text(self) -> str:
         """The secret in text form, for a key file or an environment variable."""
+        return self._line()
+
+    def _line(self) -> str:
         return f"ccbps-seed-1:{self.export_secret().hex()}"
 
     def pair(self, label: str) -> SharedSeed:
@@ -157,23 +170,156 @@ class SharedSeed(SecretBytes):
         """The seeds of some pairs, for a counterpart that must not hold this master."""
         return SeedRing({label: self.pair(label) for label in labels})
 
+    def ratchet(self) -> EpochSeed:
+        """Epoch 0 of a chain of seeds that starts here. Erase this one: it leads to all of them."""
+        return EpochSeed(self._derive(b"ratchet", b""))
+
     def reader(
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
         """See `RandomnessSource.reader`."""
-        pairs = None if pairs is None else pairs.used()
-        seeds = [self] if pairs is None else map(self.pair, pairs.values)
-        ciphers = [seed._cipher(purpose) for seed in seeds]
-        return KeyStream(ciphers, None if pairs is None else pairs.index, rounds, width)
+        seeds, index = self._seeds(pairs)
+        return KeyStream([seed._cipher(purpose) for seed in seeds], index, rounds, width)
+
+    def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
+        """See `RandomnessSource.marks`."""
+        return _marks(*self._seeds(pairs), purpose, rounds, content)
+
+    def _seeds(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp] | None]:
+        """The seeds that rows use, and which of them each one does."""
+        if pairs is None:
+            return [self], None
+        pairs = pairs.used()
+        return [self._counterpart(label) for label in pairs.values], pairs.index
+
+    def _counterpart(self, label: str) -> SharedSeed:
+        return self.pair(label)
 
     def _cipher(self, purpose: bytes) -> algorithms.AES256:
         if purpose not in self._ciphers:
             self._ciphers[purpose] = algorithms.AES256(self._derive(b"stream", purpose))
         return self._ciphers[purpose]
 
-    def _derive(self, use: bytes, info: bytes) -> bytes:
+    def _mark(self, purpose: bytes) -> tuple[bytes, algorithms.AES256]:
+        """The name of this seed's stream in a ledger, 16 bytes, and the key of its tags."""
+        if purpose not in self._marking:
+            derived = self._derive(b"ledger", purpose, 32 + NAME_BYTES)
+            self._marking[purpose] = derived[32:], algorithms.AES256(derived[:32])
+        return self._marking[purpose]
+
+    def _derive(self, use: bytes, info: bytes, length: int = 32) -> bytes:
         context = b"ccbps 1 " + use + b"\0" + len(info).to_bytes(8, "big") + info
-        return HKDF(SHA256(), 32, salt=None, info=context).derive(self._secret)
+        return HKDF(SHA256(), length, salt=None, info=context).derive(self._secret)
+
+
+class EpochSeed(SharedSeed):
+    """The seed of one epoch: the next one follows from it, and no earlier one can be found.
+
+    Both parties of a pair hold one and step it when they agree to, for example at midnight. A
+    publisher with many subscribers holds one for itself and gives "alice" the text of
+    ``master.pair("alice")``: from then on hers is stepped along with the publisher's own, and she
+    steps hers. Rounds begin anew with each epoch.
+
+    Attributes:
+        epoch: how often the seed was stepped.
+    """
+
+    kind = "epoch seed"
+    __slots__ = ("epoch",)
+
+    def __init__(self, secret: bytes, epoch: int = 0) -> None:
+        if type(epoch) is not int or not 0 <= epoch <= MAX_EPOCH:
+            raise ParameterError(f"epoch must be a whole number of 0 to {MAX_EPOCH}, got {epoch!r}")
+        super().__init__(secret)
+        self.epoch = epoch
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what `to_text` wrote.
+
+        Raises:
+            KeyMismatchError: it is not the text of an epoch seed (the text is not shown).
+        """
+        lines = [text if isinstance(text, str) else ""]
+        text = ""  # locals of a frame that raises may be logged
+        seed = parse_seeds(lines.pop())
+        if not isinstance(seed, cls):
+            raise KeyMismatchError("these are no epoch seed and its pairs (EpochSeed.to_text())")
+        return seed
+
+    def to_text(self) -> str:
+        """The secret in text form: a line for itself and, with its label, one for each pair."""
+        pairs = "".join(f"\n{seed._line()} {label}" for label, seed in self._pairs.items())
+        return self._line() + pairs
+
+    def _line(self) -> str:
+        return f"ccbps-epoch-seed-1:{self.epoch}:{self.export_secret().hex()}"
+
+    def pair(self, label: str) -> EpochSeed:
+        """The seed shared with one counterpart, at this epoch.
+
+        The first time a label is named its seed is derived from this one, which from then on
+        keeps and steps it: keep the new `to_text`. To be stepped by the counterpart, the result
+        is an object of its own.
+
+        Raises:
+            ParameterError: the label is not a line of text.
+        """
+        if label not in self._pairs:
+            _check_label(label)
+            seed = EpochSeed(self._derive(b"pair", label.encode()), self.epoch)
+            self._pairs[label] = seed
+        return EpochSeed(self._pairs[label].export_secret(), self.epoch)
+
+    def ratchet(self) -> NoReturn:
+        """Refused: it is one already."""
+        raise ParameterError("an EpochSeed is a ratchet already: step() it")
+
+    def step(self, to: int | None = None) -> EpochSeed:
+        """The seed of the next epoch, or of epoch `to`; this one is erased.
+
+        Roles made with this object, and it itself, raise KeyMismatchError from now on: make roles
+        with the result. Erase what `to_text` wrote of this epoch, too.
+
+        Raises:
+            KeyMismatchError: epoch `to` is over, or this object was stepped before.
+        """
+        key, to = self, self.epoch + 1 if to is None else to
+        if type(to) is not int or to <= self.epoch:
+            raise KeyMismatchError(
+                f"epoch {to!r} does not come after {self.epoch}: seeds step forward only"
+            )
+        while key.epoch < to:
+            key = EpochSeed(key._derive(b"step", b""), key.epoch + 1)
+        for label, seed in self._pairs.items():
+            assert isinstance(seed, EpochSeed)
+            key._pairs[label] = seed.step(to)
+        del self._secret, self._pairs, self._ciphers, self._marking
+        return key
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # What `step` has deleted.
+        if name in ("_secret", "_pairs", "_ciphers", "_marking"):
+            raise KeyMismatchError(
+                f"the seed of epoch {self.epoch} was stepped and is erased: use what step() "
+                "returned, and make new roles with it"
+            )
+        raise AttributeError(f"{type(self).__name__} has no {name!r}")
+
+    def __repr__(self) -> str:
+        try:
+            named = self.fingerprint()
+        except KeyMismatchError:
+            named = "erased"
+        return f"<EpochSeed {named}, epoch {self.epoch}>"
+
+    def _counterpart(self, label: str) -> SharedSeed:
+        if label not in self._pairs:
+            raise KeyMismatchError(
+                f"no seed for pair {label!r} among the {len(self._pairs)} of this epoch seed; "
+                "pair(label) adds one, for the counterpart to have"
+            )
+        return self._pairs[label]
 
 
 class SeedRing:
@@ -196,16 +342,23 @@ class SeedRing:
         ccbps.errors.KeyMismatchError: no seed for pair 'carol' among the 2 of this ring
     """
 
-    __slots__ = ("_seeds",)
+    __slots__ = ("_epoch", "_seeds")
 
     def __init__(self, seeds: Mapping[str, SharedSeed]) -> None:
         if not seeds:
             raise ParameterError("a ring needs the seed of at least one pair")
-        for label in seeds:
-            if label != label.strip() or len(label.splitlines()) != 1:
+        owners: dict[SharedSeed, str] = {}
+        for label, seed in seeds.items():
+            _check_label(label)
+            if owners.setdefault(seed, label) != label:
                 raise ParameterError(
-                    f"a pair label must be a line of text without space around it, got {label!r}"
+                    f"pairs {owners[seed]!r} and {label!r} have the same seed, so their rounds "
+                    "would be the same randomness: give each a seed of its own, master.pair(label)"
                 )
+        epochs = {getattr(seed, "epoch", None) for seed in seeds.values()}
+        if len(epochs) > 1:
+            raise ParameterError("all seeds of a ring must be of one epoch, or of none")
+        self._epoch: int | None = epochs.pop()
         self._seeds = dict(seeds)
 
     def __len__(self) -> int:
@@ -222,7 +375,7 @@ class SeedRing:
 
     def to_text(self) -> str:
         """The secrets in text form: a line for each pair, its seed and its label."""
-        return "".join(f"{seed.to_text()} {label}\n" for label, seed in self._seeds.items())
+        return "".join(f"{seed._line()} {label}\n" for label, seed in self._seeds.items())
 
     def pair(self, label: str) -> SharedSeed:
         """The seed of one pair.
@@ -238,146 +391,117 @@ class SeedRing:
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
         """See `RandomnessSource.reader`."""
+        seeds, index = self._of(pairs)
+        return KeyStream([seed._cipher(purpose) for seed in seeds], index, rounds, width)
+
+    def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
+        """See `RandomnessSource.marks`."""
+        return _marks(*self._of(pairs), purpose, rounds, content)
+
+    def _of(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp]]:
         if pairs is None:
             raise ParameterError("a SeedRing holds many pairs' seeds: name each row's pair")
         pairs = pairs.used()
-        ciphers = [self.pair(label)._cipher(purpose) for label in pairs.values]
-        return KeyStream(ciphers, pairs.index, rounds, width)
+        return [self.pair(label) for label in pairs.values], pairs.index
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of a ring of epoch seeds; None for other seeds."""
+        return self._epoch
+
+    def ratchet(self) -> SeedRing:
+        """A ring of each seed's epoch 0 (`SharedSeed.ratchet`)."""
+        return SeedRing({label: seed.ratchet() for label, seed in self._seeds.items()})
+
+    def step(self, to: int | None = None) -> SeedRing:
+        """A ring of the next epoch's seeds, or of epoch `to`; those of this ring are erased.
+
+        Raises:
+            KeyMismatchError: these are no epoch seeds, epoch `to` is over, or they were stepped.
+        """
+        stepped: dict[str, SharedSeed] = {}
+        for label, seed in self._seeds.items():
+            if not isinstance(seed, EpochSeed):
+                raise KeyMismatchError("this ring's seeds have no epochs: ratchet() starts them")
+            stepped[label] = seed.step(to)
+        return SeedRing(stepped)
+
+
+def _marks(
+    seeds: list[SharedSeed],
+    index: NDArray[np.intp] | None,
+    purpose: bytes,
+    rounds: Rounds,
+    content: Bytes,
+) -> Marks:
+    # The round comes in, so that equal contents of two rounds have different tags.
+    rows = np.zeros((len(rounds), -(-(8 + content.shape[1]) // BLOCK) * BLOCK), dtype=np.uint8)
+    rows[:, :8] = rounds.astype(">u8").view(np.uint8).reshape(-1, 8)
+    rows[:, 8 : 8 + content.shape[1]] = content
+    marking = [seed._mark(purpose) for seed in seeds]
+    tags = row_tags([cipher for _, cipher in marking], index, rows)
+    return Marks([name for name, _ in marking], index, tags)
 
 
 def parse_seeds(text: str) -> SharedSeed | SeedRing:
-    """Read what `SharedSeed.to_text` or `SeedRing.to_text` wrote: one seed, or labelled ones.
+    """Read what `to_text` of a `SharedSeed`, `EpochSeed` or `SeedRing` wrote: one seed, with its
+    pairs' or without, or labelled ones.
 
     Raises:
-        KeyMismatchError: it is neither (the text is not shown).
+        KeyMismatchError: it is none of these (the text is not shown).
     """
     # Locals of a frame that raises may be logged, so those with secrets are dropped before.
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
     text = ""
     seeds: dict[str, SharedSeed] = {}
     problem = ""
-    if not lines or (len(lines) > 1 and any(len(line) == 1 for line in lines)):
-        problem = (
-            "not seeds: expected one line 'ccbps-seed-1:<64 hex digits>' (SharedSeed.to_text()), "
-            "or a label behind the seed on every line (SeedRing.to_text())"
-        )
-    for number, line in enumerate(lines if not problem else (), 1):
+    for number, line in enumerate(lines, 1):
         label = line[1].strip() if len(line) == 2 else ""
-        if not _SEED_TEXT.fullmatch(line[0]):
+        match = _SEED_TEXT.fullmatch(line[0])
+        if not match:
             problem = f"line {number}: {_NOT_A_SEED}"
         elif label in seeds:
             problem = f"line {number}: a second seed for pair {label!r}"
+        elif match[1] is None:
+            seeds[label] = SharedSeed(bytes.fromhex(match[2]))
         else:
-            seeds[label] = SharedSeed.from_text(line[0])
-    if problem:
-        lines, line = [], []
-        raise KeyMismatchError(problem)
-    return seeds[""] if "" in seeds else SeedRing(seeds)
-
-
-class OneTimePad(SecretBytes):
-    """True random bytes that two parties hold copies of, read by position: round r is bytes
-    ``r * width .. (r + 1) * width - 1``, with the width of the matcher that uses it.
-
-    A pad serves one matcher. A role that asks for bytes beyond its end raises `PadExhaustedError`.
-
-    Example:
-        >>> from ccbps import OneTimePad, Schema, UInt
-        >>> from ccbps.matching import BranchingMatch
-        >>> matcher = BranchingMatch.box(Schema(price=UInt(16)))
-        >>> pad = OneTimePad.generate(1000 * matcher.randomness_bytes)      # for 1,000 rounds
-        >>> events = matcher.publisher(pad).encode([{"price": 119}], rounds=[0])
-        >>> copy = OneTimePad(pad.export_secret())                          # the subscriber's
-        >>> interests = matcher.subscriber(copy).encode("price < 120", rounds=[0])
-        >>> matcher.broker().match(events, interests)
-        array([ True])
-    """
-
-    kind = "one-time pad"
-    __slots__ = ("_array", "_bound", "_lock")
-
-    def __init__(self, secret: bytes) -> None:
-        super().__init__(secret)
-        self._array = np.frombuffer(self._secret, dtype=np.uint8)
-        self._bound: tuple[bytes, int] | None = None
-        self._lock = Lock()
-
-    @classmethod
-    def generate(cls, length: int) -> Self:
-        """`length` bytes from the operating system's generator."""
-        if length < 0:
-            raise ParameterError(f"length must not be negative, got {length}")
-        return cls(os.urandom(length))
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """The bytes of a file.
-
-        Raises:
-            ParameterError: it cannot be read.
-        """
+            seeds[label] = EpochSeed(bytes.fromhex(match[2]), int(match[1]))
+        if problem:
+            break
+    lines, line, match = [], [], None
+    own = seeds.pop("", None)
+    if not problem and seeds:
         try:
-            return cls(Path(path).read_bytes())
-        except OSError as error:
-            raise ParameterError(f"pad file {path} cannot be read: {error.strerror}") from None
+            ring = SeedRing(seeds)
+        except ParameterError as error:
+            problem = str(error)
+        else:
+            if own is None:
+                return ring
+            if isinstance(own, EpochSeed) and own.epoch == ring.epoch:
+                own._pairs.update(seeds)
+                return own
+            problem = "a seed without a label stands alone, or before pairs' seeds of its epoch"
+    if own is not None and not problem:
+        return own
+    raise KeyMismatchError(
+        problem
+        or "not seeds: expected one line 'ccbps-seed-1:<64 hex digits>' (SharedSeed.to_text()), "
+        "or a label behind the seed on every line (SeedRing.to_text())"
+    )
 
-    def __len__(self) -> int:
-        return len(self._array)
 
-    def fingerprint(self) -> str:
-        """Refused: any hash of a pad would tell something about it.
-
-        Raises:
-            SerializationError: always.
-        """
-        raise SerializationError("a one-time pad has no fingerprint: it would leak part of the pad")
-
-    def __repr__(self) -> str:
-        return f"<OneTimePad of {len(self)} bytes>"
-
-    def __hash__(self) -> int:
-        return hash((self.kind, len(self)))
-
-    def reader(
-        self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
-    ) -> RandomnessReader:
-        """See `RandomnessSource.reader`.
-
-        Raises:
-            RandomnessReuseError: the pad already serves another purpose.
-            PadExhaustedError: a round lies beyond the end of the pad.
-        """
-        if pairs is not None:
-            raise ParameterError("a one-time pad belongs to one pair: it takes no pair labels")
-        self._bind(purpose, width, for_good=False)
-        available = len(self._array) // width
-        if len(rounds) and int(rounds.max()) >= available:
-            raise PadExhaustedError(
-                f"round {int(rounds.max())} lies beyond the pad: {len(self._array)} bytes last for "
-                f"rounds 0..{available - 1} of {width} bytes"
-                if available
-                else f"the pad has {len(self._array)} bytes, one round needs {width}"
-            )
-        table = self._array[: available * width].reshape(available, width)
-
-        def read(start: int, stop: int) -> Bytes:
-            # Bound when bytes are handed out: rounds may still be refused before.
-            self._bind(purpose, width, for_good=True)
-            rows: Bytes = table[rounds[start:stop].astype(np.intp)]
-            return rows
-
-        return read
-
-    def _bind(self, purpose: bytes, width: int, *, for_good: bool) -> None:
-        """Refuse a second purpose; with `for_good`, there is one from now on."""
-        with self._lock:
-            if self._bound not in (None, (purpose, width)):
-                raise RandomnessReuseError(
-                    "this one-time pad already serves another matcher; its bytes would be used "
-                    "twice"
-                )
-            if for_good:
-                self._bound = purpose, width
+def _check_label(label: str) -> None:
+    """A label of a text form: one line of text."""
+    if (
+        not isinstance(label, str)
+        or not _is_utf8(label)
+        or label != label.strip()
+        or (len(label.splitlines()) != 1)
+    ):
+        raise ParameterError(
+            f"a pair label must be a line of text without space around it, got {label!r}"
+        )
 
 
 def _is_utf8(text: str) -> bool:

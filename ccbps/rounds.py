@@ -1,11 +1,14 @@
 """Rounds: numbers that name one use of a pair's shared randomness, and a ledger of those used.
 
-Hazard: a ledger lives as long as its role. Whoever makes a new role for the same seed must not
-give it rounds that an earlier one has used.
+Hazard: this ledger is in memory and lives as long as its role. Whoever makes a new role for the
+same seed must not give it rounds that an earlier one has used; `ccbps.ledger.DiskLedger` remembers
+across roles, processes and restarts. After a fork the ledger refuses in the child, which would
+otherwise use the rounds that its parent uses.
 """
 
 from __future__ import annotations
 
+import os
 from threading import Lock
 from typing import Final
 
@@ -21,6 +24,18 @@ Rounds = NDArray[np.uint64]
 
 _ONE: Final = np.uint64(1)
 
+_forks = 0
+"""Forks between the first process and this one. A process id may come again, this does not."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
 
 class RoundLedger:
     """Rounds that a role has used, pair by pair; refuses to use one again.
@@ -33,13 +48,15 @@ class RoundLedger:
         noun: str = "round",
         rule: str = "each round encodes one event and one predicate, once: encode under a fresh "
         "round",
+        holder: str = "this role",
     ) -> None:
         """
         Args:
             noun: what errors call a number.
             rule: what errors say of its use.
+            holder: who errors say used it.
         """
-        self._noun, self._rule = noun, rule
+        self._noun, self._rule, self._holder = noun, rule, holder
         self._pairs: dict[str | None, int] = {}
         # Disjoint intervals, sorted by pair and first round: columns pair, first, last.
         self._used: tuple[NDArray[np.intp], Rounds, Rounds] = (
@@ -47,10 +64,16 @@ class RoundLedger:
             np.empty(0, dtype=np.uint64),
             np.empty(0, dtype=np.uint64),
         )
-        self._lock = Lock()
+        self._lock, self._process = Lock(), (os.getpid(), _forks)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked child's copy of a ledger that its parent goes on with."""
+        return self._process != (os.getpid(), _forks)
 
     def check(self, rounds: Rounds, pairs: DictionaryColumn[str] | None = None) -> None:
         """Raise what `claim` would raise, and change nothing."""
+        self._refuse_fork()
         with self._lock:
             self._with(rounds, pairs)
 
@@ -62,10 +85,22 @@ class RoundLedger:
             pairs: the pair of each row; None for a role of one pair.
 
         Raises:
-            RandomnessReuseError: a pair's round was used before, or occurs twice; names both.
+            RandomnessReuseError: a pair's round was used before, or occurs twice; names both. Or
+                the process has forked since the ledger was made.
         """
+        self._refuse_fork()
         with self._lock:
             self._used = self._with(rounds, pairs)
+
+    def _refuse_fork(self) -> None:
+        # Before the lock, which the parent may have held when it forked.
+        if self.forked:
+            raise RandomnessReuseError(
+                f"this process was forked after the role, or its one-time pad, was made: parent "
+                f"and child would use one {self._noun} twice. Make the role in the child, with a "
+                f"pad that it has loaded itself, for {self._noun}s that no other process uses; or "
+                "give the roles of all processes one ledger on disk, ledger=path"
+            )
 
     def _with(
         self, rounds: Rounds, pairs: DictionaryColumn[str] | None
@@ -91,7 +126,7 @@ class RoundLedger:
         owner, first, last = (part[order] for part in parts)
         # Both sides are disjoint, so a round in both makes two neighbours overlap.
         overlap = (owner[1:] == owner[:-1]) & (first[1:] <= last[:-1])
-        self._refuse(overlap, owner, first, "was already used by this role")
+        self._refuse(overlap, owner, first, f"was already used by {self._holder}")
         return _joined(owner, first, last)
 
     def _refuse(

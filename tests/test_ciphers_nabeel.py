@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps.algebra.modular import inverse, powmod
+from ccbps.algebra.modular import inverse, lcm, powmod
 from ccbps.ciphers.nabeel import NabeelComparer, NabeelEncoder, NabeelParameters, factor_bits
 from ccbps.ciphers.paillier import PaillierSecretKey
 from ccbps.errors import ParameterError
@@ -114,3 +114,20 @@ def test_unsafe_generators_are_refused() -> None:
             NabeelParameters(secret, g)
     with pytest.raises(ParameterError, match="order of g_p"):
         NabeelParameters(secret, powmod(2, n, n2))
+
+
+@pytest.mark.parametrize("bits", [128, TOY])
+def test_generators_whose_mu_gives_lambda_are_refused(bits: int) -> None:
+    """(1 + n)^a b^n has kappa = a lambda: with a = x / y, lambda is y / x kappa."""
+    secret = PaillierSecretKey.generate(bits, toy=True)
+    n, n2, (p, q) = secret.public.n, secret.public.n2, secret.primes()
+    order = lcm(p - 1, q - 1)
+    for x, y in ((1, 1), (-1, 1), (2, 1), (1, 2), (-3, 7), (10**9, 10**9 - 1)):
+        a = x * inverse(y, n) % n
+        g = (1 + a * n) * powmod(5, n, n2) % n2
+        kappa = (powmod(g, order, n2) - 1) // n
+        assert y * inverse(x, n) * kappa % n == order  # by who has mu and guesses x and y
+        with pytest.raises(ParameterError, match="1 / mu would give away lambda"):
+            NabeelParameters(secret, g)
+    for _ in range(10):
+        NabeelParameters.generate(bits, toy=True)  # a random a is none of these

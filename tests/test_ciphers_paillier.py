@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
+from decimal import Decimal
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -28,6 +31,7 @@ from ccbps.errors import (
 )
 
 TOY = 256
+P61, P89 = 2**61 - 1, 2**89 - 1
 FORMS = {"textbook": None, "subgroup": 64}
 both = pytest.mark.parametrize("form", FORMS)
 
@@ -156,10 +160,13 @@ def test_keys_that_are_none_are_refused() -> None:
     p, q = secret.primes()
     parts = json.loads(secret.export_secret())
     calls: list[tuple[Any, str]] = [
-        (lambda: PaillierSecretKey.from_primes(p, q, p * q + 2), "must have the product n"),
-        (lambda: PaillierSecretKey.from_primes(p, p), "two different primes"),
-        (lambda: PaillierSecretKey.from_primes(p, q + 2), "two different primes"),
-        (lambda: PaillierSecretKey.from_primes(1009, 1013), "64 bits or more"),
+        (
+            lambda: PaillierSecretKey.from_primes(p, q, p * q + 2, toy=True),
+            "must have the product n",
+        ),
+        (lambda: PaillierSecretKey.from_primes(p, p, toy=True), "two different primes"),
+        (lambda: PaillierSecretKey.from_primes(p, 3 * q, toy=True), "two different primes"),
+        (lambda: PaillierSecretKey.from_primes(1009, 1013, toy=True), "64 bits or more"),
         (lambda: PaillierSecretKey(b"{}"), "not the bytes"),
         (lambda: PaillierSecretKey(b"[1]"), "not the bytes"),
         (lambda: PaillierSecretKey(b"\xff"), "not the bytes"),
@@ -180,6 +187,78 @@ def test_keys_that_are_none_are_refused() -> None:
         assert str(p) not in str(refusal.value) and f"{p:x}" not in str(refusal.value)
 
 
+def test_small_primes_are_taken_as_a_toy_only() -> None:
+    secret = PaillierSecretKey.from_primes(P61, P89, toy=True)
+    assert secret.textbook() == secret
+    assert secret.decrypt(PaillierEncryptor(secret.public).encrypt(-7), signed=True) == -7
+
+
+@both
+@pytest.mark.parametrize(
+    "value", [1.5, 2.0, np.float32(3), Decimal(4), Fraction(7, 2), "7", None, 1j]
+)
+def test_messages_that_are_no_integers_are_refused_when_encrypted(form: str, value: Any) -> None:
+    secret, encryptor = keys(form)
+    public, made = secret.public, encryptor.encrypt(1)
+    calls: list[Any] = [
+        encryptor.encrypt,
+        lambda m: encryptor.encrypt_many([1, m]),
+        lambda m: public.add_plain(made, m),
+        lambda k: public.multiply(made, k),
+        lambda m: PaillierCiphertexts.encrypt(encryptor, [1, m]),
+    ]
+    for call in calls:
+        with pytest.raises(ParameterError, match="must be an integer, got"):
+            call(value)
+    for same in (np.int64(5), np.uint8(5), True):
+        assert secret.decrypt(encryptor.encrypt(same)) == int(same)
+
+
+def blindings(secret: PaillierSecretKey, ciphertexts: list[int]) -> set[int]:
+    """What blinds them; the owner of the key sees it as (1 + n)^-m times the ciphertext."""
+    public = secret.public
+    plain = secret.decrypt_many(ciphertexts)
+    found = zip(ciphertexts, plain, strict=True)
+    return {int(c * public.plain(-m) % public.n2) for c, m in found}
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.copy, copy.deepcopy]
+)
+def test_a_copy_starts_with_an_empty_pool(copied: Any) -> None:
+    secret, _ = keys("textbook")
+    encryptor = PaillierEncryptor(secret.public, window=4)
+    encryptor.fill(3)
+    twin = copied(encryptor)
+    assert encryptor.pooled == 3 and twin.pooled == 0
+    used = blindings(secret, encryptor.encrypt_many([1, 2, 3]))
+    assert len(used | blindings(secret, twin.encrypt_many([4, 5, 6]))) == 6
+    twin.fill(2)
+    assert (encryptor.pooled, twin.pooled) == (0, 2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_starts_with_an_empty_pool() -> None:
+    secret, _ = keys("textbook")
+    encryptor = PaillierEncryptor(secret.public, window=4)
+    encryptor.fill(3)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:  # nothing but these two lines, whatever happens
+        try:
+            os.write(
+                writer, json.dumps([int(c) for c in encryptor.encrypt_many([4, 5, 6])]).encode()
+            )
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    theirs = json.loads(os.read(reader, 1 << 16))
+    os.close(reader), os.close(writer)
+    used = blindings(secret, encryptor.encrypt_many([1, 2, 3]))
+    assert len(used | blindings(secret, theirs)) == 6
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -188,6 +267,7 @@ def test_keys_that_are_none_are_refused() -> None:
         (lambda: PaillierSecretKey.generate(257, toy=True), "must be even"),
         (lambda: PaillierSecretKey.generate(2048, 160), r"224\.\.1000, got 160"),
         (lambda: PaillierSecretKey.generate(256, 120, toy=True), r"16\.\.104, got 120"),
+        (lambda: PaillierSecretKey.from_primes(P61, P89), "at least 2048 bits, got 150"),
         (lambda: PaillierPublicKey(2**64), "must be odd"),
         (lambda: PaillierPublicKey(12345), "at least 64 bits, got 14 bits"),
         (lambda: PaillierPublicKey(3**50, 9), "no factor in common"),
@@ -228,7 +308,7 @@ def test_batches_refuse_what_they_cannot_do() -> None:
         (lambda: batch + np.arange(2), ShapeError, "3 ciphertexts and 2"),
         (lambda: batch * np.arange(2), ShapeError, "3 ciphertexts and 2"),
         (lambda: batch * batch, ParameterError, "not by a ciphertext"),
-        (lambda: batch + 0.5, ParameterError, "integers, got float"),
+        (lambda: batch + 0.5, ParameterError, "an integer, got float"),
         (lambda: PaillierCiphertexts.encrypt(encryptor, ["7"]), ParameterError, "got str"),
         (lambda: PaillierCiphertexts.encrypt(encryptor, [[7]]), ShapeError, "one-dimensional"),
         (lambda: PaillierCiphertexts.from_rows(secret.public, rows[:, 1:]), ShapeError, "uint8"),

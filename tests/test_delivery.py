@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -126,3 +128,27 @@ def test_a_seed_is_required() -> None:
 def test_pairs_are_labels_one_a_row(pairs: object) -> None:
     with pytest.raises(ParameterError, match=r"pair labels|strings"):
         PayloadSealer(SEED).wrap([1, 2], [1, 2], pairs=pairs)  # type: ignore[arg-type]
+
+
+def test_a_forked_child_seals_and_wraps_nothing_with_its_parents_sealer() -> None:
+    sealer, context = PayloadSealer(SEED), multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+
+    def use() -> None:
+        refused = 0
+        for call in (
+            lambda: sealer.seal([b"x"], [0]),
+            lambda: sealer.wrap([0], [0], pairs=["alice"]),
+        ):
+            try:
+                call()
+            except RandomnessReuseError as error:
+                refused += "forked" in str(error)
+        queue.put(refused)
+
+    process = context.Process(target=use)
+    process.start()
+    assert queue.get() == 2
+    process.join()
+    sealer.seal([b"x"], [0])
+    sealer.wrap([0], [0], pairs=["alice"])

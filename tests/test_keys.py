@@ -26,7 +26,8 @@ from ccbps.errors import KeyMismatchError, SerializationError
 from ccbps.keys import SecretBytes
 from ccbps.matching.aspe_epochs import AspeUpdate
 from ccbps.matching.role_keys import RoleKey
-from ccbps.randomness import OneTimePad, SharedSeed
+from ccbps.pad import OneTimePad
+from ccbps.randomness import SharedSeed
 
 
 def subclasses(kind: type[SecretBytes]) -> Iterator[type[SecretBytes]]:

@@ -193,7 +193,7 @@ def test_keys_hold_what_their_role_may_know() -> None:
 def test_card_and_costs() -> None:
     assert not MATCHER.covering and MATCHER.reusable and not MATCHER.rounds
     card = MATCHER.leakage
-    assert (card.reuse, card.security, len(card.attacks)) == ("reusable", "broken", 4)
+    assert (card.reuse, card.security) == ("reusable", "broken") and len(card.attacks) >= 5
     assert {cost.role for cost in MATCHER.costs} == {"publisher", "subscriber", "broker"}
     assert f"{MATCHER.interest_bytes:,} bytes" in MATCHER.explain()
 

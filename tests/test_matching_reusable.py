@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from pyspark import cloudpickle
 
+import ccbps
 from ccbps import Category, Schema, SharedSeed, UInt, matching
 from ccbps.errors import (
+    BrokenSchemeWarning,
     DecodeError,
     EventError,
     KeyMismatchError,
@@ -94,6 +97,60 @@ def test_matchers_travel_and_say_what_they_are(matcher: ReusableMatcher) -> None
         assert part in text
     assert json.loads(json.dumps(matcher.leakage.to_dict()))["reuse"] == "reusable"
     assert all(cost.count > 0 and cost.operation for cost in matcher.costs)
+
+
+# -- broken schemes ------------------------------------------------------------------------------
+
+BROKEN = {name: one for name, one in MATCHERS.items() if one.leakage.security == "broken"}
+
+
+def test_these_are_broken() -> None:
+    known = {"masks", "prefixes", "scalar products", "exact scalar products"}
+    assert known | {"blinded comparisons"} <= set(BROKEN) < set(MATCHERS)
+
+
+@every_matcher
+def test_a_broken_matcher_says_so_when_it_is_made_and_shown(matcher: ReusableMatcher) -> None:
+    make, arguments = matcher.__reduce__()  # type: ignore[misc]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        again = make(*arguments)  # type: ignore[operator]
+    broken = matcher in BROKEN.values()
+    assert ("[broken]" in repr(again)) is broken
+    assert [warning.category for warning in caught] == [BrokenSchemeWarning] * broken
+    for warning in caught:
+        card = matcher.leakage
+        for part in (card.scheme, card.attacks[0], "BranchingMatch"):
+            assert part in str(warning.message)
+
+
+def test_the_warning_points_to_who_made_it_and_can_be_ignored() -> None:
+    with pytest.warns(BrokenSchemeWarning, match="AdditiveMaskMatch is broken") as caught:
+        AdditiveMaskMatch(SCHEMA)
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)
+        AdditiveMaskMatch(SCHEMA)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(BrokenSchemeWarning):
+            AdditiveMaskMatch(SCHEMA)
+
+
+@every_matcher
+def test_nobody_is_warned_again_where_a_matcher_travels(matcher: ReusableMatcher) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for carried in (
+            pickle.loads(pickle.dumps(matcher)),
+            pickle.loads(cloudpickle.dumps(lambda: matcher))(),
+            copy.copy(matcher),
+            copy.deepcopy(matcher),
+        ):
+            assert carried == matcher and type(carried) is type(matcher)
+            assert repr(carried) == repr(matcher)
+            roles(carried)
 
 
 def refused(call: Any, message: str) -> None:

@@ -13,8 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbps import Category, Keyword, Schema, Text, UInt
+from ccbps.ciphers.word_prf import NonceHash
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
-from ccbps.matching import TagMatch
+from ccbps.matching import TagMatch, tag
+from ccbps.matching.role_keys import RoleKey
+from ccbps.matching.tag_covers import NOT_NULL, PREFIX, nodes_of, nodes_within
+from ccbps.matching.tag_keys import group_of
 from ccbps.predicates import Predicate
 from ccbps.predicates.prefixes import most_prefixes, range_prefixes
 from ccbps.wire import HEADER_BYTES, Cause
@@ -53,6 +57,30 @@ def test_covers_of_all_intervals_are_disjoint_exact_and_small() -> None:
             most = max(most, len(cover))
         assert most == most_prefixes(bits)
     assert len(range_prefixes(1, 2**128 - 2, 128)) == most_prefixes(128) == 254
+
+
+def test_nodes_of_intervals_are_their_covers_among_decoys() -> None:
+    for bits, nullable in product(range(1, 5), (False, True)):
+        kind, last = UInt(bits, nullable=nullable), 2**bits - 1 + nullable
+        for low in range(last + 1):
+            for high in range(low, last + 1):
+                nodes = nodes_of(low, high, kind)
+                assert 0 < len(nodes) == len(set(nodes)) <= nodes_within(kind)
+                cover = [node[1:] for node in nodes if node[0] == PREFIX]
+                if not nullable:
+                    assert sorted(cover) == range_prefixes(low, high, bits)
+                    single = low != high and (low == 0) != (high == last)
+                    assert len(nodes) == bits or not single  # one bound: a node of each length
+                held = []
+                for code in range(last + 1):
+                    lengths = (0, kind.bits) if nullable and code == 0 else range(kind.bits + 1)
+                    mine = {
+                        (PREFIX, code >> (kind.bits - n) << (kind.bits - n), n) for n in lengths
+                    }
+                    if nullable and code:
+                        mine.add((NOT_NULL, 0, 0))
+                    held.append(not mine.isdisjoint(nodes))
+                assert held == [low <= code <= high for code in range(last + 1)]
 
 
 # -- correctness --------------------------------------------------------------------------------
@@ -138,6 +166,36 @@ def test_answers_two_million_pairs_as_plaintext() -> None:
         assert np.array_equal(found, plain)
 
 
+def test_equal_interests_sets_and_keys_are_tried_once_an_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
+
+    class Counting(NonceHash):
+        def _hash(self, mixed: Any, out: Any) -> None:
+            tried.append(len(mixed))
+            super()._hash(mixed, out)
+
+    monkeypatch.setattr(tag, "NonceHash", Counting)
+    publisher, subscriber, broker = roles(TagMatch(QUOTES))
+    records = quotes(20, 3)
+    texts = [f"price < {bound} AND volume > {bound}" for bound in range(9_000, 49_000, 1_000)]
+    plain = np.stack([QUOTES.parse(text).evaluate(records) for text in texts], axis=1)
+    events, interests = publisher.encode(records), subscriber.encode(texts)
+
+    def cost(which: Any) -> int:
+        tried.clear()
+        found = broker.match_all(events, interests[which])
+        assert np.array_equal(found, plain[:, which])
+        return sum(tried)
+
+    all_of_them = cost(np.arange(40))
+    assert cost(np.arange(4_000) % 40) == all_of_them
+    assert cost(np.sort(np.arange(4_000) % 40)) == all_of_them
+    keys = np.ascontiguousarray(interests[:, HEADER_BYTES:]).view("<u8").reshape(-1, 2)
+    assert all_of_them <= 20 * len(np.unique(keys, axis=0))
+
+
 def test_topics_wider_than_a_block_are_told_apart() -> None:
     schema = Schema(name=Text(12), tag=Keyword(128), x=UInt(3))
     publisher, subscriber, broker = roles(TagMatch(schema, topic=("name", "tag")))
@@ -151,9 +209,96 @@ def test_topics_wider_than_a_block_are_told_apart() -> None:
 
 def test_chance_of_a_wrong_match_is_stated() -> None:
     matcher = TagMatch(QUOTES)
-    assert (matcher.tags, matcher.keys) == (3 + 17 + 22, 2 + 30 + 40)
-    assert matcher.false_positive_rate == 42 * 72 / 2**64
-    assert TagMatch(QUOTES, topic=["issue"]).tags == 2 * (17 + 22)
+    assert (matcher.tags, matcher.keys) == (3 + 17 + 23, 2 + 30 + 40)
+    assert matcher.false_positive_rate == 43 * 72 / 2**64
+    assert TagMatch(QUOTES, topic=["issue"]).tags == 2 * (17 + 23)
+
+
+# -- groups and epochs --------------------------------------------------------------------------
+
+
+def test_events_reach_the_groups_that_their_publisher_has_keys_of() -> None:
+    matcher = TagMatch(QUOTES, topic=["issue"], groups=3)
+    server = matcher.key_server()
+    records = quotes(200, 4)
+    texts = ["price < 30000 AND issue = 'IBM'", "volume > 9000", "volume IS NULL"]
+    plain = np.stack([QUOTES.parse(text).evaluate(records) for text in texts], axis=1)
+    assert plain.any(axis=0).all()
+    interests = np.stack(
+        [
+            matcher.subscriber(server.subscriber_key("alice", group=group)).encode(texts)
+            for group in range(3)
+        ]
+    )
+    broker = matcher.broker(server.broker_key())
+    table = broker.prepare(interests.reshape(9, -1))
+    for reached in ([0, 1, 2], [1], [2, 0, 2]):
+        publisher = matcher.publisher(server.publisher_key("feed", groups=reached))
+        events = publisher.encode(records)
+        assert not broker.examine_events(events).any()
+        found = broker.match_all(events, table).reshape(200, 3, 3)
+        for group in range(3):
+            assert np.array_equal(found[:, group], plain & (group in reached))
+    everywhere = matcher.publisher(server.publisher_key()).encode(records)
+    assert np.array_equal(broker.match_all(everywhere, interests[2]), plain)
+
+
+def test_groups_follow_from_names_and_are_checked() -> None:
+    matcher = TagMatch(QUOTES, groups=4)
+    server = matcher.key_server()
+    names = [f"subscriber {number}" for number in range(40)]
+    assert {group_of(name, 4) for name in names} == set(range(4))
+    for name in names[:5]:
+        given = server.subscriber_key(name, group=group_of(name, 4))
+        assert server.subscriber_key(name).export_secret_data() == given.export_secret_data()
+    for group in (-1, 4, True, "0", 1.0):
+        with pytest.raises(ParameterError, match="a group is a number from 0 to 3, got"):
+            server.subscriber_key("alice", group=group)
+        with pytest.raises(ParameterError, match="a group is a number from 0 to 3, got"):
+            server.publisher_key(groups=[0, group])
+    with pytest.raises(ParameterError, match="at least one group, got none"):
+        server.publisher_key(groups=[])
+    with pytest.raises(ParameterError, match=r"numbers of groups, such as \[0\], got 3"):
+        server.publisher_key(groups=3)  # type: ignore[arg-type]
+    for groups in (0, -1, 2.0, True, "2"):
+        with pytest.raises(ParameterError, match="groups must be a whole number, at least 1"):
+            TagMatch(QUOTES, groups=groups)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="at most 16384 tags"):
+        TagMatch(QUOTES, groups=1_000)
+    assert TagMatch(QUOTES, groups=4).tags == 4 * TagMatch(QUOTES).tags
+    assert TagMatch(QUOTES, groups=4) != TagMatch(QUOTES)
+
+
+def test_epochs_step_alike_on_restored_servers_and_leave_nothing_of_the_last() -> None:
+    matcher = TagMatch(QUOTES)
+    server = matcher.key_server()
+    restored = matcher.key_server(RoleKey.from_text(server.key.to_text()))
+    old = server.key.export_secret_data()["root"]
+    _, subscriber, broker = roles(matcher, server)
+    before = subscriber.encode("price < 9")
+    for each in (server, restored):
+        each.rotate()
+        assert each.epoch == each.key.epoch == 1
+    assert server.key.export_secret_data() == restored.key.export_secret_data() != {"root": old}
+    publisher, subscriber, later = roles(matcher, restored)
+    events = publisher.encode(quotes(3, 1))
+    assert later.match_all(events, subscriber.encode("TRUE")).all()
+    with pytest.raises(DecodeError, match="another key epoch"):
+        later.match_all(events, before)
+    with pytest.raises(DecodeError, match="another key epoch"):
+        broker.match_all(events, before)
+    last = RoleKey.make(matcher.fingerprint, "server", bytes(6), 2**16 - 1, {"root": old})
+    with pytest.raises(ParameterError, match="no epoch is left; make a new key server"):
+        matcher.key_server(last).rotate()
+
+
+def test_contradictions_are_encrypted_anew() -> None:
+    _, subscriber, _ = roles(TagMatch(QUOTES, topic=["issue"]))
+    texts = ["price < 5 AND price > 9", "issue = 'IBM' AND price < 5"] * 2
+    bodies = subscriber.encode(texts)[:, HEADER_BYTES:]
+    assert np.array_equal(bodies[1], bodies[3])
+    keys = [set(map(bytes, body.reshape(-1, 16))) for body in bodies]
+    assert not keys[0] & keys[2] and not keys[0] & keys[1]
 
 
 # -- messages -----------------------------------------------------------------------------------
@@ -201,7 +346,7 @@ def test_matcher_travels_and_tells() -> None:
     server = matcher.key_server()
     assert set(server.broker_key().export_secret_data()) == {"permutation"}
     shown = repr(matcher.publisher(server.publisher_key()))
-    assert server.key.export_secret_data()["words"] not in shown
+    assert server.publisher_key().export_secret_data()["words"]["0"] not in shown
     broker = matcher.broker(server.broker_key())
     none = np.zeros((0, matcher.interest_bytes), np.uint8)
     with pytest.raises(ParameterError, match="does not support covering"):

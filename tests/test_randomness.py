@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from ccbps import key_stream
+from ccbps import Schema, UInt, key_stream
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import (
     KeyMismatchError,
@@ -25,8 +27,9 @@ from ccbps.errors import (
     RandomnessReuseError,
     ShapeError,
 )
+from ccbps.matching import BranchingMatch
+from ccbps.pad import OneTimePad
 from ccbps.randomness import (
-    OneTimePad,
     RandomnessReader,
     RandomnessSource,
     SharedSeed,
@@ -331,6 +334,91 @@ def test_ledger_says_which_round_and_why() -> None:
     ledger.claim(uint64([7]))
     with pytest.raises(RandomnessReuseError, match="round 7 was already used by this role"):
         ledger.claim(uint64([6, 7]))
+
+
+def answer_of_child(function: Callable[[], object]) -> str:
+    """What a forked child's call raises, or "no error"."""
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+
+    def call() -> None:
+        try:
+            function()
+        except Exception as error:
+            queue.put(f"{type(error).__name__}: {error}")
+        else:
+            queue.put("no error")
+
+    process = context.Process(target=call)
+    process.start()
+    answer = queue.get()
+    process.join()
+    return str(answer)
+
+
+MATCHER = BranchingMatch.box(Schema(a=UInt(4)))
+FORKED = "RandomnessReuseError: this process was forked after the role"
+
+
+@pytest.mark.parametrize("source", ["seed", "pad"])
+def test_a_forked_child_uses_no_round_of_its_parents_roles(source: str) -> None:
+    pad = OneTimePad(bytes(9 * MATCHER.randomness_bytes))
+    seed: RandomnessSource = SEED if source == "seed" else pad
+    publisher, subscriber = MATCHER.publisher(seed), MATCHER.subscriber(seed)
+    calls: list[Callable[[], object]] = [
+        lambda: publisher.encode([{"a": 3}], [0]),
+        lambda: publisher.encode_chunks({"a": 3}, 0),
+        lambda: subscriber.encode("a < 3", [0]),
+    ]
+    for call in calls:
+        assert answer_of_child(call).startswith(FORKED)
+        call()  # the parent goes on
+        with pytest.raises(RandomnessReuseError, match="round 0 was already used"):
+            call()
+        publisher, subscriber = MATCHER.publisher(SEED), MATCHER.subscriber(SEED)
+
+
+def test_a_role_made_after_the_fork_works_and_a_pads_does_not(tmp_path: Path) -> None:
+    pad, event = OneTimePad(bytes(9 * MATCHER.randomness_bytes)), [{"a": 3}]
+    assert answer_of_child(lambda: MATCHER.publisher(SEED).encode(event, [0])) == "no error"
+    # The pad's rounds are those of all its publishers.
+    MATCHER.publisher(pad).encode(event, [0])
+    assert answer_of_child(lambda: MATCHER.publisher(pad).encode(event, [1])).startswith(FORKED)
+    kept = MATCHER.publisher(pad, ledger=tmp_path / "rounds")
+    kept.encode(event, [1])
+    assert answer_of_child(lambda: kept.encode(event, [2])) == "no error"
+    with pytest.raises(RandomnessReuseError, match="round 2 was already used, says"):
+        kept.encode(event, [2])
+
+
+def test_a_child_of_a_child_is_no_parent_though_it_had_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger, number = RoundLedger(), os.getpid()
+
+    def with_the_parents_number() -> None:
+        monkeypatch.setattr(os, "getpid", lambda: number)
+        ledger.check(uint64([0]))
+
+    assert answer_of_child(with_the_parents_number).startswith(FORKED)
+
+
+@pytest.mark.parametrize("side", ["publisher", "subscriber"])
+def test_roles_of_one_side_over_one_pad_share_its_rounds(side: str) -> None:
+    pad = OneTimePad(bytes(range(256)) * MATCHER.randomness_bytes)
+    what: Any = [{"a": 3}] if side == "publisher" else "a < 3"
+    first, second = getattr(MATCHER, side)(pad), getattr(MATCHER, side)(pad)
+    first.encode(what, [0])
+    with pytest.raises(RandomnessReuseError, match="round 0 was already used by a role of this"):
+        second.encode(what, [0])
+    second.encode(what, [1])
+    with pytest.raises(RandomnessReuseError, match="round 1"):
+        first.encode(what, [1])
+    # The other side uses each round, too: once.
+    if side == "publisher":
+        MATCHER.subscriber(pad).encode("a < 3", [0, 1])
+    else:
+        MATCHER.publisher(pad).encode([{"a": 3}] * 2, [0, 1])
 
 
 def test_claims_by_pair_are_separate_and_all_or_nothing() -> None:

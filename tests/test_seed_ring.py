@@ -94,3 +94,13 @@ def test_other_text_is_refused_and_not_shown(text: str) -> None:
 def test_labels_are_lines(label: str) -> None:
     with pytest.raises(ParameterError, match="label"):
         SeedRing({label: MASTER})
+
+
+def test_two_pairs_of_a_ring_have_two_seeds() -> None:
+    """Under one seed, round 0 of both would be the same randomness, and no ledger would see it."""
+    alice, bob = MASTER.pair("alice"), MASTER.pair("bob")
+    with pytest.raises(ParameterError, match="pairs 'alice' and 'carol' have the same seed"):
+        SeedRing({"alice": alice, "bob": bob, "carol": SharedSeed(alice.export_secret())})
+    with pytest.raises(KeyMismatchError, match="'alice' and 'carol' have the same seed") as failure:
+        parse_seeds(f"{alice.to_text()} alice\n{alice.to_text()} carol\n")
+    assert alice.export_secret().hex()[:8] not in str(failure.value)

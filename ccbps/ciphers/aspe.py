@@ -14,7 +14,9 @@ Tolerance: keys are orthogonal * diagonal * orthogonal, singular values in [1/2,
 error is at most `tolerance` times the lengths of both plaintext rows (w, -c) and (q, 1), factors
 r and rho included; it grows with every key update a ciphertext went through.
 Hazard: linear. d + 1 known points give M, and with it every point and query; so do d + 2 queries
-with unknown rho. Whoever encrypts can decrypt. Not constant time.
+with unknown rho. Ratios of products are those of the plaintexts, whatever the factors: where
+numbers are whole, or near to it, that gives their differences with nothing known. Whoever encrypts
+can decrypt. Not constant time.
 Hazard: BLAS threads. These products are small: on shared cores several threads are slower, up to
 90 times in one measurement. Set OPENBLAS_NUM_THREADS=1 (or your library's) where it runs.
 Sources: [WCKM09] for the cipher, [CGB10] for points and thresholds, [OFMR15] for key updates.

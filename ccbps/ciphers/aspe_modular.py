@@ -11,9 +11,10 @@ as then fit. Whoever calls keeps the bound on w . q - c; factors outside are ref
 
 Conventions: as in `ccbps.ciphers.aspe`, with residues in place of numbers: arrays of shape
 (primes, count, d + 1), whole numbers in float64.
-Hazard: exactness tells more. v is an integer, so greatest common divisors over several messages
-give r and rho, and with them w . q - c itself: differences, not signs. Known queries give M as
-over the reals. Not constant time.
+Hazard: v is an integer, so greatest common divisors over several messages give r and rho, and with
+them w . q - c itself: differences, not signs. r and rho have few bits; whoever needs ciphertexts
+that do not repeat adds dimensions that are random on one side and 0 on the other. Known queries
+give M as over the reals. Not constant time.
 Sources: [WCKM09], [CGB10], [OFMR15]; the bound is our own.
 """
 

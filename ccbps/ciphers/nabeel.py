@@ -18,7 +18,8 @@ one client gets for one attribute, a `NabeelComparer` what the broker gets. T is
 Hazard: this hides little. d / r_p is m - s up to less than 1, two values or two bounds can be
 compared with each other by division, and r_p is a greatest common divisor: see the attacks in the
 matcher's tests. E' is not randomized. g_p must have the form (1 + n)^a b^n with a secret random a:
-with g_p = n + 1, kappa is lambda itself and mu gives the factors of n. Not constant time.
+kappa is a lambda, so with a = 1, or a fraction that can be guessed, mu gives lambda and with it the
+factors of n. Not constant time.
 Source: [NSB12]; the conditions on r_p and r_q are derived here, as are the attacks.
 """
 
@@ -38,7 +39,7 @@ from ccbps.algebra.modular import (
     random_below,
     random_unit,
 )
-from ccbps.ciphers.paillier_keys import PaillierSecretKey
+from ccbps.ciphers.paillier_keys import PaillierSecretKey, whole
 from ccbps.errors import ParameterError
 from ccbps.keys import Confined
 
@@ -46,6 +47,8 @@ __all__ = ["NabeelComparer", "NabeelEncoder", "NabeelParameters"]
 
 MIN_FACTOR_BITS: Final = 64
 """Of r_p: also what r_q has to hide with."""
+GUESS_BITS: Final = 64
+"""Numerators and denominators up to here are not left to be guessed."""
 
 
 class NabeelParameters(Confined):
@@ -68,7 +71,8 @@ class NabeelParameters(Confined):
 
         Raises:
             ParameterError: g_p has an order that is no multiple of n, or is of a form that gives
-                lambda away: a power (1 + n)^a with a = 1, -1 or no n-th power in it.
+                lambda away: (1 + n)^a b^n with b = 1 or -1, or with a fraction a = x / y modulo n
+                of numbers below 2^64 (in toys below n^(1/4)).
         """
         self._secret = secret
         self.n, self.n2 = secret.public.n, secret.public.n2
@@ -81,9 +85,16 @@ class NabeelParameters(Confined):
             )
         self._g = integer(g)
         p, q = secret.primes()
-        self.kappa = (powmod(self._g, lcm(p - 1, q - 1), self.n2) - 1) // self.n
+        order = lcm(p - 1, q - 1)
+        self.kappa = (powmod(self._g, order, self.n2) - 1) // self.n
         if gcd(self.kappa, self.n) != 1:
             raise ParameterError("the order of g_p must be a multiple of n; draw another")
+        bound = 1 << min(GUESS_BITS, self.n.bit_length() // 4)
+        if _is_small_fraction(self.kappa * inverse(order, self.n) % self.n, self.n, bound):
+            raise ParameterError(
+                "g_p must not be (1 + n)^a b^n with a = 1 or another small fraction: 1 / mu would "
+                "give away lambda and with it the factors of n; let generate() draw it"
+            )
         self.mu = inverse(self.kappa, self.n)
 
     @classmethod
@@ -123,6 +134,18 @@ class NabeelParameters(Confined):
         p, q = self._secret.primes()
         cipher = powmod(self._g, m, self.n2) * self._secret.blinding() % self.n2
         return powmod(cipher, lcm(p - 1, q - 1), self.n2)
+
+
+def _is_small_fraction(a: int, n: int, bound: int) -> bool:
+    """Whether a = x / y or -x / y modulo n for some 0 < x, y < bound; bound^2 must be below n / 2.
+
+    Euclid's algorithm passes by x and y if they exist.
+    """
+    (x, y), (rest, factor) = (n, 0), (a, 1)
+    while rest >= bound:
+        quotient = x // rest
+        (x, y), (rest, factor) = (rest, factor), (x - quotient * rest, y - quotient * factor)
+    return bool(abs(factor) < bound)
 
 
 def factor_bits(modulus_bits: int, value_bits: int) -> int:
@@ -188,6 +211,7 @@ class NabeelEncoder(Confined):
         return self._blinding * (self._kappa * x % self.n * self.n + 1) % self._n2
 
     def _checked(self, value: int) -> int:
+        value = whole(value, "a value or bound")
         if not 0 <= value <= 1 << self.value_bits:
             raise ParameterError(f"values and bounds must be in 0..2^{self.value_bits}")
         return value

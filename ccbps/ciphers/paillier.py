@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from ccbps.algebra.modular import FixedBase, Randomness, from_bytes, powmod, random_unit
 from ccbps.ciphers.paillier_keys import PaillierPublicKey, PaillierSecretKey
@@ -40,10 +40,12 @@ EXPONENT_BITS: Final = 256
 class PaillierEncryptor:
     """Encrypts for one public key. Holds a table of powers, and a pool of blindings.
 
-    Not secret, but whoever sees the pool can read what is encrypted with it.
+    Not secret, but whoever sees the pool can read what is encrypted with it. The pool stays where
+    it was filled: a copy, a pickled encryptor and a forked process start with an empty one, since
+    two messages under one blinding show their difference.
     """
 
-    __slots__ = ("_pool", "_randomness", "_table", "public")
+    __slots__ = ("_pool", "_process", "_randomness", "_table", "public")
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class PaillierEncryptor:
             raise ParameterError(f"exponent_bits must be at least 256, got {exponent_bits}")
         self.public, self._randomness = public, randomness
         self._pool: list[int] = []
+        self._process = os.getpid()
         self._table: FixedBase | None = None
         if not textbook:
             h = public.h
@@ -79,14 +82,25 @@ class PaillierEncryptor:
     def __repr__(self) -> str:
         return f"<PaillierEncryptor for {self.public!r}, {self.pooled} blindings in the pool>"
 
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        state = {name: getattr(self, name) for name in self.__slots__}
+        return None, {**state, "_pool": []}
+
+    def _own_pool(self) -> list[int]:
+        """The pool, but not what another process filled."""
+        if self._process != os.getpid():
+            self._pool, self._process = [], os.getpid()
+        return self._pool
+
     @property
     def pooled(self) -> int:
         """Blindings in the pool: encryptions that will cost one product."""
-        return len(self._pool)
+        return len(self._own_pool())
 
     def fill(self, count: int) -> None:
         """Add `count` blindings to the pool. Each is used once."""
-        self._pool += [self.blinding() for _ in range(count)]
+        pool = self._own_pool()
+        pool += [self.blinding() for _ in range(count)]
 
     def blinding(self) -> int:
         """A fresh encryption of 0."""
@@ -102,11 +116,10 @@ class PaillierEncryptor:
         """A ciphertext of m, from the pool while it lasts.
 
         Raises:
-            ParameterError: m is not between -n and n.
+            ParameterError: m is no integer, or not between -n and n.
         """
         plain = self.public.plain(m)
-        blinding = self._pool.pop() if self._pool else self.blinding()
-        return plain * blinding % self.public.n2
+        return plain * self._next_blinding() % self.public.n2
 
     def encrypt_many(self, values: Iterable[int]) -> list[int]:
         """Ciphertexts of all values."""
@@ -114,4 +127,8 @@ class PaillierEncryptor:
 
     def refresh(self, ciphertext: int) -> int:
         """Another ciphertext of the same message."""
-        return ciphertext * (self._pool.pop() if self._pool else self.blinding()) % self.public.n2
+        return ciphertext * self._next_blinding() % self.public.n2
+
+    def _next_blinding(self) -> int:
+        pool = self._own_pool()
+        return pool.pop() if pool else self.blinding()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ccbps.algebra.modular import integer, rows_from, rows_to
 from ccbps.ciphers.paillier import PaillierEncryptor, PaillierPublicKey, PaillierSecretKey
+from ccbps.ciphers.paillier_keys import whole
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, ShapeError
 
 __all__ = ["PaillierCiphertexts"]
@@ -136,9 +137,4 @@ def _numbers(values: Any) -> list[int]:
         raise ShapeError(f"values must be one-dimensional, got shape {np.shape(values)}")
     if isinstance(values, np.ndarray):
         values = values.tolist()
-    numbers = []
-    for value in values:
-        if isinstance(value, (float, str, bytes)):
-            raise ParameterError(f"messages are integers, got {type(value).__name__}")
-        numbers.append(integer(value))
-    return numbers
+    return [whole(value, "a number") for value in values]

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from hashlib import sha256
+from operator import index
 from typing import Final, Self
 
 from ccbps.algebra.modular import (
@@ -32,10 +33,25 @@ from ccbps.algebra.modular import (
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys import SecretBytes
 
-__all__ = ["PaillierPublicKey", "PaillierSecretKey"]
+__all__ = ["PaillierPublicKey", "PaillierSecretKey", "whole"]
 
 MIN_BITS: Final = 2048
 TOY_BITS: Final = 64
+
+
+def whole(value: int, name: str) -> int:
+    """`value` as an integer that computes fast.
+
+    Raises:
+        ParameterError: it is none, as 1.5, 2.0, "7" or None are not; `name` says what it was for.
+    """
+    try:
+        return integer(index(value))
+    except TypeError:
+        pass
+    raise ParameterError(
+        f"{name} must be an integer, got {type(value).__name__}: round it or scale it first"
+    )
 
 
 class PaillierPublicKey:
@@ -100,6 +116,7 @@ class PaillierPublicKey:
 
     def multiply(self, a: int, k: int) -> int:
         """A ciphertext of k times the message; k may be negative."""
+        k = whole(k, "the factor")
         if abs(k) >= self.n:
             raise ParameterError("the factor must be between -n and n")
         return powmod(a, k, self.n2)
@@ -108,8 +125,10 @@ class PaillierPublicKey:
         """(1 + n)^m: m without any blinding, readable by all.
 
         Raises:
-            ParameterError: m is not between -n and n (it would come back as another number).
+            ParameterError: m is no integer, or not between -n and n (it would come back as another
+                number).
         """
+        m = whole(m, "a message")
         if not -self.n < m < self.n:
             raise ParameterError(
                 "a message must be between -n and n: another would come back reduced"
@@ -191,7 +210,7 @@ class PaillierSecretKey(SecretBytes):
             while True:
                 p, q = (random_prime(bits // 2, randomness) for _ in "pq")
                 if not _key_problem(p, q, p * q):
-                    return cls.from_primes(p, q)
+                    return cls.from_primes(p, q, toy=toy)
         longest = bits // 2 - 24
         shortest = 16 if toy else 224
         if not shortest <= subgroup_bits <= longest:
@@ -213,12 +232,22 @@ class PaillierSecretKey(SecretBytes):
                 return cls._from_parts(p=p, q=q, n=n, vp=vp, vq=vq, h=h)
 
     @classmethod
-    def from_primes(cls, p: int, q: int, n: int | None = None) -> Self:
+    def from_primes(cls, p: int, q: int, n: int | None = None, *, toy: bool = False) -> Self:
         """The textbook key of two primes; with `n`, their product is checked against it.
+
+        Args:
+            toy: take primes whose product has less than 2048 bits and protects nothing.
 
         Raises:
             KeyMismatchError: not two different primes, or not of this n.
+            ParameterError: the product is too short.
         """
+        bits = (p * q).bit_length()
+        if bits < MIN_BITS and not toy:
+            raise ParameterError(
+                f"the primes' product must have at least {MIN_BITS} bits, got {bits} (toy=True "
+                "takes less, for tests)"
+            )
         return cls._from_parts(p=p, q=q, n=p * q if n is None else n)
 
     @classmethod
@@ -231,7 +260,7 @@ class PaillierSecretKey(SecretBytes):
 
     def textbook(self) -> PaillierSecretKey:
         """The same primes without the subgroup: decrypts what anybody encrypted for this n."""
-        return PaillierSecretKey.from_primes(*self.primes())
+        return PaillierSecretKey.from_primes(*self.primes(), toy=self.public.bits < MIN_BITS)
 
     def decrypt(self, ciphertext: int, *, signed: bool = False, hardened: bool = False) -> int:
         """The message, 0..n - 1; with `signed`, -(n - 1)/2..(n - 1)/2.

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Final
 
 import numpy as np
@@ -30,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccbps.dictionary import DictionaryColumn, pair_column
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.ledger import DiskLedger
 from ccbps.randomness import SeedRing, SharedSeed
 from ccbps.rounds import RoundLedger, as_rounds
 
@@ -47,6 +49,10 @@ PAD_TO: Final = 256
 
 _EVENT_KEY: Final = b"delivery: event key"
 _WRAP: Final = b"delivery: key wrap"
+_ONE_EVENT: Final = (
+    "each number names one event, always, as its key opens all that is sealed under it; take "
+    "another number"
+)
 
 
 class PayloadSealer:
@@ -65,22 +71,31 @@ class PayloadSealer:
         >>> wrapped.shape                                                 # 32 bytes a subscriber
         (2, 32)
 
-    Hazards: event numbers are remembered as long as the sealer lives. Whoever holds this seed can
-    derive every event's key; subscribers get seeds of pairs.
+    Hazards: without a ledger on disk, event numbers and rounds are remembered as long as the sealer
+    lives. Whoever holds this seed can derive every event's key; subscribers get seeds of pairs.
     """
 
-    def __init__(self, seed: SharedSeed) -> None:
+    def __init__(self, seed: SharedSeed, *, ledger: str | os.PathLike[str] | None = None) -> None:
+        """
+        Args:
+            seed: the publisher's master.
+            ledger: path of a file that remembers event numbers and rounds across sealers, processes
+                and restarts (`ccbps.ledger`), made where there is none. With it an event may be
+                sealed and wrapped again as it was.
+
+        Raises:
+            LedgerError: the file cannot be used.
+        """
         if not isinstance(seed, SharedSeed):
             raise ParameterError(
                 f"seed must be the publisher's master, a SharedSeed, got {type(seed).__name__}"
             )
         self._seed = seed
-        self._ledger = RoundLedger()
-        self._sealed = RoundLedger(
-            "event number",
-            "each number names one event, always, as its key opens all that is sealed under it; "
-            "take another number, or a new sealer to seal the same event again",
-        )
+        again = ", or a new sealer to seal the same event again"
+        self._ledger, self._sealed = RoundLedger(), RoundLedger("event number", _ONE_EVENT + again)
+        self._disk = None
+        if ledger is not None:
+            self._disk = DiskLedger(ledger), DiskLedger(ledger, "event number", _ONE_EVENT)
 
     def seal(
         self, payloads: Sequence[bytes], events: ArrayLike, *, pad_to: int = PAD_TO
@@ -94,7 +109,9 @@ class PayloadSealer:
 
         Raises:
             ParameterError: a payload is not bytes, or an argument does not fit.
-            RandomnessReuseError: an event number was used before, or occurs twice.
+            RandomnessReuseError: an event number was used before, or occurs twice; with a ledger on
+                disk, for another payload. Nothing is encrypted.
+            LedgerError: the ledger on disk cannot be used; nothing is encrypted.
 
         Returns:
             a ciphertext for each payload, `OVERHEAD_BYTES` longer than the padded payload.
@@ -106,7 +123,12 @@ class PayloadSealer:
             raise ParameterError(f"pad_to must be a whole number, at least 1, got {pad_to!r}")
         _check_bytes("payloads", payloads)
         numbers = as_rounds(events, len(payloads), "events")
-        self._sealed.claim(numbers)
+        if self._disk is None:
+            self._sealed.claim(numbers)
+        elif payloads:
+            hashed = b"".join(blake2b(payload, digest_size=32).digest() for payload in payloads)
+            content = np.frombuffer(hashed, dtype=np.uint8).reshape(-1, 32)
+            self._disk[1].claim(numbers, self._seed.marks(_EVENT_KEY, numbers, None, content))
         keys = self._event_keys(numbers)
         out = []
         for payload, key, number in zip(payloads, keys, numbers.tolist(), strict=True):
@@ -131,12 +153,18 @@ class PayloadSealer:
             pairs: pair label of each row.
 
         Raises:
-            RandomnessReuseError: a pair's round was used before; nothing is wrapped.
+            RandomnessReuseError: a pair's round was used before, with a ledger on disk for another
+                event; nothing is wrapped.
+            LedgerError: the ledger on disk cannot be used; nothing is wrapped.
         """
         numbers = as_rounds(events, None, "events")
         used = as_rounds(rounds, len(numbers))
         column = pair_column(pairs, len(used))
-        self._ledger.claim(used, column)
+        if self._disk is None:
+            self._ledger.claim(used, column)
+        elif len(used):
+            content = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
+            self._disk[0].claim(used, self._seed.marks(_WRAP, used, column, content), column)
         masks = self._seed.reader(_WRAP, KEY_BYTES, used, column)
         distinct, index = np.unique(numbers, return_inverse=True)
         keys = self._event_keys(distinct)

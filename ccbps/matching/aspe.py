@@ -8,15 +8,14 @@ bounds and all attributes are one matrix product. Sent is P2 - P1, which is all 
 it says less than the two points, in half the bytes.
 
 Bounds lie half-way between codes: products are never 0, and equality is two bounds. Open ends are
-drawn outside the domain and bounds are shuffled, so that no ciphertext of a known bound is given
-away. Both corners of a subscription's box are sent as well, as events: a box that contains both
-covers it.
+drawn outside the domain and bounds are shuffled, so that no bound is known beforehand. Both corners
+of a subscription's box are sent as well, as events: a box that contains both covers it.
 
 Who encrypts: in [CGB10] a trusted security manager encrypts subscriptions, not their subscribers.
 "Subscriber" is the manager here, `AspeKeyServer.encode` plays it; publishers hold the key too.
 
-Hazard: whoever holds a key, publishers included, can read everything together with the broker;
-d + 2 known events give the key to the broker alone. See the leakage card.
+Hazard: the broker reads all differences from ciphertexts alone, as codes are whole numbers; d + 2
+known events give it the key. See the leakage card.
 Sources: [CGB10], [OFMR15] for key updates, [WCKM09] for the cipher, [Survey] section 4.3.
 """
 
@@ -56,7 +55,7 @@ CORNERS: Final = 64
 
 
 class AspeMatch(ReusableMatcher):
-    """Sign of scalar products; conjunctions of intervals. Broken by d + 2 known events.
+    """Sign of scalar products; conjunctions of intervals. Broken by ciphertexts alone.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -83,7 +82,7 @@ class AspeMatch(ReusableMatcher):
         Args:
             schema: attributes of at most 64 bits; for real numbers fewer, about 32.
             exact: integers modulo a product of primes rather than float64: any 64-bit attribute,
-                about 10 times the broker's work, and it leaks more.
+                about 10 times the broker's work.
 
         Raises:
             ParameterError: an attribute is too wide, or there are too many.
@@ -99,8 +98,8 @@ class AspeMatch(ReusableMatcher):
         # Bounds as 64-bit integers where FARTHEST times their size is one.
         self._wide = FARTHEST * max(sizes) >= 1 << 62
         self._sizes = np.array(sizes, dtype=object if self._wide else np.int64)
-        width, d = self._numbers.width, len(schema)
-        self._set_up(schema, width, (2 * d + 2) * width, {"exact": self.exact})
+        width, d, n = self._numbers.width, len(schema), self._numbers.shape[-1]
+        self._set_up(schema, width, (2 * d + 2) * width, {"exact": self.exact, "numbers": n})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.schema, self.exact)
@@ -108,32 +107,27 @@ class AspeMatch(ReusableMatcher):
     @property
     def leakage(self) -> LeakageCard:
         """What the broker learns."""
-        learns = [
-            "every match, and on which bounds it fails",
-            "which bounds are of the same attribute, and their order (linear dependence)",
-            "cross-ratios of values and bounds of an attribute; factors cancel",
-            "order of events and subscriptions along every attribute; covering",
-        ]
-        attacks = [
-            "known plaintext: d + 2 known events give the key up to a factor, and all messages",
-            "with a publisher, or any holder of the key: all messages",
-        ]
-        if self.exact:
-            learns.append("differences of values and bounds themselves (integers have divisors)")
-            attacks.append(
-                "ciphertext only: greatest common divisors of products give the factors, and "
-                "q - p for every event and bound"
-            )
+        numbers = (
+            "greatest common divisors of products give the factors"
+            if self.exact
+            else "codes are whole numbers, and only one reading of the cross-ratios makes all so"
+        )
         return LeakageCard(
             scheme=f"AspeMatch ({'exact' if self.exact else 'real numbers'})",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "absolute values, and names of attributes, until a few events become known",
-                "operators: every subscription bounds every attribute",
+                "where exactly in its domain an attribute's values lie, while they fill a small "
+                "part of it, no subscription leaves it open and none is known",
             ),
-            learns=tuple(learns),
+            learns=(
+                "every match, and on which bounds it fails",
+                "which bounds are of the same attribute (linear dependence)",
+                "all differences of values and bounds of an attribute, and with them order, "
+                "covering, and which ends of a subscription are open",
+                "values and bounds themselves where the events fill an attribute's domain",
+            ),
             security="broken",
-            assumption="nobody who sees messages knows, or can guess, d + 2 events",
+            assumption="two subscriptions and a few hundred events give it away, nothing known",
             reuse="reusable",
             hazards=(
                 "the key is given to subscribers: it is for a trusted security manager, which "
@@ -141,14 +135,19 @@ class AspeMatch(ReusableMatcher):
                 "an update of keys reaches others than the broker, or the key of an epoch is "
                 "found: the updates give all others",
             ),
-            attacks=tuple(attacks),
+            attacks=(
+                f"ciphertext only: {numbers}; all differences are read, and where the events fill "
+                "a domain all values and bounds",
+                "known plaintext: d + 2 known events give the key up to a factor, and all messages",
+                "with a publisher, or any holder of the key: all messages",
+            ),
         )
 
     @property
     def costs(self) -> tuple[Cost, ...]:
         """Operations of each role."""
         d = len(self.schema)
-        n, primes = d + 1, self._numbers.shape[0] if self.exact else 1
+        n, primes = self._numbers.shape[-1], self._numbers.shape[0] if self.exact else 1
         return (
             Cost("publisher", "event", "float64 multiplication", n * n * primes),
             Cost("subscriber", "interest", "float64 multiplication", (2 * d + 2) * n * n * primes),
@@ -176,7 +175,9 @@ class AspeMatch(ReusableMatcher):
         self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
     ) -> None:
         codes = [events.codes[name][0] for name in self.schema]
-        out[:] = self._numbers.encrypt_events(key, codes, _words(randomness, len(out)))
+        each = self._numbers.words
+        words = _words(randomness, len(out) * each).reshape(-1, each)
+        out[:] = self._numbers.encrypt_events(key, codes, words)
 
     def _prepare(self, interest: Any) -> Ranges:
         return tuple(self._predicate(interest).box().ranges.values())
@@ -188,10 +189,10 @@ class AspeMatch(ReusableMatcher):
         out: Bytes,
         randomness: Randomness,
     ) -> None:
-        count, d = len(interests), len(self.schema)
+        count, d, each = len(interests), len(self.schema), self._numbers.words
         ranges = np.array(interests, dtype=self._sizes.dtype).transpose(0, 2, 1)
         low, high = ranges[:, 0], ranges[:, 1]  # (count, d)
-        words = _words(randomness, count * (8 * d + 2))
+        words = _words(randomness, count * (6 * d + (2 * d + 2) * each))
         drawn = words[: 4 * d * count].reshape(4, count, d)
         near = [(word >> np.uint64(1)).astype(self._sizes.dtype) % self._sizes for word in drawn]
         # Open ends: corners up to one domain outside of it, bounds further out, up to two. So an
@@ -211,13 +212,16 @@ class AspeMatch(ReusableMatcher):
             ],
             axis=1,
         )
-        rest = words[4 * d * count :]
-        order = np.argsort(rest[: 2 * d * count].reshape(count, 2 * d), axis=1)
-        factors = rest[2 * d * count : 4 * d * count].reshape(count, 2 * d)
+        order_words, rest = np.split(words[4 * d * count :], [2 * d * count])
+        order = np.argsort(order_words.reshape(count, 2 * d), axis=1)
+        bound_words, corner_words = np.split(rest, [2 * d * count * each])
         split = 2 * d * self._numbers.width
-        out[:, :split] = self._numbers.encrypt_bounds(key, bounds, order, factors)
-        corner_factors = rest[4 * d * count :].reshape(count, 2)
-        out[:, split:] = self._numbers.encrypt_corners(key, corners, corner_factors)
+        out[:, :split] = self._numbers.encrypt_bounds(
+            key, bounds, order, bound_words.reshape(count, 2 * d, each)
+        )
+        out[:, split:] = self._numbers.encrypt_corners(
+            key, corners, corner_words.reshape(count, 2, each)
+        )
 
     def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
         return np.where(self._numbers.valid(bodies), Cause.NONE, Cause.VALUE).astype(np.uint8)

@@ -9,6 +9,10 @@ turns ciphertexts of points under M_old into such under M_new; queries take its 
 Publishers get keys of the new epoch; events of the old one that arrive late are matched by the old
 broker with the old table, and refused by the new one. Drop the old broker when no more come.
 
+Every key that is drawn has an id of its own: its first two bytes name the server, the other four
+are random. So two servers that were restored from one saved key and rotated apart are not taken for
+each other: what belongs to the other one's key is refused, although the epoch is the same.
+
 Hazard: an update is a secret between key server and broker. Updates and the key of one epoch give
 the keys of all epochs, so a new key does not lock out a broker that found the old one.
 Hazard: real numbers lose a little with every update; a stored interest is good for 64 at least.
@@ -28,8 +32,8 @@ from numpy.typing import NDArray
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.matching.reusable import KeyServer
 from ccbps.matching.reusable_roles import ReusableBroker, Table
-from ccbps.matching.role_keys import RoleKey
-from ccbps.wire import HEADER_BYTES, Kind
+from ccbps.matching.role_keys import KEY_ID_BYTES, RoleKey
+from ccbps.wire import HEADER_BYTES, Cause, Kind
 
 if TYPE_CHECKING:
     from ccbps.matching.aspe import AspeMatch
@@ -39,6 +43,8 @@ __all__ = ["AspeBroker", "AspeKeyServer", "AspeUpdate", "Stored"]
 Bytes = NDArray[np.uint8]
 
 LAST_EPOCH: Final = 0xFFFF
+SERVER_BYTES: Final = 2
+"""First bytes of a key's id, which stay when the key changes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,7 +68,11 @@ class AspeUpdate(RoleKey):
 
 
 class AspeKeyServer(KeyServer):
-    """Holds M, encrypts subscriptions as the trusted security manager, and changes the key."""
+    """Holds M, encrypts subscriptions as the trusted security manager, and changes the key.
+
+    Save `key` after every change of key. From an older one the server takes another way: its next
+    keys are refused where those of the way not taken are in use.
+    """
 
     matcher: AspeMatch
 
@@ -84,9 +94,10 @@ class AspeKeyServer(KeyServer):
             raise ParameterError("no epoch is left; make a new key server")
         fresh = self.matcher._generate(os.urandom)
         change = self.matcher._numbers.update(self._master, fresh)
-        data = {"from": self.epoch, "update": change}
-        token = AspeUpdate.make(self.matcher.fingerprint, "broker", self._id, self.epoch + 1, data)
-        self._master, self.epoch = fresh, self.epoch + 1
+        data = {"from": self.epoch, "key": self._id.hex(), "update": change}
+        name = self._id[:SERVER_BYTES] + os.urandom(KEY_ID_BYTES - SERVER_BYTES)
+        token = AspeUpdate.make(self.matcher.fingerprint, "broker", name, self.epoch + 1, data)
+        self._master, self._id, self.epoch = fresh, name, self.epoch + 1
         return token
 
 
@@ -112,18 +123,18 @@ class AspeBroker(ReusableBroker):
             new messages or a new table, for brokers of the new epoch.
 
         Raises:
-            KeyMismatchError: the token or the table is of another matcher, key or epoch.
-            DecodeError: messages are not interests of the old epoch.
+            KeyMismatchError: the token or the table is of another matcher, server, key or epoch.
+            DecodeError: messages are not interests of the old key and epoch.
         """
         old = self._before(token)
         if isinstance(interests, Table):
-            if (interests.key_id, interests.epoch) != (self._id, old.epoch):
+            if (interests.key_id, interests.epoch) != (old._id, old.epoch):
                 raise KeyMismatchError(
-                    f"the update is for interests of epoch {old.epoch} of this key; the table is "
-                    f"of epoch {interests.epoch}"
+                    f"the update is for interests of epoch {old.epoch} and key {old._id.hex()}; "
+                    f"the table is of epoch {interests.epoch} and key {interests.key_id.hex()}"
                 )
             content = self._moved(interests.content, token) if len(interests) else None
-            return Table(content, len(interests), self._id, token.epoch)
+            return Table(content, len(interests), token.key_id, token.epoch)
         table, out = old.prepare(interests), interests.copy()
         if len(out):
             stored = self._moved(table.content, token)
@@ -134,15 +145,27 @@ class AspeBroker(ReusableBroker):
 
     def _before(self, token: AspeUpdate) -> AspeBroker:
         """The broker of the epoch from which the token leads."""
-        if not isinstance(token, AspeUpdate) or "update" not in token.export_secret_data():
+        secret = token.export_secret_data() if isinstance(token, AspeUpdate) else {}
+        if not secret.keys() >= {"key", "update"}:
             raise KeyMismatchError(
                 f"update takes what AspeKeyServer.rotate returned, got {type(token).__name__}"
             )
-        if (token.matcher, token.key_id) != (self.matcher.fingerprint, self._id):
-            raise KeyMismatchError("the update belongs to another matcher or master key")
-        start = int(token.export_secret_data()["from"])
-        return self.matcher.broker(RoleKey.make(token.matcher, "broker", token.key_id, start, {}))
+        server = self._id[:SERVER_BYTES]
+        if token.matcher != self.matcher.fingerprint or token.key_id[:SERVER_BYTES] != server:
+            raise KeyMismatchError("the update belongs to another matcher or key server")
+        name, start = bytes.fromhex(secret["key"]), int(secret["from"])
+        return self.matcher.broker(RoleKey.make(token.matcher, "broker", name, start, {}))
 
     def _moved(self, stored: Stored, token: AspeUpdate) -> Stored:
         update = token.export_secret_data()["update"]
         return Stored(*self.matcher._numbers.moved(update, stored.differences, stored.corners))
+
+    def _examine(self, messages: Bytes, kind: Kind, width: int) -> Bytes:
+        """As for all matchers; but a key of this server and of another epoch is another epoch's."""
+        causes = super()._examine(messages, kind, width)
+        rows = np.flatnonzero(causes == Cause.KEY)
+        if len(rows):
+            other = messages[rows, :HEADER_BYTES] != self._header(kind)
+            server = other[:, HEADER_BYTES - 8 : HEADER_BYTES - 8 + SERVER_BYTES].any(axis=1)
+            causes[rows[~server & other[:, HEADER_BYTES - 2 :].any(axis=1)]] = Cause.EPOCH
+        return causes

@@ -4,7 +4,11 @@ The modulus is chosen by the greatest attribute: bounds and corners of an attrib
 are, doubled, at most 8 N apart, so products are below 8 N 2^(2 * factor_bits) <= P / 4, and their
 signs are never wrong (`ccbps.ciphers.aspe_modular`).
 
-Hazard: not constant time.
+Factors of some 12 bits would repeat after a hundred messages. So there are two dimensions more: an
+event is uniform modulo P in the first and 0 in the second, a bound the other way round. Products
+stay what they are, and ciphertexts of one value are as many as the modulus.
+
+Hazard: not constant time. The two dimensions hide nothing: products are without them.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.matching.aspe_numbers import COLUMNS, ROWS, Numbers, blocks
 from ccbps.matching.reusable_roles import Randomness
 
-__all__ = ["FARTHEST", "Moduli"]
+__all__ = ["BLINDS", "FARTHEST", "Moduli"]
 
 Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -30,6 +34,8 @@ Words = NDArray[np.uint64]
 
 FARTHEST: Final = 8
 """Bounds and corners are at most this many times an attribute's size apart, doubled."""
+BLINDS: Final = 2
+"""Dimensions beside the attributes' own."""
 
 
 class Moduli(Numbers):
@@ -39,10 +45,12 @@ class Moduli(Numbers):
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = tuple(sizes)
-        if len(sizes) >= MAX_INNER:
-            raise ParameterError(f"at most {MAX_INNER - 1} attributes, got {len(sizes)}")
+        most = MAX_INNER - BLINDS - 1
+        if len(sizes) > most:
+            raise ParameterError(f"at most {most} attributes, got {len(sizes)}")
         self.ring, self.factor_bits = suited(FARTHEST * max(sizes))
-        self.shape = (len(self.ring), len(sizes) + 1)
+        self.shape = (len(self.ring), len(sizes) + BLINDS + 1)
+        self.words = 1 + len(self.ring)
         self._primes = np.array(self.ring.primes, dtype=np.float64)[:, None]
 
     def _key(self, key: Mapping[str, Any]) -> ModularAspe:
@@ -64,16 +72,26 @@ class Moduli(Numbers):
 
     def _factors(self, words: Words) -> NDArray[np.int64]:
         most = (1 << self.factor_bits) - 1
-        return (words % np.uint64(most)).astype(np.int64).reshape(-1) + 1
+        return (words[:, 0] % np.uint64(most)).astype(np.int64) + 1
+
+    def _blinded(self, numbers: Array, words: Words, place: int) -> Array:
+        """Residues with the two dimensions more: uniform in one (0 or 1), 0 in the other."""
+        out = np.zeros((*numbers.shape[:2], len(self.sizes) + BLINDS))
+        out[..., : len(self.sizes)] = numbers
+        blind = words[:, 1:] % self._primes[:, 0].astype(np.uint64)
+        out[..., len(self.sizes) + place] = blind.T
+        return self.ring.reduced(out)
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
-        key = ModularAspe.generate(self.ring, len(self.sizes), randomness)
+        key = ModularAspe.generate(self.ring, len(self.sizes) + BLINDS, randomness)
         return {"matrix": self._text(key.matrix), "inverse": self._text(key.inverse)}
 
     def update(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         return self._text(self._key(old).update_to(self._key(new)))
 
     def _encrypted(self, key: Mapping[str, Any], places: Array, words: Words) -> NDArray[Any]:
+        words = words.reshape(-1, self.words)
+        places = self._blinded(places, words, 0)
         rows = self._key(key).encrypt_queries(places, self._factors(words))
         return self._words(rows.transpose(1, 0, 2))
 
@@ -89,6 +107,8 @@ class Moduli(Numbers):
         offsets = self.ring.of(np.take_along_axis(signed, order, axis=1).reshape(-1))
         normals = self.patterns().astype(np.float64)[order.reshape(-1)]
         normals = np.broadcast_to(normals, (len(self.ring), *normals.shape))
+        words = words.reshape(-1, self.words)
+        normals = self._blinded(normals, words, 1)
         rows = self._key(key).encrypt_differences(normals, offsets, self._factors(words))
         return self.bytes_of(self._words(rows.transpose(1, 0, 2))).reshape(len(bounds), -1)
 

@@ -5,8 +5,8 @@ number, so that no event lies on a bound. `Reals` scales every attribute to abou
 `ccbps.matching.aspe_moduli` takes the integers as they are.
 
 Bodies: an event is one query ciphertext; an interest is 2d differences of points and then two
-query ciphertexts, its corners. A ciphertext has n = d + 1 numbers: float64, or uint32 residues for
-every prime (little-endian, prime by prime).
+query ciphertexts, its corners. A ciphertext has n numbers: d + 1 of float64, or d + 3 uint32
+residues for every prime (little-endian, prime by prime).
 
 Hazard: not constant time.
 """
@@ -46,8 +46,10 @@ class Numbers(ABC):
         shape: of a ciphertext: (n,), or (primes, n).
         dtype: of its numbers on the wire.
         sizes: number of codes of each attribute.
+        words: random words that a ciphertext takes.
     """
 
+    words = 1
     dtype: ClassVar[str]
     shape: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -84,7 +86,7 @@ class Numbers(ABC):
 
     @abstractmethod
     def encrypt_events(self, key: Mapping[str, Any], codes: Sequence[Words], words: Words) -> Bytes:
-        """Bodies of events; `words` are random, one for each event."""
+        """Bodies of events; `words` are random, shape (events, self.words)."""
 
     @abstractmethod
     def encrypt_bounds(
@@ -92,12 +94,14 @@ class Numbers(ABC):
     ) -> Bytes:
         """Differences for bounds, shape (interests, 2, d): above the first, below the second.
 
-        `order`, shape (interests, 2d), says where each goes; `words` are random, of that shape.
+        `order`, shape (interests, 2d), says where each goes; `words` are random, shape
+        (interests, 2d, self.words).
         """
 
     @abstractmethod
     def encrypt_corners(self, key: Mapping[str, Any], corners: Any, words: Words) -> Bytes:
-        """Query ciphertexts of corners, shape (interests, 2, d); `words` has (interests, 2)."""
+        """Query ciphertexts of corners, shape (interests, 2, d); `words` has (interests, 2,
+        self.words)."""
 
     @abstractmethod
     def valid(self, bodies: Bytes) -> Bools:
@@ -181,7 +185,7 @@ class Reals(Numbers):
         for column, code, half, unit in zip(places.T, codes, self._half, self._unit, strict=True):
             np.multiply(code, 2 * unit, out=column)
             column -= float(half) * unit
-        return self.bytes_of(self._key(key).encrypt_queries(places, random_factors(words)))
+        return self.bytes_of(self._key(key).encrypt_queries(places, random_factors(words[:, 0])))
 
     def _placed(self, doubled: Any) -> Array:
         return np.asarray((doubled - self._half).astype(np.float64) * self._unit)

@@ -233,6 +233,9 @@ class BranchingMatch(Matcher):
         box = bound_predicate(self.schema, interest, "this matcher is a box: an interest").box()
         return self._compiled.interest_words(box_form(self.schema, box))
 
+    def _content(self, prepared: Words) -> bytes:
+        return prepared.tobytes()
+
     def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:
         draw = self._draw(Kind.EVENT, reader, out)
         self.encoding.encode_event(event_words(events), draw, out[:, HEADER_BYTES:])

@@ -213,6 +213,9 @@ class GroupMatch(Matcher):
             write_header(out[at], kind, self.fingerprint, rows[:, :TAG_BYTES])
         return rows[:, TAG_BYTES:]
 
+    def _content(self, prepared: PreservingProgram) -> bytes:
+        return prepared.interstitials.tobytes() + prepared.index.tobytes()
+
     # -- encoding -----------------------------------------------------------------------------
 
     def _raw_event(self, bits: Bools, segment: Segment) -> NDArray[Any]:

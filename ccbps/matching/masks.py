@@ -4,9 +4,9 @@
 - `AdditiveMaskMatch`: a value v of an attribute is sent as v + k with the attribute's key k; the
   broker compares masked values with masked bounds. Exact, as nothing wraps around.
 
-Hazard: both are broken by little knowledge. The broker sees which topics are equal, and all
-differences and the order of values; one known value gives k and with it everything. They are here
-because systems use them, and as the lower end of every comparison.
+Hazard: the broker sees which topics are equal, and all differences and the order of values; one
+known value gives k and with it everything, and so do events that fill a domain, with nothing known.
+They are here because systems use them, and as the lower end of every comparison.
 Source: [Survey] section 4.1 on Chen et al.
 """
 
@@ -52,7 +52,7 @@ def box_ranges(schema: Schema, box: Box) -> Words:
 
 
 class AdditiveMaskMatch(ReusableMatcher):
-    """v + k for every attribute; conjunctions of intervals. Broken by one known value.
+    """v + k for every attribute; conjunctions of intervals. Broken by its events alone.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -101,17 +101,23 @@ class AdditiveMaskMatch(ReusableMatcher):
         return LeakageCard(
             scheme="AdditiveMaskMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("absolute values, until one of them becomes known",),
+            hides=(
+                "where in its domain an attribute's values lie, while they fill a small part of "
+                "it, no range is open at an end and none is known",
+            ),
             learns=(
                 "every match",
                 "differences and order of all values and bounds of an attribute",
+                "values and bounds themselves where the events fill an attribute's domain",
                 "which attributes a subscription constrains",
             ),
             security="broken",
-            assumption="nobody who sees messages knows, or can guess, a single value",
+            assumption="a few events of Bool, Category or UInt(8) give away their key",
             reuse="reusable",
             hazards=("a client works with the broker: it has all masks",),
             attacks=(
+                "events alone: if their spread is the domain, the least is the key, as for Bool, "
+                "Category and UInt(8) it soon is",
                 "known plaintext: one (value, message) gives the attribute's key and all values",
                 "known width: a range as wide as the domain starts at the key, and so does x < c; "
                 "no plaintext is needed",
@@ -253,7 +259,9 @@ class MaskedTopicMatch(ReusableMatcher):
         return LeakageCard(
             scheme="MaskedTopicMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("topics, from those who do not have the group key",),
+            hides=(
+                "topics, from those who neither have the group key nor know how often topics occur",
+            ),
             learns=("every match", "which events and subscriptions have the same topic"),
             security="computational",
             assumption="HMAC-SHA256 is a pseudo-random function",

@@ -1,11 +1,12 @@
 """The public side of all one-time matchers: schema, sizes, fingerprint, leakage card.
 
-What differs between schemes is five methods of the matcher, whose names start with an underscore;
+What differs between schemes is six methods of the matcher, whose names start with an underscore;
 what must never differ is in the roles it makes (`ccbps.matching.roles`).
 """
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
@@ -88,13 +89,27 @@ class Matcher(PublicParameters, ABC):
     def explain(self) -> str:
         """Program size, bytes a side, predicted operations and the leakage card, as text."""
 
-    def publisher(self, seed: RandomnessSource) -> Publisher:
-        """The role that encodes events."""
-        return Publisher(self, seed)
+    def publisher(
+        self, seed: RandomnessSource, *, ledger: str | os.PathLike[str] | None = None
+    ) -> Publisher:
+        """The role that encodes events.
 
-    def subscriber(self, seed: RandomnessSource) -> Subscriber:
-        """The role that encodes predicates."""
-        return Subscriber(self, seed)
+        Args:
+            seed: shared with the subscriber, or a master of many pairs.
+            ledger: path of a file that remembers rounds across roles, processes and restarts
+                (`ccbps.ledger`), made where there is none; None to remember them in memory, as
+                long as the role lives.
+
+        Raises:
+            LedgerError: the file cannot be used.
+        """
+        return Publisher(self, seed, ledger)
+
+    def subscriber(
+        self, seed: RandomnessSource, *, ledger: str | os.PathLike[str] | None = None
+    ) -> Subscriber:
+        """The role that encodes predicates; `ledger` as for `publisher`."""
+        return Subscriber(self, seed, ledger)
 
     def broker(self) -> Broker:
         """The role that matches. It holds nothing secret."""
@@ -109,6 +124,10 @@ class Matcher(PublicParameters, ABC):
     @abstractmethod
     def _prepare(self, interest: Interest) -> Any:
         """What `_encode_interests` needs to know of one subscription; raises where it is none."""
+
+    @abstractmethod
+    def _content(self, prepared: Any) -> bytes:
+        """Bytes that tell a prepared interest from all others: for a ledger of rounds."""
 
     @abstractmethod
     def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:

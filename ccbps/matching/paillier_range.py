@@ -120,7 +120,10 @@ class PaillierRangeMatch(ReusableMatcher):
         return LeakageCard(
             scheme="PaillierRangeMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("absolute values, until one value or bound of the attribute becomes known",),
+            hides=(
+                "where in its domain an attribute's values lie, while they fill a small part of "
+                "it, no subscription leaves it open and no value or bound is known",
+            ),
             learns=(
                 "every match, and the answer of each comparison: value with low, value with high",
                 "of two events without any subscription, the difference of the values of an "
@@ -129,11 +132,12 @@ class PaillierRangeMatch(ReusableMatcher):
                 "greatest common divisor of such numbers",
                 "so the order, equality and differences of all bounds; the order of values, and "
                 "their differences to within 1",
+                "values themselves where the events fill an attribute's domain: nearly all of "
+                "Bool and Category, of UInt(8) to within 1",
                 "which attributes a subscription constrains",
             ),
             security="broken",
-            assumption="nobody who sees messages knows, or can guess, a value, a bound or the "
-            "width of a range; factoring n",
+            assumption="whatever the modulus, events alone give away their differences",
             reuse="reusable",
             hazards=(
                 "a toy modulus, which anyone can factor",
@@ -142,6 +146,8 @@ class PaillierRangeMatch(ReusableMatcher):
                 "g_p = n + 1 in place of the random one: mu then gives the factors of n",
             ),
             attacks=(
+                "events alone: if their spread is the domain, it gives r_p and all values to "
+                "within 1",
                 "two publications: their quotient shows the scaled difference of values",
                 "two subscriptions: their quotient shows r_p times the exact difference",
                 "three or more bounds: a greatest common divisor shows r_p",

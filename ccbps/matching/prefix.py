@@ -7,8 +7,9 @@ prefix exactly if the value starts with the prefix, so the broker compares leadi
 A prefix is a range of ciphertexts, so the broker finds an event's cell (`ccbps.matching.cells`)
 for each attribute rather than compare it with every prefix.
 
-Hazard: ciphertexts are compared by their prefixes without any subscription, and the lengths of a
-range's prefixes are the binary digits of its width: see the card.
+Hazard: ciphertexts are compared by their prefixes without any subscription, and every interval
+shows which children changed places on the way to its ends: a hundred of them place all events with
+nothing known. See the card.
 Source: [Survey] section 4.1 on [LLS04]; Algorithms 1 to 3.
 """
 
@@ -83,7 +84,7 @@ class _Group:
 
 
 class PrefixMatch(ReusableMatcher):
-    """Conjunctions of intervals over prefix-preserving ciphertexts.
+    """Conjunctions of intervals over prefix-preserving ciphertexts. Broken by its intervals.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -138,7 +139,10 @@ class PrefixMatch(ReusableMatcher):
         return LeakageCard(
             scheme="PrefixMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("bits of a value that no known or guessed value, and no range, gives away",),
+            hides=(
+                "in which half of a prefix's range a value lies, where no bound of a subscription, "
+                "no known value and no known distribution tells",
+            ),
             learns=(
                 "every match",
                 "how many leading bits any two values, or bounds, of an attribute share; with it "
@@ -146,15 +150,17 @@ class PrefixMatch(ReusableMatcher):
                 "which attributes a subscription constrains",
                 "number and lengths of a range's prefixes: with them the number of its codes, and "
                 "the digits of both bounds after their first difference, up to a reflection",
+                "from some 100 intervals together, where all values and bounds lie, up to one "
+                "reflection of the domain",
             ),
-            security="computational",
-            assumption="AES-128 is a pseudo-random function",
+            security="broken",
+            assumption="100 intervals give away where values lie, nothing known",
             reuse="reusable",
-            hazards=(
-                "one known value, or one range x < c whose direction is known",
-                "a client works with the broker: it has the keys of all attributes",
-            ),
+            hazards=("a client works with the broker: it has the keys of all attributes",),
             attacks=(
+                "ciphertext only: 100 intervals place events within 1 % of the domain, up to one "
+                "reflection, which a single known value or x < c resolves",
+                "distribution: if it is known, events alone are placed, without a subscription",
                 "known plaintext: m known values give every other value its longest prefix in "
                 "common with one of them, and one bit more",
                 "ranges: the lengths of the prefixes of x < c are the digits of c, so such a "

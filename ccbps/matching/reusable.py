@@ -15,19 +15,23 @@ same. What is different is data on the matcher: `reusable`, `rounds`, `has_key_s
 
 What differs between schemes is the methods of `ReusableMatcher` whose names start with an
 underscore; rows of bytes go in and out of them without headers.
+
+A matcher whose card says "broken" warns when it is made, and its repr says it, too.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.errors import ParameterError
+from ccbps.errors import BrokenSchemeWarning, ParameterError
 from ccbps.keys import Confined
 from ccbps.leakage import LeakageCard
 from ccbps.matching.parameters import Cost, PublicParameters, bound_predicate, fingerprint_of
@@ -47,6 +51,9 @@ __all__ = ["KeyServer", "ReusableMatcher"]
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 
+_again: ContextVar[bool] = ContextVar("_again", default=False)
+"""Whether a matcher is made again, of which somebody was told already that it is broken."""
+
 
 class ReusableMatcher(PublicParameters, ABC):
     """Public parameters of a reusable matcher. Makes the key server and the three roles.
@@ -65,6 +72,7 @@ class ReusableMatcher(PublicParameters, ABC):
         schema: the events' attributes.
         operators: what predicates may use: of "=", "<", "interval", "prefix", "and", "or",
             "at_least", "in".
+        instead: what to take in its place where it is broken.
         covering: whether the broker can tell that one interest covers another.
         event_bytes: bytes of one event message, header included.
         interest_bytes: bytes of one interest message, header included.
@@ -76,7 +84,13 @@ class ReusableMatcher(PublicParameters, ABC):
     has_key_server: ClassVar[bool] = True
     covering: ClassVar[bool] = False
     operators: ClassVar[tuple[str, ...]] = ()
+    instead: ClassVar[str] = (
+        "TagMatch, which shows less, or a one-time matcher, such as BranchingMatch, which shows "
+        "the answer only"
+    )
     scheme: ClassVar[str]
+    version: ClassVar[int] = 1
+    """Of the scheme's messages and keys; others are refused as another matcher's."""
 
     schema: Schema
     event_bytes: int
@@ -85,15 +99,32 @@ class ReusableMatcher(PublicParameters, ABC):
     def _set_up(
         self, schema: Schema, event_body: int, interest_body: int, parameters: Mapping[str, Any]
     ) -> None:
-        """To be called by the constructor: bytes of the bodies, and what else is public (JSON)."""
+        """To be called at the end of the constructor, once the card can be made: bytes of the
+        bodies, and what else is public (JSON)."""
         self.schema = schema
         self.event_bytes = HEADER_BYTES + event_body
         self.interest_bytes = HEADER_BYTES + interest_body
-        described = {"scheme": f"{self.scheme} 1", "schema": schema.describe(), **parameters}
+        scheme = f"{self.scheme} {self.version}"
+        described = {"scheme": scheme, "schema": schema.describe(), **parameters}
         self.fingerprint = fingerprint_of(described)
+        card = self.leakage
+        if card.security == "broken" and not _again.get():
+            warnings.warn(
+                f"{card.scheme} is broken: its broker can read the data. Known attack: "
+                f"{card.attacks[0]}. Take {self.instead}. All attacks: print(matcher.leakage)",
+                BrokenSchemeWarning,
+                stacklevel=3,
+            )
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} over {', '.join(self.schema)}>"
+        broken = " [broken]" if self.leakage.security == "broken" else ""
+        return f"<{type(self).__name__}{broken} over {', '.join(self.schema)}>"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """As the scheme's `__reduce__` says, without another warning in every process and batch."""
+        made = self.__reduce__()
+        assert isinstance(made, tuple)
+        return _made_again, made[:2], *made[2:]
 
     @property
     @abstractmethod
@@ -197,6 +228,15 @@ class ReusableMatcher(PublicParameters, ABC):
     def _predicate(self, interest: Any) -> Predicate:
         """SQL text or a `Predicate` of this schema, with all its constants."""
         return bound_predicate(self.schema, interest)
+
+
+def _made_again(make: Callable[..., ReusableMatcher], arguments: tuple[Any, ...]) -> Any:
+    """What was pickled or copied."""
+    token = _again.set(True)
+    try:
+        return make(*arguments)
+    finally:
+        _again.reset(token)
 
 
 class KeyServer(Confined):

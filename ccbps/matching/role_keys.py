@@ -48,7 +48,7 @@ class RoleKey(SecretBytes):
 
     Attributes:
         role: "publisher", "subscriber", "broker"; "server" for the master key.
-        key_id: 6 bytes that name the master key.
+        key_id: 6 bytes that name the master key; a changed one has another name.
         epoch: number of the key's version.
     """
 

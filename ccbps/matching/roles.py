@@ -1,14 +1,16 @@
 """The roles of one-time matchers: two that encode with shared randomness, and one that matches.
 
 A `Publisher` and a `Subscriber` hold shared randomness; a `Broker` holds public parameters only.
-Rounds are claimed before anything is encoded, and the broker refuses what is not a message of its
-matcher.
+Rounds are claimed before anything is encoded, in memory or in a ledger on disk, and the broker
+refuses what is not a message of its matcher.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings, pair_column
 from ccbps.errors import CcbpsError, DecodeError, ParameterError, PredicateError, ShapeError
+from ccbps.ledger import DiskLedger
+from ccbps.pad import OneTimePad
 from ccbps.predicates import Predicate
+from ccbps.predicates.schema import Events
 from ccbps.randomness import Pairs, RandomnessReader, RandomnessSource
 from ccbps.rounds import RoundLedger, as_rounds
 from ccbps.wire import raise_for
@@ -32,30 +37,62 @@ Interest = str | Predicate | Circuit | Mapping[str, Any]
 matcher's private constants."""
 
 
+CONTENT_BYTES: Final = 32
+
+
 class _Encoder:
     """What publisher and subscriber have in common: a seed, and rounds that they never reuse."""
 
-    def __init__(self, matcher: Matcher, seed: RandomnessSource) -> None:
+    _side: ClassVar[str]
+
+    def __init__(
+        self,
+        matcher: Matcher,
+        seed: RandomnessSource,
+        ledger: str | os.PathLike[str] | None = None,
+    ) -> None:
         if not isinstance(seed, RandomnessSource):
             raise ParameterError(
                 f"seed must be a SharedSeed, a SeedRing or a OneTimePad, got {type(seed).__name__}"
             )
         self.matcher = matcher
         self._seed = seed
-        self._ledger = RoundLedger()
+        self._purpose = self._side.encode() + b" " + matcher.fingerprint
+        self._disk = None if ledger is None else DiskLedger(ledger)
+        self._ledger = seed.ledger(self._side) if isinstance(seed, OneTimePad) else RoundLedger()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.matcher!r}>"
 
     def _claim(
-        self, rounds: ArrayLike, count: int, pairs: Pairs | Sequence[str] | None
+        self,
+        rounds: ArrayLike,
+        count: int,
+        pairs: Pairs | Sequence[str] | None,
+        content: Callable[[], Bytes],
     ) -> RandomnessReader:
-        """The reader of some rounds' randomness, which are used from now on."""
+        """The reader of some rounds' randomness, which are used from now on.
+
+        Args:
+            content: what each row encodes, uint8, shape (count, a fixed width); for the disk.
+        """
         numbers = as_rounds(rounds, count)
         column = pair_column(pairs, count)
         # A reader that cannot serve all rounds raises before any of them is claimed.
         reader = self.matcher._reader(self._seed, numbers, column)
-        self._ledger.claim(numbers, column)
+        if not count:
+            return reader
+        if self._disk is None:
+            self._ledger.claim(numbers, column)
+            return reader
+        # Roles over the same pad may not have a ledger on disk.
+        shared = isinstance(self._seed, OneTimePad) and not self._ledger.forked
+        if shared:
+            self._ledger.check(numbers)
+        marks = self._seed.marks(self._purpose, numbers, column, content())
+        self._disk.claim(numbers, marks, column)
+        if shared:
+            self._ledger.claim(numbers)
         return reader
 
 
@@ -93,6 +130,8 @@ class Publisher(_Encoder):
         ccbps.errors.RandomnessReuseError: round 1 was already used by this role; ...
     """
 
+    _side = "publisher"
+
     def encode(
         self,
         events: Any,
@@ -114,12 +153,14 @@ class Publisher(_Encoder):
 
         Raises:
             EventError: a record does not fit the schema.
-            RandomnessReuseError: a round was used before, or twice here; nothing is encoded.
+            RandomnessReuseError: a round was used before, or twice here; nothing is encoded. With
+                a ledger on disk a round may be used again for the same event.
+            LedgerError: the ledger on disk cannot be used; nothing is encoded.
             PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
         """
         batch = self.matcher.schema.encode(events)
         out = _output(out, (batch.count, self.matcher.event_bytes))
-        reader = self._claim(rounds, batch.count, pairs)
+        reader = self._claim(rounds, batch.count, pairs, lambda: _event_content(batch))
         if batch.count:
             self.matcher._encode_events(batch, reader, out)
         return out
@@ -141,7 +182,8 @@ class Publisher(_Encoder):
         batch = self.matcher.schema.encode(event)
         if batch.count != 1:
             raise ParameterError(f"encode_chunks takes one event, got {batch.count}")
-        reader = self._claim([round], 1, None if pair is None else [pair])
+        labels = None if pair is None else [pair]
+        reader = self._claim([round], 1, labels, lambda: _event_content(batch))
         return self.matcher._event_chunks(batch, reader)
 
 
@@ -159,6 +201,8 @@ class Subscriber(_Encoder):
         >>> subscriber.encode(["price < 120", "volume > 5"], rounds=[1000, 1001]).shape
         (2, 276)
     """
+
+    _side = "subscriber"
 
     def encode(
         self,
@@ -184,7 +228,9 @@ class Subscriber(_Encoder):
         Raises:
             PredicateError: a predicate does not parse, does not fit the schema, or is more than
                 the matcher can encode.
-            RandomnessReuseError: a round was used before, or twice here; nothing is encoded.
+            RandomnessReuseError: a round was used before, or twice here; nothing is encoded. With
+                a ledger on disk a round may be used again for the same predicate.
+            LedgerError: the ledger on disk cannot be used; nothing is encoded.
             PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
         """
         count = len(as_rounds(rounds, None))
@@ -201,7 +247,7 @@ class Subscriber(_Encoder):
                 raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
             prepared = self._prepare_column(column.used())
         out = _output(out, (count, self.matcher.interest_bytes))
-        reader = self._claim(rounds, count, pairs)
+        reader = self._claim(rounds, count, pairs, lambda: self._content(prepared))
         if count:
             self.matcher._encode_interests(prepared, reader, out)
         return out
@@ -211,8 +257,19 @@ class Subscriber(_Encoder):
     ) -> Iterator[Bytes]:
         """One interest's message in pieces; as `Publisher.encode_chunks`."""
         prepared = self.matcher._prepare(interest)
-        reader = self._claim([round], 1, None if pair is None else [pair])
+        column = DictionaryColumn([prepared], np.zeros(1, dtype=np.intp))
+        labels = None if pair is None else [pair]
+        reader = self._claim([round], 1, labels, lambda: self._content(column))
         return self.matcher._interest_chunks(prepared, reader)
+
+    def _content(self, prepared: DictionaryColumn[Any]) -> Bytes:
+        """32 bytes a row that tell what it encodes."""
+        hashed = [
+            blake2b(self.matcher._content(value), digest_size=CONTENT_BYTES).digest()
+            for value in prepared.values
+        ]
+        table = np.frombuffer(b"".join(hashed), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+        return table[prepared.index]
 
     def _prepare_column(self, column: DictionaryColumn[Interest]) -> DictionaryColumn[Any]:
         values = []
@@ -226,6 +283,12 @@ class Subscriber(_Encoder):
                     error.row = row
                 raise
         return DictionaryColumn(values, column.index)
+
+
+def _event_content(events: Events) -> Bytes:
+    """The codes of each record, shape (events, 8 bytes a limb)."""
+    codes = np.concatenate([events.codes[name] for name in events.schema])
+    return np.ascontiguousarray(codes.T.astype(">u8")).view(np.uint8)
 
 
 def _interest_column(interests: Iterable[Interest]) -> DictionaryColumn[Any]:

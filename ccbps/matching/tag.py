@@ -2,31 +2,37 @@
 
 An event is a nonce N and, for each attribute and each length, the tag F(F(k, prefix), N) of the
 prefix of that length: 64 bits each, sorted. An interval is the disjoint union of at most
-2 (bits - 1) prefixes; a subscription is F(k, prefix) for each, filled up with random keys to that
-number. The broker computes F(y, N) for the keys y of a subscription and looks for them among the
-event's tags; an event matches if every attribute has one.
+2 (bits - 1) prefixes; a subscription is F(k, prefix) for each, among decoys that are shared as
+prefixes are (`ccbps.matching.tag_covers`), filled up to that number. The broker computes F(y, N)
+for the keys y of a subscription and looks for them among the event's tags; an event matches if
+every attribute has one.
 
 *Topic* attributes are compared as a whole (= or anything) and are joined into every prefix:
 "issue = IBM and price begins with 0110" is one word. Where the topic differs, nothing can be
 learned about the other attributes.
 
+*Groups* of subscribers, and epochs, have a k each (`ccbps.matching.tag_keys`): an event has tags
+for every group that it reaches, and keys of different groups are not seen to belong together.
+
 What a broker sees can be computed from what it learns (`leakage`) and nothing else: tags that no
 key fits are random numbers, new in every event. Equal events look unrelated; an event that no
 interval of any subscription touches shows nothing.
 
-Hazard: keys of subscriptions are deterministic, so equal subscriptions are seen to be equal, and
-counted over many events hits give constants away to whoever knows how often values occur. Any
-client has the key. Tags may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
+Hazard: keys of subscriptions are deterministic in a group and epoch, so subscriptions are seen to
+be equal and bounds to begin alike, which gives constants away where their distribution is known or
+intervals have two bounds; counted over many events, hits do. Any client has its group's key. Tags
+may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
 Source: the nonces of [RR06] and [Goh03]; intervals as prefixes and their tokens: see [DPPDG16]. Own
-combination.
+combination, and own decoys.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from hashlib import shake_256
 from itertools import compress, product
 from typing import Any, Final
 
@@ -39,11 +45,19 @@ from ccbps.leakage import LeakageCard
 from ccbps.matching.parameters import Cost
 from ccbps.matching.reusable import ReusableMatcher
 from ccbps.matching.reusable_roles import Randomness
-from ccbps.matching.role_keys import Role
-from ccbps.matching.tag_lookup import match_tags
+from ccbps.matching.role_keys import Role, RoleKey
+from ccbps.matching.tag_covers import PREFIX, Node, nodes_of, nodes_of_events, nodes_within
+from ccbps.matching.tag_keys import (
+    ROOT_BYTES,
+    TagKeyServer,
+    broker_data,
+    group_of,
+    publisher_data,
+    subscriber_data,
+)
+from ccbps.matching.tag_lookup import TagTable
 from ccbps.predicates import Schema
 from ccbps.predicates.codes import pack
-from ccbps.predicates.prefixes import Prefix, most_prefixes, range_prefixes
 from ccbps.predicates.schema import Events
 from ccbps.predicates.types import EMPTY
 from ccbps.wire import Cause
@@ -60,15 +74,17 @@ MAX_TAGS: Final = 1 << 14
 _PAIRS: Final = 1 << 14
 _TOPIC: Final = np.uint64(1 << 63)
 
-Prepared = tuple[bytes, int, tuple[int, ...], tuple[tuple[Prefix, ...], ...]]
-"""(ranges as text, topics in use as bits, their codes, prefixes of each other attribute)."""
+Prepared = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]] | None
+"""(topics in use as bits, their codes, the range of each other attribute); None never holds."""
 
 
-def _prefix_masks(bits: int, limbs: int) -> tuple[Words, Words]:
-    """Lengths 0 .. bits, and what each leaves of a code: (bits + 1,) and (limbs, bits + 1)."""
-    full = (1 << bits) - 1
-    kept = [full >> (bits - length) << (bits - length) for length in range(bits + 1)]
-    return np.arange(bits + 1, dtype=np.uint64), pack(kept, limbs)
+def _random(shape: tuple[int, ...], randomness: Randomness) -> Words:
+    return np.frombuffer(randomness(8 * math.prod(shape)), dtype="<u8").reshape(shape)
+
+
+def _sorted(keys: Words) -> Words:
+    """Keys in the order of their values, which is random."""
+    return keys[np.argsort(keys[:, 0], kind="stable")]
 
 
 class TagMatch(ReusableMatcher):
@@ -93,16 +109,20 @@ class TagMatch(ReusableMatcher):
     scheme = "tags"
     operators = ("=", "<", "interval", "prefix", "and")
     covering = False
+    version = 2
 
-    def __init__(self, schema: Schema, *, topic: Sequence[str] = ()) -> None:
+    def __init__(self, schema: Schema, *, topic: Sequence[str] = (), groups: int = 1) -> None:
         """
         Args:
             schema: any attributes. Every bit of an attribute costs a tag in each event.
             topic: attributes that subscriptions compare with = or leave open. Each doubles the
                 tags of an event.
+            groups: of subscribers, with keys of their own. Subscriptions of different groups show
+                nothing of one another; an event has tags for each group.
 
         Raises:
-            ParameterError: an unknown attribute, or events would have more than 2^14 tags.
+            ParameterError: an unknown attribute, no number of groups, or events would have more
+                than 2^14 tags.
         """
         wanted = "topic must name attributes of the schema, each once"
         if not isinstance(topic, Iterable):
@@ -113,15 +133,18 @@ class TagMatch(ReusableMatcher):
                 raise ParameterError(f"{wanted}; got {name!r}")
         self.topic = tuple(name for name in schema if name in names)
         self._others = tuple(name for name in schema if name not in names)
-        levels = [schema[name].bits + 1 for name in self._others] or [1]
-        self.tags = 2 ** min(len(self.topic), 20) * sum(levels)
+        if type(groups) is not int or groups < 1:
+            raise ParameterError(f"groups must be a whole number, at least 1; got {groups!r}")
+        self.groups = groups
+        levels = [schema[n].bits + 1 + schema[n].nullable for n in self._others] or [1]
+        self.tags = groups * 2 ** min(len(self.topic), 20) * sum(levels)
         if self.tags > MAX_TAGS:
             raise ParameterError(
                 f"an event must have at most {MAX_TAGS} tags, got {self.tags}: narrow the "
-                "attributes or name fewer topics"
+                "attributes, name fewer topics or take fewer groups"
             )
         # Groups of keys, one an attribute; the narrow ones first, as most pairs end there.
-        sizes = [most_prefixes(schema[name].bits) for name in self._others] or [1]
+        sizes = [nodes_within(schema[name]) for name in self._others] or [1]
         self._order = sorted(range(len(sizes)), key=lambda at: (sizes[at], at))
         self._sizes = [sizes[at] for at in self._order]
         self.keys = sum(sizes)
@@ -129,11 +152,15 @@ class TagMatch(ReusableMatcher):
             schema,
             NONCE_BYTES + TAG_BYTES * self.tags,
             KEY_BYTES * self.keys,
-            {"topic": list(self.topic)},
+            {"topic": list(self.topic), "groups": groups},
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(TagMatch, topic=self.topic), (self.schema,)
+        return partial(TagMatch, topic=self.topic, groups=self.groups), (self.schema,)
+
+    def key_server(self, key: RoleKey | None = None) -> TagKeyServer:
+        """Holds the keys of all groups, and steps from epoch to epoch."""
+        return TagKeyServer(self, key)
 
     @property
     def false_positive_rate(self) -> float:
@@ -147,34 +174,48 @@ class TagMatch(ReusableMatcher):
             scheme="TagMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "events, as far as no subscription's interval holds: equal ones look unrelated, "
-                "order and differences do not show",
-                "on which side of an interval a value lies that is not in it, and how far, unless "
-                "other intervals show it",
+                "what of an event no key fits: two events that none fits look alike, whether they "
+                "are equal, close or far apart",
+                "on which side of one interval that does not hold a value lies, and how far",
                 "results of single intervals where a topic that is asked for differs",
+                "before there are events, where all intervals of an attribute have one bound and "
+                "nothing is known of how bounds are distributed: bounds, but for how many first "
+                "bits they have in common",
+                "of two subscriptions of different groups whether they are alike, unless events "
+                "that reach both groups or each one's likeness to others of its group show it",
             ),
             learns=(
                 "for each pair, which of the subscription's intervals hold, in its topic",
                 "for an interval that holds, which of its prefixes does: events in one such part "
                 "of a subscription's interval are seen to be so",
-                "over many events, how many prefixes an interval takes and how often each is "
-                "found; so, where the values' distribution is known, the constants",
-                "which subscriptions are equal, and which share a prefix in one topic; so, likely, "
-                "which leave an attribute open: the empty prefix is shared most and always holds",
-                "public parameters: the schema, the topics' names",
+                "over many events, how often each key fits; so, where the values' distribution is "
+                "known, the constants",
+                "within a group, epoch and topic, from subscriptions alone: which bounds of an "
+                "attribute begin with the same bits, and how many; which intervals are equal; "
+                "which are equalities or open; of two bounds, the bit where they part",
+                "public parameters: the schema, the topics' names, the number of groups",
             ),
             security="computational",
-            assumption="AES-128 as a pseudorandom function and as a random public permutation",
+            assumption="AES-128 as a pseudorandom function and as a random public permutation; "
+            "SHAKE256 and HMAC-SHA-256 with a key as pseudorandom functions",
             reuse="reusable",
             hazards=(
-                "any client has the key: with the broker it can read everything",
+                "who has a group's key, any client of it, reads with the broker the events that "
+                "reach the group and its subscriptions, and can make both",
                 "two events with one nonce show their common prefixes",
             ),
             attacks=(
                 "frequency: of uniform values one in 2^n has a prefix of n bits, so counted hits "
-                "give the lengths of an interval's prefixes, and these its width: c, of x < c",
+                "give the lengths of an interval's prefixes, and these its width: 100 events give "
+                "c, of x < c, to about 2 % of the domain, 1,000 to 0.2 %",
                 "frequency: how often a prefix is found is how often it occurs; subscriptions to "
                 "all values of an attribute together sort its events by value",
+                "subscriptions only: bounds of a known uneven distribution are told by how many "
+                "begin alike; 30 of one group and epoch give c to about 5 % of the domain, 300 to "
+                "3 %, 3,000 to 1 %",
+                "subscriptions only: where the two bounds of an interval part, the upper one has "
+                "the 1; 30 such intervals of one group and epoch, with random bounds, give upper "
+                "bounds of all subscriptions to about 4 % of the domain, 300 to 1 %",
             ),
         )
 
@@ -184,6 +225,7 @@ class TagMatch(ReusableMatcher):
         blocks = sum(
             2 ** len(self.topic) * (self._bits(at) + 1) * self._limbs(at) for at in self._order
         )
+        blocks *= self.groups
         return (
             Cost("publisher", "event", "AES block, about", float(blocks + self.tags)),
             Cost("subscriber", "interest", "AES block, about", float(self.keys)),
@@ -198,12 +240,16 @@ class TagMatch(ReusableMatcher):
         return self.schema[self._others[at]].limbs if self._others else 1
 
     def _generate(self, randomness: Randomness) -> dict[str, Any]:
-        return {name: randomness(KEY_BYTES).hex() for name in ("words", "filling", "permutation")}
+        return {"root": randomness(ROOT_BYTES).hex()}
 
     def _issue(
         self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
     ) -> dict[str, Any]:
-        return {"permutation": master["permutation"]} if role == "broker" else dict(master)
+        if role == "publisher":
+            return publisher_data(master["root"], range(self.groups))
+        if role == "subscriber":
+            return subscriber_data(master["root"], group_of(name, self.groups))
+        return broker_data(master["root"])
 
     # -- words ------------------------------------------------------------------------------
 
@@ -223,33 +269,47 @@ class TagMatch(ReusableMatcher):
                 states = words.extend(states, np.stack([limb, np.full_like(limb, head)], axis=1))
         return states
 
-    def _prefixes(
-        self, words: WordKeys, states: Words, at: int, lengths: Words, codes: Words
+    def _nodes(
+        self, words: WordKeys, states: Words, at: int, what: Words, lengths: Words, codes: Words
     ) -> Words:
-        """Keys of words, (..., 2): states (..., 2), lengths (...), codes (limbs, ...)."""
+        """Keys of nodes, (..., 2): states (..., 2), what and lengths (...), codes (limbs, ...)."""
         for place, limb in enumerate(codes):
             head = np.uint64((at + 1) << 32 | place) | lengths << np.uint64(16)
-            blocks = np.stack(np.broadcast_arrays(limb, head), axis=-1)
+            blocks = np.stack(np.broadcast_arrays(limb, head | what << np.uint64(56)), axis=-1)
             states = words.extend(states, blocks)
         return states
+
+    # -- events -----------------------------------------------------------------------------
 
     def _encode_events(
         self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
     ) -> None:
         step = max(1, _PAIRS // self.tags)
+        hashed = NonceHash(bytes.fromhex(key["permutation"]))
         nonces = to_blocks(randomness(NONCE_BYTES * events.count))
         out[:, :NONCE_BYTES] = nonces.view(np.uint8).reshape(events.count, -1)
         for start in range(0, events.count, step):
             at = slice(start, start + step)
             codes = {name: limbs[:, at] for name, limbs in events.codes.items()}
-            tags = self._tags(key, codes, nonces[at])
-            tags.sort(axis=1)  # tags are random: sorted, they do not show what they stand for
-            out[at, NONCE_BYTES:] = tags.astype("<u8", copy=False).view(np.uint8)
+            tags = [
+                self._tags(WordKeys(bytes.fromhex(group)), hashed, codes, nonces[at], randomness)
+                for group in key["words"].values()
+            ]
+            others = (len(nonces[at]), self.tags - sum(part.shape[1] for part in tags))
+            tags.append(_random(others, randomness))  # of groups that the event does not reach
+            joined = np.concatenate(tags, axis=1)
+            joined.sort(axis=1)  # tags are random: sorted, they do not show what they stand for
+            out[at, NONCE_BYTES:] = joined.astype("<u8", copy=False).view(np.uint8)
 
-    def _tags(self, key: Mapping[str, Any], codes: Mapping[str, Words], nonces: Words) -> Words:
-        """Tags of events, uint64, shape (events, tags)."""
-        words = WordKeys(bytes.fromhex(key["words"]))
-        hashed = NonceHash(bytes.fromhex(key["permutation"]))
+    def _tags(
+        self,
+        words: WordKeys,
+        hashed: NonceHash,
+        codes: Mapping[str, Words],
+        nonces: Words,
+        randomness: Randomness,
+    ) -> Words:
+        """Tags of events for one group, uint64, shape (events, tags)."""
         count, found = len(nonces), []
         states = []
         for choice in product((False, True), repeat=len(self.topic)):
@@ -261,10 +321,17 @@ class TagMatch(ReusableMatcher):
         topics = np.stack(states, axis=1)[:, :, None]  # (events, topics, 1, 2)
         for at in self._order:
             limbs = codes[self._others[at]] if self._others else np.zeros((1, count), np.uint64)
-            lengths, masks = _prefix_masks(self._bits(at), len(limbs))
+            bits = self._bits(at)
+            nullable = bool(self._others) and self.schema[self._others[at]].nullable
+            what, lengths, masks = nodes_of_events(bits, len(limbs), nullable)
             cut = limbs[:, :, None, None] & masks[:, None, None]
-            keys = self._prefixes(words, topics, at, lengths, cut)
-            found.append(hashed.pairs(keys, nonces[:, None, None]).reshape(count, -1))
+            keys = self._nodes(words, topics, at, what, lengths, cut)
+            tags = hashed.pairs(keys, nonces[:, None, None])
+            if nullable:  # NULL has only two of these: `ccbps.matching.tag_covers`
+                null = np.flatnonzero(~limbs.any(axis=0))
+                for part in (tags[:, :, 1:bits], tags[:, :, bits + 1 :]):
+                    part[null] = _random((len(null), *part.shape[1:]), randomness)
+            found.append(tags.reshape(count, -1))
         return np.concatenate(found, axis=1)
 
     # -- subscriptions ----------------------------------------------------------------------
@@ -272,7 +339,6 @@ class TagMatch(ReusableMatcher):
     def _prepare(self, interest: Any) -> Prepared:
         predicate = self._predicate(interest)
         ranges = predicate.box().ranges
-        text = json.dumps([list(map(str, bounds)) for bounds in ranges.values()]).encode()
         used, topics = 0, []
         for place, name in enumerate(self.topic):
             low, high = ranges[name]
@@ -284,20 +350,13 @@ class TagMatch(ReusableMatcher):
                     f"topic attribute {name!r} takes = or no condition, not a range",
                     text=predicate.text,
                 )
-        covers: list[tuple[Prefix, ...]] = []
-        for at in self._order:
-            if not self._others:
-                covers.append(((0, 0),))
-                continue
-            kind = self.schema[self._others[at]]
-            low, high = ranges[self._others[at]]
-            if high == kind.size - 1:
-                high = (1 << kind.bits) - 1  # codes there are none of: one prefix instead of many
-            covers.append(tuple(range_prefixes(low, high, kind.bits)))
         if EMPTY in ranges.values():
-            covers = [() for _ in covers]
-            used, topics = 0, []
-        return text, used, tuple(topics), tuple(covers)
+            return None
+        return (
+            used,
+            tuple(topics),
+            tuple(ranges[self._others[at]] for at in self._order if self._others),
+        )
 
     def _encode_interests(
         self,
@@ -307,30 +366,55 @@ class TagMatch(ReusableMatcher):
         randomness: Randomness,
     ) -> None:
         words, secret = WordKeys(bytes.fromhex(key["words"])), bytes.fromhex(key["filling"])
-        counter = np.zeros((self.keys, 2), dtype=np.uint64)
-        counter[:, 0] = np.arange(self.keys)
+        made: dict[Any, Words] = {}
         for row, prepared in enumerate(interests):
-            text, used, topics, covers = prepared
-            # What fills up depends on the predicate alone: equal ones do not show what is filling.
-            filling = WordKeys(hmac.digest(secret, text, "sha256")[:KEY_BYTES])
-            keys = filling.extend(np.zeros(2, dtype=np.uint64), counter)
-            names = [name for place, name in enumerate(self.topic) if used >> place & 1]
-            codes = [
-                pack([code], self.schema[name].limbs)
-                for code, name in zip(topics, names, strict=True)
-            ]
-            state, start = self._topics(words, used, codes), 0
-            for at, size, cover in zip(self._order, self._sizes, covers, strict=True):
-                if cover:
-                    lengths = np.array([length for _, length in cover], dtype=np.uint64)
-                    least = pack([code for code, _ in cover], self._limbs(at))
-                    keys[start : start + len(cover)] = self._prefixes(
-                        words, state, at, lengths, least
-                    )
-                group = keys[start : start + size]
-                group[:] = group[np.argsort(group[:, 0], kind="stable")]
-                start += size
-            out[row] = keys.astype("<u8", copy=False).view(np.uint8).reshape(-1)
+            if prepared is None:
+                # Fresh, so that what never matches does not show by being sent twice.
+                fresh = to_blocks(randomness(KEY_BYTES * self.keys))
+                sets = [_sorted(part) for part in np.split(fresh, np.cumsum(self._sizes)[:-1])]
+            else:
+                used, topics, ranges = prepared
+                sets = []
+                for number, bounds in enumerate(ranges or [(0, 0)]):
+                    name = (used, topics, number, bounds)
+                    if name not in made:
+                        made[name] = self._set(words, secret, *name)
+                    sets.append(made[name])
+            joined = np.concatenate(sets)
+            out[row] = joined.astype("<u8", copy=False).view(np.uint8).reshape(-1)
+
+    def _set(
+        self,
+        words: WordKeys,
+        secret: bytes,
+        used: int,
+        topics: tuple[int, ...],
+        number: int,
+        bounds: tuple[int, int],
+    ) -> Words:
+        """The keys of an interval of attribute `number` in the order of groups: (size, 2)."""
+        at, size = self._order[number], self._sizes[number]
+        names = [name for place, name in enumerate(self.topic) if used >> place & 1]
+        codes = [
+            pack([code], self.schema[name].limbs) for code, name in zip(topics, names, strict=True)
+        ]
+        state = self._topics(words, used, codes)
+        nodes: list[Node] = [(PREFIX, 0, 0)]
+        if self._others:
+            nodes = nodes_of(*bounds, self.schema[self._others[at]])
+        what, firsts, lengths = zip(*nodes, strict=True)
+        # What fills up depends on topic and interval alone: equal ones do not show what fills up.
+        text = json.dumps([used, *map(str, [*topics, at, *bounds])]).encode()
+        keys = to_blocks(shake_256(secret + text).digest(KEY_BYTES * size)).copy()
+        keys[: len(nodes)] = self._nodes(
+            words,
+            state,
+            at,
+            np.array(what, dtype=np.uint64),
+            np.array(lengths, dtype=np.uint64),
+            pack(firsts, self._limbs(at)),
+        )
+        return _sorted(keys)
 
     # -- the broker -------------------------------------------------------------------------
 
@@ -345,15 +429,13 @@ class TagMatch(ReusableMatcher):
         rising[:, np.cumsum(self._sizes)[:-1] - 1] = True
         return np.where(rising.all(axis=1), Cause.NONE, Cause.VALUE).astype(np.uint8)
 
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> list[Words]:
-        """Keys of each group: (interests, size, 2)."""
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> TagTable:
         keys = np.ascontiguousarray(bodies).view("<u8").reshape(len(bodies), -1, 2)
         groups = np.split(keys, np.cumsum(self._sizes)[:-1], axis=1)
-        return [np.ascontiguousarray(group) for group in groups]
+        return TagTable.of([np.ascontiguousarray(group) for group in groups])
 
-    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: list[Words]) -> Bools:
+    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: TagTable) -> Bools:
         hashed = NonceHash(bytes.fromhex(key["permutation"]))
         nonces = to_blocks(events[:, :NONCE_BYTES].tobytes())
-        return match_tags(
-            hashed, nonces, np.ascontiguousarray(events[:, NONCE_BYTES:]).view("<u8"), table
-        )
+        tags = np.ascontiguousarray(events[:, NONCE_BYTES:]).view("<u8")
+        return table.match(hashed, nonces, tags)

@@ -3,16 +3,16 @@
 A key that travels inside a Spark plan, a configuration or a broadcast ends up in event logs, in
 temporary files or in error messages. A `KeySource` travels instead; each Python worker reads the
 key itself, once. The text is that of `SharedSeed.to_text` (a publisher's master seed, from which
-every pair's seed is derived), `SeedRing.to_text` (the seeds of some pairs, for subscribers) or, for
-reusable matchers, `RoleKey.to_text`: of a key that a key server gives out or, with
-`ObliviousTopicMatch`, of a role's own `key`.
+every pair's seed is derived), `EpochSeed.to_text` (the same for an epoch, with its pairs' seeds),
+`SeedRing.to_text` (the seeds of some pairs, for subscribers) or, for reusable matchers,
+`RoleKey.to_text`: of a key that a key server gives out or, with `ObliviousTopicMatch`, of a role's
+own `key`.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
@@ -140,21 +140,26 @@ def role_key(key: KeySource) -> RoleKey:
     return found
 
 
-# Parsed once for each text, not for each name: a key that is replaced is read at the next batch.
+# The last text of each place, and its key: parsed once, and dropped as soon as another text stands
+# there, as the seed of an epoch that is over must be.
+_parsed: dict[str, tuple[str, Key]] = {}
+
+
 @confined
-@lru_cache(maxsize=16)
-def _parse(text: str) -> Key:
-    role = text.lstrip().startswith(_KEY_TEXTS[1])
-    return RoleKey.from_text(text) if role else parse_seeds(text)
-
-
-def _parsed(place: str, text: str) -> Key:
-    """The key, or an error that says where it was looked for."""
-    try:
-        return _parse(text)
-    except KeyMismatchError as error:
-        text, problem = "", str(error)
-    raise KeyMismatchError(f"{place}: {problem}")
+def _parse(place: str, text: str) -> Key:
+    known, key = _parsed.pop(place, ("", None))
+    if key is None or known != text:
+        key, problem = None, ""
+        try:
+            role = text.lstrip().startswith(_KEY_TEXTS[1])
+            key = RoleKey.from_text(text) if role else parse_seeds(text)
+        except KeyMismatchError as error:
+            problem = str(error)
+        if key is None or problem:
+            text = known = ""
+            raise KeyMismatchError(f"{place}: {problem}")
+    _parsed[place] = text, key
+    return key
 
 
 @confined
@@ -166,7 +171,7 @@ def _from_environment(name: str) -> Key:
             "Write to_text() of the SharedSeed, SeedRing or RoleKey to a file and pass "
             f"FileKey('path'), or set {name} and start the notebook's kernel, and Spark, again"
         )
-    return _parsed(f"environment variable {name}", os.environ[name])
+    return _parse(f"environment variable {name}", os.environ[name])
 
 
 @confined
@@ -179,6 +184,6 @@ def _from_file(path: str) -> Key:
     except UnicodeDecodeError:
         problem = "it is no text"
     if problem is None:
-        return _parsed(f"key file {path}", text)
+        return _parse(f"key file {path}", text)
     hint = "" if Path(path).is_absolute() else "; its path is relative to the worker's folder"
     raise KeyMismatchError(f"key file {path} cannot be read on the Python worker: {problem}{hint}")

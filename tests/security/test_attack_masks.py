@@ -3,6 +3,7 @@
 - Additive masks: one known value gives the mask of its attribute, and the mask gives every value
   and every bound of it.
 - Additive masks, nothing known: a range as wide as the domain starts at the mask; so does x < c.
+- Additive masks, events alone: if values fill the domain, the least of them is the mask.
 - Masked topics: frequencies known from elsewhere give the most frequent topics.
 - Masked topics, with a client's key: trying all topics gives every event and subscription.
 """
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps import Category, Schema, UInt
+from ccbps import Bool, Category, Schema, UInt
 from ccbps.matching import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.reusable import KeyServer, ReusableMatcher
 from ccbps.wire import HEADER_BYTES
@@ -106,6 +107,33 @@ def test_least_bound_is_the_mask_as_soon_as_a_range_is_open_below() -> None:
     assert (
         int(words(interests)[:, 0].min()) == server.publisher_key().export_secret_data()["masks"][0]
     )
+
+
+def test_events_alone_are_read_where_they_fill_the_domain() -> None:
+    schema = Schema(
+        halted=Bool(), issue=Category(["AAPL", "GOOG", "IBM"]), level=UInt(8), price=UInt(16)
+    )
+    rng = np.random.default_rng(11)
+    records = schema.encode(
+        {
+            "halted": rng.random(3000) < 0.1,
+            "issue": [["AAPL", "GOOG", "IBM"][i] for i in rng.integers(0, 3, 3000)],
+            "level": rng.integers(0, 256, 3000),
+            "price": rng.integers(0, 2**16, 3000),
+        }
+    )
+    matcher = AdditiveMaskMatch(schema)
+    events, _ = messages(matcher, matcher.key_server(), records, [])
+    seen, full = words(events), []
+    for name, column in zip(schema, seen.T, strict=True):
+        missing = schema[name].size - 1 - int(np.ptp(column))  # places where the mask may be
+        guess, plain = column - column.min(), records.codes[name][0]
+        if not missing:
+            full.append(name)
+            np.testing.assert_array_equal(guess, plain)
+        else:  # 3,000 prices nearly reach the ends of the domain
+            assert missing < 100 and (plain - guess <= missing).all()
+    assert full == ["halted", "issue", "level"]
 
 
 # -- masked topics ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbps import Schema, UInt
+from ccbps import Bool, Category, Schema, UInt
 from ccbps.algebra.modular import gcd, integer, inverse, lcm, powmod, rows_from
 from ccbps.ciphers.nabeel import NabeelComparer, NabeelParameters
 from ccbps.ciphers.paillier import PaillierSecretKey
@@ -156,3 +156,30 @@ def test_no_known_value_is_needed_where_somebody_does_not_care() -> None:
     assert rest == 0 and factor == R_P
     found: list[Any] = [comparer.difference(x, low) // factor for x in VIEW.values]
     assert np.array_equal(np.array(found, dtype=np.int64), VALUES)
+
+
+def test_events_alone_are_read_where_they_fill_the_domain() -> None:
+    """From 5,000 events and no subscription: r_p is their spread by the size of the domain. What
+    is read is off by one for values whose noise is near to 0 or to r_p."""
+    schema = Schema(halted=Bool(), issue=Category(["AAPL", "GOOG", "IBM"]), level=UInt(8))
+    rng = np.random.default_rng(3)
+    records = {
+        "halted": rng.random(5000) < 0.3,
+        "issue": [["AAPL", "GOOG", "IBM"][i] for i in rng.integers(0, 3, 5000)],
+        "level": rng.integers(0, 256, 5000),
+    }
+    matcher = PaillierRangeMatch(schema, TOY, toy=True)
+    server = matcher.key_server()
+    messages = matcher.publisher(server.publisher_key()).encode(records)[:, HEADER_BYTES:]
+    key = server.broker_key().export_secret_data()
+    comparer = NabeelComparer(integer(key["n"]), integer(key["mu"]))
+    plain = schema.encode(records)
+    for place, name in enumerate(schema):
+        values = rows_from(messages[:, place * TOY // 4 : (place + 1) * TOY // 4])
+        back = inverse(values[0], comparer.n2)
+        scaled = np.array([int(comparer.difference(x, back)) for x in values], dtype=float)
+        share = (scaled - scaled.min()) / np.ptp(scaled)
+        found = np.minimum(np.floor(share * schema[name].size), schema[name].size - 1)
+        wrong = abs(found - plain.codes[name][0].astype(float))
+        assert wrong.max() <= 1
+        assert (wrong == 0).mean() > (0.5 if name == "level" else 0.995)

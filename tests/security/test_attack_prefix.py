@@ -6,7 +6,10 @@
 - From one subscription x < c: c itself. From 300 of them: nine in ten events to 1 per cent of the
   domain, with no value known.
 - From one interval: the digits of both bounds below their first difference, up to a reflection.
-- From frequencies that are known from elsewhere: the most frequent values.
+  From 100 intervals, no value known: 97 of 100 events to 1 per cent of the domain, up to one
+  reflection of all.
+- From frequencies that are known from elsewhere: the most frequent values, and from a smooth
+  distribution of 5,000 prices the median of them to 128 codes, with no subscription at all.
 
 None of the figures depends on the keys: which prefixes are shared is the same under all of them.
 """
@@ -14,6 +17,8 @@ None of the figures depends on the keys: which prefixes are shared is the same u
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -175,7 +180,112 @@ def test_intervals_give_the_digits_after_the_first_difference(low: int, high: in
     assert (low % half, high % half) in readings
 
 
+def turns(interest: Bytes) -> list[tuple[int, int, bool]]:
+    """Nodes whose children an interval shows, as (length, prefix, whether they changed places).
+
+    If the other half of the interval is the lower one, all of them are the opposite.
+    """
+    ciphertext, length = prefixes(interest)
+    inside = {(size, head >> BITS - size) for head, size in zip(ciphertext, length, strict=True)}
+    if len(inside) < 2:
+        return []
+    fork = int(shared(ciphertext[:1], ciphertext).min())
+    found = [(fork, int(ciphertext[0]) >> BITS - fork, False)]
+    for half in (0, 1):
+        ends = [(size, head) for size, head in inside if head >> size - 1 - fork & 1 == half]
+        deepest, head = max(ends)
+        # The way to the code before the interval, or after it: that end's neighbour.
+        for size in range(fork + 2, deepest + 1):
+            node = head >> deepest - size
+            if size == deepest:
+                node ^= 1
+            # Beside it is a part of the interval where it turns outward, a 0 in the lower half.
+            plain = half if (size, node ^ 1) in inside else 1 - half
+            found.append((size - 1, node >> 1, (node & 1) != plain))
+    return found
+
+
+def joined(interests: Bytes) -> dict[tuple[int, int], bool]:
+    """Whether children changed places, for all nodes that intervals join to the root."""
+    group: dict[tuple[int, int], tuple[int, bool]] = {}
+    for number, interest in enumerate(interests):
+        seen = [((size, int(node)), turn) for size, node, turn in turns(interest)]
+        for node, turn in seen:
+            if node in group and group[node][0] != number:
+                old, opposite = group[node][0], group[node][1] ^ turn
+                for other, (name, their) in group.items():
+                    if name == old:
+                        group[other] = number, their ^ opposite
+            group[node] = number, turn
+    return {node: turn for node, (name, turn) in group.items() if name == group[0, 0][0]}
+
+
+def test_intervals_alone_place_events_up_to_one_reflection() -> None:
+    rng = np.random.default_rng(5)
+    values = rng.integers(0, 2**BITS, 2000)
+    limits = np.sort(rng.integers(0, 2**BITS, (100, 2)), axis=1)
+    texts = [f"price BETWEEN {low} AND {high}" for low, high in limits]
+    events, interests = messages(PRICES, {"price": values}, texts)
+    known = joined(interests)
+    low, width = np.zeros(len(events), dtype=np.int64), np.full(len(events), 2**BITS)
+    for row, seen in enumerate(ciphertexts(events).tolist()):
+        for size in range(BITS):
+            node = size, seen >> BITS - size
+            if node not in known:
+                break
+            width[row] //= 2
+            low[row] += width[row] * ((seen >> BITS - 1 - size & 1) ^ known[node])
+    if not ((low <= values) & (values < low + width)).all():
+        low = 2**BITS - low - width  # the other reading
+    assert ((low <= values) & (values < low + width)).all()
+    assert np.mean(abs(low + width / 2 - values) <= 2**BITS / 100) > 0.97
+
+
 # -- frequency ----------------------------------------------------------------------------------
+
+
+def test_a_known_distribution_places_events_without_a_subscription() -> None:
+    """Each way of exchanging children makes some counts of events likely and others not: weighed
+    from the leaves to the root, and then read from the root on, while the odds are clear."""
+    values, leaf = band(5000, seed=7), 64
+    events, _ = messages(PRICES, {"price": values}, [])
+    seen = ciphertexts(events)
+    # What the attacker knows of prices.
+    scaled = (np.arange(2**BITS + 1) - 0.5 - 12_000) / (600 * np.sqrt(2))
+    below = np.array([erf(edge) for edge in scaled]) / 2
+    count = np.searchsorted(np.sort(seen), np.arange(2**BITS + 1))
+
+    @cache
+    def likely(head: int, first: int, width: int) -> float:
+        """Log of the likelihood of what is below a ciphertext range, if it is that of `first`."""
+        events = int(count[head + width] - count[head])
+        chance = float(below[first + width] - below[first])
+        if not events or chance < 1e-9:
+            return 0.0 if not events else -np.inf
+        if width == leaf:
+            return events * float(np.log(chance))
+        return float(np.logaddexp(*ways(head, first, width)))
+
+    def ways(head: int, first: int, width: int) -> tuple[float, float]:
+        half = width // 2
+        same = likely(head, first, half) + likely(head + half, first + half, half)
+        return same, likely(head, first + half, half) + likely(head + half, first, half)
+
+    low, width = np.zeros(len(seen), dtype=np.int64), np.full(len(seen), 2**BITS)
+    waiting = [(0, 0, 2**BITS)]
+    while waiting:
+        head, first, size = waiting.pop()
+        rows = (head <= seen) & (seen < head + size)
+        low[rows], width[rows] = first, size
+        if size == leaf or not rows.any():
+            continue
+        same, exchanged = ways(head, first, size)
+        if abs(same - exchanged) > 4:
+            half, turn = size // 2, exchanged > same
+            waiting.append((head, first + half * turn, half))
+            waiting.append((head + half, first + half * (not turn), half))
+    assert np.mean((low <= values) & (values < low + width)) > 0.9
+    assert np.median(width) <= 128
 
 
 def test_frequent_values_are_recognized() -> None:

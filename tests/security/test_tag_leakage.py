@@ -76,7 +76,7 @@ def views(
     monkeypatch.setattr(tag, "WordKeys", IdealWords)
     monkeypatch.setattr(tag, "NonceHash", IdealHash)
     matcher = TagMatch(Schema(x=UInt(1)))
-    key = {"words": "", "filling": "", "permutation": ""}
+    key = {"words": {"0": ""}, "permutation": ""}
     events = matcher.schema.encode({"x": values})
     fixed = b"".join(nonce.to_bytes(16, "little") for nonce in nonces)
     heads = [(0, 1 << 32), (0, (1 << 32) | (1 << 16)), (1, (1 << 32) | (1 << 16))]
@@ -85,7 +85,6 @@ def views(
     pairs = list(product(range(3), (0, 1)))
     for order in permutations(range(3)):
         IdealWords.table = dict(zip(heads, order, strict=True))
-        IdealWords.table[(0, 0)] = 0  # filling that a cover of full size never keeps
         for bits in product((0, 1), repeat=6):
             IdealHash.values = dict(zip(pairs, bits, strict=True))
             out = np.zeros((len(values), matcher.event_bytes - HEADER_BYTES), np.uint8)
@@ -93,7 +92,8 @@ def views(
             asked = np.zeros((1, matcher.interest_bytes - HEADER_BYTES), np.uint8)
             mine = b""
             if prepared is not None:
-                matcher._encode_interests(key, [prepared], asked, lambda n: b"")
+                mine_key = {"words": "", "filling": ""}
+                matcher._encode_interests(mine_key, [prepared], asked, lambda n: b"")
                 mine = bytes(IdealHash.values[asked[0, 0], nonce] for nonce in (0, 1))
             seen[out.tobytes(), asked.tobytes() + mine] += 1
     return seen
@@ -124,8 +124,10 @@ TEXTS = [
     "price BETWEEN 8 AND 55",
     "size = 3 AND issue = 'C'",
     "issue = 'D' AND price > 70",
+    "issue = 'D' AND price > 70",
+    "price < 20",
+    "price < 22 AND size < 9",
 ]
-Leaked = tuple[list[dict[str, set[Any]]], list[dict[str, dict[Any, set[int]]]]]
 
 
 def plain_words(record: dict[str, Any], topic: bool) -> set[Any]:
@@ -142,19 +144,45 @@ def plain_words(record: dict[str, Any], topic: bool) -> set[Any]:
     return words
 
 
-def plain_interest(matcher: TagMatch, text: str) -> dict[str, set[Any]]:
-    """Words of a subscription, attribute by attribute, from its box."""
+def plain_nodes(low: int, high: int, bits: int) -> set[tuple[str, str]]:
+    """What a subscription to low .. high names of an attribute: (kind, first bits)."""
+    last = 2**bits - 1
+    if low == high:
+        return {("prefix", f"{low:0{bits}b}")}
+    if (low, high) == (0, last):
+        return {("prefix", "")}
+    found = set()
+    bounds = {}
+    if low > 0:
+        bounds["1"] = f"{low - 1:0{bits}b}"
+    if high < last:
+        bounds["0"] = f"{high + 1:0{bits}b}"
+    apart = 0
+    if len(bounds) == 2:
+        apart = next(n for n in range(bits) if bounds["0"][n] != bounds["1"][n]) + 1
+    for inner, bound in bounds.items():
+        for length in range(apart + 1, bits + 1):
+            first = bound[:length]
+            inside = first[-1] != inner
+            found.add(("prefix", first[:-1] + inner) if inside else ("decoy " + inner, first))
+    return found
+
+
+def plain_interest(matcher: TagMatch, text: str) -> dict[str, tuple[Any, set[Any]]] | None:
+    """For each attribute the name of a subscription's interval, and its words, from its box."""
     ranges = SCHEMA.parse(text).box().ranges
+    if any(low > high for low, high in ranges.values()):
+        return None
     topic = bool(matcher.topic)
     low, high = ranges["issue"]
     choice = "ABCD"[low] if topic and low == high else None
-    found: dict[str, set[Any]] = {}
+    found: dict[str, tuple[Any, set[Any]]] = {}
     for name, bits in (INTERVALS if topic else {"issue": 2, **INTERVALS}).items():
-        low, high = ranges[name]
-        cover = range_prefixes(low, high, bits)
-        found[name] = {(choice, name, f"{code:0{bits}b}"[:length]) for code, length in cover}
-    if any(low > high for low, high in ranges.values()):
-        found = {name: set() for name in found}
+        nodes = plain_nodes(*ranges[name], bits)
+        words = {
+            (choice, name, first if kind == "prefix" else (kind, first)) for kind, first in nodes
+        }
+        found[name] = ((choice, name, ranges[name]), words)
     return found
 
 
@@ -164,30 +192,31 @@ def simulate(
     permutation: str,
     rng: np.random.Generator,
 ) -> tuple[Bytes, Bytes]:
-    """Bodies from the leakage: which keys are equal, and which keys fit which event.
+    """Bodies from the leakage: which keys and intervals are equal, and which keys fit which event.
 
     Takes no plaintext but through the sets of words that are asked for: names of keys.
     """
     asked = [plain_interest(matcher, text) for text in TEXTS]
-    union = set().union(*(words for groups in asked for words in groups.values()))
+    union = set().union(
+        *(words for groups in asked if groups is not None for _, words in groups.values())
+    )
     leaked_hits = [plain_words(record, bool(matcher.topic)) & union for record in records]
-    # From here on, words are nothing but names.
+    # From here on, words and intervals are nothing but names.
     keys = {word: rng.bytes(16) for word in sorted(union, key=repr)}
-    interests: dict[str, bytes] = {}
+    sizes = dict(zip((matcher._others[at] for at in matcher._order), matcher._sizes, strict=True))
+    made: dict[Any, bytes] = {}
     rows = []
-    for text, groups in zip(TEXTS, asked, strict=True):
-        if text not in interests:
-            body = []
-            for size, (_, words) in zip(
-                matcher._sizes,
-                sorted(groups.items(), key=lambda g: order_of(matcher, g[0])),
-                strict=True,
-            ):
+    for number, groups in enumerate(asked):
+        body = []
+        for name, size in sizes.items():
+            interval, words = ((number, name), set()) if groups is None else groups[name]
+            if interval not in made:
                 chosen = [keys[word] for word in words]
                 chosen += [rng.bytes(16) for _ in range(size - len(chosen))]
-                body += sorted(chosen, key=lambda key: int.from_bytes(key[:8], "little"))
-            interests[text] = b"".join(body)
-        rows.append(np.frombuffer(interests[text], np.uint8))
+                chosen.sort(key=lambda key: int.from_bytes(key[:8], "little"))
+                made[interval] = b"".join(chosen)
+            body.append(made[interval])
+        rows.append(np.frombuffer(b"".join(body), np.uint8))
     hashed = NonceHash(bytes.fromhex(permutation))
     events = []
     for hits in leaked_hits:
@@ -199,10 +228,6 @@ def simulate(
         tags.sort()
         events.append(np.frombuffer(nonce + tags.tobytes(), np.uint8))
     return np.stack(events), np.stack(rows)
-
-
-def order_of(matcher: TagMatch, name: str) -> int:
-    return matcher._order.index(matcher._others.index(name))
 
 
 def hits_of(

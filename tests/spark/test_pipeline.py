@@ -13,10 +13,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ccbps import Category, Decimal, Schema, SharedSeed, UInt
+from ccbps import Category, Decimal, EpochSeed, Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import KeyMismatchError, ParameterError, RandomnessReuseError
 from ccbps.matching import BranchingMatch
+from ccbps.spark import keysource
 from tests.spark.conftest import KEY, MODE, Places
 
 pytestmark = pytest.mark.spark
@@ -220,6 +221,30 @@ def test_subscribers_use_a_ring_of_their_own_seeds(
         interest_messages(spark, 3, ring).collect()
     with pytest.raises(Exception, match="needs the master seed"):
         cs.wrap_keys(event_messages(spark, records(2)), ring).collect()
+
+
+def test_epochs_match_in_key_files_and_a_worker_drops_the_last_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    names = [f"s{i}" for i in range(len(PREDICATES))]
+    master, ring = EpochSeed.generate(), None
+    files = tmp_path / "publisher", tmp_path / "subscribers"
+    publisher, subscribers = (cs.FileKey(str(file)) for file in files)
+    found = []
+    for _ in range(2):
+        ring = master.ring(names) if ring is None else ring.step()
+        files[0].write_text(master.to_text())
+        files[1].write_text(ring.to_text())
+        assert len({id(publisher.load()), id(publisher.load())}) == 1
+        assert sum(str(files[0]) in place for place in keysource._parsed) == 1
+        events = event_messages(spark, records(3), publisher)
+        matched = cs.match(events, interest_messages(spark, 3, subscribers), BOX)
+        found.append(sorted(map(tuple, matched.collect())))
+        before, master = interest_messages(spark, 3, subscribers), master.step()
+    assert found[0] == found[1]
+    files[0].write_text(master.to_text())  # the subscribers are an epoch behind
+    with pytest.raises(Exception, match="different pairs, rounds or seeds"):
+        cs.match(event_messages(spark, records(3), publisher), before, BOX).collect()
 
 
 @pytest.mark.parametrize("kind", ["string", "double"])

@@ -1,0 +1,157 @@
+"""One-time pads: shared randomness from true random bytes.
+
+Round r reads bytes r*w .. r*w + w - 1, where w is what a round of the matcher takes. Security is
+perfect as long as each byte is used once by each side: so all publishers over one pad object
+share one ledger of rounds, and all subscribers another.
+
+Hazard: two objects made of the same bytes know nothing of one another; nor do two processes, unless
+their roles share a ledger on disk (`ccbps.ledger`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from threading import Lock
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.errors import (
+    PadExhaustedError,
+    ParameterError,
+    RandomnessReuseError,
+    SerializationError,
+)
+from ccbps.keys import SecretBytes
+from ccbps.ledger import TAG_BYTES, Marks, name_of
+from ccbps.randomness import Pairs, RandomnessReader
+from ccbps.rounds import RoundLedger
+
+__all__ = ["OneTimePad"]
+
+Bytes = NDArray[np.uint8]
+Rounds = NDArray[np.uint64]
+
+
+class OneTimePad(SecretBytes):
+    """True random bytes that two parties hold copies of, read by position: round r is bytes
+    ``r * width .. (r + 1) * width - 1``, with the width of the matcher that uses it.
+
+    A pad serves one matcher, and uses each round once a side: a role refuses a round that another
+    role of its side has used over the same object. A role that asks for bytes beyond its end raises
+    `PadExhaustedError`.
+
+    Example:
+        >>> from ccbps import OneTimePad, Schema, UInt
+        >>> from ccbps.matching import BranchingMatch
+        >>> matcher = BranchingMatch.box(Schema(price=UInt(16)))
+        >>> pad = OneTimePad.generate(1000 * matcher.randomness_bytes)      # for 1,000 rounds
+        >>> events = matcher.publisher(pad).encode([{"price": 119}], rounds=[0])
+        >>> copy = OneTimePad(pad.export_secret())                          # the subscriber's
+        >>> interests = matcher.subscriber(copy).encode("price < 120", rounds=[0])
+        >>> matcher.broker().match(events, interests)
+        array([ True])
+    """
+
+    kind = "one-time pad"
+    __slots__ = ("_array", "_bound", "_ledgers", "_lock")
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._array = np.frombuffer(self._secret, dtype=np.uint8)
+        self._bound: tuple[bytes, int] | None = None
+        self._ledgers: dict[str, RoundLedger] = {}
+        self._lock = Lock()
+
+    @classmethod
+    def generate(cls, length: int) -> Self:
+        """`length` bytes from the operating system's generator."""
+        if length < 0:
+            raise ParameterError(f"length must not be negative, got {length}")
+        return cls(os.urandom(length))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """The bytes of a file.
+
+        Raises:
+            ParameterError: it cannot be read.
+        """
+        try:
+            return cls(Path(path).read_bytes())
+        except OSError as error:
+            raise ParameterError(f"pad file {path} cannot be read: {error.strerror}") from None
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def fingerprint(self) -> str:
+        """Refused: any hash of a pad would tell something about it.
+
+        Raises:
+            SerializationError: always.
+        """
+        raise SerializationError("a one-time pad has no fingerprint: it would leak part of the pad")
+
+    def __repr__(self) -> str:
+        return f"<OneTimePad of {len(self)} bytes>"
+
+    def __hash__(self) -> int:
+        return hash((self.kind, len(self)))
+
+    def ledger(self, side: str) -> RoundLedger:
+        """The rounds that roles of one side have used over this object."""
+        with self._lock:
+            return self._ledgers.setdefault(side, RoundLedger(holder="a role of this one-time pad"))
+
+    def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
+        """See `RandomnessSource.marks`: rounds only.
+
+        To hide a tag of the content would take bytes of the pad, so there is none, and no round
+        passes twice. Nor has a pad a name: a ledger serves one pad.
+        """
+        tags = np.zeros((len(rounds), TAG_BYTES), dtype=np.uint8)
+        return Marks([name_of(purpose)], None, tags, bound=False)
+
+    def reader(
+        self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
+    ) -> RandomnessReader:
+        """See `RandomnessSource.reader`.
+
+        Raises:
+            RandomnessReuseError: the pad already serves another purpose.
+            PadExhaustedError: a round lies beyond the end of the pad.
+        """
+        if pairs is not None:
+            raise ParameterError("a one-time pad belongs to one pair: it takes no pair labels")
+        self._bind(purpose, width, for_good=False)
+        available = len(self._array) // width
+        if len(rounds) and int(rounds.max()) >= available:
+            raise PadExhaustedError(
+                f"round {int(rounds.max())} lies beyond the pad: {len(self._array)} bytes last for "
+                f"rounds 0..{available - 1} of {width} bytes"
+                if available
+                else f"the pad has {len(self._array)} bytes, one round needs {width}"
+            )
+        table = self._array[: available * width].reshape(available, width)
+
+        def read(start: int, stop: int) -> Bytes:
+            # Bound when bytes are handed out: rounds may still be refused before.
+            self._bind(purpose, width, for_good=True)
+            rows: Bytes = table[rounds[start:stop].astype(np.intp)]
+            return rows
+
+        return read
+
+    def _bind(self, purpose: bytes, width: int, *, for_good: bool) -> None:
+        """Refuse a second purpose; with `for_good`, there is one from now on."""
+        with self._lock:
+            if self._bound not in (None, (purpose, width)):
+                raise RandomnessReuseError(
+                    "this one-time pad already serves another matcher; its bytes would be used "
+                    "twice"
+                )
+            if for_good:
+                self._bound = purpose, width

@@ -1,0 +1,360 @@
+"""Attacks on TagMatch by who sees subscriptions alone, and what groups of subscribers change.
+
+The attacker has messages and public parameters. Keys that subscriptions have in common are what
+they show of one another; `ccbps.matching.tag_covers` says which those are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from ccbps import Schema, UInt
+from ccbps.ciphers.word_prf import NonceHash, to_blocks
+from ccbps.matching import TagMatch, tag
+from ccbps.predicates.prefixes import range_prefixes
+from ccbps.wire import HEADER_BYTES
+
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+BITS = 12
+SIZE = 1 << BITS
+SCHEMA = Schema(price=UInt(BITS), volume=UInt(BITS))
+
+
+def sent(matcher: TagMatch, texts: list[str], **group: int) -> Bytes:
+    """Bodies of subscriptions under fresh keys."""
+    key = matcher.key_server().subscriber_key("alice", **group)
+    return matcher.subscriber(key).encode(texts)[:, HEADER_BYTES:]
+
+
+def keys_of_prices(matcher: TagMatch, bodies: Bytes) -> Numbers:
+    """The keys in the price's place, equal ones by one number: (subscriptions, keys)."""
+    edges = np.cumsum([0, *matcher._sizes]).tolist()
+    place = matcher._order.index(matcher._others.index("price"))
+    keys = np.ascontiguousarray(bodies).view("V16").reshape(len(bodies), -1)
+    keys = keys[:, edges[place] : edges[place + 1]]
+    return np.unique(keys.reshape(-1), return_inverse=True)[1].reshape(keys.shape)
+
+
+# -- how many subscriptions have a key ----------------------------------------------------------
+
+
+def limits_from_shares(keys: Numbers) -> Floats:
+    """c of each `price < c`: a key that one in 2^n has is taken for a prefix of n bits, 2^-n of
+    the domain; what a single one has is not counted."""
+    counts = np.bincount(keys.ravel())
+    rounded = 2.0 ** np.rint(np.log2(np.maximum(counts, 1) / len(keys)))
+    return np.asarray(np.where(counts > 1, SIZE * rounded, 0)[keys].sum(axis=1))
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(3_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("decoys", [False, True])
+def test_shares_of_keys_give_constants_of_covers_without_decoys_only(
+    decoys: bool, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Subscriptions alone, no event and no key: constants if there are nothing but covers, none
+    as the library sends them."""
+    if not decoys:
+
+        def cover(low: int, high: int, kind: UInt) -> list[tuple[int, int, int]]:
+            return [(0, first, length) for first, length in range_prefixes(low, high, kind.bits)]
+
+        monkeypatch.setattr(tag, "nodes_of", cover)
+    rng = np.random.default_rng(20)
+    limits, least = 1 + rng.permutation(SIZE - 1)[:count], rng.permutation(SIZE - 1)[:count]
+    texts = [f"price < {c} AND volume > {d}" for c, d in zip(limits, least, strict=True)]
+    matcher = TagMatch(SCHEMA)
+    found = limits_from_shares(keys_of_prices(matcher, sent(matcher, texts)))
+    wrong = np.abs(found - limits)
+    if decoys:
+        # No better than to say 2,048 each time, which is wrong by 1,024.
+        assert np.median(wrong) >= 900
+        assert abs(stats.spearmanr(found, limits).statistic) < 0.2
+    elif count == 300:
+        assert (wrong <= SIZE / 100).mean() >= 0.5
+    else:
+        assert np.median(wrong) <= 3
+
+
+# -- what keys in common do show ----------------------------------------------------------------
+
+
+def in_common(keys: Numbers) -> Numbers:
+    """How many keys each two subscriptions have in common."""
+    used = np.zeros((len(keys), keys.max() + 1), dtype=np.int64)
+    np.put_along_axis(used, keys, 1, axis=1)
+    return used @ used.T
+
+
+def test_single_bounds_show_their_common_prefixes_and_nothing_else() -> None:
+    """As many keys in common as first bits, and none of upper bounds with lower ones. So bounds
+    show the same as others of which each two have as many first bits in common, such as those
+    that result where 0 and 1 change places after any beginning."""
+    rng = np.random.default_rng(21)
+    upper, lower = rng.choice(np.arange(2, SIZE - 2), (2, 120), replace=False)
+    bounds = np.concatenate([upper, lower])
+    texts = [f"price < {c}" for c in upper] + [f"price > {d}" for d in lower]
+    matcher = TagMatch(SCHEMA)
+    keys = keys_of_prices(matcher, sent(matcher, texts))
+    alike = BITS - np.ceil(np.log2((bounds[:, None] ^ bounds) + 1)).astype(int)
+    np.fill_diagonal(alike, keys.shape[1])
+    alike[:120, 120:] = alike[120:, :120] = 0
+    assert np.array_equal(in_common(keys), alike)
+
+
+@dataclass
+class Tree:
+    """Nested sets of subscriptions, from keys that some and no others have.
+
+    Attributes:
+        paths: of each subscription, which of two turns it takes at each node, until it is alone.
+        nodes: for keys, the path to the node that they stand for.
+    """
+
+    keys: Numbers
+    paths: list[tuple[int, ...]] = field(default_factory=list)
+    nodes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.paths = [()] * len(self.keys)
+        self.total = np.bincount(self.keys.ravel())
+        self._split(np.arange(len(self.keys)), ())
+
+    def _inside(self, rows: Numbers) -> NDArray[np.int64]:
+        """How many of these rows have each key that is in no other row and stands for no node."""
+        counts = np.bincount(self.keys[rows].ravel(), minlength=len(self.total))
+        counts[counts != self.total] = 0
+        counts[list(self.nodes)] = 0
+        return counts
+
+    def _split(self, rows: Numbers, path: tuple[int, ...]) -> None:
+        if len(rows) < 2 or len(path) == BITS:
+            return
+        key = int(self._inside(rows).argmax())
+        has = (self.keys[rows] == key).any(axis=1)
+        for turn, part in enumerate((rows[has], rows[~has])):
+            if turn and len(part):
+                counts = self._inside(part)
+                key = int(counts.argmax())
+                if counts[key] < len(part):
+                    return
+            if len(part):
+                here = (*path, turn)
+                self.nodes[key] = here
+                for row in part:
+                    self.paths[row] = here
+                self._split(part, here)
+
+
+def limits_from_tree(paths: list[tuple[int, ...]], prior: Floats, depth: int) -> Floats:
+    """The most likely place of each path, of all ways to turn the tree at its nodes.
+
+    Args:
+        paths: of subscriptions.
+        prior: how likely each bound is, (SIZE,).
+        depth: how many turns are looked at.
+    """
+    counts: dict[tuple[int, ...], int] = {}
+    for path in paths:
+        for length in range(min(len(path), depth) + 1):
+            counts[path[:length]] = counts.get(path[:length], 0) + 1
+    sums = np.concatenate([[0.0], np.cumsum(prior)])
+    best: dict[Any, tuple[float, bool]] = {}
+
+    def place(node: tuple[int, ...]) -> tuple[int, int]:
+        low = int("".join(map(str, node)) or "0", 2) << (BITS - len(node))
+        return low, low + (SIZE >> len(node))
+
+    def score(node: tuple[int, ...], at: tuple[int, ...]) -> float:
+        if (node, at) not in best:
+            low, high = place(at)
+            alone = float(np.log(sums[high] - sums[low] + 1e-300))
+            parts = [counts.get((*node, turn), 0) for turn in (0, 1)]
+            left, turn = counts.get(node, 0) - sum(parts), False
+            total = left * alone
+            if len(node) < depth and any(parts):
+                straight, crossed = (
+                    score((*node, 0), (*at, way)) + score((*node, 1), (*at, 1 - way))
+                    for way in (0, 1)
+                )
+                total, turn = total + max(straight, crossed), crossed > straight
+            best[node, at] = total, turn
+        return best[node, at][0]
+
+    score((), ())
+    found = []
+    for path in paths:
+        at: tuple[int, ...] = ()
+        for length in range(min(len(path), depth)):
+            at = (*at, path[length] ^ best[path[:length], at][1])
+        low, high = place(at)
+        found.append(np.searchsorted(sums, (sums[low] + sums[high]) / 2))
+    return np.array(found, dtype=float)
+
+
+UNEVEN = np.exp(-np.arange(SIZE) / 1_600)
+UNEVEN[0] = 0
+UNEVEN /= UNEVEN.sum()
+
+
+@pytest.mark.parametrize(
+    ("count", "runs", "share"),
+    [(30, 15, 0.09), (300, 3, 0.05), pytest.param(3_000, 1, 0.02, marks=pytest.mark.slow)],
+)
+def test_an_uneven_distribution_that_is_known_turns_the_tree(
+    count: int, runs: int, share: float
+) -> None:
+    """Subscriptions alone, and how likely each bound is: the more of them, the closer."""
+    rng, matcher, wrong = np.random.default_rng(22), TagMatch(SCHEMA), []
+    for _ in range(runs):
+        limits = rng.choice(SIZE, count, p=UNEVEN)
+        keys = keys_of_prices(matcher, sent(matcher, [f"price < {c}" for c in limits]))
+        depth = min(7, int(np.log2(count)) + 1)
+        found = limits_from_tree(Tree(keys).paths, UNEVEN, depth)
+        wrong.append(np.median(np.abs(found - limits)))
+    # Always to say the middle of the distribution is wrong by 16 %.
+    assert np.median(wrong) <= share * SIZE
+
+
+def limits_from_intervals(tree: Tree, intervals: Numbers) -> Floats:
+    """The upper bounds of a tree, and those of intervals with two bounds, by the intervals.
+
+    What an interval has in common with the tree begins as its upper bound does, and starts one turn
+    below the side of 1 of the node where its bounds part.
+    """
+    ones: dict[tuple[int, ...], int] = {}
+    paths = list(tree.paths)
+    for row in intervals.tolist():
+        known = sorted((tree.nodes[key] for key in row if key in tree.nodes), key=len)
+        paths.append(known[-1] if known else ())
+        if known and len(known[0]) > 1:
+            side = known[0][:-1]
+            ones[side[:-1]] = side[-1]
+    found = []
+    for path in paths:
+        low, length = 0, 0
+        while length < len(path) and path[:length] in ones:
+            low = low << 1 | (path[length] == ones[path[:length]])
+            length += 1
+        found.append((low + 0.5) * (SIZE >> length))
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    ("two_bounds", "least", "most"), [(0, 0.2, 1), (30, 0.01, 0.06), (300, 0, 0.02)]
+)
+def test_intervals_with_two_bounds_turn_the_tree_of_single_ones(
+    two_bounds: int, least: float, most: float
+) -> None:
+    """Subscriptions alone, nothing is known of their distribution."""
+    rng = np.random.default_rng(23)
+    limits = rng.integers(1, SIZE, 500)
+    pairs = np.sort(rng.integers(1, SIZE - 1, (two_bounds, 2)), axis=1)
+    texts = [f"price < {c}" for c in limits]
+    texts += [f"price BETWEEN {low} AND {high}" for low, high in pairs]
+    matcher = TagMatch(SCHEMA)
+    keys = keys_of_prices(matcher, sent(matcher, texts))
+    tree = Tree(keys[:500])
+    wrong = np.abs(limits_from_intervals(tree, keys[500:]) - [*limits, *(pairs[:, 1] + 1)])
+    assert least * SIZE <= np.median(wrong[:500]) <= most * SIZE
+    assert two_bounds == 0 or np.median(wrong[500:]) <= most * SIZE
+
+
+# -- groups and epochs --------------------------------------------------------------------------
+
+
+def test_groups_and_epochs_have_no_key_in_common() -> None:
+    matcher = TagMatch(SCHEMA, groups=2)
+    server = matcher.key_server()
+    texts = ["price < 99 AND volume > 7", "price = 5", "price BETWEEN 20 AND 4000", "TRUE"]
+    issued = [server.subscriber_key(name, group=group) for name, group in (("a", 0), ("b", 0))]
+    issued.append(server.subscriber_key("a", group=1))
+    server.rotate()
+    issued.append(server.subscriber_key("a", group=0))
+    seen = [
+        matcher.subscriber(key).encode(texts)[:, HEADER_BYTES:].reshape(-1, 16) for key in issued
+    ]
+    same, other, *apart = (set(map(bytes, keys)) for keys in seen)
+    assert same == other and len(same) > 60
+    for keys in apart:
+        assert len(keys) == len(same) and not same & keys
+
+
+def read_prices(matcher: TagMatch, events: Bytes, client: Any, broker: Any) -> NDArray[np.int64]:
+    """Prices, as the broker and a client find them: -1 where there is no match at all."""
+    below = broker.match_all(events, client.encode([f"price < {16 * p}" for p in range(1, 257)]))
+    return np.where(below.any(axis=1), 16 * below.argmax(axis=1), -1)
+
+
+def test_a_client_and_the_broker_read_events_of_the_clients_group_only() -> None:
+    matcher = TagMatch(SCHEMA, groups=3)
+    server = matcher.key_server()
+    prices = np.random.default_rng(24).integers(0, SIZE, 50)
+    records = {"price": prices, "volume": prices[::-1]}
+    broker = matcher.broker(server.broker_key())
+    mallory = matcher.subscriber(server.subscriber_key("mallory", group=1))
+    reached = matcher.publisher(server.publisher_key(groups=[1, 2])).encode(records)
+    assert np.array_equal(read_prices(matcher, reached, mallory, broker), prices // 16 * 16)
+    others = matcher.publisher(server.publisher_key(groups=[0, 2])).encode(records)
+    assert (read_prices(matcher, others, mallory, broker) == -1).all()
+    # Not even with the key in hand does anything of another group or of a publisher follow.
+    key = server.subscriber_key("mallory", group=1)
+    held = set(key.export_secret_data().values())
+    assert not held & set(
+        server.publisher_key(groups=[0, 2]).export_secret_data()["words"].values()
+    )
+    assert not held & set(server.subscriber_key("alice", group=0).export_secret_data().values())
+    assert held & set(server.publisher_key(groups=[1]).export_secret_data()["words"].values())
+
+
+def hits_of_keys(permutation: str, events: Bytes, keys: Bytes) -> NDArray[np.bool_]:
+    """Which keys fit a tag of which events, from bodies: (events, keys)."""
+    tags = np.ascontiguousarray(events[:, 16:]).view("<u8")
+    nonces = to_blocks(events[:, :16].tobytes())
+    found = NonceHash(bytes.fromhex(permutation)).all_pairs(to_blocks(keys.tobytes()), nonces)
+    return np.stack([np.isin(row, mine) for row, mine in zip(found, tags, strict=True)])
+
+
+def test_events_that_reach_two_groups_show_which_of_their_keys_belong_together() -> None:
+    """The broker and a client of group 1 read `price < 1300` of group 0 by its hits alone."""
+    matcher = TagMatch(SCHEMA, groups=2)
+    server = matcher.key_server()
+    prices = np.random.default_rng(25).integers(0, SIZE, 300)
+    events = matcher.publisher(server.publisher_key()).encode({"price": prices, "volume": prices})
+    secret = matcher.subscriber(server.subscriber_key("alice", group=0)).encode("price < 1300")
+    broker = matcher.broker(server.broker_key())
+    mallory = matcher.subscriber(server.subscriber_key("mallory", group=1))
+    found = read_prices(matcher, events, mallory, broker)
+    answers = broker.match_all(events, secret)[:, 0]
+    assert 1300 - 60 <= found[answers].max() < 1300 <= found[~answers].min() + 16 <= 1300 + 60
+
+
+# -- how many events it takes to read what subscriptions alone do not show ------------------------
+
+
+@pytest.mark.parametrize(("count", "share"), [(100, 0.03), (1_000, 0.003)])
+def test_hits_of_some_hundred_events_give_constants(count: int, share: float) -> None:
+    """Values are known to be uniform: the share of events that a key hits is its prefix's."""
+    rng = np.random.default_rng(26)
+    limits = rng.integers(1, SIZE, 60)
+    matcher = TagMatch(Schema(price=UInt(BITS)))
+    server = matcher.key_server()
+    publisher = matcher.publisher(server.publisher_key())
+    events = publisher.encode({"price": rng.integers(0, SIZE, count)})[:, HEADER_BYTES:]
+    subscriber = matcher.subscriber(server.subscriber_key("alice"))
+    keys = subscriber.encode([f"price < {c}" for c in limits])[:, HEADER_BYTES:]
+    hits = hits_of_keys(server.broker_key().export_secret_data()["permutation"], events, keys).sum(
+        axis=0
+    )
+    shares = np.maximum(hits, 1) / count
+    rounded = np.where(hits < 16, shares, 2.0 ** np.rint(np.log2(shares)))
+    found = np.where(hits > 0, SIZE * rounded, 0).reshape(len(limits), -1).sum(axis=1)
+    assert np.median(np.abs(found - limits)) <= share * SIZE

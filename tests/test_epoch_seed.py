@@ -1,0 +1,265 @@
+"""Epoch seeds: both sides step alike, nothing steps back, and what was stepped is gone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbps import EpochSeed, Schema, SeedRing, SharedSeed, UInt
+from ccbps.delivery import PayloadOpener, PayloadSealer
+from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
+from ccbps.matching import BranchingMatch
+from ccbps.randomness import parse_seeds
+
+SECRET = bytes(range(32))
+MATCHER = BranchingMatch.box(Schema(a=UInt(4)))
+EVENT = [{"a": 2}]
+
+
+def derived(secret: bytes, use: bytes, info: bytes = b"") -> bytes:
+    context = b"ccbps 1 " + use + b"\0" + len(info).to_bytes(8, "big") + info
+    return HKDF(SHA256(), length=32, salt=None, info=context).derive(secret)
+
+
+def chain(secret: bytes, steps: int) -> bytes:
+    for _ in range(steps):
+        secret = derived(secret, b"step")
+    return secret
+
+
+def test_each_epochs_seed_is_derived_from_the_one_before() -> None:
+    seed = SharedSeed(SECRET).ratchet()
+    start = derived(SECRET, b"ratchet")
+    for epoch in range(4):
+        assert (seed.epoch, seed.export_secret()) == (epoch, chain(start, epoch))
+        seed = seed.step()
+    assert seed.step(to=9).export_secret() == chain(start, 9)
+
+
+def test_a_pair_that_joins_late_steps_like_its_counterpart() -> None:
+    master = EpochSeed(SECRET)
+    for epoch in range(3):
+        master.pair(f"joined {epoch}")
+        master = master.step()
+    for epoch in range(3):
+        label = f"joined {epoch}"
+        first = derived(chain(SECRET, epoch), b"pair", label.encode())
+        assert master.pair(label) == EpochSeed(chain(first, 3 - epoch), 3)
+
+
+def test_both_sides_match_in_every_epoch_and_begin_rounds_anew() -> None:
+    master = EpochSeed.generate()
+    alice = EpochSeed.from_text(master.pair("alice").to_text())
+    ring = SeedRing({"bob": master.pair("bob"), "carol": master.pair("carol")})
+    seen = set()
+    for epoch in range(3):
+        assert master.epoch == alice.epoch == ring.epoch == epoch
+        events = MATCHER.publisher(master).encode(
+            EVENT * 3, [0, 0, 0], pairs=["alice", "bob", "carol"]
+        )
+        interests = np.concatenate(
+            [
+                MATCHER.subscriber(alice).encode("a < 3", [0]),
+                MATCHER.subscriber(ring).encode("a > 3", [0, 0], pairs=["bob", "carol"]),
+            ]
+        )
+        assert MATCHER.broker().match(events, interests).tolist() == [True, False, False]
+        seen |= {row.tobytes() for row in events}
+        master, alice, ring = master.step(), alice.step(), ring.step()
+    assert len(seen) == 9
+
+
+def test_payloads_of_an_epoch_open_with_its_seeds_only() -> None:
+    master = EpochSeed.generate()
+    alice, late = master.pair("alice"), master.pair("alice")
+    master, alice = master.step(), alice.step()
+    sealer = PayloadSealer(master)
+    sealed, wrapped = sealer.seal([b"quote"], [7]), sealer.wrap([7], [0], pairs=["alice"])
+    assert PayloadOpener(alice).open(sealed, wrapped, [0]) == [b"quote"]
+    for seed in (late, alice.step()):
+        with pytest.raises(DecodeError, match="not a payload for this pair and round"):
+            PayloadOpener(seed).open(sealed, wrapped, [0])
+
+
+def test_sides_in_different_epochs_are_refused_by_the_broker() -> None:
+    master = EpochSeed.generate()
+    alice = master.pair("alice")
+    interests = MATCHER.subscriber(alice).encode("a < 3", [0])
+    events = MATCHER.publisher(master.step()).encode(EVENT, [0], pairs=["alice"])
+    with pytest.raises(DecodeError, match="different pairs, rounds or seeds"):
+        MATCHER.broker().match(events, interests)
+
+
+def itself(seed: EpochSeed) -> EpochSeed:
+    return seed
+
+
+USES: dict[str, tuple[Callable[[EpochSeed], Any], Callable[[Any], object]]] = {
+    "publisher": (MATCHER.publisher, lambda role: role.encode(EVENT, [1])),
+    "of a pair": (MATCHER.publisher, lambda role: role.encode(EVENT, [1], pairs=["x"])),
+    "subscriber": (MATCHER.subscriber, lambda role: role.encode("a < 3", [1])),
+    "sealer": (PayloadSealer, lambda role: role.seal([b"x"], [1])),
+    "wrap": (PayloadSealer, lambda role: role.wrap([1], [1], pairs=["x"])),
+    "opener": (
+        PayloadOpener,
+        lambda role: role.open([bytes(294)], np.zeros((1, 32), np.uint8), [1]),
+    ),
+    "export": (itself, lambda seed: seed.export_secret()),
+    "fingerprint": (itself, lambda seed: seed.fingerprint()),
+    "text": (itself, lambda seed: seed.to_text()),
+    "pair": (itself, lambda seed: seed.pair("x")),
+    "new pair": (itself, lambda seed: seed.pair("y")),
+    "ring": (itself, lambda seed: seed.ring(["x"])),
+    "step": (itself, lambda seed: seed.step()),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_stepped_seed_and_its_roles_refuse(use: str) -> None:
+    make, ask = USES[use]
+    seed = EpochSeed(SECRET)
+    seed.pair("x")
+    MATCHER.publisher(seed).encode(EVENT, [0], pairs=["x"])
+    made = make(seed)
+    assert seed.step().epoch == 1
+    with pytest.raises(KeyMismatchError, match="seed of epoch 0 was stepped and is erased"):
+        ask(made)
+    assert repr(seed) == "<EpochSeed erased, epoch 0>"
+
+
+def test_a_stepped_ring_and_its_roles_refuse() -> None:
+    ring = EpochSeed(SECRET).ring(["x"])
+    role = MATCHER.subscriber(ring)
+    role.encode("a < 3", [0], pairs=["x"])
+    after = ring.step(to=4)
+    assert after.epoch == 4
+    for call in (lambda: role.encode("a < 3", [1], pairs=["x"]), ring.to_text, ring.step):
+        with pytest.raises(KeyMismatchError, match="erased"):
+            call()
+
+
+def test_nothing_holds_the_secret_of_a_stepped_seed() -> None:
+    secret = bytes(bytearray(SECRET))
+    seed = EpochSeed(secret)
+    pair = seed.pair("x")
+    role = MATCHER.publisher(seed)
+    role.encode(EVENT, [0])
+    role.encode(EVENT, [0], pairs=["x"])
+    inner = seed._pairs["x"].export_secret()
+    after = seed.step()
+    # One reference of this function, one of the call.
+    assert sys.getrefcount(secret) <= 2
+    assert sys.getrefcount(inner) <= 3  # and that of `pair`, its counterpart's own
+    assert pair.step() == after.pair("x")
+    assert sys.getrefcount(inner) <= 2
+
+
+def test_a_pair_that_nobody_named_is_unknown() -> None:
+    master = EpochSeed(SECRET)
+    master.pair("alice")
+    with pytest.raises(KeyMismatchError, match=r"no seed for pair 'bob' among the 1 of this epoch"):
+        MATCHER.publisher(master).encode(EVENT, [0], pairs=["bob"])
+
+
+@pytest.mark.parametrize("to", [0, 2, 3, 2.5, "4"])
+def test_seeds_do_not_step_back(to: Any) -> None:
+    with pytest.raises(KeyMismatchError, match="does not come after 3: seeds step forward only"):
+        EpochSeed(SECRET, 3).step(to)
+
+
+@pytest.mark.parametrize("epoch", [-1, 10**9, 1.0, True, None])
+def test_epochs_are_whole_numbers(epoch: Any) -> None:
+    with pytest.raises(ParameterError, match="epoch must be a whole number of 0 to 999999999"):
+        EpochSeed(SECRET, epoch)
+
+
+def test_rings_start_and_step_together() -> None:
+    ring = SharedSeed(SECRET).ring(["x", "y"])
+    assert ring.epoch is None
+    with pytest.raises(KeyMismatchError, match=r"no epochs: ratchet\(\) starts them"):
+        ring.step()
+    started = ring.ratchet()
+    assert started.pair("x") == SharedSeed(SECRET).pair("x").ratchet()
+    with pytest.raises(ParameterError, match="already"):
+        started.ratchet()
+    with pytest.raises(ParameterError, match="of one epoch, or of none"):
+        SeedRing({"x": EpochSeed(SECRET, 1), "y": EpochSeed(bytes(32), 2)})
+    with pytest.raises(ParameterError, match="of one epoch, or of none"):
+        SeedRing({"x": EpochSeed(SECRET), "y": SharedSeed(bytes(32))})
+
+
+labels = st.text(min_size=1, max_size=8).filter(
+    lambda t: t == t.strip() and len(t.splitlines()) == 1
+)
+
+
+@given(st.lists(labels, max_size=3, unique=True), st.integers(0, 10**9 - 1))
+def test_text_form_is_read_back_with_its_pairs(names: list[str], epoch: int) -> None:
+    seed = EpochSeed(SECRET, epoch)
+    for name in names:
+        seed.pair(name)
+    for back in (EpochSeed.from_text(seed.to_text()), parse_seeds(seed.to_text() + "\n")):
+        assert isinstance(back, EpochSeed)
+        assert (back, back.epoch, list(back._pairs)) == (seed, epoch, names)
+        assert all(back.pair(name) == seed.pair(name) for name in names)
+    if names:
+        ring = parse_seeds(seed.ring(names).to_text())
+        assert isinstance(ring, SeedRing)
+        assert ring.epoch == epoch
+        assert all(ring.pair(name) == seed.pair(name) for name in names)
+
+
+OWN, X = EpochSeed(SECRET, 3).to_text(), EpochSeed(bytes(32), 3).to_text() + " x"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"{OWN}\n{EpochSeed(bytes(32), 4).to_text()} x", "before pairs' seeds of its epoch"),
+        (f"{SharedSeed(SECRET).to_text()}\n{X}", "before pairs' seeds of its epoch"),
+        (f"{OWN}\n{SharedSeed(bytes(32)).to_text()} x", "before pairs' seeds of its epoch"),
+        (f"{OWN}\n{OWN}", "a second seed for pair ''"),
+        (f"{OWN}\n{X}\n{EpochSeed(bytes([1] * 32), 2).to_text()} y", "one epoch"),
+        (OWN.replace(":3:", ":-3:"), "not a seed"),
+        (OWN.replace(":3:", "::"), "not a seed"),
+        (OWN[:-1], "not a seed"),
+    ],
+)
+def test_other_text_is_refused_and_not_shown(text: str, why: str) -> None:
+    for parse in (parse_seeds, EpochSeed.from_text):
+        with pytest.raises(KeyMismatchError, match=why) as failure:
+            parse(text)
+        assert SECRET.hex()[:8] not in str(failure.value)
+
+
+def test_errors_hold_no_seed_in_their_frames() -> None:
+    for broken in (f"{OWN}\nbroken b", f"{OWN}\n{OWN} x\n{OWN} y", f"{OWN} x"):
+        with pytest.raises(KeyMismatchError) as failure:
+            EpochSeed.from_text(broken)
+        frame = failure.value.__traceback__
+        while frame is not None:
+            if frame.tb_frame.f_code.co_filename != __file__:
+                assert SECRET.hex() not in repr(frame.tb_frame.f_locals)
+            frame = frame.tb_next
+
+
+def test_text_of_another_kind_is_refused() -> None:
+    for text in (SharedSeed(SECRET).to_text(), X, None):
+        with pytest.raises(KeyMismatchError):
+            EpochSeed.from_text(text)  # type: ignore[arg-type]
+    with pytest.raises(KeyMismatchError, match="not a seed"):
+        SharedSeed.from_text(OWN)
+
+
+@pytest.mark.parametrize("label", ["", " a", "a\nb", 5, None, "\ud800"])
+def test_labels_are_lines(label: Any) -> None:
+    with pytest.raises(ParameterError, match="a pair label must be a line of text"):
+        EpochSeed(SECRET).pair(label)
