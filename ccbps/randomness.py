@@ -220,6 +220,14 @@ class EpochSeed(SharedSeed):
     ``master.pair("alice")``: from then on hers is stepped along with the publisher's own, and she
     steps hers. Rounds begin anew with each epoch.
 
+    Example:
+        >>> from ccbps import EpochSeed
+        >>> master = EpochSeed.generate()
+        >>> alice = EpochSeed.from_text(master.pair("alice").to_text())     # handed over once
+        >>> master, alice = master.step(), alice.step()                     # say, at midnight
+        >>> master.epoch, master.pair("alice") == alice
+        (1, True)
+
     Attributes:
         epoch: how often the seed was stepped.
     """
