@@ -230,6 +230,16 @@ class EpochSeed(SharedSeed):
 
     Attributes:
         epoch: how often the seed was stepped.
+
+    Example:
+        >>> from ccbps import EpochSeed
+        >>> master = EpochSeed.generate()
+        >>> alice = EpochSeed.from_text(master.pair("alice").to_text())     # hers, sent once
+        >>> master, alice = master.step(), alice.step()                     # each for itself
+        >>> master.pair("alice") == alice
+        True
+        >>> alice.epoch
+        1
     """
 
     kind = "epoch seed"

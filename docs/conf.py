@@ -1,6 +1,7 @@
 """Sphinx configuration: `make docs`."""
 
 import re
+import doctest
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,8 @@ napoleon_custom_sections = ["Cost", "Source"]
 
 # A document says in itself what its examples import.
 doctest_test_doctest_blocks = "default"
+# What errors say is part of the examples.
+doctest_default_flags = doctest.ELLIPSIS | doctest.DONT_ACCEPT_TRUE_FOR_1
 
 html_math_renderer = "mathml"
 html_theme = "furo"
