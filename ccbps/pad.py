@@ -62,7 +62,9 @@ class OneTimePad(SecretBytes):
         super().__init__(secret)
         self._array = np.frombuffer(self._secret, dtype=np.uint8)
         self._bound: tuple[bytes, int] | None = None
-        self._ledgers: dict[str, RoundLedger] = {}
+        # Here, and not with the first role: a fork in between would not be noticed.
+        holder = "a role of this one-time pad"
+        self._ledgers = {side: RoundLedger(holder=holder) for side in ("publisher", "subscriber")}
         self._lock = Lock()
 
     @classmethod
@@ -103,8 +105,7 @@ class OneTimePad(SecretBytes):
 
     def ledger(self, side: str) -> RoundLedger:
         """The rounds that roles of one side have used over this object."""
-        with self._lock:
-            return self._ledgers.setdefault(side, RoundLedger(holder="a role of this one-time pad"))
+        return self._ledgers[side]
 
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
         """See `RandomnessSource.marks`: rounds only.

@@ -86,12 +86,11 @@ class _Encoder:
             self._ledger.claim(numbers, column)
             return reader
         # Roles over the same pad may not have a ledger on disk.
-        shared = isinstance(self._seed, OneTimePad) and not self._ledger.forked
-        if shared:
-            self._ledger.check(numbers)
+        if isinstance(self._seed, OneTimePad):
+            self._ledger.check(numbers, inherited=True)
         marks = self._seed.marks(self._purpose, numbers, column, content())
         self._disk.claim(numbers, marks, column)
-        if shared:
+        if isinstance(self._seed, OneTimePad) and not self._ledger.forked:
             self._ledger.claim(numbers)
         return reader
 
