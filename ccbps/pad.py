@@ -107,6 +107,11 @@ class OneTimePad(SecretBytes):
         """The rounds that roles of one side have used over this object."""
         return self._ledgers[side]
 
+    def owner(self, fingerprint: bytes) -> Marks:
+        """What a ledger on disk keeps of the matcher that a pad serves; as if for one round."""
+        tags = np.frombuffer(name_of(fingerprint), dtype=np.uint8).reshape(1, TAG_BYTES)
+        return Marks([name_of(b"one-time pad")], None, tags)
+
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
         """See `RandomnessSource.marks`: rounds only.
 

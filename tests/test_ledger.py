@@ -386,6 +386,17 @@ def test_a_pad_on_disk_uses_no_round_twice(tmp_path: Path) -> None:
     BOX.subscriber(OneTimePad(secret), ledger=path).encode("a < 3", [0])
 
 
+def test_a_pad_on_disk_serves_one_matcher(tmp_path: Path) -> None:
+    secret, path = os.urandom(5 * BOX.randomness_bytes), tmp_path / "rounds"
+    template = BranchingMatch(SCHEMA, "a < :limit")
+    BOX.publisher(OneTimePad(secret), ledger=path).encode(ONE, [0])
+    for role, what in ((template.publisher, ONE), (template.subscriber, {"limit": 3})):
+        for number in (0, 1):  # round 1 of the smaller one lies within round 0 of the other
+            with pytest.raises(RandomnessReuseError, match="a pad one matcher"):
+                role(OneTimePad(secret), ledger=path).encode(what, [number])
+    BOX.subscriber(OneTimePad(secret), ledger=path).encode("a < 3", [0])
+
+
 def test_roles_over_a_pad_know_of_one_another_with_and_without_a_disk(tmp_path: Path) -> None:
     pad = OneTimePad(os.urandom(5 * BOX.randomness_bytes))
     plain, kept = BOX.publisher(pad), BOX.publisher(pad, ledger=tmp_path / "rounds")

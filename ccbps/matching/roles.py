@@ -38,6 +38,10 @@ matcher's private constants."""
 
 
 CONTENT_BYTES: Final = 32
+_ONE_MATCHER: Final = (
+    "a ledger serves one pad, and a pad one matcher, as its bytes would be used twice: take "
+    "another pad, and another ledger, for this matcher"
+)
 
 
 class _Encoder:
@@ -59,6 +63,9 @@ class _Encoder:
         self._seed = seed
         self._purpose = self._side.encode() + b" " + matcher.fingerprint
         self._disk = None if ledger is None else DiskLedger(ledger)
+        self._owner = None
+        if ledger is not None and isinstance(seed, OneTimePad):
+            self._owner = DiskLedger(ledger, "one-time pad", _ONE_MATCHER)
         self._ledger = seed.ledger(self._side) if isinstance(seed, OneTimePad) else RoundLedger()
 
     def __repr__(self) -> str:
@@ -88,6 +95,11 @@ class _Encoder:
         # Roles over the same pad may not have a ledger on disk.
         if isinstance(self._seed, OneTimePad):
             self._ledger.check(numbers, inherited=True)
+        if self._owner is not None and isinstance(self._seed, OneTimePad):
+            # Rounds of two matchers are not the same bytes, so that their numbers say nothing.
+            owner = self._seed.owner(self.matcher.fingerprint)
+            self._owner.claim(np.zeros(1, dtype=np.uint64), owner)
+            self._owner = None
         marks = self._seed.marks(self._purpose, numbers, column, content())
         self._disk.claim(numbers, marks, column)
         if isinstance(self._seed, OneTimePad) and not self._ledger.forked:
