@@ -9,7 +9,7 @@ contents, nor which contents are equal.
 
 An SQLite file. A claim is one transaction: all its rounds are on the disk, or none, when it
 returns; also where the process is killed, and with several processes at once. The file is opened
-for each claim, so a fork inherits nothing. Consecutive rounds are stored as one row, with 16 bytes
+for each claim, and a fork waits for the end of one, so a child inherits nothing. Consecutive rounds are stored as one row, with 16 bytes
 each.
 
 Hazards: a file that was lost, copied elsewhere or restored from a backup knows nothing of what
@@ -27,6 +27,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from threading import RLock
 from typing import Final
 
 import numpy as np
@@ -61,6 +62,16 @@ _FIND: Final = (
     "ON runs.stream = asked.stream AND runs.first BETWEEN asked.low AND asked.high"
 )
 _LOWEST: Final = -(1 << 63)
+
+_claiming = RLock()
+"""Held in a transaction, and in a fork: SQLite in a child takes locks of its parent for its own."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_claiming.acquire,
+        after_in_parent=_claiming.release,
+        after_in_child=_claiming.release,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +136,7 @@ class DiskLedger:
             pass
         except OSError as error:
             raise LedgerError(f"no ledger can be made at {self._path}: {error.strerror}") from None
-        with self._transaction():
+        with self._transaction(new=True):
             pass
 
     def __repr__(self) -> str:
@@ -180,18 +191,25 @@ class DiskLedger:
             raise RandomnessReuseError(f"{pair}{self._noun} {number} {why}; {self._rule}")
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """The file, locked; changes are kept when the block ends, and undone where it raises."""
+    def _transaction(self, *, new: bool = False) -> Iterator[sqlite3.Connection]:
+        """The file, locked; changes are kept when the block ends, and undone where it raises.
+
+        Args:
+            new: an empty file becomes a ledger.
+        """
         try:
             address = self._path.as_uri() + "?mode=rw"
-            with closing(
-                sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
-            ) as file:
+            with (
+                _claiming,
+                closing(
+                    sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
+                ) as file,
+            ):
                 file.execute("PRAGMA journal_mode = TRUNCATE")
                 file.execute("PRAGMA synchronous = FULL")
                 file.execute("PRAGMA temp_store = MEMORY")
                 file.execute("BEGIN IMMEDIATE")
-                self._check(file)
+                self._check(file, new)
                 yield file
                 file.execute("COMMIT")
         except sqlite3.Error as error:
@@ -199,8 +217,8 @@ class DiskLedger:
                 f"the ledger {self._path} cannot be used, so nothing was encoded: {error}"
             ) from None
 
-    def _check(self, file: sqlite3.Connection) -> None:
-        """Make an empty file a ledger; refuse what is none."""
+    def _check(self, file: sqlite3.Connection, new: bool) -> None:
+        """Make an empty file a ledger, if it may be `new`; refuse what is none."""
         found = file.execute("PRAGMA application_id").fetchone()[0]
         version = file.execute("PRAGMA user_version").fetchone()[0]
         if (found, version) == (_APPLICATION, _VERSION):
@@ -210,6 +228,11 @@ class DiskLedger:
             raise LedgerError(
                 f"{self._path} is not a ledger of rounds of version {_VERSION}: name another file, "
                 "or one that does not exist yet"
+            )
+        if not new:
+            raise LedgerError(
+                f"the ledger {self._path} was emptied, so nothing was encoded: it has forgotten all "
+                f"{self._noun}s; take new seeds and a new ledger"
             )
         file.execute(_TABLE)
         file.execute(f"PRAGMA application_id = {_APPLICATION}")
