@@ -108,6 +108,16 @@ def test_short_bytes_and_wrong_shapes_are_decode_errors() -> None:
         opener.open([b"x"], np.zeros((1, 31), np.uint8), [0])
 
 
+def test_views_of_wide_items_are_padded_as_their_bytes_are() -> None:
+    items = np.arange(100, dtype=np.int32)
+    sealer = PayloadSealer(SEED)
+    sealed = sealer.seal([memoryview(items), items.tobytes()], [0, 1])
+    assert [len(one) for one in sealed] == [512 + OVERHEAD_BYTES] * 2
+    wrapped = sealer.wrap([0], [0], pairs=["alice"])
+    opener = PayloadOpener(SEED.pair("alice"))
+    assert opener.open([memoryview(sealed[0])], wrapped, [0]) == [items.tobytes()]
+
+
 def test_a_round_wraps_one_key_once() -> None:
     sealer = PayloadSealer(SEED)
     sealer.wrap([1], [5], pairs=["a"])
