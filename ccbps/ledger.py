@@ -9,8 +9,8 @@ contents, nor which contents are equal.
 
 An SQLite file. A claim is one transaction: all its rounds are on the disk, or none, when it
 returns; also where the process is killed, and with several processes at once. The file is opened
-for each claim, and a fork waits for the end of one, so a child inherits nothing. Consecutive rounds are stored as one row, with 16 bytes
-each.
+for each claim, and a fork waits for the end of one, so a child inherits nothing. Consecutive rounds
+are stored as one row, with 16 bytes each.
 
 Hazards: a file that was lost, copied elsewhere or restored from a backup knows nothing of what
 other copies have seen: start with new seeds then. Network file systems whose locks do not work
@@ -231,8 +231,8 @@ class DiskLedger:
             )
         if not new:
             raise LedgerError(
-                f"the ledger {self._path} was emptied, so nothing was encoded: it has forgotten all "
-                f"{self._noun}s; take new seeds and a new ledger"
+                f"the ledger {self._path} was emptied, so nothing was encoded: it has forgotten "
+                f"every {self._noun}; take new seeds and a new ledger"
             )
         file.execute(_TABLE)
         file.execute(f"PRAGMA application_id = {_APPLICATION}")

@@ -170,9 +170,21 @@ class SharedSeed(SecretBytes):
         """The seeds of some pairs, for a counterpart that must not hold this master."""
         return SeedRing({label: self.pair(label) for label in labels})
 
-    def ratchet(self) -> EpochSeed:
-        """Epoch 0 of a chain of seeds that starts here. Erase this one: it leads to all of them."""
-        return EpochSeed(self._derive(b"ratchet", b""))
+    def ratchet(self, labels: Iterable[str] = ()) -> EpochSeed:
+        """Epoch 0 of a chain of seeds that starts here. Erase this one: it leads to all of them.
+
+        Args:
+            labels: of counterparts that have this master's pair seeds, and ratchet them, too: a
+                pair that is named later starts from the chain, and its seed is to be handed over.
+
+        Raises:
+            ParameterError: a label is not a line of text.
+        """
+        seed = EpochSeed(self._derive(b"ratchet", b""))
+        for label in labels:
+            _check_label(label)
+            seed._pairs[label] = self.pair(label).ratchet()
+        return seed
 
     def reader(
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
@@ -281,7 +293,7 @@ class EpochSeed(SharedSeed):
             self._pairs[label] = seed
         return EpochSeed(self._pairs[label].export_secret(), self.epoch)
 
-    def ratchet(self) -> NoReturn:
+    def ratchet(self, labels: Iterable[str] = ()) -> NoReturn:
         """Refused: it is one already."""
         raise ParameterError("an EpochSeed is a ratchet already: step() it")
 
@@ -293,12 +305,12 @@ class EpochSeed(SharedSeed):
 
         Raises:
             KeyMismatchError: epoch `to` is over, or this object was stepped before.
+            ParameterError: there is no such epoch.
+
+        Cost: some 5 us for each epoch passed and each pair: count epochs, do not name them by
+        dates.
         """
-        key, to = self, self.epoch + 1 if to is None else to
-        if type(to) is not int or to <= self.epoch:
-            raise KeyMismatchError(
-                f"epoch {to!r} does not come after {self.epoch}: seeds step forward only"
-            )
+        key, to = self, self._checked(to)
         while key.epoch < to:
             key = EpochSeed(key._derive(b"step", b""), key.epoch + 1)
         for label, seed in self._pairs.items():
@@ -306,6 +318,18 @@ class EpochSeed(SharedSeed):
             key._pairs[label] = seed.step(to)
         del self._secret, self._pairs, self._ciphers, self._marking
         return key
+
+    def _checked(self, to: int | None) -> int:
+        """The epoch to step to, if this seed can."""
+        to = self.epoch + 1 if to is None else to
+        if type(to) is not int or to <= self.epoch:
+            raise KeyMismatchError(
+                f"epoch {to!r} does not come after {self.epoch}: seeds step forward only"
+            )
+        if to > MAX_EPOCH:
+            raise ParameterError(f"epochs end with {MAX_EPOCH}, got {to}")
+        self.export_secret()  # raises if it is erased
+        return to
 
     def __getattr__(self, name: str) -> NoReturn:
         # What `step` has deleted.
@@ -429,12 +453,13 @@ class SeedRing:
         Raises:
             KeyMismatchError: these are no epoch seeds, epoch `to` is over, or they were stepped.
         """
-        stepped: dict[str, SharedSeed] = {}
-        for label, seed in self._seeds.items():
-            if not isinstance(seed, EpochSeed):
-                raise KeyMismatchError("this ring's seeds have no epochs: ratchet() starts them")
-            stepped[label] = seed.step(to)
-        return SeedRing(stepped)
+        seeds = {k: seed for k, seed in self._seeds.items() if isinstance(seed, EpochSeed)}
+        if len(seeds) < len(self):
+            raise KeyMismatchError("this ring's seeds have no epochs: ratchet() starts them")
+        # All of them before the first: where one cannot be stepped, none is erased.
+        for seed in seeds.values():
+            seed._checked(to)
+        return SeedRing({label: seed.step(to) for label, seed in seeds.items()})
 
 
 def _marks(
