@@ -87,7 +87,7 @@ class OneTimePad(SecretBytes):
             raise ParameterError(f"pad file {path} cannot be read: {error.strerror}") from None
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self._secret)
 
     def fingerprint(self) -> str:
         """Refused: any hash of a pad would tell something about it.

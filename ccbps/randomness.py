@@ -252,8 +252,8 @@ class EpochSeed(SharedSeed):
     def __init__(self, secret: bytes, epoch: int = 0) -> None:
         if type(epoch) is not int or not 0 <= epoch <= MAX_EPOCH:
             raise ParameterError(f"epoch must be a whole number of 0 to {MAX_EPOCH}, got {epoch!r}")
-        super().__init__(secret)
         self.epoch = epoch
+        super().__init__(secret)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
