@@ -319,8 +319,12 @@ def _identity(interest: Any) -> Any:
     if isinstance(interest, (str, Circuit)):
         return interest
     if isinstance(interest, Mapping):
-        # Types too: True is no 1 to a schema.
-        items = tuple((name, type(value), value) for name, value in interest.items())
+        # Types too: True is no 1 to a schema. And folds: the hour that clocks repeat in autumn is
+        # twice the same to ==.
+        items = tuple(
+            (name, type(value), value, getattr(value, "fold", 0))
+            for name, value in interest.items()
+        )
         try:
             hash(items)
         except TypeError:
