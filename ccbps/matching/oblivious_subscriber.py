@@ -15,6 +15,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,8 @@ class ObliviousSubscriber(Confined):
         self._requests: dict[bytes, _Asked] = {}
         # By publisher and interest: the slot's place, and a key for each of its topics.
         self._sessions: dict[bytes, dict[int, tuple[int, list[SlotKey]]]] = {}
+        # A request's place is the number of those before it.
+        self._lock = Lock()
         problem = True
         # No secret in a local variable of this frame: tracebacks may show those.
         with contextlib.suppress(LookupError, TypeError, ValueError):
@@ -204,11 +207,12 @@ class ObliviousSubscriber(Confined):
         out[:, :HEADER_BYTES] = layout.headers(REQUEST, names)
         out[:, HEADER_BYTES:SIGNED] = np.frombuffer(name_of(self.identity), dtype=np.uint8)
         out[:, SIGNED:-SIGNATURE_BYTES] = rows
-        for name, secret, message in zip(names, secrets, out, strict=True):
-            signature = self._signing.sign(layout.request(message))
-            message[-SIGNATURE_BYTES:] = np.frombuffer(signature, dtype=np.uint8)
-            asked = _Asked(int(secret), len(self._requests), layout.digest(message))
-            self._requests[name.tobytes()] = asked
+        with self._lock:
+            for name, secret, message in zip(names, secrets, out, strict=True):
+                signature = self._signing.sign(layout.request(message))
+                message[-SIGNATURE_BYTES:] = np.frombuffer(signature, dtype=np.uint8)
+                asked = _Asked(int(secret), len(self._requests), layout.digest(message))
+                self._requests[name.tobytes()] = asked
         return out
 
     def accept(self, sessions: Bytes) -> int:
@@ -245,15 +249,16 @@ class ObliviousSubscriber(Confined):
             problems = {rows[part // topics]: cause for part, cause in bad}
         layout.refuse(problems)
         taken: dict[tuple[bytes, int], tuple[int, list[SlotKey]]] = {}
-        for at, (row, (publisher, asked)) in enumerate(own.items()):
-            place = int.from_bytes(sessions[row, SIGNED:OPENED].tobytes(), "little")
-            keys = [SlotKey(key) for key in agreed[at * topics : (at + 1) * topics]]
-            known = self._sessions.get(publisher, {}).get(asked.interest, (place, keys))
-            if taken.setdefault((publisher, asked.interest), known) != (place, keys):
-                problems[row] = f"a session {_ANOTHER}"
-        layout.refuse(problems)
-        for (publisher, interest), session in taken.items():
-            self._sessions.setdefault(publisher, {})[interest] = session
+        with self._lock:
+            for at, (row, (publisher, asked)) in enumerate(own.items()):
+                place = int.from_bytes(sessions[row, SIGNED:OPENED].tobytes(), "little")
+                keys = [SlotKey(key) for key in agreed[at * topics : (at + 1) * topics]]
+                known = self._sessions.get(publisher, {}).get(asked.interest, (place, keys))
+                if taken.setdefault((publisher, asked.interest), known) != (place, keys):
+                    problems[row] = f"a session {_ANOTHER}"
+            layout.refuse(problems)
+            for (publisher, interest), session in taken.items():
+                self._sessions.setdefault(publisher, {})[interest] = session
         return len(own)
 
     def _examined(self, sessions: Bytes) -> dict[int, tuple[bytes, _Asked]]:
