@@ -125,7 +125,7 @@ class DiskLedger:
         Raises:
             LedgerError: the file cannot be opened or made, or is no ledger.
         """
-        if not isinstance(path, (str, os.PathLike)):
+        if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
             raise ParameterError(f"ledger must be the path of a file, got {type(path).__name__}")
         self._path, self._noun, self._rule = Path(path).absolute(), noun, rule
         try:
@@ -167,6 +167,8 @@ class DiskLedger:
         self._refuse(np.flatnonzero(same) + 1, batch, pairs, "occurs more than once in this batch")
         with self._transaction() as file:
             kept = _stored(file, batch)
+            if any(len(tags) % TAG_BYTES for *_, tags in kept):
+                raise LedgerError(f"the ledger {self._path} is damaged, so nothing was encoded")
             known, differ = _compared(batch, kept)
             if marks.bound:
                 why = f"was used for something else, says {self._path}"
@@ -224,7 +226,8 @@ class DiskLedger:
         if (found, version) == (_APPLICATION, _VERSION):
             return
         tables = file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if found or version or tables:
+        # To SQLite a file of a few bytes is an empty one, whatever is in it.
+        if found or version or tables or self._path.stat().st_size:
             raise LedgerError(
                 f"{self._path} is not a ledger of rounds of version {_VERSION}: name another file, "
                 "or one that does not exist yet"

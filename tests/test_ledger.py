@@ -378,7 +378,26 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
         BOX.publisher(SEED, ledger=tmp_path / "nowhere" / "rounds")
 
 
-@pytest.mark.parametrize("path", [5, b"rounds", True])
+@pytest.mark.parametrize("text", [SEED.to_text(), "x", " " * 600])
+def test_short_files_are_not_written_over(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "publisher.seed"
+    path.write_text(text)
+    with pytest.raises(LedgerError, match="is not a"):
+        BOX.publisher(SEED, ledger=path)
+    assert path.read_text() == text
+
+
+def test_a_damaged_ledger_is_said_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "rounds"
+    role = BOX.publisher(SEED, ledger=path)
+    role.encode(ONE, [0])
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE runs SET tags = substr(tags, 2)")
+    with pytest.raises(LedgerError, match="is damaged, so nothing was encoded"):
+        role.encode(ONE, [0])
+
+
+@pytest.mark.parametrize("path", [5, b"rounds", True, "a\0b"])
 def test_a_ledger_is_named_by_its_path(path: Any) -> None:
     with pytest.raises(ParameterError, match="ledger must be the path of a file, got"):
         BOX.publisher(SEED, ledger=path)
