@@ -495,6 +495,9 @@ def parse_seeds(text: str) -> SharedSeed | SeedRing:
         match = _SEED_TEXT.fullmatch(line[0])
         if not match:
             problem = f"line {number}: {_NOT_A_SEED}"
+        elif _SEED_TEXT.search(label):
+            # Of lines that were joined, in an environment variable for example.
+            problem = f"line {number}: a seed within the label; write one seed and label a line"
         elif label in seeds:
             problem = f"line {number}: a second seed for pair {label!r}"
         elif match[1] is None:
@@ -503,7 +506,7 @@ def parse_seeds(text: str) -> SharedSeed | SeedRing:
             seeds[label] = EpochSeed(bytes.fromhex(match[2]), int(match[1]))
         if problem:
             break
-    lines, line, match = [], [], None
+    lines, line, match, label = [], [], None, ""
     own = seeds.pop("", None)
     if not problem and seeds:
         try:
@@ -513,10 +516,13 @@ def parse_seeds(text: str) -> SharedSeed | SeedRing:
         else:
             if own is None:
                 return ring
-            if isinstance(own, EpochSeed) and own.epoch == ring.epoch:
+            if own in seeds.values():
+                problem = "a pair has the seed without a label: their rounds would be the same"
+            elif isinstance(own, EpochSeed) and own.epoch == ring.epoch:
                 own._pairs.update(seeds)
                 return own
-            problem = "a seed without a label stands alone, or before pairs' seeds of its epoch"
+            else:
+                problem = "a seed without a label stands alone, or before pairs' seeds of its epoch"
     if own is not None and not problem:
         return own
     raise KeyMismatchError(

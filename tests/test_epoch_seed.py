@@ -274,8 +274,27 @@ def test_other_text_is_refused_and_not_shown(text: str, why: str) -> None:
         assert SECRET.hex()[:8] not in str(failure.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"{OWN}\n{OWN} x", "a pair has the seed without a label"),
+        (f"{X} alice {OWN} bob\n", "line 1: a seed within the label; write one seed and label a"),
+        (f"{X} {OWN}", "line 1: a seed within the label"),
+    ],
+)
+def test_seeds_in_the_wrong_place_are_refused(text: str, why: str) -> None:
+    with pytest.raises(KeyMismatchError, match=why) as failure:
+        parse_seeds(text)
+    assert SECRET.hex()[:8] not in str(failure.value)
+
+
 def test_errors_hold_no_seed_in_their_frames() -> None:
-    for broken in (f"{OWN}\nbroken b", f"{OWN}\n{OWN} x\n{OWN} y", f"{OWN} x"):
+    for broken in (
+        f"{OWN}\nbroken b",
+        f"{OWN}\n{OWN} x\n{OWN} y",
+        f"{OWN} x",
+        f"{OWN}\n{X} {OWN}",
+    ):
         with pytest.raises(KeyMismatchError) as failure:
             EpochSeed.from_text(broken)
         frame = failure.value.__traceback__
