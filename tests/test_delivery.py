@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps import SharedSeed
+from ccbps import EpochSeed, SharedSeed
 from ccbps.delivery import PayloadOpener, PayloadSealer
 from ccbps.delivery.naive import KEY_BYTES, OVERHEAD_BYTES, PAD_TO
-from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
+from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, RandomnessReuseError
 
 SEED = SharedSeed(bytes(range(32)))
 
@@ -125,6 +125,16 @@ def test_a_round_wraps_one_key_once() -> None:
     with pytest.raises(RandomnessReuseError, match="pair 'a': round 5"):
         sealer.wrap([2, 2], [6, 5], pairs=["b", "a"])
     sealer.wrap([2], [6], pairs=["b"])  # the refused call claimed nothing
+
+
+def test_a_pair_that_is_not_known_yet_uses_no_round() -> None:
+    master = EpochSeed(bytes(range(32)))
+    sealer = PayloadSealer(master)
+    with pytest.raises(KeyMismatchError, match="no seed for pair 'alice'"):
+        sealer.wrap([1], [5], pairs=["alice"])
+    opener = PayloadOpener(master.pair("alice"))
+    wrapped = sealer.wrap([1], [5], pairs=["alice"])
+    assert opener.open(sealer.seal([b"x"], [1]), wrapped, [5]) == [b"x"]
 
 
 def test_a_seed_is_required() -> None:

@@ -160,12 +160,13 @@ class PayloadSealer:
         numbers = as_rounds(events, None, "events")
         used = as_rounds(rounds, len(numbers))
         column = pair_column(pairs, len(used))
+        # Before any round is claimed: an epoch seed may not know a pair yet.
+        masks = self._seed.reader(_WRAP, KEY_BYTES, used, column)
         if self._disk is None:
             self._ledger.claim(used, column)
         elif len(used):
             content = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
             self._disk[0].claim(used, self._seed.marks(_WRAP, used, column, content), column)
-        masks = self._seed.reader(_WRAP, KEY_BYTES, used, column)
         distinct, index = np.unique(numbers, return_inverse=True)
         keys = self._event_keys(distinct)
         out: Bytes = keys[index] ^ masks(0, len(used)) if len(used) else keys[index]
