@@ -74,7 +74,10 @@ _TOO_MANY = "beyond the number that its subscriber was admitted with"
 
 
 class ObliviousPublisher(Confined):
-    """Answers requests, each once, and encrypts events. Made by `ObliviousTopicMatch.publisher`."""
+    """Answers requests, each once, and encrypts events. Made by `ObliviousTopicMatch.publisher`.
+
+    Several threads may use one.
+    """
 
     def __init__(self, layout: Layout, key: RoleKey) -> None:
         layout.check_key(key, "publisher")

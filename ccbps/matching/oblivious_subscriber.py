@@ -89,7 +89,10 @@ class _Asked:
 
 
 class ObliviousSubscriber(Confined):
-    """Asks for topics and opens events. Made by `ObliviousTopicMatch.subscriber`."""
+    """Asks for topics and opens events. Made by `ObliviousTopicMatch.subscriber`.
+
+    Several threads may use one.
+    """
 
     def __init__(self, layout: Layout, key: RoleKey, randomness: Randomness = os.urandom) -> None:
         layout.check_key(key, "subscriber")
@@ -143,15 +146,16 @@ class ObliviousSubscriber(Confined):
 
         Save it again after `trust`, `encode` and `accept`.
         """
-        requests = [
-            (name.hex(), f"{asked.secret:x}", asked.digest.hex())
-            for name, asked in self._requests.items()
-        ]
-        sessions = [
-            (publisher.hex(), interest, place, joined_keys(keys))
-            for publisher, own in self._sessions.items()
-            for interest, (place, keys) in own.items()
-        ]
+        with self._lock:
+            requests = [
+                (name.hex(), f"{asked.secret:x}", asked.digest.hex())
+                for name, asked in self._requests.items()
+            ]
+            sessions = [
+                (publisher.hex(), interest, place, joined_keys(keys))
+                for publisher, own in self._sessions.items()
+                for interest, (place, keys) in own.items()
+            ]
         data = {
             "signing": self._signing.export_secret().hex(),
             "publishers": [identity.hex() for identity in self._publishers.values()],
@@ -304,19 +308,20 @@ class ObliviousSubscriber(Confined):
         layout = self._layout
         fixed, size = layout.fixed_bytes, layout.slot_bytes
         slots = layout.parts(events, fixed, size, "event")
-        out = Opened(
-            np.zeros((len(events), len(self._requests)), dtype=np.bool_), [None] * len(events)
-        )
+        with self._lock:
+            requests = len(self._requests)
+            known = {name: list(own.items()) for name, own in self._sessions.items()}
+        out = Opened(np.zeros((len(events), requests), dtype=np.bool_), [None] * len(events))
         foreign = layout.foreign(events, EVENT)
         problems = dict.fromkeys(np.flatnonzero(foreign).tolist(), layout.cause("event"))
         words = np.ascontiguousarray(events[:, 8:NUMBERED]).view("<u8")
         for name in np.unique(words[~foreign, 0]):
             rows = np.flatnonzero(~foreign & (words[:, 0] == name))
-            sessions = self._sessions.get(name.tobytes())
+            sessions = known.get(name.tobytes())
             if sessions is None:
                 problems |= dict.fromkeys(rows.tolist(), _UNKNOWN)
                 continue
-            for interest, (place, keys) in sessions.items():
+            for interest, (place, keys) in sessions:
                 if place >= slots:  # The events are older than the session.
                     continue
                 own = events[rows, fixed + place * size : fixed + (place + 1) * size]
