@@ -37,8 +37,8 @@ $(RUN):
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make virtual environments;" \
 		"on Debian and Ubuntu install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 
-# One stamp for each set of extras: installing again takes place when pyproject.toml changes.
-$(VENV)/.installed-%: pyproject.toml | $(RUN)
+# One stamp for each set of extras: installing again takes place when pyproject.toml or the version changes.
+$(VENV)/.installed-%: pyproject.toml ccbps/__init__.py | $(RUN)
 	@echo "==> Installing ccbps[$*] into $(VENV)"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@

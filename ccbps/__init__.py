@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ccbps import matching as matching
     from ccbps import spark as spark
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Bool",

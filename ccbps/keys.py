@@ -26,7 +26,7 @@ class Confined:
     def __reduce__(self) -> NoReturn:
         raise SerializationError(
             f"a {type(self).__name__} must not be pickled or copied, since it holds a secret: hand "
-            "out a KeySource (EnvKey, FileKey) and make it where it is needed"
+            "out a KeySource (FileKey, EnvKey) and make it where it is needed"
         )
 
 
@@ -77,5 +77,5 @@ class SecretBytes:
     def __reduce__(self) -> NoReturn:
         raise SerializationError(
             f"a {type(self).__name__} must not be pickled or copied: hand out "
-            "a KeySource (EnvKey, FileKey) instead, or call export_secret() on purpose"
+            "a KeySource (FileKey, EnvKey) instead, or call export_secret() on purpose"
         )

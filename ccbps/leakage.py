@@ -21,6 +21,15 @@ FROM_ANSWERS: Final = (
 class LeakageCard:
     """What is protected, against whom, and what is not.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import BranchingMatch
+        >>> card = BranchingMatch.box(Schema(price=UInt(16))).leakage
+        >>> card.security, card.reuse
+        ('perfect', 'one-time')
+        >>> card.learns[0]
+        'whether the event matches the predicate'
+
     Attributes:
         scheme: the matcher's name.
         adversary: whose view the card is about, and how that party behaves.

@@ -70,8 +70,8 @@ class OneTimePad(SecretBytes):
     @classmethod
     def generate(cls, length: int) -> Self:
         """`length` bytes from the operating system's generator."""
-        if length < 0:
-            raise ParameterError(f"length must not be negative, got {length}")
+        if not isinstance(length, (int, np.integer)) or length < 0:
+            raise ParameterError(f"length must be a whole number of bytes from 0, got {length!r}")
         return cls(os.urandom(length))
 
     @classmethod

@@ -167,7 +167,15 @@ class SharedSeed(SecretBytes):
         return seed
 
     def ring(self, labels: Iterable[str]) -> SeedRing:
-        """The seeds of some pairs, for a counterpart that must not hold this master."""
+        """The seeds of some pairs, for a counterpart that must not hold this master.
+
+        Raises:
+            ParameterError: one string in place of a list of labels, or none at all.
+        """
+        if isinstance(labels, str):
+            raise ParameterError(
+                f"ring takes a list of pair labels, got one string; write ring([{labels!r}])"
+            )
         return SeedRing({label: self.pair(label) for label in labels})
 
     def ratchet(self, labels: Iterable[str] = ()) -> EpochSeed:
@@ -231,6 +239,14 @@ class EpochSeed(SharedSeed):
     publisher with many subscribers holds one for itself and gives "alice" the text of
     ``master.pair("alice")``: from then on hers is stepped along with the publisher's own, and she
     steps hers. Rounds begin anew with each epoch.
+
+    Example:
+        >>> from ccbps import EpochSeed
+        >>> master = EpochSeed.generate()
+        >>> alice = EpochSeed.from_text(master.pair("alice").to_text())     # handed over once
+        >>> master, alice = master.step(), alice.step()                     # say, at midnight
+        >>> master.epoch, master.pair("alice") == alice
+        (1, True)
 
     Attributes:
         epoch: how often the seed was stepped.
@@ -379,6 +395,12 @@ class SeedRing:
     __slots__ = ("_epoch", "_seeds")
 
     def __init__(self, seeds: Mapping[str, SharedSeed]) -> None:
+        if not isinstance(seeds, Mapping) or not all(
+            isinstance(seed, SharedSeed) for seed in seeds.values()
+        ):
+            raise ParameterError(
+                "a ring is made of a mapping of pair labels to seeds; master.ring(labels) makes it"
+            )
         if not seeds:
             raise ParameterError("a ring needs the seed of at least one pair")
         owners: dict[SharedSeed, str] = {}
@@ -403,7 +425,7 @@ class SeedRing:
 
     def __reduce__(self) -> NoReturn:
         raise SerializationError(
-            "a SeedRing must not be pickled or copied: hand out a KeySource (EnvKey, FileKey) "
+            "a SeedRing must not be pickled or copied: hand out a KeySource (FileKey, EnvKey) "
             "instead, or call to_text() on purpose"
         )
 

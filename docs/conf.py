@@ -1,7 +1,7 @@
 """Sphinx configuration: `make docs`."""
 
-import re
 import doctest
+import re
 import sys
 from pathlib import Path
 from typing import Any

@@ -9,7 +9,8 @@ than a hundred private subscriptions such as ``issue = 'IBM' AND close < 95 AND 
    It hands on the encrypted quote and its wrapped key where they match.
 4. Subscribers open what they were sent.
 
-The stages hand each other Parquet files and nothing else. The broker's stage runs in a process of
+The stages hand each other Parquet files and nothing else (2 GB with the arguments below; the
+program says how many before it writes any). The broker's stage runs in a process of
 its own, which is given the folder of messages and no key. At the end every answer is compared with
 the plaintext filter.
 
@@ -44,6 +45,7 @@ from ccbps import spark as cs
 from ccbps.delivery import PayloadOpener
 from ccbps.errors import DecodeError
 from ccbps.matching import BranchingMatch
+from ccbps.wire import HEADER_BYTES
 
 ISSUES = ("AAPL", "FB", "GOOG", "IBM", "MSFT")
 SCHEMA = Schema(
@@ -53,6 +55,8 @@ SCHEMA = Schema(
 )
 MATCHER = BranchingMatch.box(SCHEMA)
 MASTER = cs.EnvKey("CCBPS_EXAMPLE_SEED")  # the publisher's
+STAGES = ("events", "interests", "sealed", "matches", "delivered")
+WRAPPED, SEALED = 90, 400  # bytes, about
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         broker(output, options.master)
         return 0
     output.mkdir(parents=True, exist_ok=True)
-    for name in ("events", "interests", "sealed", "matches", "delivered"):
+    for name in STAGES:
         shutil.rmtree(output / name, ignore_errors=True)
     quotes, subscriptions = read_quotes(options.events), make_subscriptions(options.subscribers)
     seed = SharedSeed.generate()
@@ -77,6 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
             file.write(seed.ring(subscriptions["subscription"].to_pylist()).to_text())
         print(f"{quotes.num_rows:,} quotes, {subscriptions.num_rows} private subscriptions")
         print(MATCHER.explain(), "\n")
+        expected = announce(quotes.num_rows, subscriptions.num_rows, output)
         spark = session(options.master)
         times = {
             "encode events": publish(spark, quotes, subscriptions, output),
@@ -85,10 +90,10 @@ def main(arguments: list[str] | None = None) -> int:
         times["match and deliver"] = broker_process(output, options.master)
         opened = receive(spark, ring, output)
         differences, pairs, matches = audit(spark, quotes, subscriptions, output)
-        report(output, times, pairs, matches, differences)
-        show_deliveries(opened, subscriptions)
-        show_broker_view(spark, output, seed)
-        path = plot(opened, output)
+        report(times, pairs, matches, differences, (written(output), expected))
+        show_both_views(spark, output, opened, subscriptions)
+        show_stranger(spark, output, seed)
+        path = plot(opened, full_months(quotes), output)
         print(f"\nMatches over time: {path}")
     finally:
         if spark is not None:
@@ -103,7 +108,8 @@ def publish(spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, outp
     events = spark.createDataFrame(quotes).withColumn("round", F.col("event"))
     labels = spread(spark.createDataFrame(subscriptions.select(["subscription"])))
     addressed = labels.crossJoin(F.broadcast(events.select("event", "round", *SCHEMA)))
-    messages = cs.encode_events(addressed, MATCHER, MASTER)
+    # The broker is to see which event a message is for, and nothing else of it.
+    messages = cs.encode_events(addressed, MATCHER, MASTER, keep=["event"])
     messages = cs.wrap_keys(messages, MASTER)
     payload = F.to_json(F.struct(*[name for name in quotes.column_names if name != "event"]))
     sealed = cs.seal_payloads(events.select("event", payload.alias("payload")), MASTER)
@@ -183,73 +189,126 @@ def audit(
     return int((got != wanted).sum()), got.size, int(wanted.sum())
 
 
+def announce(quotes: int, subscriptions: int, output: Path) -> int:
+    """Say how many bytes the stages will write, and stop where there is no room; returns them."""
+    pairs = quotes * subscriptions
+    # A pair: two messages, a wrapped key, ids and Parquet's lengths. A quote: padded and sealed.
+    expected = pairs * (MATCHER.event_bytes + MATCHER.interest_bytes + WRAPPED) + quotes * SEALED
+    free = shutil.disk_usage(output).free
+    print(f"Will write about {expected / 1e6:,.0f} MB to {output.resolve()}: messages of")
+    print(
+        f"{pairs:,} pairs ({free / 1e9:,.0f} GB are free; --events and --subscribers change it).\n"
+    )
+    if expected > free:
+        raise SystemExit("not enough room; choose fewer events or subscribers, or another --output")
+    return expected
+
+
+def written(output: Path) -> int:
+    """Bytes of all files that the stages handed each other."""
+    return sum(p.stat().st_size for name in STAGES for p in (output / name).rglob("*.parquet"))
+
+
 def report(
-    output: Path, times: dict[str, float], pairs: int, matches: int, differences: int
+    times: dict[str, float], pairs: int, matches: int, differences: int, sizes: tuple[int, int]
 ) -> None:
     """The table of results."""
     print(f"\n{'pairs tested':<24}{pairs:>14,}")
     print(f"{'matches':<24}{matches:>14,}")
     print(f"{'differences':<24}{differences:>14,}   against the plaintext filter")
     print(f"{'bytes a side':<24}{MATCHER.event_bytes:>14,}   a pair")
+    print(f"{'bytes written':<24}{sizes[0]:>14,}   said before: {sizes[1]:,}")
     for name, seconds in times.items():
         print(f"{name:<24}{pairs / seconds:>14,.0f}   pairs a second ({seconds:.1f} s)")
 
 
-def show_deliveries(opened: pa.Table, subscriptions: pa.Table) -> None:
-    """What one subscriber reads in the end."""
-    names = opened["subscription"].to_pylist()
-    if not names:
-        print("\nNo quote matched any subscription.")
-        return
-    name = names[0]
-    index = subscriptions["subscription"].to_pylist().index(name)
-    mine = opened.slice(0, names.count(name))
-    print(f"\n{name} subscribed to: {subscriptions['predicate'][index]}")
-    print(f"and received {mine.num_rows:,} quotes:")
-    for row in mine.slice(0, 5).to_pylist():
-        print(f"  {row['day']}  {row['issue']:<5} {row['close']:>8.2f} {row['volume']:>12,}")
+def show_both_views(
+    spark: SparkSession, output: Path, opened: pa.Table, subscriptions: pa.Table
+) -> None:
+    """Rounds of one subscriber: what the broker saw, and beside it what the subscriber received."""
+    received = opened.to_pylist()
+    name = received[0]["subscription"] if received else subscriptions["subscription"][0].as_py()
+    read = {row["event"]: row for row in received if row["subscription"] == name}
+    place = subscriptions["subscription"].to_pylist().index(name)
+    print(f"\n{name} subscribed to: {subscriptions['predicate'][place]}")
+
+    def rows(folder: str) -> DataFrame:
+        return spark.read.parquet(str(output / folder)).where(F.col("subscription") == name)
+
+    matches = rows("matches").select("round", "matched").orderBy("round").limit(2000).collect()
+    chosen = [r["round"] for r in matches if r["matched"]][:5]
+    chosen += [r["round"] for r in matches if not r["matched"]][:3]
+    seen = {
+        kind: {
+            r["round"]: bytes(r[f"{kind}_message"])
+            for r in rows(f"{kind}s").where(F.col("round").isin(chosen)).collect()
+        }
+        for kind in ("event", "interest")
+    }
+    sealed = spark.read.parquet(str(output / "sealed")).where(F.col("event").isin(chosen))
+    payloads = {r["event"]: bytes(r["sealed"]) for r in sealed.collect()}
+    print(
+        f"and received {len(read):,} quotes. What the broker saw (the first bytes after the header"
+    )
+    print(f"of messages of {MATCHER.event_bytes} bytes and of sealed quotes), and what arrived:\n")
+    print(f"{'round':>6}  {'event message':<18}{'interest message':<18}{'answer':<10}", end="")
+    print(f"{'sealed quote':<18}| the subscriber read")
+    for number in sorted(chosen):
+        shown = [seen[kind][number][HEADER_BYTES:][:8].hex() for kind in ("event", "interest")]
+        quote, handed = "nothing", ""
+        if number in read:
+            row = read[number]
+            quote = f"{row['day']}  {row['issue']:<5}{row['close']:>8.2f} {row['volume']:>12,}"
+            handed = payloads[number][HEADER_BYTES:][:8].hex()
+        answer = "match" if number in read else "no match"
+        print(f"{number:>6}  {shown[0]:<18}{shown[1]:<18}{answer:<10}{handed:<18}| {quote}")
 
 
-def show_broker_view(spark: SparkSession, output: Path, seed: SharedSeed) -> None:
-    """The same pair as the broker saw it, and what a stranger's key makes of a delivery."""
-    print("\nWhat the broker saw of one pair:")
-    for kind in ("event", "interest"):
-        rows = spark.read.parquet(str(output / f"{kind}s"))
-        one = rows.where("subscription = 'subscriber-0000' AND round = 0").first()
-        message = bytes(one[f"{kind}_message"])
-        print(f"  {kind} message, {len(message)} bytes (header, then the first of the matrix):")
-        for start in (0, 16, 32, 48):
-            print(f"    {start:04x}  {message[start : start + 16].hex(' ')}")
+def show_stranger(spark: SparkSession, output: Path, seed: SharedSeed) -> None:
+    """What a stranger's key makes of a delivery."""
     row = spark.read.parquet(str(output / "delivered")).first()
     if row is not None:
         stranger = PayloadOpener(seed.pair("somebody else"))
         wrapped = np.frombuffer(row["wrapped_key"], dtype=np.uint8)[None, :]
         try:
             stranger.open([bytes(row["sealed"])], wrapped, [row["round"]])
-            print("  somebody else opened the payload: this must not happen")
+            print("\nSomebody else opened the payload: this must not happen")
         except DecodeError as error:
-            print(f"  somebody else who tries to open the delivery gets: {error}")
+            print(f"\nSomebody else who tries to open a delivery gets: {error}")
 
 
-def plot(opened: pa.Table, output: Path) -> Path:
-    """Matches a quarter, by issue."""
+def full_months(quotes: pa.Table) -> np.ndarray:
+    """The months, as datetime64[M], of which the quotes hold all trading days."""
+    days = quotes["day"].to_numpy().astype("datetime64[D]")
+    first, last = days.min(), days.max()
+    # The first trading day of a month is its fourth at the latest; the last month may go on.
+    start = first.astype("datetime64[M]") + (first - first.astype("datetime64[M]") > 3)
+    return np.arange(start, last.astype("datetime64[M]"))
+
+
+def plot(opened: pa.Table, months: np.ndarray, output: Path) -> Path:
+    """Matches a quarter, by issue; a month, where there is hardly a quarter. Whole ones only."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    lead = -int(months[0].astype(int)) % 3 if len(months) else 0
+    quarters = months[lead:][: (len(months) - lead) // 3 * 3 : 3]
+    what, length, starts = ("quarter", 3, quarters) if len(quarters) > 1 else ("month", 1, months)
     figure, axes = plt.subplots(figsize=(10, 4.5), layout="constrained")
     days = opened["day"].to_numpy().astype("datetime64[M]")
     issues = opened["issue"].to_numpy()
-    first, last = (days.min(), days.max()) if len(days) else ("2000-01", "2013-03")
-    quarters = np.arange(np.datetime64(first), np.datetime64(last) + 4, np.timedelta64(3, "M"))
-    counts = [
-        np.histogram(days[issues == issue].astype(int), quarters.astype(int))[0] for issue in ISSUES
-    ]
-    axes.stackplot(quarters[:-1].astype("datetime64[D]"), counts, labels=ISSUES)
-    axes.set_ylabel("deliveries a quarter")
+    if len(starts):
+        edges = np.append(starts.astype(int), starts[-1].astype(int) + length)
+        counts = [np.histogram(days[issues == i].astype(int), edges)[0] for i in ISSUES]
+        # A histogram's last bin has both its edges.
+        late = [int(((issues == i) & (days.astype(int) == edges[-1])).sum()) for i in ISSUES]
+        counts = [np.append(c[:-1], c[-1] - over) for c, over in zip(counts, late, strict=True)]
+        axes.stackplot(starts.astype("datetime64[D]"), counts, labels=ISSUES)
+        axes.legend(loc="upper left")
+    axes.set_ylabel(f"deliveries a {what}, whole {what}s only")
     axes.set_title(f"{opened.num_rows:,} quotes delivered to the subscriptions they match")
-    axes.legend(loc="upper left")
     path = output / "matches.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)

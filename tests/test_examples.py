@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,4 +60,9 @@ def test_example_runs(name: str, running: Running) -> None:
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     assert "differences                          0" in stdout
     if "--output" in SMALL[name]:
+        sizes = re.search(r"bytes written +([\d,]+) +said before: ([\d,]+)", stdout)
+        assert sizes is not None
+        wrote, said = (int(text.replace(",", "")) for text in sizes.groups())
+        assert 0.8 < said / wrote < 1.25
+        assert "| the subscriber read" in stdout
         assert (folder / "matches.png").stat().st_size > 10_000

@@ -560,8 +560,9 @@ def test_a_label_is_text(label: Any) -> None:
 
 
 def test_pads_and_seeds_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="length must not be negative, got -1"):
-        OneTimePad.generate(-1)
+    for wrong in (-1, 1.5, "32"):
+        with pytest.raises(ParameterError, match="length must be a whole number of bytes"):
+            OneTimePad.generate(wrong)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="cannot be read: No such file"):
         OneTimePad.from_file(tmp_path / "nowhere")
     with pytest.raises(KeyMismatchError, match="not a seed"):

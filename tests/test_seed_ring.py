@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,3 +105,16 @@ def test_two_pairs_of_a_ring_have_two_seeds() -> None:
     with pytest.raises(KeyMismatchError, match="'alice' and 'carol' have the same seed") as failure:
         parse_seeds(f"{alice.to_text()} alice\n{alice.to_text()} carol\n")
     assert alice.export_secret().hex()[:8] not in str(failure.value)
+
+
+def test_one_string_is_no_list_of_labels() -> None:
+    with pytest.raises(ParameterError, match=r"write ring\(\['alice'\]\)"):
+        MASTER.ring("alice")
+    assert len(MASTER.ring(["alice"])) == 1
+
+
+@pytest.mark.parametrize("seeds", [{"alice": "x"}, {"alice": MASTER.to_text()}, [MASTER], None])
+def test_a_ring_holds_seeds_and_shows_nothing_else(seeds: Any) -> None:
+    with pytest.raises(ParameterError, match=r"master.ring\(labels\)") as failure:
+        SeedRing(seeds)
+    assert MASTER.export_secret().hex()[:8] not in str(failure.value)

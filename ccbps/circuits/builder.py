@@ -66,7 +66,19 @@ class Wire:
 
 
 class CircuitBuilder:
-    """Collects inputs and gates; `build` makes the circuit."""
+    """Collects inputs and gates; `build` makes the circuit.
+
+    Example:
+        >>> from ccbps.circuits import CircuitBuilder
+        >>> builder = CircuitBuilder()
+        >>> x, y, z = builder.inputs(3)
+        >>> circuit = builder.build(x & ~y | z)
+        >>> circuit.inputs, circuit.depth
+        (3, 2)
+        >>> circuit.evaluate([[1, 0, 0], [1, 1, 0]])
+        array([[ True],
+               [False]])
+    """
 
     def __init__(self) -> None:
         # An input is a node without a gate. Wires of equal structure are one wire, so that

@@ -6,9 +6,11 @@ Parameters are equal where a hash of all of them, the fingerprint, is.
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from threading import Lock
 from typing import Any, Final, Literal, Self
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
@@ -66,6 +68,52 @@ class PublicParameters:
         return hash(self.fingerprint)
 
 
+class ParsedPredicates:
+    """The predicates parsed last, by text and schema, up to a number of characters in all.
+
+    Batches of one job bring the same texts again and again, and parsing is most of what preparing
+    an interest costs. A predicate takes some sixty times its text. Texts that are refused are not
+    kept. Threads may share it.
+
+    Hazard: the texts stay in the memory of the process that encodes them.
+    """
+
+    def __init__(self, characters: int) -> None:
+        self._most, self._used = characters, 0
+        self._kept: OrderedDict[tuple[str, tuple[str, ...]], Predicate] = OrderedDict()
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"<ParsedPredicates: {len(self._kept)}>"
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def parse(self, schema: Schema, text: str) -> Predicate:
+        """As `Schema.parse`."""
+        # Not by the schema itself, whose hash takes all categories of all attributes.
+        key = text, tuple(schema)
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None and found.schema == schema:
+                self._kept.move_to_end(key)
+                return found
+        predicate = schema.parse(text)
+        with self._lock:
+            if len(text) <= self._most:
+                self._used += 0 if key in self._kept else len(text)
+                self._kept[key] = predicate
+                self._kept.move_to_end(key)
+            while self._used > self._most:
+                (old, _), _ = self._kept.popitem(last=False)
+                self._used -= len(old)
+        return predicate
+
+
+PARSED: Final = ParsedPredicates(1 << 20)
+"""Of this process: some twenty thousand predicates, and 60 MB."""
+
+
 def bound_predicate(schema: Schema, interest: Any, what: str = "an interest") -> Predicate:
     """SQL text or a `Predicate` of this schema, with all its constants; `what` it is, for errors.
 
@@ -74,7 +122,7 @@ def bound_predicate(schema: Schema, interest: Any, what: str = "an interest") ->
         PredicateError: it does not parse, or a private constant has no value.
     """
     if isinstance(interest, str):
-        interest = schema.parse(interest)
+        interest = PARSED.parse(schema, interest)
     if not isinstance(interest, Predicate):
         raise ParameterError(
             f"{what} is a predicate (SQL text or Predicate), got {type(interest).__name__}"

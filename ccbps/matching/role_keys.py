@@ -119,7 +119,8 @@ class RoleKey(SecretBytes):
 def check_key(matcher: PublicParameters, key: RoleKey, role: Role) -> None:
     """Raise KeyMismatchError unless this is a key of that role and matcher."""
     if not isinstance(key, RoleKey):
-        raise KeyMismatchError(f"a {role} needs a RoleKey, got {type(key).__name__}")
+        where = "; matcher.key_server() gives it" if getattr(matcher, "has_key_server", 0) else ""
+        raise KeyMismatchError(f"a {role} needs a RoleKey, got {type(key).__name__}{where}")
     if key.matcher != matcher.fingerprint:
         raise KeyMismatchError(f"this key belongs to another matcher than {matcher!r}")
     if key.role != role:

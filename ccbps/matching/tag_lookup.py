@@ -60,7 +60,8 @@ class _Sets:
     Attributes:
         keys: the distinct keys, (keys, 2).
         slots: which of them each set has, (sets, size).
-        holders, starts: sets that have key k are holders[starts[k]:starts[k + 1]].
+        holders: sets by key: those that have key k are holders[starts[k]:starts[k + 1]].
+        starts: where each key's begin, and the end of the last.
     """
 
     keys: Words

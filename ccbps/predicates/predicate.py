@@ -57,7 +57,7 @@ class Predicate:
         private_names: names of the placeholders, in order of first appearance.
     """
 
-    __slots__ = ("_constants", "expression", "private_names", "schema", "text")
+    __slots__ = ("_box", "_constants", "_form", "expression", "private_names", "schema", "text")
 
     def __init__(
         self,
@@ -70,6 +70,8 @@ class Predicate:
         self.text = text
         self.expression = expression
         self._constants: dict[str, Any] = dict(constants or {})
+        self._box: Box | None = None
+        self._form: Form | None = None
         names = [operand.name for _, _, operand in _privates(expression)]
         self.private_names: tuple[str, ...] = tuple(dict.fromkeys(names))
 
@@ -182,7 +184,9 @@ class Predicate:
 
     def true_form(self) -> Form:
         """Code form of "the predicate is TRUE"; bounds of unbound placeholders are None."""
-        return lower(self.schema, self.expression, self._constants)
+        if self._form is None:
+            self._form = lower(self.schema, self.expression, self._constants)
+        return self._form
 
     def box(self) -> Box:
         """The predicate as one range of codes for every attribute.
@@ -197,8 +201,11 @@ class Predicate:
             ParameterError: a private constant has no value.
             UnsupportedPredicateError: the predicate is not a box; says which attribute needs more.
         """
-        self._require_bound()
-        return box_of(self.schema, self.true_form(), self.expression, self.text)
+        if self._box is None:
+            self._require_bound()
+            self._box = box_of(self.schema, self.true_form(), self.expression, self.text)
+        # Its dict is the caller's; this predicate may be others' too.
+        return Box(self.schema, dict(self._box.ranges))
 
 
 def _privates(expression: Expression) -> list[tuple[str, str, Private]]:

@@ -191,7 +191,7 @@ class _Reader:
 
     def _in(self, node: exp.Expr) -> tree.Expression:
         items = node.expressions
-        if not items:
+        if not items and node.args.get("query") is None:
             raise self._unsupported("IN needs a list of constants in parentheses", node)
         self._only(node, "this", "expressions", "negate")
         name = self._subject(_unwrapped(node.this))

@@ -216,62 +216,80 @@ class AttributeType(ABC):
             EventError: a value is missing in a type that is not nullable, of the wrong kind, or
                 outside the domain; names attribute and row, never the value.
         """
-        column = column_of(values, attribute)
-        if not self.nullable and column.missing.any():
-            row = int(np.argmax(column.missing))
+        codes, problems = self.examine(values, attribute=attribute)
+        if problems:
+            row, reason = min((int(np.argmax(mask)), reason) for mask, reason in problems)
             raise EventError(
-                f"attribute {attribute!r}, row {row}: the value is missing (None, NaN or NaT); "
-                f"declare it {type(self).__name__}(..., nullable=True) to allow that",
+                f"attribute {attribute!r}, row {row}: {reason}", attribute=attribute, row=row
+            )
+        return codes
+
+    def examine(
+        self, values: Any, *, attribute: str = "value"
+    ) -> tuple[CodeArray, list[tuple[BoolArray, str]]]:
+        """As `encode`, but tells all rows that do not fit: codes, and (mask, reason) of such rows.
+
+        Raises:
+            EventError: the whole column is of a wrong kind.
+        """
+        column = column_of(values, attribute)
+        problems: list[tuple[BoolArray, str]] = []
+        if not self.nullable and column.missing.any():
+            reason = (
+                "the value is missing (None, NaN or NaT); "
+                f"declare it {type(self).__name__}(..., nullable=True) to allow that"
+            )
+            problems.append((column.missing, reason))
+        rows = len(column.missing)
+        if column.missing.all():  # also the empty batch, whose dtype says nothing
+            return np.zeros((self.limbs, rows), dtype=np.uint64), problems
+        if column.distinct is None:
+            codes, found = self._examine_array(column, attribute)
+        else:
+            codes, found = self._examine_dictionary(column, column.distinct)
+        codes[:, column.missing] = 0
+        problems += [
+            (mask, f"{reason}; expected {self.accepts}") for mask, reason in found if mask.any()
+        ]
+        return codes, problems
+
+    def _examine_array(
+        self, column: Column, attribute: str
+    ) -> tuple[CodeArray, list[tuple[BoolArray, str]]]:
+        outcome = self.numbers_of(column.values, column.scale)
+        if outcome is None:
+            row = int(np.argmin(column.missing))
+            raise EventError(
+                f"attribute {attribute!r}, row {row}: wrong type ({column.values.dtype}); "
+                f"expected {self.accepts}",
                 attribute=attribute,
                 row=row,
             )
-        rows = len(column.missing)
-        if column.missing.all():  # also the empty batch, whose dtype says nothing
-            return np.zeros((self.limbs, rows), dtype=np.uint64)
-        if column.distinct is None:
-            codes = self._encode_array(column, attribute)
-        else:
-            codes = self._encode_dictionary(column, column.distinct, attribute)
-        codes[:, column.missing] = 0
-        return codes
-
-    def _encode_array(self, column: Column, attribute: str) -> CodeArray:
-        outcome = self.numbers_of(column.values, column.scale)
-        if outcome is None:
-            first = int(np.argmin(column.missing))
-            raise self._refusal(attribute, first, f"wrong type ({column.values.dtype})")
         numbers, problems = outcome
-        bad = [(mask & ~column.missing, reason) for mask, reason in problems]
-        found = [(int(np.argmax(mask)), reason) for mask, reason in bad if mask.any()]
-        if found:
-            raise self._refusal(attribute, *min(found))
         codes = np.zeros((self.limbs, len(numbers)), dtype=np.uint64)
         codes[-1] = numbers
-        return increment(codes) if self.nullable else codes
+        if self.nullable:
+            codes = increment(codes)
+        return codes, [(mask & ~column.missing, reason) for mask, reason in problems]
 
-    def _encode_dictionary(self, column: Column, distinct: list[Any], attribute: str) -> CodeArray:
+    def _examine_dictionary(
+        self, column: Column, distinct: list[Any]
+    ) -> tuple[CodeArray, list[tuple[BoolArray, str]]]:
         used = np.zeros(len(distinct), dtype=np.bool_)
         used[column.values[~column.missing]] = True
         numbers = [0] * len(distinct)
-        reasons: dict[int, str] = {}
+        places: dict[str, list[int]] = {}
         for place in np.flatnonzero(used).tolist():
             try:
                 numbers[place] = self.number_of(distinct[place]) + self.lowest
             except Refused as problem:
-                reasons[place] = str(problem)
-        if reasons:
+                places.setdefault(str(problem), []).append(place)
+        problems = []
+        for reason, which in places.items():
             bad = np.zeros(len(distinct), dtype=np.bool_)
-            bad[list(reasons)] = True
-            row = int(np.argmax(bad[column.values] & ~column.missing))
-            raise self._refusal(attribute, row, reasons[int(column.values[row])])
-        return np.ascontiguousarray(pack(numbers, self.limbs)[:, column.values])
-
-    def _refusal(self, attribute: str, row: int, reason: str) -> EventError:
-        return EventError(
-            f"attribute {attribute!r}, row {row}: {reason}; expected {self.accepts}",
-            attribute=attribute,
-            row=row,
-        )
+            bad[which] = True
+            problems.append((bad[column.values] & ~column.missing, reason))
+        return np.ascontiguousarray(pack(numbers, self.limbs)[:, column.values]), problems
 
     def describe(self) -> dict[str, Any]:
         """Type name and all parameters as JSON values, in a fixed order, for a fingerprint."""

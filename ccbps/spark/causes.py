@@ -1,18 +1,45 @@
-"""What happens to messages that a broker refuses: the job fails, or the rows are set aside."""
+"""What happens to rows that cannot be used, in an encoder or at a broker.
+
+Either the job fails, or they are set aside with the reason in words, which shows no value.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import DecodeError, ParameterError, PredicateError
+from ccbps.matching.matcher import Matcher
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.predicates import Schema
+from ccbps.predicates.schema import Events
+from ccbps.spark.arrow import binary_column
 from ccbps.spark.frames import row_name
 from ccbps.wire import Cause
 
-__all__ = ["cause_texts", "check_on_error", "refuse", "refuse_rows"]
+__all__ = [
+    "Reasons",
+    "cause_texts",
+    "check_on_error",
+    "encoded",
+    "encoded_type",
+    "examine_events",
+    "examine_interests",
+    "no_reasons",
+    "or_null",
+    "refuse",
+    "refuse_rows",
+    "usable",
+]
+
+Bools = NDArray[np.bool_]
+Reasons = NDArray[np.object_]
+"""For each row, why it is set aside, in words; None where it is not."""
 
 
 def check_on_error(on_error: str, other: str = "reject") -> None:
@@ -56,3 +83,63 @@ def cause_texts(causes: NDArray[np.uint8]) -> pa.Array:
     """`Cause`s in words, NULL where there is none."""
     texts = pa.array([cause.text or None for cause in Cause], type=pa.string())
     return texts.take(pa.array(causes))
+
+
+def no_reasons(rows: int) -> Reasons:
+    """Of rows none of which is set aside."""
+    return np.full(rows, None, dtype=np.object_)
+
+
+def usable(reasons: Reasons) -> Bools:
+    """Rows that are not set aside."""
+    out: Bools = pa.array(reasons, pa.string()).is_null().to_numpy(zero_copy_only=False)
+    return out
+
+
+def or_null(rows: Bools) -> pa.Array:
+    """A column that is NULL in all rows but these."""
+    return pa.array(rows, mask=~rows)
+
+
+def examine_events(schema: Schema, records: pa.RecordBatch) -> tuple[Events, Reasons]:
+    """Events of the records that fit the schema, in order; and why the others do not."""
+    reasons, codes = no_reasons(records.num_rows), {}
+    for name in schema:
+        codes[name], problems = schema[name].examine(records.column(name), attribute=name)
+        for mask, reason in problems:
+            reasons[mask & usable(reasons)] = f"attribute {name!r}: {reason}"
+    return Events(schema, records.num_rows, codes).take(usable(reasons)), reasons
+
+
+def examine_interests(
+    matcher: Matcher | ReusableMatcher, interests: DictionaryColumn[Any]
+) -> Reasons:
+    """Why interests cannot be encoded; each distinct one is looked at once."""
+    reasons = no_reasons(len(interests.values))
+    for place, interest in enumerate(interests.values):
+        try:
+            matcher._prepare(interest)
+        except PredicateError as error:
+            reasons[place] = error.summary
+    return reasons[interests.index]
+
+
+def encoded_type(reject: bool) -> str:
+    """What an encoder's function returns to Spark."""
+    return "message binary, rejected string" if reject else "binary"
+
+
+def encoded(messages: NDArray[np.uint8], valid: Bools, reasons: Reasons | None) -> pa.Array:
+    """An encoder's answer for a batch.
+
+    Args:
+        messages: of the `valid` rows, in order.
+        valid: rows that have a message.
+        reasons: of all rows; None where the function does not set rows aside.
+    """
+    column = binary_column(messages, valid)
+    if reasons is None:
+        return column
+    return pa.StructArray.from_arrays(
+        [column, pa.array(reasons, pa.string())], names=["message", "rejected"]
+    )

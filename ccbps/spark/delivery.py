@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,14 +10,16 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from ccbps.delivery.naive import KEY_BYTES, PAD_TO, PayloadOpener, PayloadSealer
-from ccbps.errors import DecodeError
+from ccbps.errors import DecodeError, ParameterError
 from ccbps.spark.arrow import binary_column, binary_rows, integers, is_valid, with_nulls
 from ccbps.spark.confine import confined
 from ccbps.spark.frames import (
+    check_keep,
     check_key,
     check_once,
     column,
     finish,
+    finish_encoded,
     ordered,
     require,
     struct,
@@ -35,10 +38,11 @@ def seal_payloads(
     *,
     event: str = "event",
     payload: str = "payload",
+    keep: Sequence[str] = (),
     output: str = "sealed",
     pad_to: int = PAD_TO,
 ) -> DataFrame:
-    """Encrypt payloads, one row an event: `df` without `payload`, with a binary `output`.
+    """Encrypt payloads, one row an event: `event`, what `keep` names and a binary `output`.
 
     Example:
         .. code-block:: python
@@ -50,14 +54,18 @@ def seal_payloads(
         df: has `event`, a whole number that names one event, always; and `payload`, binary or
             string.
         key: where the workers find the publisher's master seed.
+        keep: other columns to leave as they are, in the clear, for the broker to see.
         pad_to: payloads are padded to a multiple of this many bytes, as lengths tell.
 
     Raises:
-        ParameterError: a column is missing or of the wrong type.
+        ParameterError: a column is missing or of the wrong type; `keep` names the payload.
         RandomnessReuseError: an event number occurs twice. Runs one job to find out.
     """
     check_key(key)
-    require(df, [payload], whole=[event])
+    if event == payload:
+        raise ParameterError(f"event={event!r} is also the payload")
+    kept = check_keep(keep, [event], [payload])
+    require(df, [payload, *kept], whole=[event], rest=False)
 
     @F.arrow_udf("binary")
     @confined
@@ -71,7 +79,7 @@ def seal_payloads(
         return with_nulls(pa.array(sealed, pa.binary()), valid)
 
     message = seal(F.struct(column(event), column(payload).cast("binary")))
-    result = finish(df, [payload], message, output)
+    result = finish_encoded(df, kept, message, output, reject=False)
     check_once(df, [event], "each number names one event, always")
     return result
 

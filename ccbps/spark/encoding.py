@@ -6,29 +6,44 @@ use a (pair, round), once. Duplicates within a DataFrame are found before anythi
 rounds used by earlier jobs are the caller's to remember (a sequence number that never goes back
 will do).
 
-Hazard: columns that are neither attributes nor predicates pass through in the clear.
+Of the other columns only those stay that `keep` names, in the clear: what else a DataFrame holds
+does not travel to the broker unasked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, ParameterError, PredicateError
 from ccbps.matching import Matcher
-from ccbps.spark.arrow import binary_column, check_room, strings
+from ccbps.matching.roles import Subscriber
+from ccbps.spark.arrow import check_room, strings
+from ccbps.spark.causes import (
+    check_on_error,
+    encoded,
+    encoded_type,
+    examine_events,
+    examine_interests,
+    no_reasons,
+    or_null,
+    usable,
+)
 from ccbps.spark.confine import confined
 from ccbps.spark.frames import (
+    check_keep,
     check_key,
     check_matcher,
     check_once,
-    finish,
+    finish_encoded,
     ordered,
+    refuse_floats,
     require,
     row_name,
     struct,
@@ -50,7 +65,9 @@ def encode_events(
     *,
     pair: str = "subscription",
     round: str = "round",
+    keep: Sequence[str] = (),
     output: str = "event_message",
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Encode events: one row for each event and subscription it is meant for.
 
@@ -66,42 +83,57 @@ def encode_events(
         key: where the workers find the publisher's master seed.
         pair: string column with the label of the pair.
         round: column with the round, a whole number.
+        keep: other columns to leave as they are, in the clear, for the broker to see.
         output: name of the message column.
+        on_error: "raise" fails the job at the first row that cannot be encoded; "reject" gives it
+            NULL and the reason, which shows no value, in a string column "rejected".
 
     Returns:
-        `df` without the attributes, with a binary message column; NULL where pair or round is.
+        `pair`, `round`, what `keep` names and a binary message column, NULL where pair or round is;
+        with "reject", also "rejected" (NULL where nothing is wrong).
 
     Raises:
-        ParameterError: a column is missing, of the wrong type, or used twice.
+        ParameterError: a column is missing, of the wrong type, or used twice; `keep` names an
+            attribute.
         RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
-        EventError (when the result is computed): a record does not fit the schema; names its pair
-            and round.
+        EventError (when the result is computed): with "raise", a record does not fit the schema;
+            names its pair and round.
     """
+    check_on_error(on_error)
+    reject = on_error == "reject"
     check_key(key)
     check_matcher(matcher, Matcher)
     attributes = list(matcher.schema)
     _require_apart({"pair": pair, "round": round}, attributes)
-    require(df, attributes, whole=[round], text=[pair])
+    kept = check_keep(keep, [pair, round], attributes)
+    require(df, [*attributes, *kept], whole=[round], text=[pair], rest=False)
+    refuse_floats(df, attributes)
 
-    @F.arrow_udf("binary")
+    @F.arrow_udf(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
         pairs, rounds, *columns = row.flatten()
         valid, order, label, number = ordered(pairs, rounds)
         mask = pa.array(valid)
         records = pa.RecordBatch.from_arrays([c.filter(mask) for c in columns], names=attributes)
+        reasons = no_reasons(len(row)) if reject else None
         try:
-            events = matcher.schema.encode(records).take(order)
+            events = matcher.schema.encode(records)
         except EventError as error:
-            where = np.flatnonzero(valid)[error.row or 0]
-            named = row_name((pair, round), (pairs, rounds), int(where))
-            raise EventError(f"{named}: {error}", attribute=error.attribute) from None
+            if reasons is None:
+                where = np.flatnonzero(valid)[error.row or 0]
+                named = row_name((pair, round), (pairs, rounds), int(where))
+                raise EventError(f"{named}: {error}", attribute=error.attribute) from None
+            events, reasons[valid] = examine_events(matcher.schema, records)
+            valid, order, label, number = ordered(pairs, rounds, or_null(usable(reasons)))
         check_room(len(order), matcher.event_bytes)
         messages = np.empty((len(order), matcher.event_bytes), dtype=np.uint8)
+        events = events.take(order)
         messages[order] = matcher.publisher(seeds(key)).encode(events, number, pairs=label)
-        return binary_column(messages, valid)
+        return encoded(messages, valid, reasons)
 
-    result = finish(df, attributes, encode(struct([pair, round, *attributes])), output)
+    message = encode(struct([pair, round, *attributes]))
+    result = finish_encoded(df, kept, message, output, reject)
     check_once(df, [pair, round], _ONCE)
     return result
 
@@ -115,7 +147,9 @@ def encode_interests(
     round: str = "round",
     predicate: str = "predicate",
     constants: Mapping[str, str] | None = None,
+    keep: Sequence[str] = (),
     output: str = "interest_message",
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Encode subscriptions: one row for each subscription and round.
 
@@ -134,18 +168,26 @@ def encode_interests(
         predicate: column with SQL text, where an interest is a predicate.
         constants: where the matcher has `private_names`, the column of each; by default the
             columns are named like them.
+        keep: other columns to leave as they are, in the clear, for the broker to see.
         output: name of the message column.
+        on_error: "raise" fails the job at the first row that cannot be encoded; "reject" gives it
+            NULL and the reason, which shows no value, in a string column "rejected".
 
     Returns:
-        `df` without the predicate's columns, with a binary message column; NULL where one of
-        pair, round, predicate and constants is.
+        `pair`, `round`, what `keep` names and a binary message column, NULL where one of pair,
+        round, predicate and constants is; with "reject", also "rejected" (NULL where nothing is
+        wrong).
 
     Raises:
-        ParameterError: a column is missing, of the wrong type, or used twice.
+        ParameterError: a column is missing, of the wrong type, or used twice; `keep` names a column
+            of the predicate.
         RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
-        PredicateError (when the result is computed): a predicate cannot be used; names its pair
-            and round, and shows no name or constant of the predicate but the schema's own names.
+        PredicateError (when the result is computed): with "raise", a predicate cannot be used;
+            names its pair and round, and shows no name or constant of the predicate but the
+            schema's own names.
     """
+    check_on_error(on_error)
+    reject = on_error == "reject"
     check_key(key)
     check_matcher(matcher, Matcher)
     names = matcher.private_names
@@ -161,9 +203,11 @@ def encode_interests(
         sources = {name: (constants or {}).get(name, name) for name in names}
     secret = list(sources.values())
     _require_apart({"pair": pair, "round": round}, secret)
-    require(df, secret, whole=[round], text=[pair])
+    kept = check_keep(keep, [pair, round], secret)
+    require(df, [*secret, *kept], whole=[round], text=[pair], rest=False)
+    refuse_floats(df, secret)
 
-    @F.arrow_udf("binary")
+    @F.arrow_udf(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
         pairs, rounds, *given = row.flatten()
@@ -173,20 +217,40 @@ def encode_interests(
             interests: DictionaryColumn[Any] = strings(chosen[0])
         else:
             interests = _bindings(list(sources), chosen, int(valid.sum()))
-        interests = DictionaryColumn(interests.values, interests.index[order])
         check_room(len(order), matcher.interest_bytes)
-        messages = np.empty((len(order), matcher.interest_bytes), dtype=np.uint8)
+        subscriber, reasons = matcher.subscriber(seeds(key)), no_reasons(len(row))
         try:
-            messages[order] = matcher.subscriber(seeds(key)).encode(interests, number, pairs=label)
+            messages = _in_order(subscriber, interests, order, number, label)
         except PredicateError as error:
-            where = np.flatnonzero(valid)[order[error.row or 0]]
-            named = row_name((pair, round), (pairs, rounds), int(where))
-            raise type(error)(f"{named}: {error.summary}") from None
-        return binary_column(messages, valid)
+            if not reject:
+                where = np.flatnonzero(valid)[order[error.row or 0]]
+                named = row_name((pair, round), (pairs, rounds), int(where))
+                raise type(error)(f"{named}: {error.summary}") from None
+            found = examine_interests(matcher, interests)
+            reasons[valid], good = found, usable(found)
+            interests = DictionaryColumn(interests.values, interests.index[good])
+            valid, order, label, number = ordered(pairs, rounds, *given, or_null(usable(reasons)))
+            messages = _in_order(subscriber, interests, order, number, label)
+        return encoded(messages, valid, reasons if reject else None)
 
-    result = finish(df, secret, encode(struct([pair, round, *secret])), output)
+    message = encode(struct([pair, round, *secret]))
+    result = finish_encoded(df, kept, message, output, reject)
     check_once(df, [pair, round], _ONCE)
     return result
+
+
+def _in_order(
+    subscriber: Subscriber,
+    interests: DictionaryColumn[Any],
+    order: NDArray[np.intp],
+    rounds: NDArray[np.int64],
+    pairs: DictionaryColumn[str],
+) -> NDArray[np.uint8]:
+    """Messages of interests, encoded in `order`, in which rounds and pairs come already."""
+    out = np.empty((len(order), subscriber.matcher.interest_bytes), dtype=np.uint8)
+    sorted_ = DictionaryColumn(interests.values, interests.index[order])
+    out[order] = subscriber.encode(sorted_, rounds, pairs=pairs)
+    return out
 
 
 def _require_apart(public: Mapping[str, str], private: list[str]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs
@@ -77,9 +78,39 @@ class Folder:
         except OSError as error:
             raise ParameterError(f"{argument}={self.path!r} cannot be made: {error}") from error
 
-    def rename(self, old: str, new: str) -> None:
+    def publish(self, draft: str, name: str) -> str | None:
+        """Give a finished file its name, unless there is a file of that name. `draft` is gone.
+
+        One of several that publish under one name succeeds where files can be linked, as on local
+        file systems. Elsewhere, as in object stores, whose files appear whole but under a name that
+        may be taken, each first claims the name and looks whether others do: at most one succeeds.
+
+        Returns:
+            None, or the file that stood in the way.
+        """
         system, root = self._found
-        system.move(f"{root}/{old}", f"{root}/{new}")
+        try:
+            if isinstance(system, fs.LocalFileSystem):
+                try:
+                    os.link(f"{root}/{draft}", f"{root}/{name}")
+                    return None
+                except FileExistsError:
+                    return name
+                except OSError:
+                    pass  # a file system without links
+            claim = f"{name}.claim-{uuid4().hex}"
+            self.create(claim).close()
+            try:
+                names = self.names()
+                others = [n for n in names if n.startswith(f"{name}.claim-") and n != claim]
+                if name in names or others:
+                    return name if name in names else others[0]
+                system.move(f"{root}/{draft}", f"{root}/{name}")
+                return None
+            finally:
+                self.remove(claim)
+        finally:
+            self.remove(draft)
 
     def names(self) -> list[str]:
         """Files in the folder; none where there is no folder."""

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = [
+    "check_keep",
     "check_key",
     "check_matcher",
     "check_once",
     "check_partitions",
     "column",
     "finish",
+    "finish_encoded",
     "ordered",
+    "refuse_floats",
     "require",
     "row_name",
     "struct",
@@ -60,6 +63,52 @@ def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) ->
     if output in kept:
         raise ParameterError(f"output={output!r}: the DataFrame has a column of that name")
     return df.select(*[column(name) for name in kept], value.alias(output))
+
+
+def finish_encoded(
+    df: DataFrame,
+    kept: Sequence[str],
+    value: Column,
+    output: str,
+    reject: bool,
+) -> DataFrame:
+    """The columns `kept` of `df`, and the message; with `reject`, also why there is none."""
+    others = [name for name in df.columns if name not in kept]
+    if not reject:
+        return finish(df, others, value, output)
+    both = "__ccbps_encoded"
+    result = finish(df, others, value, both)
+    result = finish(result, [], F.col(f"{both}.message"), output)
+    return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
+
+
+def check_keep(keep: Sequence[str], always: Sequence[str], private: Sequence[str]) -> list[str]:
+    """Columns that an encoder leaves as they are: `always`, and what the caller says.
+
+    Raises:
+        ParameterError: `keep` is no list of names, or names what is to be encoded.
+    """
+    if isinstance(keep, str) or not all(isinstance(name, str) for name in keep):
+        raise ParameterError(f"keep must be a list of column names, got {keep!r}")
+    for name in keep:
+        if name in private:
+            raise ParameterError(
+                f"keep names {name!r}, which is encoded because the broker must not see it; leave "
+                "it out, or copy it to a column of another name if it is public"
+            )
+    return list(dict.fromkeys([*always, *keep]))
+
+
+def refuse_floats(df: DataFrame, columns: Iterable[str]) -> None:
+    """Refuse columns of FLOAT: a decimal there is some number near it, and how near depends on the
+    number, so that one row would be encoded and the next refused."""
+    for name in columns:
+        if df.schema[name].dataType.typeName() == "float":
+            raise ParameterError(
+                f"column {name!r} is FLOAT, whose 24 bits hold neither most decimals nor all whole "
+                "numbers; cast it to the decimals it stands for, such as "
+                f"F.col({name!r}).cast('decimal(12,2)')"
+            )
 
 
 def check_key(key: KeySource) -> None:
@@ -111,8 +160,10 @@ def require(
     _require_unique(df, df.columns if rest else used, name)
     missing = [c for c in used if c not in df.columns]
     if missing:
+        dropped = any(c.endswith("_message") for c in df.columns)
         raise ParameterError(
             f"column {missing[0]!r} is missing: {name} has {', '.join(df.columns)}"
+            + dropped * "; encoders leave out the columns that keep=[...] does not name"
         )
     for wanted, names, kinds in (
         ("a whole number", whole, _WHOLE),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
@@ -14,7 +15,7 @@ from ccbps.errors import ParameterError
 from ccbps.matching import Matcher
 from ccbps.spark.arrow import binary_rows, is_valid
 from ccbps.spark.causes import cause_texts, check_on_error, refuse
-from ccbps.spark.frames import check_matcher, column, finish, require
+from ccbps.spark.frames import check_matcher, check_once, column, finish, require
 from ccbps.wire import Cause
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
 __all__ = ["match", "match_column"]
+
+_ONCE = (
+    "each pair and round has one message in {}. Drop what came twice, such as by "
+    "dropDuplicates(); what is left was encoded twice under one round, and shows more than a match"
+)
+_REPEATED = "the pair and round occurs more than once"
 
 
 def match(
@@ -47,20 +54,24 @@ def match(
         events: has the columns `on` and `event`.
         interests: has the columns `on` and `interest`.
         matcher: public.
-        on: what names a pair and round in both; an equi-join.
+        on: what names a pair and round in both; an equi-join. Each side has one message for each.
         event: binary column of `events`.
         interest: binary column of `interests`.
         output: name of the boolean column.
-        on_error: "raise" fails the job and names the first malformed row by its `on` columns;
-            "reject" gives it NULL and the cause in a string column "rejected", and leaves the other
-            rows' answers as they are.
+        on_error: "raise" refuses messages of a pair and round that one side has already, and fails
+            the job at the first malformed row, which it names by its `on` columns; "reject" gives
+            such rows NULL and the cause in a string column "rejected", and leaves the other rows'
+            answers as they are.
 
     Returns:
         the joined rows without the messages, with `output` (NULL where a message is NULL) and,
         with "reject", "rejected" (NULL where nothing is wrong).
 
     Raises:
-        ParameterError: a column is missing, or no binary column.
+        ParameterError: a column is missing, or no binary column; a DataFrame is streaming.
+        RandomnessReuseError: with "raise", a pair and round occurs twice in `events` or in
+            `interests`: messages came twice, or their one-time randomness was used twice. Runs one
+            job on the `on` columns of each to find out.
         DecodeError (as the cause of Spark's error, when the result is computed): see `on_error`.
     """
     check_on_error(on_error)
@@ -75,10 +86,18 @@ def match(
         raise ParameterError(
             f"column {min(shared)!r} is in both DataFrames; drop it in one of them"
         )
-    joined = events.join(interests, on=ids, how="inner")
-    arguments = [column(name) for name in (event, interest, *ids)]
+    for df, name in ((events, "events"), (interests, "interests")):
+        if df.isStreaming:
+            raise ParameterError(
+                f"{name} is a streaming DataFrame, in which a pair and round that occurs twice "
+                "cannot be found: call this in foreachBatch"
+            )
 
     if on_error == "raise":
+        for df, name in ((events, "events"), (interests, "interests")):
+            check_once(df, ids, _ONCE.format(name))
+        joined = events.join(interests, on=ids, how="inner")
+        arguments = [column(name) for name in (event, interest, *ids)]
 
         @F.arrow_udf("boolean")
         def decide(event: pa.Array, interest: pa.Array, *columns: pa.Array) -> pa.Array:
@@ -89,23 +108,42 @@ def match(
         return finish(joined, [event, interest], decide(*arguments), output)
 
     @F.arrow_udf("matched boolean, rejected string")
-    def decide_or_reject(event: pa.Array, interest: pa.Array) -> pa.Array:
+    def decide_or_reject(event: pa.Array, interest: pa.Array, repeated: pa.Array) -> pa.Array:
         answers, valid, causes = _examine(matcher, event, interest)
+        twice = repeated.is_valid()
         return pa.StructArray.from_arrays(
-            [pa.array(answers, mask=~valid | (causes != 0)), cause_texts(causes)],
+            [
+                pa.array(answers, mask=~valid | (causes != 0) | _bools(twice)),
+                pc.if_else(twice, _REPEATED, cause_texts(causes)),
+            ],
             names=["matched", "rejected"],
         )
 
-    both = "__ccbps_decision"
-    result = finish(joined, [event, interest], decide_or_reject(*arguments[:2]), both)
+    both, many = "__ccbps_decision", "__ccbps_repeated"
+    # Few or none: Spark sends them to all tasks.
+    keys = [column(name) for name in ids]
+    repeated = [
+        df.groupBy(*keys).agg(F.count("*").alias(many)).where(column(many) > 1).select(*keys)
+        for df in (events, interests)
+    ]
+    rows = repeated[0].unionByName(repeated[1]).distinct().withColumn(many, F.lit(True))
+    joined = events.join(interests, on=ids, how="inner").join(rows, on=ids, how="left")
+    arguments = [column(name) for name in (event, interest, many)]
+    result = finish(joined, [event, interest, many], decide_or_reject(*arguments), both)
     result = finish(result, [], F.col(f"{both}.matched"), output)
     return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
+
+
+def _bools(array: pa.Array) -> NDArray[np.bool_]:
+    out: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return out
 
 
 def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Matcher) -> Column:
     """BOOLEAN column: does the event message match the interest message of the same row?
 
-    For DataFrames that hold both already; `match` joins them. NULL where a message is NULL.
+    For DataFrames that hold both already; `match` joins them. NULL where a message is NULL. It sees
+    no rounds, so whether one occurs twice is the caller's to know.
 
     Example:
         .. code-block:: python

@@ -15,7 +15,7 @@ other's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -33,10 +33,12 @@ from ccbps.spark.arrow import binary_column, binary_rows, check_room, integers, 
 from ccbps.spark.causes import MATCH_NOTHING, check_on_error, refuse_rows
 from ccbps.spark.confine import confined
 from ccbps.spark.frames import (
+    check_keep,
     check_key,
     check_matcher,
     check_once,
-    finish,
+    finish_encoded,
+    refuse_floats,
     require,
     row_name,
     struct,
@@ -56,6 +58,7 @@ def publish_events(
     *,
     number: str = "number",
     payload: str | None = None,
+    keep: Sequence[str] = (),
     output: str = "event_message",
 ) -> DataFrame:
     """Encrypt events of the publisher's topics, one message each, for everybody.
@@ -73,15 +76,16 @@ def publish_events(
         number: column with the event's number, a whole number; it is public, and is kept.
         payload: binary column, values of at most `matcher.payload_bytes` bytes; None, and only
             then, if the matcher has no payloads.
+        keep: other columns to leave as they are, in the clear, for everybody to see.
         output: name of the message column.
 
     Returns:
-        `df` without the attributes and the payload, with a binary message column; NULL where
-        number or payload is.
+        `number`, what `keep` names and a binary message column, NULL where number or payload is.
 
     Raises:
-        ParameterError: a column is missing, of the wrong type, used twice, or not wanted; or, when
-            the result is computed, a number is negative or a payload too long.
+        ParameterError: a column is missing, of the wrong type, used twice, or not wanted; `keep`
+            names an attribute or the payload; or, when the result is computed, a number is negative
+            or a payload too long.
         RandomnessReuseError: a number occurs twice (runs one job to find out); or, when the result
             is computed, may have been used before the key was saved.
         EventError (when the result is computed): a record does not fit the schema, or is of none
@@ -101,7 +105,9 @@ def publish_events(
             f"number={number!r} is also an attribute, and numbers are public; use another column"
         )
     binary = [] if payload is None else [payload]
-    require(df, attributes, whole=[number], binary=binary)
+    kept = check_keep(keep, [number], [*attributes, *binary])
+    require(df, [*attributes, *kept], whole=[number], binary=binary, rest=False)
+    refuse_floats(df, attributes)
 
     @F.arrow_udf("binary")
     @confined
@@ -131,7 +137,7 @@ def publish_events(
         return binary_column(messages, valid)
 
     row = encode(struct([number, *binary, *attributes]))
-    result = finish(df, [*attributes, *binary], row, output)
+    result = finish_encoded(df, kept, row, output, reject=False)
     check_once(df, [number], "each number is for one event, once")
     return result
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ccbps.spark.storefiles import Index, PartReader
+from ccbps.spark.storefiles import PartReader
+from ccbps.spark.storeindex import Index
 
 __all__ = ["Pairs", "pair_names", "pair_rows", "pairs_of_blocks", "plan"]
 

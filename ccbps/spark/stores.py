@@ -23,14 +23,13 @@ from ccbps.matching import Matcher
 from ccbps.spark.causes import cause_texts, check_on_error, refuse
 from ccbps.spark.folder import Folder
 from ccbps.spark.frames import check_matcher, check_partitions, column, require
-from ccbps.spark.storefiles import (
-    RUNS,
+from ccbps.spark.storefiles import RUNS, PartReader, PartWriter, Refused
+from ccbps.spark.storeindex import (
     Index,
-    PartReader,
-    PartWriter,
-    Refused,
     StoreKind,
-    is_part,
+    WriterRun,
+    is_unfinished,
+    latest,
     message_width,
 )
 from ccbps.spark.storeplan import pair_names, pair_rows, pairs_of_blocks, plan
@@ -40,8 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["match_messages", "write_messages"]
 
-# What a task tells of its part: its runs, or why there are none.
-_MANIFEST = RUNS.append(pa.field("problem", pa.string()))
+# What a task tells of its part: its runs, with the checksums in the row of the first; or why there
+# are none.
+_MANIFEST = RUNS.append(pa.field("checksums", pa.binary())).append(pa.field("problem", pa.string()))
 
 # What a worker answers: a row a run of pairs of one subscription. Rounds follow one another from
 # `first` on, where `rounds` is NULL; nothing is wrong where `rejected` is.
@@ -84,15 +84,16 @@ def write_messages(
         message: binary column with messages; by default "event_message" or "interest_message".
         pair: string column with the label of the pair. One pair's messages go into one file.
         round: column with the round, a whole number.
-        mode: "error" refuses a folder that is not empty; "overwrite" replaces a store once the new
-            one is complete.
+        mode: "error" refuses a folder that is not empty, but for what writers left that did not
+            finish; "overwrite" replaces a store once the new one is complete.
         partitions: tasks, and files at most; by default as many as Spark chooses. Two stores of the
             same pairs with the same number are laid out alike.
 
     Raises:
         ParameterError: a column is missing or of the wrong type; the folder is not empty or cannot
             be made; a row has a NULL, a negative round or a message of another width; a (pair,
-            round) comes twice. Nothing is left.
+            round) comes twice; another call finished a store there while this one ran. Nothing of
+            this call is left.
     """
     if mode not in ("error", "overwrite"):
         raise ParameterError(f"mode must be 'error' or 'overwrite', got {mode!r}")
@@ -106,15 +107,16 @@ def write_messages(
     check_partitions(partitions)
     folder = Folder.of(path, "path")
     found = folder.names()
-    if found and mode == "error":
+    if mode == "error" and not all(map(is_unfinished, found)):
         raise ParameterError(
             f"path={folder.path!r} is not empty; choose another folder, or mode='overwrite'"
         )
     width = message_width(matcher, kind)
     folder.make("path")
+    run = WriterRun(latest(found) + 1)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part, runs, problem = PartWriter(folder, width), {}, None
+        part, runs, problem = PartWriter(folder, run.stem, width), {}, None
         try:
             for batch in batches:
                 part.append(*batch.columns)
@@ -128,6 +130,8 @@ def write_messages(
         if problem is not None:
             runs = {"problem": pa.array([problem])}
         rows = len(next(iter(runs.values()), ()))
+        if part.checksums and problem is None:
+            runs["checksums"] = pa.array([part.checksums] + [None] * (rows - 1), pa.binary())
         yield pa.RecordBatch.from_arrays(
             [
                 runs[f.name].cast(f.type) if f.name in runs else pa.nulls(rows, f.type)
@@ -144,7 +148,7 @@ def write_messages(
     by = column("subscription")
     spread = chosen.repartition(by) if partitions is None else chosen.repartition(partitions, by)
     ordered = spread.sortWithinPartitions("subscription", "round")
-    kept = set(found)
+    committed = False
     try:
         manifest = ordered.mapInArrow(write, _as_spark(_MANIFEST)).toArrow().cast(_MANIFEST)
         problems, labels = (manifest[name].drop_null() for name in ("problem", "subscription"))
@@ -152,12 +156,18 @@ def write_messages(
             raise ParameterError(f"path={folder.path!r}: nothing was written: {problems[0]}")
         if pc.count_distinct(labels).as_py() < len(labels):
             raise ParameterError(f"rows of one {pair!r} came in several partitions")
-        Index.write(folder, matcher, kind, width, manifest.drop_columns(["problem"]))
-        kept = set(manifest["part"].to_pylist())
+        first = manifest.filter(manifest["checksums"].is_valid())
+        checksums = dict(
+            zip(first["part"].to_pylist(), first["checksums"].to_pylist(), strict=True)
+        )
+        runs = manifest.select(RUNS.names)
+        Index.write(folder, run, matcher, kind, runs, checksums)
+        committed = True
     finally:
-        # What the index does not name: parts of a store replaced, of tasks tried twice, or of this
-        # attempt if it failed.
-        folder.remove(*(name for name in folder.names() if is_part(name) and name not in kept))
+        # Where this fails, what it wrote; else what it replaces, and what tasks tried twice left.
+        names = folder.names()
+        gone = run.replaced(names, checksums) if committed else run.left(names)
+        folder.remove(*gone)
 
 
 def match_messages(
@@ -167,6 +177,7 @@ def match_messages(
     matcher: Matcher,
     *,
     on_error: Literal["raise", "reject"] = "raise",
+    verify: bool = False,
     partitions: int | None = None,
 ) -> DataFrame:
     """Match a store of event messages with a store of interest messages.
@@ -188,6 +199,8 @@ def match_messages(
         on_error: "raise" fails the job and names the first malformed row by pair and round;
             "reject" gives it NULL and the cause in a string column "rejected", and leaves the other
             rows' answers as they are.
+        verify: compare the checksums of messages, too, which takes about half as long as deciding
+            them. Those of indexes and rounds are always compared.
         partitions: tasks; by default the session's parallelism. A task costs some 0.05 s.
 
     Returns:
@@ -210,15 +223,14 @@ def match_messages(
     if partitions is not None:
         pieces = pieces.repartition(partitions)
     reject = on_error == "reject"
-    stores = [(i.folder, i.width, i.batch_rows) for i in (event_index, interest_index)]
+    stores = [index.files for index in (event_index, interest_index)]
 
     def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         broker = matcher.broker()
 
         @lru_cache(maxsize=8)
         def part(side: int, name: str) -> PartReader:
-            folder, width, batch_rows = stores[side]
-            return PartReader(folder, name, width, batch_rows)
+            return stores[side].reader(name, verify=verify)
 
         for piece in (row for batch in batches for row in batch.to_pylist()):
             readers = part(0, piece["event_part"]), part(1, piece["interest_part"])
@@ -263,7 +275,12 @@ def match_messages(
 
 
 def _as_spark(schema: pa.Schema) -> str:
-    kinds = {pa.string(): "string", pa.int64(): "long", pa.bool_(): "boolean"}
+    kinds = {
+        pa.string(): "string",
+        pa.binary(): "binary",
+        pa.int64(): "long",
+        pa.bool_(): "boolean",
+    }
 
     def kind(of: pa.DataType) -> str:
         return f"array<{kind(of.value_type)}>" if pa.types.is_list(of) else kinds[of]

@@ -73,7 +73,7 @@ def table(count: int = COUNT) -> pa.Table:
 
 
 def published(df: DataFrame, key: cs.KeySource) -> DataFrame:
-    return cs.publish_events(df, MATCHER, key, payload="payload")
+    return cs.publish_events(df, MATCHER, key, payload="payload", keep=["event"])
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,9 @@ def test_without_payloads_there_are_answers_only(spark: SparkSession, tmp_path: 
     introduce(publisher, subscriber)
     subscriber.accept(publisher.answer(subscriber.encode(WISHES)))
     df = spark.createDataFrame(table().drop_columns(["payload"]))
-    sent = cs.publish_events(df, matcher, keep(tmp_path / "p", publisher.key), output="m")
+    sent = cs.publish_events(
+        df, matcher, keep(tmp_path / "p", publisher.key), keep=["event"], output="m"
+    )
     opened = cs.open_events(sent, matcher, keep(tmp_path / "s", subscriber.key), event="m")
     assert opened.columns == ["event", "number", "interest"]
     assert sorted((r["event"], r["interest"]) for r in opened.collect()) == [
@@ -256,7 +258,21 @@ def test_columns_and_keys_that_do_not_fit_are_refused(
         ((df, MATCHER, key, {"payload": "price"}), "'price' must be binary"),
         ((df, MATCHER, key, {"payload": "payload", "number": "price"}), "is also an attribute"),
         ((df, MATCHER, key, {"payload": "payload", "number": "payload"}), "must be a whole number"),
-        ((df, MATCHER, key, {"payload": "payload", "output": "event"}), "output='event'"),
+        (
+            (df, MATCHER, key, {"payload": "payload", "output": "event", "keep": ["event"]}),
+            "output='event'",
+        ),
+        ((df, MATCHER, key, {"payload": "payload", "keep": ["price"]}), "keep names 'price'"),
+        ((df, MATCHER, key, {"payload": "payload", "keep": ["payload"]}), "keep names 'payload'"),
+        (
+            (
+                df.withColumn("price", F.col("price").cast("float")),
+                MATCHER,
+                key,
+                {"payload": "payload"},
+            ),
+            "'price' is FLOAT",
+        ),
         ((df.drop("issue"), MATCHER, key, {"payload": "payload"}), "'issue' is missing"),
         ((df, MATCHER, role.key, {"payload": "payload"}), "key must be a KeySource"),
     ):

@@ -58,7 +58,7 @@ def subscriptions(spark: SparkSession, predicates: list[Any] = PREDICATES) -> Da
 def event_messages(spark: SparkSession, table: pa.Table, key: cs.KeySource = KEY) -> DataFrame:
     events = spark.createDataFrame(table).withColumn("round", F.col("event"))
     addressed = events.crossJoin(subscriptions(spark).select("subscription"))
-    return cs.encode_events(addressed, BOX, key)
+    return cs.encode_events(addressed, BOX, key, keep=["event"])
 
 
 def interest_messages(spark: SparkSession, rounds: int, key: cs.KeySource = KEY) -> DataFrame:
@@ -98,6 +98,107 @@ def test_encoded_frames_keep_ids_and_drop_what_is_private(stages: Stages) -> Non
     _, events, interests = stages
     assert set(events.columns) == {"event", "subscription", "round", "event_message"}
     assert set(interests.columns) == {"subscription", "round", "interest_message"}
+
+
+def test_columns_travel_when_they_are_asked_for(spark: SparkSession) -> None:
+    events = spark.createDataFrame(records(3)).withColumns(
+        {"round": F.col("event"), "subscription": F.lit("s"), "client": F.lit("ACME")}
+    )
+    wanted = subscriptions(spark).withColumns({"round": F.lit(1), "owner": F.lit("Alice")})
+    payloads = events.select("event", "client", F.lit("x").alias("payload"))
+    ids = ["subscription", "round"]
+    assert cs.encode_events(events, BOX, KEY).columns == ["round", "subscription", "event_message"]
+    assert cs.encode_interests(wanted, BOX, KEY).columns == [*ids, "interest_message"]
+    assert cs.seal_payloads(payloads, KEY).columns == ["event", "sealed"]
+    kept = cs.encode_events(events, BOX, KEY, keep=["client", "event"])
+    assert set(kept.columns) == {*ids, "client", "event", "event_message"}
+    assert {row["client"] for row in kept.collect()} == {"ACME"}
+    kept = cs.encode_interests(wanted, BOX, KEY, keep=["owner"])
+    assert kept.columns == [*ids, "owner", "interest_message"]
+    assert cs.seal_payloads(payloads, KEY, keep=["client"]).columns == ["event", "client", "sealed"]
+    for call, keep, problem in (
+        (
+            lambda keep: cs.encode_events(events, BOX, KEY, keep=keep),
+            ["price"],
+            "'price', which is",
+        ),
+        (lambda keep: cs.encode_interests(wanted, BOX, KEY, keep=keep), ["predicate"], "encoded"),
+        (lambda keep: cs.seal_payloads(payloads, KEY, keep=keep), ["payload"], "encoded because"),
+        (
+            lambda keep: cs.encode_events(events, BOX, KEY, keep=keep),
+            ["clint"],
+            "'clint' is missing",
+        ),
+        (lambda keep: cs.encode_events(events, BOX, KEY, keep=keep), "client", "must be a list"),
+    ):
+        with pytest.raises(ParameterError, match=problem):
+            call(keep)
+    with pytest.raises(ParameterError, match=r"'event' is missing.*keep=\[\.\.\.\]"):
+        cs.wrap_keys(cs.encode_events(events, BOX, KEY), KEY)
+
+
+def test_records_that_cannot_be_encoded_are_set_aside(spark: SparkSession) -> None:
+    price = pa.array([1.0, 31415.25, 2.345678, None, 5.0, 6.0])
+    issue = pa.array(["IBM", "IBM", "GOOG", "GOOG", "SECRET", "AAPL"])
+    table = records(6).set_column(1, "issue", issue).set_column(2, "price", price)
+    frame = spark.createDataFrame(table).withColumn("round", F.col("event"))
+    frame = frame.withColumn("subscription", F.expr("CASE WHEN event < 5 THEN 's' END")).coalesce(1)
+    rows = cs.encode_events(frame, BOX, KEY, on_error="reject").orderBy("round").collect()
+    reasons = [row["rejected"] for row in rows]
+    assert reasons[0] is None and reasons[5] is None
+    assert "attribute 'price': out of range; expected a number 0..655.35" in reasons[1]
+    assert "attribute 'price': not a multiple of step" in reasons[2]
+    assert "attribute 'price': the value is missing" in reasons[3]
+    assert "attribute 'issue'" in reasons[4]
+    assert not any(value in "".join(filter(None, reasons)) for value in ("31415", "345", "SECRET"))
+    assert [row["event_message"] is None for row in rows] == [False, True, True, True, True, True]
+    whole = cs.encode_events(frame.where("event = 0"), BOX, KEY).first()
+    assert rows[0]["event_message"] == whole["event_message"]
+    with pytest.raises(Exception, match=r"subscription='s', round=\d: attribute 'issue'"):
+        cs.encode_events(frame, BOX, KEY).collect()
+    with pytest.raises(ParameterError, match="on_error must be"):
+        cs.encode_events(frame, BOX, KEY, on_error="drop")  # type: ignore[arg-type]
+    kind = frame.withColumn("issue", F.lit(5))  # nothing that a row could help
+    with pytest.raises(Exception, match="wrong type"):
+        cs.encode_events(kind, BOX, KEY, on_error="reject").collect()
+
+
+def test_predicates_that_cannot_be_encoded_are_set_aside(spark: SparkSession) -> None:
+    texts = ["price < 3", "pryce < 31415", None, "price < 'SECRET'", "issue = 'IBM' OR price < 5"]
+    df = subscriptions(spark, texts).coalesce(1)
+    frame = df.crossJoin(spark.range(2).withColumnRenamed("id", "round"))
+    rows = cs.encode_interests(frame, BOX, KEY, on_error="reject").collect()
+    found = {(row["subscription"], row["round"]): row for row in rows}
+    good = cs.encode_interests(frame.where("subscription = 's0'"), BOX, KEY).collect()
+    for row in good:
+        mine = found[row["subscription"], row["round"]]
+        assert mine["interest_message"] == row["interest_message"]
+    for (name, _), row in found.items():
+        assert (row["interest_message"] is None) == (name != "s0")
+        assert (row["rejected"] is None) == (name in ("s0", "s2"))
+        assert not any(word in (row["rejected"] or "") for word in ("pryce", "31415", "SECRET"))
+    assert "unknown attribute" in found["s1", 1]["rejected"]
+    template = BranchingMatch(QUOTES, "price < :limit")
+    values = spark.createDataFrame(
+        [("a", 1, "x"), ("b", 1, "SECRET")], "subscription string, round long, limit string"
+    )
+    rows = cs.encode_interests(values, template, KEY, on_error="reject").collect()
+    assert all("private constant" in row["rejected"] for row in rows)
+    assert not any("SECRET" in row["rejected"] for row in rows)
+
+
+def test_float_columns_are_refused_whatever_they_hold(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(records(2)).withColumns(
+        {"round": F.col("event"), "subscription": F.lit("s"), "price": F.lit(1.0).cast("float")}
+    )
+    with pytest.raises(ParameterError, match=r"'price' is FLOAT.*cast\('decimal"):
+        cs.encode_events(frame, BOX, KEY)
+    template = BranchingMatch(QUOTES, "price < :limit")
+    with pytest.raises(ParameterError, match="'price' is FLOAT"):
+        cs.encode_interests(frame, template, KEY, constants={"limit": "price"})
+    exact = frame.withColumn("price", F.lit(0.1).cast("float").cast("decimal(12,2)"))
+    same = frame.withColumn("price", F.lit("0.10").cast("decimal(12,2)"))
+    assert cs.encode_events(exact, BOX, KEY).collect() == cs.encode_events(same, BOX, KEY).collect()
 
 
 def test_match_column_decides_within_a_row(stages: Stages) -> None:
@@ -189,6 +290,36 @@ def test_malformed_messages_are_named_or_set_aside(stages: Stages, change: str, 
     assert cause in rejected["s1", 5]
     left = {(r["subscription"], r["round"]): r["matched"] for r in rows}
     assert left == {**good, ("s1", 5): None}
+
+
+@pytest.mark.parametrize(("side", "again"), [("events", "same"), ("interests", "other")])
+def test_a_pair_and_round_that_occurs_twice_is_not_counted_twice(
+    stages: Stages, side: str, again: str
+) -> None:
+    _, *frames = stages
+    good = answers(cs.match(*frames, BOX))
+    place = ("events", "interests").index(side)
+    message = f"{side[:-1]}_message"
+    hit = frames[place].where("subscription = 's1' AND round IN (5, 6)")
+    if again == "other":  # a message of another round under these: not what was encoded for them
+        other = frames[place].where("subscription = 's1' AND round = 7").first()[message]
+        hit = hit.withColumn(message, F.lit(other))
+    twice = list(frames)
+    twice[place] = frames[place].unionByName(hit)
+    with pytest.raises(RandomnessReuseError, match=rf"'s1', round [56] occurs 2 .*in {side}\."):
+        cs.match(*twice, BOX)
+    decided = cs.match(*twice, BOX, on_error="reject")
+    assert sorted(decided.columns) == sorted([*cs.match(*frames, BOX).columns, "rejected"])
+    rows = decided.collect()
+    bad = [r for r in rows if r["rejected"] is not None]
+    assert sorted(r["round"] for r in bad) == [5, 5, 6, 6]
+    assert {r["rejected"] for r in bad} == {"the pair and round occurs more than once"}
+    assert {r["matched"] for r in bad} == {None}
+    left = {(r["subscription"], r["round"]): r["matched"] for r in rows if not r["rejected"]}
+    assert left == {key: value for key, value in good.items() if key not in _HIT}
+
+
+_HIT = {("s1", 5), ("s1", 6)}
 
 
 def test_messages_under_another_seed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -444,6 +575,9 @@ def test_streaming_frames_are_refused(spark: SparkSession) -> None:
     )
     with pytest.raises(ParameterError, match="foreachBatch"):
         cs.encode_interests(df, BOX, KEY)
+    messages = df.withColumn("event_message", F.lit(b"")).drop("predicate")
+    with pytest.raises(ParameterError, match=r"events is a streaming DataFrame.*foreachBatch"):
+        cs.match(messages, messages.withColumnRenamed("event_message", "interest_message"), BOX)
 
 
 @pytest.fixture

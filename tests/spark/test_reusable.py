@@ -58,7 +58,7 @@ def sides(spark: SparkSession, keys: dict[str, cs.KeySource]) -> tuple[DataFrame
     interests = spark.createDataFrame(rows, "subscription string, predicate string")
     events = spark.createDataFrame(table(200))
     return (
-        cs.encrypt_events(events, MATCHER, keys["publisher"]),
+        cs.encrypt_events(events, MATCHER, keys["publisher"], keep=["event"]),
         cs.encrypt_interests(interests, MATCHER, keys["subscriber"]),
     )
 
@@ -78,6 +78,72 @@ def test_all_pairs_equal_the_plaintext_filter(
         for n in np.flatnonzero(SCHEMA.parse(text).evaluate(table(200)))
     }
     assert got == wanted
+
+
+def test_all_pairs_of_interests_too_many_for_a_plan_are_found_in_blocks(
+    sides: tuple[DataFrame, DataFrame],
+    keys: dict[str, cs.KeySource],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, interests = sides
+    whole = cs.match_all(events, interests, MATCHER, keys["broker"]).collect()
+    monkeypatch.setattr(reusable, "PLAN_BYTES", 2 * MATCHER.interest_bytes)
+    monkeypatch.setattr(reusable, "BLOCK_BYTES", 700)
+    collected: list[object] = []
+    monkeypatch.setattr(type(interests), "toArrow", lambda df: collected.append(df))
+    found = cs.match_all(events, interests, MATCHER, keys["broker"])
+    assert not collected
+    assert found.columns == ["subscription", "event"]
+    assert sorted(found.collect()) == sorted(whole)
+    short = F.when(F.col("subscription") == "s1", F.lit(b"x")).otherwise(F.col("interest_message"))
+    bad = interests.withColumn("interest_message", short)
+    with pytest.raises(Exception, match="subscription='s1': the interest message has the wrong"):
+        cs.match_all(events, bad, MATCHER, keys["broker"]).collect()
+    kept = cs.match_all(events, bad, MATCHER, keys["broker"], on_error="drop").collect()
+    assert sorted(kept) == sorted(row for row in whole if row["subscription"] != "s1")
+
+
+def test_rows_that_cannot_be_encrypted_are_set_aside_or_named(
+    spark: SparkSession, keys: dict[str, cs.KeySource]
+) -> None:
+    bad = table(6).set_column(2, "price", pa.array([1, 31415, 2, 3, -1, 4]))
+    frame = spark.createDataFrame(bad).coalesce(1)
+    rows = cs.encrypt_events(
+        frame, MATCHER, keys["publisher"], keep=["event"], on_error="reject"
+    ).collect()
+    assert [row["event"] for row in rows if row["rejected"]] == [1, 4]
+    assert [row["event"] for row in rows if row["event_message"] is None] == [1, 4]
+    assert "attribute 'price': " in rows[1]["rejected"] and "31415" not in rows[1]["rejected"]
+    texts = [*PREDICATES, "pryce < 31415", None, "issue = 'IBM'"]
+    wanted = spark.createDataFrame(
+        [(f"s{i}", text, "x") for i, text in enumerate(texts)],
+        "subscription string, predicate string, owner string",
+    ).coalesce(1)
+    encrypted = cs.encrypt_interests(
+        wanted, MATCHER, keys["subscriber"], keep=["owner"], on_error="reject"
+    )
+    assert encrypted.columns == ["subscription", "owner", "interest_message", "rejected"]
+    found = {row["subscription"]: row for row in encrypted.collect()}
+    assert [name for name, row in found.items() if row["interest_message"] is None] == ["s3", "s4"]
+    assert [name for name, row in found.items() if row["rejected"]] == ["s3"]
+    assert "31415" not in found["s3"]["rejected"] and "pryce" not in found["s3"]["rejected"]
+    with pytest.raises(Exception, match="subscription='s3': unknown attribute"):
+        cs.encrypt_interests(wanted, MATCHER, keys["subscriber"]).collect()
+    # What is left matches as if nothing had been wrong.
+    events = cs.encrypt_events(frame, MATCHER, keys["publisher"], keep=["event"], on_error="reject")
+    pairs = cs.match_all(
+        events.where("rejected IS NULL").drop("rejected"),
+        encrypted.where("rejected IS NULL"),
+        MATCHER,
+        keys["broker"],
+    ).collect()
+    good = bad.take([0, 2, 3, 5])
+    assert {(row["subscription"], row["event"]) for row in pairs} == {
+        (f"s{i}", good["event"][int(n)].as_py())
+        for i, text in enumerate(texts)
+        if i not in (3, 4)
+        for n in np.flatnonzero(SCHEMA.parse(str(text)).evaluate(good))
+    }
 
 
 @pytest.mark.parametrize(
@@ -111,7 +177,7 @@ def test_each_matcher_equals_the_plaintext_filter(
         [(f"s{i}", text) for i, text in enumerate(texts)], "subscription string, predicate string"
     )
     found = cs.match_all(
-        cs.encrypt_events(spark.createDataFrame(records), matcher, publisher),
+        cs.encrypt_events(spark.createDataFrame(records), matcher, publisher, keep=["event"]),
         cs.encrypt_interests(interests, matcher, subscriber),
         matcher,
         broker,
@@ -140,7 +206,8 @@ def test_equal_predicates_are_encrypted_anew_and_revoked_users_match_nothing(
     interests = spark.createDataFrame(frames[0].union(frames[1]).toArrow())
     assert interests.select("interest_message").distinct().count() == 4
     records = pa.table({"event": [0], "issue": ["IBM"], "price": [7]})
-    events = cs.encrypt_events(spark.createDataFrame(records), matcher, file["publisher"])
+    plain = spark.createDataFrame(records)
+    events = cs.encrypt_events(plain, matcher, file["publisher"], keep=["event"])
     found = cs.match_all(events, interests, matcher, file["broker"]).collect()
     assert sorted(row["subscription"] for row in found) == ["alice0", "alice1"]
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
@@ -22,6 +26,7 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching import BranchingMatch
 from ccbps.spark import storefiles, storeplan
 from ccbps.spark.folder import Folder
+from ccbps.spark.storeindex import Index, StoreKind, WriterRun
 
 pytestmark = pytest.mark.spark
 
@@ -143,15 +148,13 @@ def test_answers_spread_over_any_number_of_tasks(
     paths = written / "events", written / "interests"
     decided = cs.match_messages(spark, *paths, BOX, partitions=3)
     assert answers(decided) == wanted(*sides)
-    assert decided.rdd.getNumPartitions() == 3
+    assert 1 < decided.select(F.spark_partition_id().alias("task")).distinct().count() <= 3
     matches = answers(decided.where("matched"))
     assert matches == {key: True for key, value in wanted(*sides).items() if value}
 
 
 def test_parts_hold_sorted_messages_of_fixed_width(written: Path) -> None:
-    about = json.loads(
-        pa.ipc.open_file(written / "events" / "index.arrow").schema.metadata[b"ccbps"]
-    )
+    about = json.loads(read_index(written / "events").schema.metadata[b"ccbps"])
     assert about["matcher"] == BOX.fingerprint.hex()
     parts = sorted((written / "events").glob("part-*.arrow"))
     assert 1 < len(parts) <= 3
@@ -215,14 +218,19 @@ def test_folders_without_a_complete_store_are_refused(
     for path in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(ParameterError, match=r"interests=.*no message store"):
             cs.match_messages(spark, written / "events", path, BOX)
-    (tmp_path / "index.arrow").write_bytes((written / "events" / "index.arrow").read_bytes()[:-9])
-    with pytest.raises(DecodeError, match=r"index\.arrow is damaged"):
-        cs.match_messages(spark, written / "events", tmp_path, BOX)
-    table = pa.ipc.open_file(written / "interests" / "index.arrow").read_all()
+    content = (written / "events" / INDEX).read_bytes()
+    for damaged in (content[:-9], content[:-1], b"", content[:700] + b"?" + content[701:]):
+        (tmp_path / INDEX).write_bytes(damaged)
+        with pytest.raises(DecodeError, match=r"index-00000001\.arrow is damaged: .*checksum"):
+            cs.match_messages(spark, written / "events", tmp_path, BOX)
+    table = read_index(written / "interests")
     elsewhere = pa.array(["../part-0.arrow"] * table.num_rows).dictionary_encode()
-    with pa.ipc.new_file(tmp_path / "index.arrow", table.schema) as file:
-        file.write_table(table.set_column(0, "part", elsewhere))
+    write_index(tmp_path, table.set_column(0, "part", elsewhere))
     with pytest.raises(DecodeError, match="no parts of a store"):
+        cs.match_messages(spark, written / "events", tmp_path, BOX)
+    (tmp_path / INDEX).unlink()
+    (tmp_path / "index.arrow").touch()
+    with pytest.raises(DecodeError, match="has an older format; write it again"):
         cs.match_messages(spark, written / "events", tmp_path, BOX)
     (tmp_path / "file").write_text("x")
     link = tmp_path / "link"
@@ -239,9 +247,29 @@ def test_folders_without_a_complete_store_are_refused(
         cs.match_messages(spark, "nothing://here", tmp_path, BOX)
 
 
+INDEX = "index-00000001.arrow"
+
+
+def read_index(store: Path) -> pa.Table:
+    return pa.ipc.open_file((store / INDEX).read_bytes()[:-32]).read_all()
+
+
+def write_index(store: Path, table: pa.Table) -> None:
+    """An index that says something else, and whose own checksum is right."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as file:
+        file.write_table(table)
+    content = sink.getvalue().to_pybytes()
+    (store / INDEX).write_bytes(content + sha256(content).digest())
+
+
 def about(table: pa.Table, **changes: Any) -> pa.Table:
-    told = json.loads(table.schema.metadata[b"ccbps"])
-    return table.replace_schema_metadata({"ccbps": json.dumps(told | changes)})
+    return table.replace_schema_metadata({"ccbps": json.dumps(told(table) | changes)})
+
+
+def told(table: pa.Table) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(table.schema.metadata[b"ccbps"])
+    return found
 
 
 def shifted(table: pa.Table) -> pa.Table:
@@ -261,22 +289,24 @@ def shifted(table: pa.Table) -> pa.Table:
         (lambda t: about(t, width=0), "do not go together"),
         (lambda t: about(t, width=float(BOX.event_bytes)), "do not go together"),
         (lambda t: about(t, kind="x"), "whose messages"),
+        (lambda t: about(t, checksums={}), "lacks checksums"),
+        (
+            lambda t: about(t, checksums={n: s + "00" for n, s in told(t)["checksums"].items()}),
+            "lack",
+        ),
         (lambda t: t.drop_columns(["stop"]), "stop"),
         (lambda t: t.set_column(2, "start", pa.array(["x"] * len(t))), "start|parse|cast|x"),
         (lambda t: t.replace_schema_metadata({"ccbps": b"[]"}), "TypeError"),
-        (lambda t: t.replace_schema_metadata({"ccbps": b'{"format": "ccbps messages 1"}'}), "kind"),
+        (lambda t: t.replace_schema_metadata({"ccbps": b'{"format": "ccbps messages 2"}'}), "kind"),
         (lambda t: t.replace_schema_metadata({}), "KeyError"),
     ],
 )
 def test_a_damaged_index_is_named(
     written: Path, tmp_path: Path, damage: Callable[[pa.Table], pa.Table], cause: str
 ) -> None:
-    table = pa.ipc.open_file(written / "events" / "index.arrow").read_all()
-    changed = damage(table)
-    with pa.ipc.new_file(tmp_path / "index.arrow", changed.schema) as file:
-        file.write_table(changed)
-    with pytest.raises(DecodeError, match=rf"index\.arrow is damaged: .*({cause})"):
-        storefiles.Index.read(Folder.of(tmp_path, "events"), BOX, "event")
+    write_index(tmp_path, damage(read_index(written / "events")))
+    with pytest.raises(DecodeError, match=rf"index-\d+\.arrow is damaged: .*({cause})"):
+        Index.read(Folder.of(tmp_path, "events"), BOX, "event")
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "swapped"])
@@ -295,8 +325,44 @@ def test_damaged_files_are_named(
         (other,) = (tmp_path / "other").glob("part-*.arrow")
         part.write_bytes(other.read_bytes())
     decided = cs.match_messages(spark, tmp_path / "events", written / "interests", BOX)
-    with pytest.raises(Exception, match=r"part-\w+\.arrow.* is missing, cut off or damaged"):
+    with pytest.raises(Exception, match=r"part-[\w-]+\.arrow.* is missing, cut off or damaged"):
         decided.collect()
+
+
+def flip(part: Path, rounds: bool, row: int) -> None:
+    """Flip one bit of a part, in the column of rounds or in the body of a message."""
+    batch = pa.ipc.open_file(pa.memory_map(str(part))).get_batch(0)
+    rounds_column, messages = batch.columns
+    content = bytearray(part.read_bytes())
+    width = 8 if rounds else messages.type.byte_width
+    data = (rounds_column if rounds else messages).buffers()[1].to_pybytes()
+    at = content.index(data[: len(batch) * width]) + row * width + (0 if rounds else width - 9)
+    content[at] ^= 8
+    part.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "column"), [(range(0, 80, 2), "round"), (range(40), "message")]
+)
+def test_a_flipped_bit_loses_no_pair_and_changes_no_answer(
+    spark: SparkSession, tmp_path: Path, numbers: range, column: str
+) -> None:
+    rounds = {"s0": list(numbers)}
+    write(spark, event_rows(rounds), tmp_path / "events", "event")
+    write(spark, interest_rows(rounds), tmp_path / "interests", "interest")
+    paths = tmp_path / "events", tmp_path / "interests"
+    whole = cs.match_messages(spark, *paths, BOX, verify=True)
+    assert answers(whole) == wanted(rounds, rounds)
+    for path in paths:
+        (part,) = path.glob("part-*.arrow")
+        content = part.read_bytes()
+        flip(part, column == "round", 17)
+        decided = cs.match_messages(
+            spark, *paths, BOX, on_error="reject", verify=column == "message"
+        )
+        with pytest.raises(Exception, match=f"damaged .the {column}s of batch 0 have another"):
+            decided.collect()
+        part.write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -349,6 +415,140 @@ def test_folders_in_use_are_refused_or_replaced(spark: SparkSession, tmp_path: P
         assert len(list(path.iterdir())) == 2
 
 
+@pytest.mark.parametrize("mode", ["error", "overwrite"])
+def test_of_two_writers_the_later_one_fails(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    path, interests = tmp_path / "events", {"s0": list(range(40))}
+    write(spark, interest_rows(interests), tmp_path / "interests", "interest")
+    if mode == "overwrite":
+        write(spark, event_rows({"s0": [39]}), path, "event")
+    commit, first, second = Index.write, {"s0": list(range(20))}, {"s0": list(range(20, 40))}
+
+    def late(*arguments: Any) -> None:
+        # All parts of the one are written; the other comes and goes, and then it would commit.
+        monkeypatch.setattr(Index, "write", commit)
+        write(spark, event_rows(second), path, "event", mode=mode)
+        commit(*arguments)
+
+    monkeypatch.setattr(Index, "write", late)
+    with pytest.raises(ParameterError, match=r"another write_messages finished there .*index-0"):
+        write(spark, event_rows(first), path, "event", mode=mode)
+    got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
+    assert got == wanted(second, interests)
+    assert len(got) == 20
+    assert len(list(path.iterdir())) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["error", "overwrite"])
+def test_of_two_writers_at_once_one_has_written_the_store(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    rounds = {"s0": list(range(40))}
+    write(spark, interest_rows(rounds), tmp_path / "interests", "interest")
+    halves = [{"s0": list(range(20))}, {"s0": list(range(20, 40))}]
+    problems: list[str] = []
+    for turn in range(3):
+        path = tmp_path / f"events{turn}"
+
+        def attempt(half: Rounds, path: Path = path) -> bool:
+            try:
+                write(spark, event_rows(half), path, "event", mode=mode)
+            except ParameterError as error:
+                problems.append(str(error))
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            done = list(pool.map(attempt, halves))
+        # An overwriting writer may also have come after the other had finished.
+        assert sum(done) == 1 or (mode == "overwrite" and all(done))
+        got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
+        assert got in [
+            wanted(half, rounds) for half, wrote in zip(halves, done, strict=True) if wrote
+        ]
+        assert len(list(path.iterdir())) == 2
+    assert all("another write_messages" in text or "is not empty" in text for text in problems)
+
+
+def test_what_a_killed_writer_left_is_ignored_and_removed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path, rounds = tmp_path / "events", {"s0": list(range(20))}
+    path.mkdir()
+    write(spark, interest_rows(rounds), tmp_path / "interests", "interest")
+    run, folder = WriterRun(1), Folder.of(path, "path")
+    for name in (f"{run.stem}-{'0' * 32}.arrow", run.draft):  # as SIGKILL leaves them
+        with folder.create(name) as file:
+            file.write(b"cut off")
+    with pytest.raises(ParameterError, match="no message store is there, or one that was never"):
+        cs.match_messages(spark, path, tmp_path / "interests", BOX)
+    write(spark, event_rows(rounds), path, "event")
+    assert answers(cs.match_messages(spark, path, tmp_path / "interests", BOX)) == wanted(
+        rounds, rounds
+    )
+    assert len(list(path.iterdir())) == 2
+    with pytest.raises(ParameterError, match=r"not empty; .*mode='overwrite'"):
+        write(spark, event_rows(rounds), path, "event")
+
+
+def test_a_commit_leaves_the_parts_of_runs_that_began_later() -> None:
+    mine, rival, later, before = WriterRun(3), WriterRun(3), WriterRun(4), WriterRun(2)
+    names = [f"{run.stem}-{'0' * 32}.arrow" for run in (mine, rival, later, before)]
+    spare = f"{mine.stem}-{'1' * 32}.arrow"
+    others = ["notes.txt", later.draft, mine.index, "index-00000004.arrow"]
+    old = ["index.arrow", f"part-{'0' * 32}.arrow", before.index, rival.draft]
+    gone = mine.replaced([*names, spare, *others, *old], [names[0]])
+    assert sorted(gone) == sorted([names[1], names[3], spare, *old])
+    assert sorted(mine.left([*names, spare, *others])) == sorted([names[0], spare])
+
+
+def test_a_late_writer_of_an_old_version_fails_too(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path, "path")
+    for version in (1, 2):
+        small_store(folder, "event", {"s0": [version]}, 1, WriterRun(version))
+    (tmp_path / WriterRun(1).index).unlink()  # as the second's commit does
+    with pytest.raises(ParameterError, match=r"another write_messages .*index-00000002"):
+        small_store(folder, "event", {"s0": [9]}, 1, WriterRun(1))
+    assert Index.read(folder, SPELT, "event").first.tolist() == [2]
+    assert not (tmp_path / WriterRun(1).index).exists()
+
+
+def test_a_writer_whose_parts_were_removed_fails(tmp_path: Path) -> None:
+    folder, run = Folder.of(tmp_path, "path"), WriterRun(1)
+    runs = pa.table({field.name: pa.nulls(0, field.type) for field in storefiles.RUNS})
+    with pytest.raises(ParameterError, match="parts of this one are gone"):
+        Index.write(folder, run, SPELT, "event", runs, {f"{run.stem}-{'0' * 32}.arrow": b""})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+def test_at_most_one_of_many_publishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    folder = Folder.of(tmp_path, "path")
+    if not links:
+        monkeypatch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError("no links")))
+    for turn in range(10):
+        drafts = [f"draft{i}" for i in range(8)]
+        for name in drafts:
+            (tmp_path / name).write_text(name)
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda d, t=turn: folder.publish(d, f"index{t}"), drafts))
+        won = [name for name, obstacle in zip(drafts, found, strict=True) if obstacle is None]
+        assert len(won) == 1 if links else len(won) <= 1
+        published = [path.read_text() for path in tmp_path.glob(f"index{turn}")]
+        assert published == won
+        assert all(obstacle.startswith("index") for obstacle in found if obstacle)
+    assert set(tmp_path.iterdir()) == set(tmp_path.glob("index?"))
+    (tmp_path / "draft").write_text("alone")
+    assert folder.publish("draft", "alone") is None
+    (tmp_path / "draft").write_text("late")
+    assert folder.publish("draft", "alone") == "alone"
+    assert (tmp_path / "alone").read_text() == "alone"
+
+
 def test_columns_that_are_not_kept_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
     df = frame(spark, event_rows({"s0": [1, 2]}), "event_message")
     both = df.selectExpr("*", "1 AS x", "2 AS x", "3 AS X")
@@ -378,13 +578,19 @@ def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path:
         cs.match_messages(spark, *paths[::-1], BOX)
 
 
+SPELT: Any = SimpleNamespace(fingerprint=bytes(32), event_bytes=12, interest_bytes=12)
+
+
 # Files and plans without Spark: small batches and pieces, so that every boundary is crossed.
 
 
-def part_of(folder: Folder, rounds: Rounds, cut: int) -> pa.Table:
-    """A part with messages that spell their subscription and round, and its runs."""
+def small_store(
+    folder: Folder, kind: StoreKind, rounds: Rounds, cut: int, run: WriterRun | None = None
+) -> Index:
+    """A store of one part with messages that spell their subscription and round."""
     keys = [(label, n) for label in sorted(rounds) for n in sorted(rounds[label])]
-    part = storefiles.PartWriter(folder, 12)
+    run = run or WriterRun(1)
+    part = storefiles.PartWriter(folder, run.stem, 12)
     for start in range(0, len(keys), cut):
         chosen = keys[start : start + cut]
         part.append(
@@ -392,7 +598,9 @@ def part_of(folder: Folder, rounds: Rounds, cut: int) -> pa.Table:
             pa.array([n for _, n in chosen], pa.int64()),
             pa.array([f"{label:>4}{n:08d}".encode() for label, n in chosen], pa.binary()),
         )
-    return pa.table(part.finish())
+    runs = pa.table(part.finish())
+    Index.write(folder, run, SPELT, kind, runs, {part.name: part.checksums})
+    return Index.read(folder, SPELT, kind)
 
 
 @given(
@@ -415,6 +623,7 @@ def part_of(folder: Folder, rounds: Rounds, cut: int) -> pa.Table:
     piece=st.integers(1, 20),
     view=st.sampled_from([12, 60, 10**9]),
     local=st.booleans(),
+    verify=st.booleans(),
 )
 def test_every_layout_finds_every_pair(
     sides: list[Rounds],
@@ -423,6 +632,7 @@ def test_every_layout_finds_every_pair(
     piece: int,
     view: int,
     local: bool,
+    verify: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -433,19 +643,18 @@ def test_every_layout_finds_every_pair(
         if not local:  # a file system that cannot map files
             remote = fs.SubTreeFileSystem("/", fs.LocalFileSystem())
             patch.setattr(Folder, "_found", property(lambda self: (remote, self.path)))
-        indexes = []
-        kinds: list[storefiles.StoreKind] = ["event", "interest"]
-        for kind, rounds in zip(kinds, sides, strict=True):
-            folder = Folder.of(tmp_path_factory.mktemp("layout"), "path")
-            storefiles.Index.write(folder, BOX, kind, 12, part_of(folder, rounds, cut))
-            indexes.append(storefiles.Index.read(folder, BOX, kind))
+        kinds: list[StoreKind] = ["event", "interest"]
+        indexes = [
+            small_store(Folder.of(tmp_path_factory.mktemp("layout"), "path"), kind, rounds, cut)
+            for kind, rounds in zip(kinds, sides, strict=True)
+        ]
         readers: dict[tuple[int, str], storefiles.PartReader] = {}
         found = []
         for row in storeplan.plan(*indexes).to_pylist():
             pair = [
                 readers.setdefault(
                     (side, name),
-                    storefiles.PartReader(index.folder, name, 12, index.batch_rows),
+                    index.files.reader(name, verify=verify),
                 )
                 for side, (index, name) in enumerate(
                     zip(indexes, (row["event_part"], row["interest_part"]), strict=True)
