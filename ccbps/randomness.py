@@ -186,8 +186,13 @@ class SharedSeed(SecretBytes):
                 pair that is named later starts from the chain, and its seed is to be handed over.
 
         Raises:
-            ParameterError: a label is not a line of text.
+            ParameterError: one string in place of a list of labels, or a label is not a line of
+                text.
         """
+        if isinstance(labels, str):
+            raise ParameterError(
+                f"ratchet takes a list of pair labels, got one string; write ratchet([{labels!r}])"
+            )
         seed = EpochSeed(self._derive(b"ratchet", b""))
         for label in labels:
             _check_label(label)
@@ -239,14 +244,6 @@ class EpochSeed(SharedSeed):
     publisher with many subscribers holds one for itself and gives "alice" the text of
     ``master.pair("alice")``: from then on hers is stepped along with the publisher's own, and she
     steps hers. Rounds begin anew with each epoch.
-
-    Example:
-        >>> from ccbps import EpochSeed
-        >>> master = EpochSeed.generate()
-        >>> alice = EpochSeed.from_text(master.pair("alice").to_text())     # handed over once
-        >>> master, alice = master.step(), alice.step()                     # say, at midnight
-        >>> master.epoch, master.pair("alice") == alice
-        (1, True)
 
     Attributes:
         epoch: how often the seed was stepped.

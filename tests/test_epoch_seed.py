@@ -228,6 +228,8 @@ def test_a_master_in_use_starts_the_chains_that_its_subscribers_start() -> None:
         )
     with pytest.raises(ParameterError, match="must be a line of text"):
         master.ratchet(["two\nlines"])
+    with pytest.raises(ParameterError, match=r"got one string; write ratchet\(\['alice'\]\)"):
+        master.ratchet("alice")
 
 
 labels = st.text(min_size=1, max_size=8).filter(
