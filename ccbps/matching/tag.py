@@ -176,13 +176,11 @@ class TagMatch(ReusableMatcher):
             hides=(
                 "what of an event no key fits: two events that none fits look alike, whether they "
                 "are equal, close or far apart",
-                "on which side of one interval that does not hold a value lies, and how far",
+                "on which side of an interval with two bounds that does not hold a value lies, and "
+                "how far, unless other intervals show it",
                 "results of single intervals where a topic that is asked for differs",
-                "before there are events, where all intervals of an attribute have one bound and "
-                "nothing is known of how bounds are distributed: bounds, but for how many first "
-                "bits they have in common",
-                "of two subscriptions of different groups whether they are alike, unless events "
-                "that reach both groups or each one's likeness to others of its group show it",
+                "before there are events: everything of one subscription by itself; of two of "
+                "different groups, by themselves, whether they are alike",
             ),
             learns=(
                 "for each pair, which of the subscription's intervals hold, in its topic",
@@ -192,7 +190,7 @@ class TagMatch(ReusableMatcher):
                 "known, the constants",
                 "within a group, epoch and topic, from subscriptions alone: which bounds of an "
                 "attribute begin with the same bits, and how many; which intervals are equal; "
-                "which are equalities or open; of two bounds, the bit where they part",
+                "which are equalities, open, or never hold; of two bounds, the bit where they part",
                 "public parameters: the schema, the topics' names, the number of groups",
             ),
             security="computational",
@@ -211,8 +209,10 @@ class TagMatch(ReusableMatcher):
                 "frequency: how often a prefix is found is how often it occurs; subscriptions to "
                 "all values of an attribute together sort its events by value",
                 "subscriptions only: bounds of a known uneven distribution are told by how many "
-                "begin alike; 30 of one group and epoch give c to about 5 % of the domain, 300 to "
-                "3 %, 3,000 to 1 %",
+                "begin alike; if it falls by e over 40 % of the domain, 30 of one group and epoch "
+                "give c to about 5 % of the domain, 300 to 3 %, 3,000 to 1 %",
+                "subscriptions only, nothing known: a domain whose size is no power of two shows "
+                "first bits, bounds that fill a domain show their highest bit",
                 "subscriptions only: where the two bounds of an interval part, the upper one has "
                 "the 1; 30 such intervals of one group and epoch, with random bounds, give upper "
                 "bounds of all subscriptions to about 4 % of the domain, 300 to 1 %",
