@@ -188,6 +188,7 @@ class TagMatch(ReusableMatcher):
                 "of a subscription's interval are seen to be so",
                 "over many events, how often each key fits; so, where the values' distribution is "
                 "known, the constants",
+                "within a group and epoch, from subscriptions alone: which ask for the same topic",
                 "within a group, epoch and topic, from subscriptions alone: which bounds of an "
                 "attribute begin with the same bits, and how many; which intervals are equal; "
                 "which are equalities, open, or never hold; of two bounds, the bit where they part",
@@ -208,6 +209,7 @@ class TagMatch(ReusableMatcher):
                 "c, of x < c, to about 2 % of the domain, 1,000 to 0.2 %",
                 "frequency: how often a prefix is found is how often it occurs; subscriptions to "
                 "all values of an attribute together sort its events by value",
+                "subscriptions only: the most frequent topic, or equality, is the most popular one",
                 "subscriptions only: bounds of a known uneven distribution are told by how many "
                 "begin alike; if it falls by e over 40 % of the domain, 30 of one group and epoch "
                 "give c to about 5 % of the domain, 300 to 3 %, 3,000 to 1 %",

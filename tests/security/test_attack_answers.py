@@ -1,7 +1,7 @@
 """What answers alone give: no matcher that tells the broker who matched what can prevent these.
 
-The attacker reads no message. It has the answers, and public parameters; every attack is run on
-answers of a perfect one-time matcher and of reusable ones, and finds the same from all of them.
+The attacker reads no message. It has the answers, and public parameters. What finds constants is
+run on answers of a perfect one-time matcher and of a reusable one, and finds the same from both.
 """
 
 from __future__ import annotations

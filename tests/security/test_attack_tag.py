@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from ccbps import Decimal, Schema, UInt
+from ccbps import Category, Decimal, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.matching import TagMatch, tag
 from ccbps.predicates.prefixes import range_prefixes
@@ -317,6 +317,25 @@ def test_subscriptions_that_never_hold_have_no_key_in_common_with_any_other() ->
     )
     alone = (counts[names].reshape(len(texts), -1) == 1).all(axis=1)
     assert np.array_equal(np.flatnonzero(alone), np.sort(never))
+
+
+def test_subscriptions_of_one_topic_are_known_by_their_keys_and_topics_by_their_number() -> None:
+    """Subscriptions alone, and how popular issues are: whoever leaves the volume open has a key in
+    common with all others that do so in his topic."""
+    rng = np.random.default_rng(31)
+    chances = 0.5 ** np.arange(6)
+    issue = rng.choice(6, 1_000, p=chances / chances.sum())
+    texts = [
+        f"issue = '{'ABCDEF'[i]}' AND price < {c}"
+        for i, c in zip(issue, rng.integers(2, SIZE, len(issue)), strict=True)
+    ]
+    schema = Schema(issue=Category(list("ABCDEF")), price=UInt(BITS), volume=UInt(BITS))
+    bodies = sent(matcher := TagMatch(schema, topic=["issue"]), texts)
+    keys = np.ascontiguousarray(bodies).view("V16").reshape(-1, matcher.keys)
+    volumes = keys[:, matcher._sizes[0] :]  # two attributes of one width: prices come first
+    sets, counts = np.unique(volumes[:, 0], return_inverse=True, return_counts=True)[1:]
+    ranks = np.argsort(np.argsort(-counts))
+    assert len(counts) == 6 and np.array_equal(ranks[sets], issue)
 
 
 # -- groups and epochs --------------------------------------------------------------------------
