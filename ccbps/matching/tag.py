@@ -20,7 +20,7 @@ interval of any subscription touches shows nothing.
 
 Hazard: keys of subscriptions are deterministic in a group and epoch, so subscriptions are seen to
 be equal and bounds to begin alike, which gives constants away where their distribution is known or
-intervals have two bounds; counted over many events, hits do. Any client has its group's key. Tags
+intervals have two bounds; with some events at hand hits do, whatever is known. Any client has its group's key. Tags
 may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
 Source: the nonces of [RR06] and [Goh03]; intervals as prefixes and their tokens: see [DPPDG16]. Own
 combination, and own decoys.
@@ -188,6 +188,8 @@ class TagMatch(ReusableMatcher):
                 "of a subscription's interval are seen to be so",
                 "over many events, how often each key fits; so, where the values' distribution is "
                 "known, the constants",
+                "from many subscriptions and some events, with nothing known, the constants, up to "
+                "one reflection: a key that ever fits is no decoy",
                 "within a group and epoch, from subscriptions alone: which ask for the same topic",
                 "within a group, epoch and topic, from subscriptions alone: which bounds of an "
                 "attribute begin with the same bits, and how many; which intervals are equal; "
@@ -207,6 +209,9 @@ class TagMatch(ReusableMatcher):
                 "frequency: of uniform values one in 2^n has a prefix of n bits, so counted hits "
                 "give the lengths of an interval's prefixes, and these its width: 100 events give "
                 "c, of x < c, to about 2 % of the domain, 1,000 to 0.2 %",
+                "hits, nothing known: what fits once shows which bit it ends in; 30 events and 300 "
+                "x < c of one group and epoch give c to about 1 % of the domain, 100 events to "
+                "0.5 %, or all of them reflected",
                 "frequency: how often a prefix is found is how often it occurs; subscriptions to "
                 "all values of an attribute together sort its events by value",
                 "subscriptions only: the most frequent topic, or equality, is the most popular one",
