@@ -20,8 +20,8 @@ interval of any subscription touches shows nothing.
 
 Hazard: keys of subscriptions are deterministic in a group and epoch, so subscriptions are seen to
 be equal and bounds to begin alike, which gives constants away where their distribution is known or
-intervals have two bounds; with some events at hand hits do, whatever is known. Any client has its group's key. Tags
-may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
+intervals have two bounds; with some events at hand hits do, whatever is known. Any client has its
+group's key. Tags may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
 Source: the nonces of [RR06] and [Goh03]; intervals as prefixes and their tokens: see [DPPDG16]. Own
 combination, and own decoys.
 """
@@ -222,7 +222,8 @@ class TagMatch(ReusableMatcher):
                 "first bits, bounds that fill a domain show their highest bit",
                 "subscriptions only: where the two bounds of an interval part, the upper one has "
                 "the 1; 30 such intervals of one group and epoch, with random bounds, give upper "
-                "bounds of all subscriptions to about 4 % of the domain, 300 to 1 %",
+                "bounds of all subscriptions to about 4 % of the domain, 300 to 1 %, or all of "
+                "them reflected",
             ),
         )
 
