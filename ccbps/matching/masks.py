@@ -103,8 +103,8 @@ class AdditiveMaskMatch(ReusableMatcher):
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "where in its domain an attribute's values lie, while they fill a small part of "
-                "it, no range is open at an end, and neither a value, a bound nor how they are "
-                "distributed is known",
+                "it, none is NULL, no range is open at an end, and neither a value, a bound nor how "
+                "they are distributed is known",
             ),
             learns=(
                 "every match",
@@ -122,6 +122,7 @@ class AdditiveMaskMatch(ReusableMatcher):
                 "known plaintext: one (value, message) gives the attribute's key and all values",
                 "known width: a range as wide as the domain starts at the key, and so does x < c; "
                 "no plaintext is needed",
+                "events alone: NULL is 0, and known as what occurs often and far below all others",
                 "distribution: if it is known, the middle of all events gives the key to about a "
                 "thousandth of the domain",
             ),

@@ -122,8 +122,8 @@ class PaillierRangeMatch(ReusableMatcher):
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "where in its domain an attribute's values lie, while they fill a small part of "
-                "it, no subscription is open at an end, and neither a value, a bound nor how they "
-                "are distributed is known",
+                "it, none is NULL, no subscription is open at an end, and neither a value, a bound "
+                "nor how they are distributed is known",
             ),
             learns=(
                 "every match, and the answer of each comparison: value with low, value with high",

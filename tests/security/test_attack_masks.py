@@ -147,6 +147,22 @@ def test_a_known_distribution_gives_the_mask_without_a_known_value() -> None:
     assert np.abs(found - prices).max() <= 65
 
 
+def test_null_is_the_mask_as_soon_as_it_occurs() -> None:
+    """Events alone, nothing known: a value that occurs again and again, far below all others, is
+    NULL, which has code 0."""
+    rng = np.random.default_rng(14)
+    prices = rng.normal(12_000, 600, 2_000).astype(int)
+    records = {"price": [None if rng.random() < 0.05 else int(price) for price in prices]}
+    schema = Schema(price=UInt(16, nullable=True))
+    matcher = AdditiveMaskMatch(schema)
+    events, _ = messages(matcher, matcher.key_server(), records, [])
+    seen = words(events)[:, 0]
+    values, counts = np.unique(seen, return_counts=True)
+    gaps = np.diff(values.astype(np.int64))
+    assert counts[0] == counts.max() and gaps[0] == gaps.max()  # how NULL is recognized
+    assert np.array_equal(seen - values[0], schema.encode(records).codes["price"][0])
+
+
 # -- masked topics ------------------------------------------------------------------------------
 
 
