@@ -103,8 +103,8 @@ class AdditiveMaskMatch(ReusableMatcher):
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "where in its domain an attribute's values lie, while they fill a small part of "
-                "it, none is NULL, no range is open at an end, and neither a value, a bound nor how "
-                "they are distributed is known",
+                "it, none is NULL, no range is open at an end, and neither a value, a bound nor "
+                "how they are distributed is known",
             ),
             learns=(
                 "every match",
