@@ -1,6 +1,6 @@
 """Matching in DataFrames: a thin layer from columns to columns over the same kernels.
 
-Arrow in, Arrow out, no row of Python. Works under classic sessions and Spark Connect: only
+Arrow in, Arrow out, no rows in Python. Works under classic sessions and Spark Connect: only
 DataFrame methods and `pyspark.sql.functions` are used. NULL in, NULL out.
 
 The broker's functions take nothing secret. The encoders and the payload functions take a

@@ -35,7 +35,7 @@ def is_valid(*arrays: pa.Array) -> NDArray[np.bool_]:
 def binary_rows(array: pa.Array, width: int) -> tuple[Bytes, NDArray[np.bool_]]:
     """A binary column as rows of `width` bytes: (rows, good), good where there are that many.
 
-    A view on the column's buffer where every row is good; else a copy, zero where it is not.
+    A view of the column's buffer where every row is good; else a copy, zero where it is not.
     """
     if pa.types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())

@@ -2,8 +2,8 @@
 
 With ``spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled`` Spark prints the locals of
 every frame of a traceback into exceptions and logs. Frames of this package may hold the text of a
-key, values of events and private constants; they are emptied before an exception leaves. What
-Spark's own frames hold, it still prints: the batch of rows.
+key, values of events and private constants; they are emptied before an exception leaves. Spark
+still prints what its own frames hold: the batch of rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Payloads through Spark: sealed once per event, keys wrapped per subscription, opened by it."""
+"""Payloads through Spark: sealed once per event, keys wrapped per subscription, then opened."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def seal_payloads(
     output: str = "sealed",
     pad_to: int = PAD_TO,
 ) -> DataFrame:
-    """Encrypt payloads, one row an event: `event`, what `keep` names and a binary `output`.
+    """Encrypt payloads, one row per event: `event`, what `keep` names and a binary `output`.
 
     Example:
         .. code-block:: python
@@ -51,11 +51,11 @@ def seal_payloads(
             # event, sealed
 
     Args:
-        df: has `event`, a whole number that names one event, always; and `payload`, binary or
+        df: has `event`, a whole number that always names the same event; and `payload`, binary or
             string.
         key: where the workers find the publisher's master seed.
         keep: other columns to leave as they are, in the clear, for the broker to see.
-        pad_to: payloads are padded to a multiple of this many bytes, as lengths tell.
+        pad_to: payloads are padded to a multiple of this many bytes, as lengths leak information.
 
     Raises:
         ParameterError: a column is missing or of the wrong type; `keep` names the payload.
@@ -145,7 +145,7 @@ def deliver(
     Args:
         matches: has `event`, the boolean `matched` and the wrapped keys; rows that did not match
             (or are NULL) are dropped.
-        sealed: from `seal_payloads`, one row an event.
+        sealed: from `seal_payloads`, one row per event.
     """
     require(matches, [event, matched], name="matches")
     require(sealed, [event], name="sealed")
@@ -171,7 +171,7 @@ def open_payloads(
             # event, subscription, round, payload
 
     Args:
-        df: has the columns named here.
+        df: has the columns that the arguments name.
         key: where the workers find the pairs' seeds, or the master they come from.
 
     Raises:
@@ -188,7 +188,7 @@ def open_payloads(
         mask = pa.array(valid)
         rows, good = binary_rows(keys.filter(mask), KEY_BYTES)
         if not good.all():
-            raise DecodeError(f"a wrapped key has {KEY_BYTES} bytes; some here have not")
+            raise DecodeError(f"a wrapped key has {KEY_BYTES} bytes; some here do not")
         chosen = ciphertexts.filter(mask).take(pa.array(order)).to_pylist()
         opened = PayloadOpener(seeds(key)).open(chosen, rows[order], number, pairs=label)
         back = pa.array(opened, pa.binary()).take(pa.array(np.argsort(order)))

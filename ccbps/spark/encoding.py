@@ -1,13 +1,13 @@
 """Encoders: attributes or predicates in, one-time messages out.
 
 Each row names the pair it is for and its round. A pair's seed comes from the key source by label:
-derived from a publisher's master, or one of a subscriber's ring. One event and one predicate may
-use a (pair, round), once. Duplicates within a DataFrame are found before anything is encoded;
-rounds used by earlier jobs are the caller's to remember (a sequence number that never goes back
-will do).
+derived from a publisher's master, or one of a subscriber's ring. A (pair, round) may be used by one
+event and one predicate, once each. Duplicates within a DataFrame are found before anything is
+encoded; rounds used by earlier jobs are the caller's to remember (a sequence number that never goes
+back will do).
 
-Of the other columns only those stay that `keep` names, in the clear: what else a DataFrame holds
-does not travel to the broker unasked.
+Of the other columns, only those that `keep` names stay, in the clear: nothing else in a DataFrame
+travels to the broker unasked.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def encode_interests(
         pair: string column with the label of the pair.
         round: column with the round, a whole number.
         predicate: column with SQL text, where an interest is a predicate.
-        constants: where the matcher has `private_names`, the column of each; by default the
-            columns are named like them.
+        constants: where the matcher has `private_names`, the column of each; by default, columns of
+            the same names.
         keep: other columns to leave as they are, in the clear, for the broker to see.
         output: name of the message column.
         on_error: "raise" fails the job at the first row that cannot be encoded; "reject" gives it
@@ -246,7 +246,7 @@ def _in_order(
     rounds: NDArray[np.int64],
     pairs: DictionaryColumn[str],
 ) -> NDArray[np.uint8]:
-    """Messages of interests, encoded in `order`, in which rounds and pairs come already."""
+    """Messages of interests, encoded in `order`, in which rounds and pairs already are."""
     out = np.empty((len(order), subscriber.matcher.interest_bytes), dtype=np.uint8)
     sorted_ = DictionaryColumn(interests.values, interests.index[order])
     out[order] = subscriber.encode(sorted_, rounds, pairs=pairs)

@@ -29,7 +29,7 @@ class Folder:
         """A local path, made absolute (`~` is the user's home), or a URI that pyarrow knows.
 
         Raises:
-            ParameterError: it is no path, or a file.
+            ParameterError: it is not a path, or it is a file.
         """
         text = os.fspath(path) if isinstance(path, os.PathLike) else path
         if not isinstance(text, str) or not text or "\0" in text:
@@ -62,12 +62,12 @@ class Folder:
         return system.open_input_file(f"{root}/{name}")
 
     def create(self, name: str) -> pa.NativeFile:
-        """A file to write, in a folder that is there (`make`)."""
+        """A file to write, in a folder that exists (`make`)."""
         system, root = self._found
         return system.open_output_stream(f"{root}/{name}")
 
     def make(self, argument: str) -> None:
-        """Make the folder, if it is not there.
+        """Make the folder, if it does not exist.
 
         Raises:
             ParameterError: it cannot be made.
@@ -79,11 +79,11 @@ class Folder:
             raise ParameterError(f"{argument}={self.path!r} cannot be made: {error}") from error
 
     def publish(self, draft: str, name: str) -> str | None:
-        """Give a finished file its name, unless there is a file of that name. `draft` is gone.
+        """Give a finished file its name, unless that name is taken. `draft` is gone afterwards.
 
         One of several that publish under one name succeeds where files can be linked, as on local
         file systems. Elsewhere, as in object stores, whose files appear whole but under a name that
-        may be taken, each first claims the name and looks whether others do: at most one succeeds.
+        may be taken, each first claims the name and checks whether others do: at most one succeeds.
 
         Returns:
             None, or the file that stood in the way.
@@ -119,7 +119,7 @@ class Folder:
         return [info.base_name for info in system.get_file_info(selector)]
 
     def remove(self, *names: str) -> None:
-        """Delete files, as far as they are there."""
+        """Delete files, as far as they exist."""
         system, root = self._found
         for name in names:
             if system.get_file_info(f"{root}/{name}").type == fs.FileType.File:

@@ -86,7 +86,7 @@ def check_keep(keep: Sequence[str], always: Sequence[str], private: Sequence[str
     """Columns that an encoder leaves as they are: `always`, and what the caller says.
 
     Raises:
-        ParameterError: `keep` is no list of names, or names what is to be encoded.
+        ParameterError: `keep` is not a list of names, or names what is to be encoded.
     """
     if isinstance(keep, str) or not all(isinstance(name, str) for name in keep):
         raise ParameterError(f"keep must be a list of column names, got {keep!r}")
@@ -100,8 +100,8 @@ def check_keep(keep: Sequence[str], always: Sequence[str], private: Sequence[str
 
 
 def refuse_floats(df: DataFrame, columns: Iterable[str]) -> None:
-    """Refuse columns of FLOAT: a decimal there is some number near it, and how near depends on the
-    number, so that one row would be encoded and the next refused."""
+    """Refuse columns of FLOAT: a decimal stored there is only some number near it, and how near
+    depends on the number, so that one row would be encoded and the next refused."""
     for name in columns:
         if df.schema[name].dataType.typeName() == "float":
             raise ParameterError(

@@ -42,14 +42,14 @@ class KeySource(Protocol):
         """The seed, seeds or role key.
 
         Raises:
-            KeyMismatchError: there is none, or the text is none of these.
+            KeyMismatchError: there is no key, or the text is none of these.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class FileKey:
     """A key in a file that the Python workers can read: on one machine any file, on a cluster a
-    mounted secret. Works in a session that runs already, so take it in notebooks.
+    mounted secret. Works in a session that is already running, so use it in notebooks.
 
     Example:
         >>> import pathlib, tempfile
@@ -82,7 +82,7 @@ class EnvKey:
 
     Local sessions inherit the environment the driver had when Java started, so a later change is
     not seen; on a cluster let the platform's secret store set the variable on the executors. In a
-    notebook, where Spark runs already, take a `FileKey`.
+    notebook, where Spark is already running, use a `FileKey`.
 
     Example:
         >>> from ccbps.spark import EnvKey
@@ -182,7 +182,7 @@ def _from_file(path: str) -> Key:
     except OSError as error:
         problem = error.strerror
     except UnicodeDecodeError:
-        problem = "it is no text"
+        problem = "it is not text"
     if problem is None:
         return _parse(f"key file {path}", text)
     hint = "" if Path(path).is_absolute() else "; its path is relative to the worker's folder"

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["match", "match_column"]
 
 _ONCE = (
-    "each pair and round has one message in {}. Drop what came twice, such as by "
-    "dropDuplicates(); what is left was encoded twice under one round, and shows more than a match"
+    "each pair and round has one message in {}. Drop what arrived twice, for example with "
+    "dropDuplicates(); whatever is left was encoded twice under one round, and shows more than a "
+    "match"
 )
 _REPEATED = "the pair and round occurs more than once"
 
@@ -54,7 +55,8 @@ def match(
         events: has the columns `on` and `event`.
         interests: has the columns `on` and `interest`.
         matcher: public.
-        on: what names a pair and round in both; an equi-join. Each side has one message for each.
+        on: what names a pair and round in both; an equi-join. Each side has one message per pair
+            and round.
         event: binary column of `events`.
         interest: binary column of `interests`.
         output: name of the boolean column.
@@ -68,7 +70,7 @@ def match(
         with "reject", "rejected" (NULL where nothing is wrong).
 
     Raises:
-        ParameterError: a column is missing, or no binary column; a DataFrame is streaming.
+        ParameterError: a column is missing or not binary; or a DataFrame is streaming.
         RandomnessReuseError: with "raise", a pair and round occurs twice in `events` or in
             `interests`: messages came twice, or their one-time randomness was used twice. Runs one
             job on the `on` columns of each to find out.
@@ -143,7 +145,7 @@ def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Matcher) 
     """BOOLEAN column: does the event message match the interest message of the same row?
 
     For DataFrames that hold both already; `match` joins them. NULL where a message is NULL. It sees
-    no rounds, so whether one occurs twice is the caller's to know.
+    no rounds, so the caller must know whether one occurs twice.
 
     Example:
         .. code-block:: python

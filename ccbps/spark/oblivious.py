@@ -9,8 +9,8 @@ from the same key, so that a task that is run again gives the same messages.
 
 Hazard: as with rounds, duplicate numbers are found within a DataFrame only. Numbers of earlier jobs
 are the caller's to remember, and the input must be stable: number rows once, in a table. A number
-that two events have shows whether they are alike, and opens the payload of one to who knows the
-other's.
+that two events share shows whether they are alike, and opens the payload of one to anyone who knows
+the other's.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def publish_events(
             or a payload too long.
         RandomnessReuseError: a number occurs twice (runs one job to find out); or, when the result
             is computed, may have been used before the key was saved.
-        EventError (when the result is computed): a record does not fit the schema, or is of none
-            of the publisher's topics; names its number.
+        EventError (when the result is computed): a record does not fit the schema, or belongs to
+            none of the publisher's topics; names its number.
     """
     check_key(key)
     check_matcher(matcher, ObliviousTopicMatch)

@@ -1,9 +1,9 @@
-"""Reusable matchers through Spark: each event and each subscription encrypted once, all pairs.
+"""Reusable matchers through Spark: each event and subscription encrypted once, all pairs matched.
 
-Interests that are few travel to every worker with the plan; the events come in batches, and each
-batch is matched with all interests by one call of the same kernel as without Spark. Interests that
-are many are packed in blocks, and so are the events: a row of a cross join is then two blocks. Keys
-travel by name, as everywhere: a broker's too, since some schemes give it a share for each user.
+A few interests travel to every worker with the plan; the events come in batches, and each
+batch is matched with all interests by one call of the same kernel as without Spark. Many interests
+are packed in blocks, and so are the events: a row of a cross join is then two blocks. Keys travel
+by name, as everywhere: a broker's too, since some schemes give it a share for each user.
 
 A worker keeps roles and prepared interests from batch to batch, by key and by content.
 """
@@ -91,7 +91,7 @@ def _broker(matcher: ReusableMatcher, key: RoleKey) -> ReusableBroker:
 
 @lru_cache(maxsize=8)
 def _table(matcher: ReusableMatcher, key: RoleKey, interests: bytes) -> tuple[Table, Bytes]:
-    """Interests as this worker's broker keeps them, but for those it refuses, and the
+    """Interests as this worker's broker keeps them, except those it refuses, and the
     `ccbps.wire.Cause` of each."""
     broker = _broker(matcher, key)
     rows = np.frombuffer(interests, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
@@ -201,7 +201,7 @@ def encrypt_interests(
         with "reject", also "rejected" (NULL where nothing is wrong).
 
     Raises:
-        ParameterError: a column is missing or no string; `keep` names the predicate.
+        ParameterError: a column is missing or not a string; `keep` names the predicate.
         PredicateError (when the result is computed): with "raise", a predicate cannot be used;
             names its subscription and shows no name or constant of the predicate but the schema's
             own names.
@@ -269,8 +269,8 @@ def match_all(
     Args:
         events: has `event`; its other columns are kept.
         interests: has the string column `subscription` and `interest`. Counted now; up to
-            `PLAN_BYTES` of messages are then collected by the driver, more are not, and cross the
-            events in blocks.
+            `PLAN_BYTES` of messages are then collected by the driver; more are not collected, but
+            joined with the events in blocks.
         matcher: public.
         key: where the workers find the broker's `RoleKey`.
         subscription: what names an interest.
@@ -285,7 +285,7 @@ def match_all(
         event or interest that is NULL matches nothing.
 
     Raises:
-        ParameterError: a column is missing, of the wrong type, or in both.
+        ParameterError: a column is missing, of the wrong type, or in both DataFrames.
         DecodeError (when the result is computed, and at once for interests of the wrong width that
             the driver collects): a message is malformed.
     """

@@ -2,7 +2,7 @@
 
 A part ``part-<version>-<run>-<part>.arrow`` is an Arrow IPC file, uncompressed, with the columns
 `round`, int64, and `message`, fixed-size binary; sorted by subscription and round; in batches of
-`batch_rows` rows, but for the last. The store's index (`ccbps.spark.storeindex`) keeps two
+`batch_rows` rows, except the last. The store's index (`ccbps.spark.storeindex`) keeps two
 checksums for each batch. A reader compares that of the rounds whenever it comes to a batch, and
 that of the messages where it is told to, since reading a message takes as long as deciding it.
 """
@@ -50,7 +50,7 @@ RUNS: Final = pa.schema(
 
 
 class Refused(CcbpsError):
-    """Rows that do not go into a store; a writer's own, never raised to callers."""
+    """Rows that do not go into a store; internal to writers, never raised to callers."""
 
 
 def batch_rows(width: int) -> int:
@@ -61,7 +61,7 @@ def batch_rows(width: int) -> int:
 def checksum(data: NDArray[Any]) -> bytes:
     """16 bytes that differ when the data do: AES-GMAC under a key that everybody knows.
 
-    It finds damage, not an attacker. Nothing in the standard library reads 9 GB a second.
+    It finds damage, not an attacker. Nothing in the standard library reads 9 GB per second.
     """
     flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
     return AESGCM(bytes(16)).encrypt(bytes(12), b"", flat)
@@ -196,7 +196,7 @@ class PartFiles:
 
     Attributes:
         width: bytes of a message.
-        batch_rows: rows of each batch of a part, but for the last.
+        batch_rows: rows of each batch of a part, except the last.
         checksums: of each part, by name, those of its batches.
     """
 

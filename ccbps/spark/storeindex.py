@@ -6,8 +6,8 @@ A store is a folder on a file system that driver and workers see under one path:
 file                                 holds
 ===================================  ===============================================================
 ``part-<version>-<run>-<id>.arrow``  messages (`ccbps.spark.storefiles`)
-``index-<version>.arrow``            Arrow IPC, one row a run (the rows of one subscription, all in
-                                     one part): `part`, `subscription`, `start`, `stop`,
+``index-<version>.arrow``            Arrow IPC, one row per run (the rows of one subscription, all
+                                     in one part): `part`, `subscription`, `start`, `stop`,
                                      `first_round`, `last_round`; in the schema's metadata the side,
                                      the matcher's fingerprint, the message width, `batch_rows` and
                                      the parts' checksums; then the SHA-256 of all bytes before it
@@ -15,9 +15,9 @@ file                                 holds
 
 The index of the highest version is the store: a part that it does not name is not in the store.
 A writer takes the version after the one it found, and writes its index last, under a name that no
-other writer can have taken: so of several that began on the same state one commits, and the others
-are told. Files are named after the version and the run that wrote them, so that whoever commits
-knows what runs that died, or lost, have left behind.
+other writer can have taken: so of several that began from the same state, one commits and the
+others are told. Files are named after the version and the run that wrote them, so that whoever
+commits knows what runs that died, or lost, have left behind.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def latest(names: Iterable[str]) -> int:
 
 
 def is_unfinished(name: str) -> bool:
-    """Is a file of that name left of a writer that did not finish, or of one at work?"""
+    """Is a file of that name left by a writer that did not finish, or by one at work?"""
     return any(kind.fullmatch(name) for kind in (_PART, _DRAFT)) or is_claim(name)
 
 
@@ -104,7 +104,7 @@ class WriterRun:
         return f"index-{self.version:08d}.arrow"
 
     def left(self, names: Iterable[str]) -> list[str]:
-        """Files that this run made, its index aside."""
+        """Files that this run made, except its index."""
         return [n for n in names if n.startswith(self.stem) or n == self.draft]
 
     def replaced(self, names: Iterable[str], kept: Iterable[str]) -> list[str]:
@@ -263,7 +263,7 @@ def _opened(content: bytes) -> _Content:
     """What the bytes of an index say.
 
     Raises:
-        KeyError, TypeError, ValueError, pa.ArrowException: they are no index, or damaged.
+        KeyError, TypeError, ValueError, pa.ArrowException: they are not an index, or damaged.
     """
     body, digest = content[:-_SHA256_BYTES], content[-_SHA256_BYTES:]
     if sha256(body).digest() != digest:
@@ -278,7 +278,7 @@ def _checked(table: pa.Table, about: Mapping[str, Any]) -> list[pa.Array]:
     """Columns of an index whose runs lie one after the other in their parts and leave no row out.
 
     Raises:
-        KeyError, TypeError, ValueError, pa.ArrowException: it is none.
+        KeyError, TypeError, ValueError, pa.ArrowException: it is not such a table.
     """
     table = table.select(RUNS.names).cast(_COLUMNS)
     table.validate(full=True)
@@ -292,7 +292,7 @@ def _checked(table: pa.Table, about: Mapping[str, Any]) -> list[pa.Array]:
     columns = [_whole(column) for column in table.columns]
     part, subscription = columns[:2]
     if not all(map(_PART.fullmatch, part.dictionary.to_pylist())):
-        raise ValueError("it names files that are no parts of a store")
+        raise ValueError("it names files that are not parts of a store")
     if pc.count_distinct(subscription).as_py() < len(subscription):
         raise ValueError("a subscription has two runs")
     start, stop, first, last = (column.to_numpy() for column in columns[2:])

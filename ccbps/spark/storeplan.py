@@ -54,10 +54,10 @@ def plan(events: Index, interests: Index) -> pa.Table:
     """Pieces of work: which rows of which parts may belong together.
 
     Returns:
-        a row a piece: `event_part`, `interest_part` and `runs`, an Arrow IPC stream with a row a
-        run: `subscription`, `event_start`, `event_stop`, `interest_start`, `interest_stop`, and
-        `first`. Where `first` is not NULL, both sides hold the consecutive rounds from there on;
-        else rounds are to be looked up.
+        one row per piece: `event_part`, `interest_part` and `runs`, an Arrow IPC stream with one
+        row per run: `subscription`, `event_start`, `event_stop`, `interest_start`, `interest_stop`,
+        and `first`. Where `first` is not NULL, both sides hold the consecutive rounds from there
+        on; else rounds must be looked up.
     """
     found = pc.index_in(events.subscription, value_set=interests.subscription)
     e = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))

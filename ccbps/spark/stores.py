@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 __all__ = ["match_messages", "write_messages"]
 
-# What a task tells of its part: its runs, with the checksums in the row of the first; or why there
-# are none.
+# What a task reports about its part: its runs, with the checksums in the row of the first; or why
+# there are none.
 _MANIFEST = RUNS.append(pa.field("checksums", pa.binary())).append(pa.field("problem", pa.string()))
 
-# What a worker answers: a row a run of pairs of one subscription. Rounds follow one another from
-# `first` on, where `rounds` is NULL; nothing is wrong where `rejected` is.
+# What a worker answers: one row per run of pairs of one subscription. Rounds follow one another
+# from `first` on, where `rounds` is NULL; nothing is wrong where `rejected` is.
 _ANSWERS = pa.schema(
     [
         ("subscription", pa.string()),
@@ -84,8 +84,8 @@ def write_messages(
         message: binary column with messages; by default "event_message" or "interest_message".
         pair: string column with the label of the pair. One pair's messages go into one file.
         round: column with the round, a whole number.
-        mode: "error" refuses a folder that is not empty, but for what writers left that did not
-            finish; "overwrite" replaces a store once the new one is complete.
+        mode: "error" refuses a folder that is not empty, apart from what unfinished writers left;
+            "overwrite" replaces a store once the new one is complete.
         partitions: tasks, and files at most; by default as many as Spark chooses. Two stores of the
             same pairs with the same number are laid out alike.
 
@@ -103,7 +103,9 @@ def write_messages(
     message = f"{kind}_message" if message is None else message
     require(df, [], whole=[round], text=[pair], binary=[message], rest=False)
     if df.isStreaming:
-        raise ParameterError("a store is written once: call this in foreachBatch, a path each time")
+        raise ParameterError(
+            "a store is written once: call this in foreachBatch, with a new path each time"
+        )
     check_partitions(partitions)
     folder = Folder.of(path, "path")
     found = folder.names()
