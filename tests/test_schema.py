@@ -377,7 +377,7 @@ def test_moments_finer_than_the_unit_clamp(
     ids=["text", "datetime64"],
 )
 def test_noon_of_the_last_day_is_no_whole_day_and_in_seconds_after_the_end(noons: Any) -> None:
-    with pytest.raises(EventError, match=r"finer than the unit 'day'; .* at no time of day"):
+    with pytest.raises(EventError, match=r"finer than the unit 'day'; .* without a time of day"):
         Timestamp("day", "2024-01-01", "2024-12-31").encode(noons)
     with pytest.raises(EventError, match=r"out of range; .* to 2024-12-31 00:00:00 \(UTC\)"):
         Timestamp("s", "2024-01-01", "2024-12-31").encode(noons)

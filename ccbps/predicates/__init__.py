@@ -1,8 +1,8 @@
 """Predicates: schemas of typed attributes, subscriptions in SQL, and what they mean.
 
 A `Schema` turns records into `Events` (codes) and SQL text into a `Predicate`; a predicate gives
-its plaintext meaning, its code form (`Form`) and, if it is one, its `Box`. Everything here belongs
-to one party; nothing here is encrypted.
+its plaintext meaning, its code form (`Form`) and, where it is a box, its `Box`. Everything here
+belongs to one party; nothing here is encrypted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Arrow decimals as 64-bit integers: a number is ``integer * 10**-scale``, exactly.
 
 Arrow keeps the integers in two's complement of 32 to 256 bits. Where the values of a column fit 64
-bits, its lowest words are they, and nothing is copied. A column with many decimals that are all
-zero (Spark likes DECIMAL(38, 18)) is brought to a smaller scale first.
+bits, its lowest words are those values, and nothing is copied. A column with many decimals that are
+all zero (Spark likes DECIMAL(38, 18)) is brought to a smaller scale first.
 
 Convention: the machine is little-endian, as Arrow's buffers are on it.
 """

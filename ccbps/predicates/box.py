@@ -6,7 +6,7 @@ exactly whether the events for which a predicate is TRUE form one box, whatever 
 up to a bound on the work.
 
 It works on unions of *products*: for every attribute a set of codes, kept as disjoint sorted
-intervals. AND intersects; OR merges products that differ in one attribute or contain one another.
+intervals. AND intersects; OR merges products that differ in one attribute or contain each other.
 If several products remain, their union is a box exactly when it covers its own bounding box.
 
 Not protected: a box is the subscription itself. Its repr hides the ranges.
@@ -65,7 +65,7 @@ class Box:
         >>> from ccbps import Schema, UInt
         >>> schema = Schema(price=UInt(16), volume=UInt(16))
         >>> box = schema.parse("price < 120").box()
-        >>> box                                         # no range: they are the subscriber's secret
+        >>> box                                         # the ranges are the subscriber's secret
         <Box over 2 attributes>
         >>> box.ranges
         {'price': (0, 119), 'volume': (0, 65535)}

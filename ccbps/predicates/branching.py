@@ -122,7 +122,7 @@ class CompiledForm:
             max_nodes: most nodes of the program, source and sink included; None: any number.
 
         Raises:
-            ParameterError: the program would have more; it has not been put together.
+            ParameterError: the program would have more nodes; it has not been built.
         """
         self.schema = schema
         self._event_start = {}

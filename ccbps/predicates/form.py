@@ -84,7 +84,7 @@ class InRange(Form):
         low: least code inside, or None while it depends on an unbound private constant.
         high: greatest code inside, or None likewise.
         equal: the range comes from an equality: it holds one code or none.
-        negated: whether truth is swapped.
+        negated: whether the truth value is inverted.
     """
 
     attribute: str
@@ -114,7 +114,7 @@ class HammingWithin(Form):
         attribute: name of a UInt attribute.
         value: the centre, or None while it is an unbound private constant.
         limit: number of bits, 0..bits.
-        negated: whether truth is swapped.
+        negated: whether the truth value is inverted.
     """
 
     attribute: str

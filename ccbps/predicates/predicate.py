@@ -1,6 +1,6 @@
 """Predicate: one subscription over a schema, as text, tree, plaintext meaning, form and box.
 
-A predicate with ``:name`` placeholders is a public template; `bind` makes a subscription of it
+A predicate with ``:name`` placeholders is a public template; `bind` makes a subscription from it
 that keeps the template's text and tree and holds the private values beside them.
 
 Hazard: a bound predicate, and any predicate without placeholders, is the subscriber's secret. Its
@@ -45,7 +45,7 @@ class Predicate:
         >>> from ccbps import Schema, UInt
         >>> schema = Schema(price=UInt(16), volume=UInt(16))
         >>> predicate = schema.parse("price < 120 AND volume > 1000")
-        >>> predicate                              # no constant: they are the subscriber's secret
+        >>> predicate                              # no constants: they are the subscriber's secret
         <Predicate over price, volume>
         >>> predicate.evaluate({"price": [119, 119, 121], "volume": [1001, 1000, 1001]})
         array([ True, False, False])
@@ -153,9 +153,9 @@ class Predicate:
     def never_matches(self) -> bool:
         """Whether no event at all can match, as with a word that is not in a Category's list.
 
-        SQL keeps such a condition and finds nothing, and so does every matcher; ask here before a
-        subscription waits for ever. True is certain. False may be said of a contradiction that
-        runs through many alternatives or through ``hamming``.
+        SQL accepts such a condition and finds nothing, and so does every matcher; ask here before a
+        subscription waits forever. True is certain. The answer may be False for a contradiction
+        that runs through many alternatives or through ``hamming``.
 
         Example:
             >>> from ccbps import Category, Schema

@@ -217,7 +217,7 @@ class Schema:
         return columns
 
     def parse(self, text: str) -> Predicate:
-        """Read a predicate: what one writes after WHERE, with ``:name`` for private constants.
+        """Read a predicate: what you would write after WHERE, with ``:name`` for private constants.
 
         Example:
             >>> from ccbps import Schema, UInt

@@ -283,7 +283,7 @@ class _Reader:
             problem = f"unknown attribute {name!r}; the schema has {', '.join(self.schema)}{guess}"
         if identifier.args.get("quoted") and not hint:
             hint = "; strings are written in single quotes"
-        # What is no attribute may be a constant whose quotes were forgotten.
+        # What is not an attribute may be a constant whose quotes were forgotten.
         summary = (
             f"unknown attribute; the schema has {', '.join(self.schema)}{guess}; strings are "
             "written in single quotes"

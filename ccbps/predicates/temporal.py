@@ -171,7 +171,7 @@ class Timestamp(AttributeType):
     Attributes:
         unit: "day", "s", "ms", "us" or "ns".
         start: least value, a whole number of units since 1970.
-        end: greatest value (included), likewise. A date alone is its midnight.
+        end: greatest value (included), likewise. A date alone means its midnight.
     """
 
     unit: str
@@ -212,7 +212,9 @@ class Timestamp(AttributeType):
     @property
     def accepts(self) -> str:
         if self.unit == "day":
-            return f"a date from {self.start.iso()} to {self.end.iso()} (UTC), at no time of day"
+            return (
+                f"a date from {self.start.iso()} to {self.end.iso()} (UTC), without a time of day"
+            )
         # A bare date would read as the whole of the last day, and is its first moment.
         first, last = (
             f"{instant.date().iso()} {_clock(instant.seconds % 86_400)}"

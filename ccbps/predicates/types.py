@@ -131,7 +131,7 @@ class AttributeType(ABC):
         """
 
     def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
-        """Numbers of the values of a `Column` that is no dictionary.
+        """Numbers of the values of a `Column` that is not a dictionary.
 
         None when the type does not take arrays of this dtype. Only called on types whose numbers
         fit one limb; rows of missing values may hold anything.
