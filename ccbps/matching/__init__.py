@@ -1,4 +1,4 @@
-"""Matchers: one file each, the same three roles and verbs."""
+"""Matchers: one file each, all with the same three roles and verbs."""
 
 from ccbps.matching.access_tree import AccessTreeMatch
 from ccbps.matching.aspe import AspeMatch

@@ -11,8 +11,8 @@ products and hashes for each bit, and the rest is Boolean work on bytes.
 Hazard: broken. The tree is in the clear, with the positions of its bits. In a comparison, the
 sequence of AND and OR spells the constant, and all leaves ask for the same value of their bits: a
 dozen comparisons tell the broker what every token stands for, and so every event and every
-interest, with nothing known before. One known event does it as well. Broker and one user read
-everything. It is here to be compared with.
+interest, with nothing known before. One known event suffices as well. The broker and one user
+together read everything. It is here for comparison.
 Source: [IRC12]; bags of bits are those of [BSW07] section 4.3.
 """
 
@@ -98,12 +98,12 @@ class AccessTreeMatch(ProxySearchMatcher):
         """
         Args:
             schema: at most 65,535 bits.
-            leaves: slots of an interest; twice the schema's bits unless told, which is enough for
-                one interval of each attribute.
+            leaves: slots of an interest; by default twice the schema's bits, which is enough for
+                one interval on each attribute.
             group: name of a group, see `ccbps.algebra.prime_order`.
 
         Raises:
-            ParameterError: a parameter is none of these, or the group needs a library that is not
+            ParameterError: a parameter is out of range, or the group needs a library that is not
                 installed.
         """
         slots = min(2 * schema.bits, MAX_LEAVES) if leaves is None else leaves

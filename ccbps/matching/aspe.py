@@ -2,17 +2,18 @@
 
 An event of d attributes is a query q of ASPE (`ccbps.ciphers.aspe`), of dimension d for all
 attributes together. A bound p on attribute j stands for two points p1, p2 that are mirror images
-in q_j = p; q_j > p iff (P2 - P1) . Q > 0, and swapping the points turns that round. A subscription
+in q_j = p; q_j > p iff (P2 - P1) . Q > 0, and swapping the points reverses that. A subscription
 has a lower and an upper bound for every attribute, so nobody needs to be told operators, and all
-bounds and all attributes are one matrix product. Sent is P2 - P1, which is all that matching uses:
-it says less than the two points, in half the bytes.
+bounds and all attributes are one matrix product. What is sent is P2 - P1, which is all that
+matching uses: it says less than the two points, in half the bytes.
 
 Bounds lie half-way between codes: products are never 0, and equality is two bounds. Open ends are
 drawn outside the domain and bounds are shuffled, so that no bound is known beforehand. Both corners
 of a subscription's box are sent as well, as events: a box that contains both covers it.
 
 Who encrypts: in [CGB10] a trusted security manager encrypts subscriptions, not their subscribers.
-"Subscriber" is the manager here, `AspeKeyServer.encode` plays it; publishers hold the key too.
+"Subscriber" here means that manager, whose part `AspeKeyServer.encode` plays; publishers hold the
+key too.
 
 Hazard: the broker reads all differences from ciphertexts alone, as codes are whole numbers; d + 2
 known events give it the key. See the leakage card.
@@ -160,7 +161,7 @@ class AspeMatch(ReusableMatcher):
         return AspeKeyServer(self, key)
 
     def broker(self, key: RoleKey) -> AspeBroker:
-        """The role that matches, and brings what it stores to new keys."""
+        """The role that matches, and moves what it stores to new keys."""
         return AspeBroker(self, key, "broker", os.urandom)
 
     def _generate(self, randomness: Randomness) -> dict[str, Any]:

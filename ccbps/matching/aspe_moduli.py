@@ -4,11 +4,11 @@ The modulus is chosen by the greatest attribute: bounds and corners of an attrib
 are, doubled, at most 8 N apart, so products are below 8 N 2^(2 * factor_bits) <= P / 4, and their
 signs are never wrong (`ccbps.ciphers.aspe_modular`).
 
-Factors of some 12 bits would repeat after a hundred messages. So there are two dimensions more: an
+Factors of some 12 bits would repeat after a hundred messages. So there are two more dimensions: an
 event is uniform modulo P in the first and 0 in the second, a bound the other way round. Products
-stay what they are, and ciphertexts of one value are as many as the modulus.
+stay what they are, and one value has as many ciphertexts as the modulus.
 
-Hazard: not constant time. The two dimensions hide nothing: products are without them.
+Hazard: not constant time. The two dimensions hide nothing: they do not enter products.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Moduli(Numbers):
         return (words[:, 0] % np.uint64(most)).astype(np.int64) + 1
 
     def _blinded(self, numbers: Array, words: Words, place: int) -> Array:
-        """Residues with the two dimensions more: uniform in one (0 or 1), 0 in the other."""
+        """Residues with the two extra dimensions: uniform in one (0 or 1), 0 in the other."""
         out = np.zeros((*numbers.shape[:2], len(self.sizes) + BLINDS))
         out[..., : len(self.sizes)] = numbers
         blind = words[:, 1:] % self._primes[:, 0].astype(np.uint64)

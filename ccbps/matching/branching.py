@@ -7,7 +7,7 @@ constants, and (for `BranchingMatch.box`) not even which attributes are constrai
 A *template* is public: the broker and everybody else know the shape of the predicate, with
 ``:name`` for constants that only the subscriber knows. The *box* template is "every attribute lies
 in a private interval"; it takes any conjunction of comparisons, ranges, equalities and prefixes as
-SQL text and hides which of them there are.
+SQL text and hides which of them are used.
 
 Security: perfect against the broker, given fresh shared randomness for every pair of messages
 (`OneTimePad`); with a `SharedSeed`, computational. Broker and one client together learn the other
@@ -44,7 +44,7 @@ Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
 MAX_NODES: Final = 4096
-"""Of a program by default: its messages are a megabyte each."""
+"""Most nodes of a program by default: its messages are a megabyte each."""
 
 
 class BranchingMatch(Matcher):
@@ -84,14 +84,14 @@ class BranchingMatch(Matcher):
         """
         Args:
             schema: the events' attributes.
-            template: SQL, with ``:name`` wherever the subscriber has a private constant. Needed:
-                what has no template is `BranchingMatch.box(schema)`.
-            max_nodes: most nodes of the program. Messages have a sixteenth of their square in
+            template: SQL, with ``:name`` wherever the subscriber has a private constant. Required:
+                the matcher without a template is `BranchingMatch.box(schema)`.
+            max_nodes: most nodes of the program. A message takes a sixteenth of their square in
                 bytes: a megabyte for the 4,096 nodes that are allowed by default.
 
         Raises:
-            ParameterError: there is no template, it is of another schema or bound, or the program
-                would have more than `max_nodes` nodes.
+            ParameterError: there is no template, it is for another schema or already bound, or the
+                program would have more than `max_nodes` nodes.
             PredicateError: the template does not parse or does not fit the schema.
         """
         if template is None:
@@ -201,7 +201,7 @@ class BranchingMatch(Matcher):
         return tuple(Cost(role, "pair", "64-bit word operation", count) for role, count in counts)
 
     def explain(self) -> str:
-        """Program size, bytes a side, predicted operations and the leakage card, as text."""
+        """Program size, bytes per side, predicted operations and the leakage card, as text."""
         shape = (
             "box: a private interval on every attribute"
             if self.template is None

@@ -8,7 +8,7 @@ Conventions: a keyword is the values of all attributes together, or of those nam
 message is 8 random bytes that name the client's layer and one element, most significant byte first.
 Differs from [SOM09]: one key for all publishers and subscribers stands for a key of each pair, so
 that an event is encrypted once and not once for each subscriber; and the broker derives the keys it
-shares with clients from one secret, so that clients may come later. Chains of several brokers, with
+shares with clients from one secret, so that clients may join later. Chains of several brokers, with
 any number of layers and the keys of the paper, are in `ccbps.matching.commutative_chain`.
 
 Hazard: two nodes in a row break it: the broker and any one client read all keywords that they can

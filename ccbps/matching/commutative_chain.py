@@ -18,8 +18,8 @@ broker r hops up; from there on equal filters of different subscribers are forwa
 
 Not protected: equality of filters and notifications at each broker. Those who together hold the
 keys of all layers of a table try words: r nodes in a row, and no fewer if all are brokers. The
-publisher stands for many nodes: it and the last broker read all filters, whatever r is. And no key
-is needed by who can send guesses: the publisher and any one broker find all filters, and so do a
+publisher stands for many nodes: it and the last broker read all filters, whatever r is. And anyone
+who can send guesses needs no key: the publisher and any one broker find all filters, and so do a
 subscriber and the broker r hops above it. More layers do nothing against that. A node checks
 elements, not who sent them.
 Source: [SOM09]; [Survey] section 4.5, Table 4.2.

@@ -3,17 +3,17 @@
 The subscriber's circuit becomes a group program, filled up to a public number of instructions: 4^d,
 which is enough for any circuit of depth d, or any other. In place of each instruction stands a
 selector, which takes the input that only the subscriber knows, or none. So the index sequence is
-public and always the same, the publisher can write his elements without knowing the predicate, and
+public and always the same, the publisher can write its elements without knowing the predicate, and
 broker and publisher learn n and the number of instructions.
 
 =============  =======================================  ====================
 matcher        selector                                 elements in all
 =============  =======================================  ====================
 `FSGPMatch`    Barrington's transform of OR (x AND s)   4 n^2 4^d + 1
-`OFSGPMatch`   four elements a bit                      4 n 4^d + 1
+`OFSGPMatch`   four elements per bit                    4 n 4^d + 1
 =============  =======================================  ====================
 
-(n a power of two for the first.) Use `OFSGPMatch`; `FSGPMatch` is there to be compared with. Where
+(n a power of two for the first.) Use `OFSGPMatch`; `FSGPMatch` is there for comparison. Where
 a conjunction of ranges will do, `ccbps.matching.branching` takes far fewer bytes.
 
 Security: perfect against the broker; broker and one client together learn the other's input.

@@ -1,15 +1,15 @@
 """What the group-program matchers have in common: messages of blinded elements, in segments.
 
 A matcher of this family knows two things: which input bit each of the publisher's elements takes
-(public), and the interstitial elements of a subscription (private). All else is here: blinding
-for a batch of short programs at once, or segment by segment for programs longer than memory; the
-broker's product; and what the broker learns.
+(public), and the interstitial elements of a subscription (private). Everything else is here:
+blinding for a batch of short programs at once, or segment by segment for programs longer than
+memory; the broker's product; and what the broker learns.
 
 Messages of several segments may arrive in pieces, and pieces get lost or mixed up. So the segments
 behind the first one, and the subscriber's last element, carry the message's tag plus their number
-in the message: what is of another message, or not in its place, is refused and not multiplied. A
-tag is eight bytes that both messages of a round have in their headers anyway (`ccbps.wire`), so
-this says nothing new to anybody.
+in the message: a segment that is from another message, or out of place, is refused and not
+multiplied. A tag is eight bytes that both messages of a round have in their headers anyway
+(`ccbps.wire`), so this tells nobody anything new.
 
 Hazard: tags find mistakes. Whoever alters a message can copy them.
 """
@@ -149,7 +149,7 @@ class GroupMatch(Matcher):
         return tuple(Cost(role, "pair", "group product", count) for role in ROLES)
 
     def explain(self) -> str:
-        """Program size, bytes a side, predicted operations and the leakage card, as text."""
+        """Program size, bytes per side, predicted operations and the leakage card, as text."""
         length = self.length
         return self._explain(
             f"{type(self).__name__} over {', '.join(self.schema)} ({self.schema.bits} bits)",
@@ -175,7 +175,7 @@ class GroupMatch(Matcher):
     def _reader(
         self, source: RandomnessSource, rounds: Rounds, pairs: Pairs | None
     ) -> RandomnessReader:
-        """One row of randomness a segment: round r has rows r * segments and following."""
+        """One row of randomness per segment: round r has rows r * segments and following."""
         segments = len(self.encoding.segments)
         if segments == 1:
             return source.reader(self.fingerprint, self._width, rounds, pairs)

@@ -3,16 +3,16 @@
 An event is a list of keywords "attribute = value", one for each attribute. An interest is a
 conjunction of up to m equalities: one keyword in each of m slots, with the attribute's number in
 the clear. The broker re-encrypts every message once with its half of the sender's key
-(`ccbps.ciphers.proxy_search`) and then compares any event with any interest for one product and one
-hash for each equality.
+(`ccbps.ciphers.proxy_search`) and then compares any event with any interest at the cost of one
+product and one hash per equality.
 
 Which side is encrypted and which makes trapdoors? [DRD08] and [IRC12] encrypt events, and
-subscribers make trapdoors; [N1] prints it the other way round and says that both work. What
-sends trapdoors has its equality pattern shown. There are more events than interests, and they say
-more, so `trapdoors="interests"` is the default; ``"events"`` is there for comparison.
+subscribers make trapdoors; [N1] prints it the other way round and says that both work. The side
+that sends trapdoors shows which of its values are equal. There are more events than interests, and
+they say more, so `trapdoors="interests"` is the default; ``"events"`` is there for comparison.
 
-Hazard: broker and one user together read everything. Attribute numbers and the number of equalities
-are in the clear. Not constant time.
+Hazard: the broker and one user together read everything. Attribute numbers and the number of
+equalities are in the clear. Not constant time.
 Source: [DRD08]; [IRC12]; [N1] section 3.
 """
 
@@ -104,12 +104,12 @@ class KeywordMatch(ProxySearchMatcher):
         """
         Args:
             schema: at most 255 attributes.
-            equalities: m, the slots of an interest; as many as attributes unless told.
+            equalities: m, the slots of an interest; by default as many as attributes.
             group: name of a group, see `ccbps.algebra.prime_order`.
             trapdoors: which side sends trapdoors, "interests" or "events".
 
         Raises:
-            ParameterError: a parameter is none of these, or the group needs a library that is not
+            ParameterError: a parameter is out of range, or the group needs a library that is not
                 installed.
         """
         slots = len(schema) if equalities is None else equalities

@@ -3,13 +3,13 @@
 P is a secret permutation of the D words. A subscription to word j is the position p = P(j) and its
 key r_p = F(k, p). An event is a fresh nonce N and D bits: the bit at p says whether the event has
 the word P^-1(p), XORed with a bit of G(r_p, N). So the broker reads the bits it has keys for and no
-other.
+others.
 
 Words are those of `ccbps.matching.keywords`, and "a = code" for every code of an attribute or for
 the values given as its dictionary. Equalities are exact; ranges are widened as that module says.
 
 Hazard: positions are deterministic and a broker sees each word's result. With partitions it is
-broken: ranges alone show the order of all cells. Any client can read all.
+broken: ranges alone show the order of all cells. Any client can read everything.
 Source: [RR06] by way of [Survey] section 4.1, after [CM05].
 """
 

@@ -7,7 +7,7 @@ unrelated.
 
 An answer may be a false positive, never a false negative: a word that is absent is found with
 probability (1 - e^(-tu/m))^t, a conjunction of w absent words with that to the power w. Ranges are
-widened besides: see `ccbps.matching.keywords`.
+also widened: see `ccbps.matching.keywords`.
 
 Hazard: trapdoors are deterministic and a broker sees each word's result. With partitions it is
 broken: ranges alone show the order of all cells. Any client can try words.
@@ -97,8 +97,9 @@ class KeywordFilterMatch(WordMatcher):
             schema: any attributes; ranges need points or partitions.
             points: for an attribute, ascending values that ranges are widened to.
             partitions: for an attribute, (cells, shifts): ranges are widened to whole cells.
-            false_positives: wanted chance that an absent word is found; sets what is not given.
-            hashes: t, bits a word sets.
+            false_positives: desired chance that an absent word is found; determines those of the
+                next two that are not given.
+            hashes: t, the bits that each word sets.
             bits: m, bits of a filter, a multiple of 64.
 
         Raises:

@@ -17,8 +17,8 @@ range touches. So a range is widened, and never narrowed, except where it is
 `Vocabulary.widened` says what a box really comes to. A range that takes in NULL together with some
 values but not all is widened to "anything".
 
-Hazard: the cells of a range are neighbours. Who sees which words stand together in the clauses of a
-few hundred ranges has all cells of a partition in order.
+Hazard: the cells of a range are neighbours. Whoever sees which words stand together in the clauses
+of a few hundred ranges has all cells of a partition in order.
 Source: [RR06] by way of [Survey] section 4.1; cells and their choice are reconstructed.
 """
 

@@ -87,7 +87,7 @@ class Matcher(PublicParameters, ABC):
 
     @abstractmethod
     def explain(self) -> str:
-        """Program size, bytes a side, predicted operations and the leakage card, as text."""
+        """Program size, bytes per side, predicted operations and the leakage card, as text."""
 
     def publisher(
         self, seed: RandomnessSource, *, ledger: str | os.PathLike[str] | None = None
@@ -97,8 +97,8 @@ class Matcher(PublicParameters, ABC):
         Args:
             seed: shared with the subscriber, or a master of many pairs.
             ledger: path of a file that remembers rounds across roles, processes and restarts
-                (`ccbps.ledger`), made where there is none; None to remember them in memory, as
-                long as the role lives.
+                (`ccbps.ledger`), created if missing; None to remember them in memory, as long as
+                the role lives.
 
         Raises:
             LedgerError: the file cannot be used.
@@ -123,7 +123,7 @@ class Matcher(PublicParameters, ABC):
 
     @abstractmethod
     def _prepare(self, interest: Interest) -> Any:
-        """What `_encode_interests` needs to know of one subscription; raises where it is none."""
+        """What `_encode_interests` needs to know of one subscription; raises if it is not one."""
 
     @abstractmethod
     def _content(self, prepared: Any) -> bytes:

@@ -151,7 +151,7 @@ class Layout:
         """How many parts of `step` bytes there are beside the `fixed` ones.
 
         Raises:
-            DecodeError: these are no such messages of this matcher; names rows.
+            DecodeError: these are not such messages of this matcher; names rows.
         """
         count = self.parts(messages, fixed, step, name)
         bad = np.flatnonzero(self.foreign(messages, kind)).tolist()

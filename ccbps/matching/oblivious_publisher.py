@@ -1,15 +1,15 @@
-"""The publisher of `ccbps.matching.oblivious_topic`: answers whom it admits, encrypts events.
+"""The publisher of `ccbps.matching.oblivious_topic`: answers those it admits, encrypts events.
 
-It can be kept: `key` holds all of it, and `publisher_from` of the matcher makes it again.
+It can be saved: `key` holds all of it, and the matcher's `publisher_from` restores it.
 
-Conventions: answers follow from the request and a secret. The same request has the same answer
-whenever it comes, and takes no other slot: one that was lost can be had again, and who replays a
-request gets nothing new.
+Conventions: answers follow from the request and a secret. The same request gets the same answer
+whenever it comes, and takes no further slot: an answer that was lost can be had again, and whoever
+replays a request gets nothing new.
 
 Hazards: a key is a copy of its role at that moment. A publisher that is restored from an old key
-counts through the same event numbers again, which shows events that are alike, and opens payloads
-to who knows one of two: save the key again after each use of the counter, or give `encode` numbers
-from a source that never goes back. Within one role, `encode` sees to it.
+counts through the same event numbers again, which shows events that are alike, and opens one of two
+payloads to anyone who knows the other: save the key again after each use of the counter, or give
+`encode` numbers from a source that never goes back. Within one role, `encode` makes sure of that.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class ObliviousPublisher(Confined):
 
     @property
     def key(self) -> RoleKey:
-        """All of this role, to keep it: topics, whom it admits, sessions, and the next number.
+        """All of this role, to save it: topics, whom it admits, sessions, and the next number.
 
         Save it again after `admit` and `answer`, or a restored role lacks what they did; and after
         `encode` without `numbers`, or a restored role counts through the same numbers again.
@@ -158,15 +158,15 @@ class ObliviousPublisher(Confined):
         return len(self._answered)
 
     def admit(self, identity: bytes, requests: int | None = None) -> None:
-        """Let a subscriber ask. Again, with another number, to change how often.
+        """Let a subscriber ask. Call it again, with another number, to change how often.
 
         Args:
-            identity: the subscriber's `identity`, which came on a way that no broker can change.
+            identity: the subscriber's `identity`, received in a way that no broker can tamper with.
             requests: how many of its requests to answer in all; None for any number.
 
         Raises:
-            ParameterError: no identity, or the name of another one (one chance in 2^64); requests
-                is not a number.
+            ParameterError: not an identity, or one with another's name (one chance in 2^64);
+                requests is not a number.
         """
         identity = check_identity(identity)
         if requests is not None and (type(requests) is not int or requests < 0):
@@ -182,7 +182,7 @@ class ObliviousPublisher(Confined):
     def answer(self, requests: Bytes) -> Bytes:
         """Open sessions: one answer to each request, with a part for each topic.
 
-        A request that was answered gets the same answer, and takes no other slot.
+        A request that was answered before gets the same answer, and takes no further slot.
 
         Args:
             requests: uint8, shape (count, request_bytes); of subscribers that were admitted.
@@ -191,9 +191,9 @@ class ObliviousPublisher(Confined):
             uint8, shape (count, session_bytes(topics)); for the subscribers.
 
         Raises:
-            DecodeError: some bytes are not requests of this matcher, of a subscriber that was not
-                admitted or has used up its number, not signed by it, or hold no elements of the
-                group; names rows, and answers none.
+            DecodeError: some bytes are not requests of this matcher, are from a subscriber that was
+                not admitted or has used up its number, are not signed by it, or do not hold
+                elements of the group; names rows, and answers none.
         """
         layout, cot = self._layout, self._layout.transfer
         layout.check(requests, REQUEST, layout.request_bytes, 0, "request")
@@ -276,17 +276,18 @@ class ObliviousPublisher(Confined):
         Args:
             events: `Events`, or any records `Schema.encode` takes.
             payloads: one for each event, of at most `payload_bytes` bytes; none if that is 0.
-            numbers: uint64, shape (events,), each for one event ever and public; None to count on.
-                The counter goes on beyond the greatest number used.
+            numbers: uint64, shape (events,), each for one event ever and public; None to continue
+                the counter. It goes on beyond the greatest number used.
 
         Returns:
             uint8, shape (events, event_bytes(requests)).
 
         Raises:
-            EventError: a record does not fit the schema, or is of none of the publisher's topics.
+            EventError: a record does not fit the schema, or belongs to none of the publisher's
+                topics.
             ParameterError: payloads or numbers do not fit.
-            RandomnessReuseError: this role has used a number, or an earlier one may have: smaller
-                ones than the counter's in the key it was restored from. Encodes nothing.
+            RandomnessReuseError: this role has used a number, or an earlier one may have: it is
+                below the counter in the key this role was restored from. Encodes nothing.
         """
         layout = self._layout
         batch = layout.schema.encode(events)

@@ -1,8 +1,8 @@
 """The subscriber of `ccbps.matching.oblivious_topic`: asks for topics and opens events.
 
-It can be kept: `key` holds all of it, and `subscriber_from` of the matcher makes it again.
+It can be saved: `key` holds all of it, and the matcher's `subscriber_from` restores it.
 
-Conventions: of the answers of one publisher to one request the first is taken, for good. No
+Conventions: of one publisher's answers to one request, the first is taken, for good. No
 message that comes later, old or new, takes its place.
 
 Hazard: a key is a copy of its role at that moment: without the requests that came later it cannot
@@ -142,7 +142,7 @@ class ObliviousSubscriber(Confined):
 
     @property
     def key(self) -> RoleKey:
-        """All of this role, to keep it: whom it trusts, requests with secrets, and sessions.
+        """All of this role, to save it: whom it trusts, requests with secrets, and sessions.
 
         Save it again after `trust`, `encode` and `accept`.
         """
@@ -171,13 +171,13 @@ class ObliviousSubscriber(Confined):
         return self._signing.identity
 
     def trust(self, identity: bytes) -> None:
-        """Take sessions of a publisher from now on.
+        """Take sessions from a publisher from now on.
 
         Args:
-            identity: the publisher's `identity`, which came on a way that no broker can change.
+            identity: the publisher's `identity`, received in a way that no broker can tamper with.
 
         Raises:
-            ParameterError: no identity, or the name of another one (one chance in 2^64).
+            ParameterError: not an identity, or one with another's name (one chance in 2^64).
         """
         identity = check_identity(identity)
         if self._publishers.setdefault(name_of(identity), identity) != identity:
@@ -223,13 +223,13 @@ class ObliviousSubscriber(Confined):
         """Take trusted publishers' answers to this subscriber's requests; others are passed over.
 
         Returns:
-            How many were its own; an answer that comes again counts, and changes nothing.
+            How many were its own; a repeated answer counts, and changes nothing.
 
         Raises:
-            DecodeError: some bytes are not sessions of this matcher; or an answer to an own request
-                is of a publisher that is not trusted, not signed by it for this request, holds no
-                elements of the group, or is not the one that was accepted before. Names rows, and
-                accepts none.
+            DecodeError: some bytes are not sessions of this matcher; or an answer to one of its own
+                requests is from a publisher that is not trusted, is not signed by it for this
+                request, does not hold elements of the group, or is not the one that was accepted
+                before. Names rows, and accepts none.
         """
         layout, cot = self._layout, self._layout.transfer
         least = layout.session_bytes(1)

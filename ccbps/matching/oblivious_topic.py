@@ -1,7 +1,7 @@
 """ObliviousTopicMatch: everything goes to everybody; only matching subscribers can decrypt it.
 
-Even the match bit is hidden from the broker, who relays and computes nothing. A subscriber posts a
-request for each topic it wants; a publisher answers it once for each topic it has (eq-COT,
+Even the match bit is hidden from the broker, which relays and computes nothing. A subscriber posts
+a request for each topic it wants; a publisher answers it once for each topic it has (eq-COT,
 `ccbps.ciphers.oblivious`), after which both hold the same key if the topics are equal and unrelated
 ones otherwise. An event then carries a slot for each request, and a slot is a few AES blocks.
 
@@ -15,8 +15,8 @@ ones otherwise. An event then carries a slot for each request, and a slot is a f
     subscriber.open(publisher.encode(records, payloads))                 # any number of times
 
 Requests and sessions are signed. A publisher answers subscribers that it admitted, a subscriber
-takes sessions of publishers that it trusts, and neither changes its mind for a message that is
-altered, of somebody else, or comes again.
+takes sessions of publishers that it trusts, and neither changes its mind because of a message that
+is altered, comes from somebody else, or is repeated.
 
 Messages start with a header of 16 bytes: kind (1), version (1), matcher (6), name (8).
 
@@ -222,7 +222,7 @@ class ObliviousTopicMatch(PublicParameters):
     def publisher(
         self, topics: Iterable[Any], *, randomness: Randomness = os.urandom
     ) -> ObliviousPublisher:
-        """The role that has events of some topics.
+        """The role that publishes events of some topics.
 
         Args:
             topics: what subscriptions to them would say: SQL text or `Predicate`, each once.
@@ -266,7 +266,7 @@ class ObliviousTopicMatch(PublicParameters):
         return ObliviousPublisher(self._layout, key)
 
     def subscriber(self, *, randomness: Randomness = os.urandom) -> ObliviousSubscriber:
-        """The role that wants events of some topics."""
+        """The role that asks for events of some topics."""
         signing = SigningKey.generate(randomness)
         data = {
             "signing": signing.export_secret().hex(),

@@ -1,7 +1,7 @@
 """PaillierRangeMatch: boxes by blinded Paillier comparisons (Nabeel, Shang and Bertino).
 
 An event carries E_p of the code of every attribute, an interest E_s of low and of high + 1 for
-every attribute; an attribute nobody asks about has its full range. The broker multiplies a value
+every attribute; an attribute left open has its full range. The broker multiplies a value
 with a bound, applies L, and sees from the sign which is greater.
 
 All pairs: d(m, s) = r_p (m - s) + r_q is a sum of what value and bound have against one reference
@@ -194,7 +194,7 @@ class PaillierRangeMatch(ReusableMatcher):
         for secret in master["attributes"]:
             blinding = integer(secret["t"])
             if role == "broker":
-                # Every value is congruent to this modulo n: who sees one knows it.
+                # Every value is congruent to this modulo n: whoever sees one knows it.
                 attributes.append({"t": _text(blinding % n)})
                 continue
             if role == "subscriber":

@@ -2,7 +2,7 @@
 
 An event is the ciphertext of each attribute's code. A subscription is a box: the range of each
 attribute, as the fewest prefixes, each enciphered. An encrypted value starts with an encrypted
-prefix exactly if the value starts with the prefix, so the broker compares leading bits.
+prefix exactly when the value starts with the prefix, so the broker compares leading bits.
 
 A prefix is a range of ciphertexts, so the broker finds an event's cell (`ccbps.matching.cells`)
 for each attribute rather than compare it with every prefix.
@@ -295,7 +295,7 @@ def _group_covers(wide: _Group, narrow: _Group) -> Bools:
     for cells, prefixes, counts in zip(wide.cells, narrow.prefixes, narrow.counts, strict=True):
         some = counts > 0
         if some.any():
-            # A range is within another exactly if each of its prefixes starts with one of those.
+            # A range is within another exactly when each of its prefixes starts with one of those.
             starts = np.cumsum(counts) - counts
             every = np.bitwise_and.reduceat(cells.look_up(prefixes), starts[some], axis=0)
             inside[some] &= unpacked(every, wide.count)

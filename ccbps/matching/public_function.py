@@ -1,10 +1,10 @@
 """PublicFunctionMatch: a public circuit, both inputs private, by blinded group programs.
 
-Everybody knows the circuit f; the publisher has the event's bits x, the subscriber has values of
-her own, y, and the broker learns f(x, y). Gates between a bit of x and something only y decides
-are the subscriber's elements and cost nothing, so x XOR y is one instruction: a Hamming match of
-n bits with private y and a public limit takes 4^d elements of each side (d the depth of the
-sorting network), where `OFSGPMatch`, which hides the circuit too, takes 2 n times as many.
+Everybody knows the circuit f; the publisher has the event's bits x, the subscriber has her own
+values, y, and the broker learns f(x, y). Gates between a bit of x and something only y decides are
+the subscriber's elements and cost nothing, so x XOR y is one instruction: a Hamming match of n bits
+with private y and a public limit takes 4^d elements on each side (d the depth of the sorting
+network), where `OFSGPMatch`, which hides the circuit too, takes 2 n times as many.
 
 Security: perfect against the broker; broker and one client together learn the other's input.
 Source: [SSM] Definition 11 and Lemma 22 (the model and protocol of Feige, Kilian and Naor 1994).
@@ -41,7 +41,7 @@ class PublicFunctionMatch(GroupMatch):
     """A public circuit over private bits of both parties.
 
     Example:
-        At most one of four bits differs from the subscriber's, whose own are private:
+        At most one of four bits differs from the subscriber's, which are private:
 
         >>> from ccbps import SharedSeed
         >>> from ccbps.matching import PublicFunctionMatch
@@ -85,7 +85,7 @@ class PublicFunctionMatch(GroupMatch):
 
         Raises:
             ParameterError: the circuit's inputs are not these bits, or a file's values not these
-                attributes; it has not one output, or its program is too long.
+                attributes; it does not have one output, or its program is too long.
         """
         if isinstance(circuit, BristolCircuit):
             circuit = _in_order(circuit, schema, private)
@@ -119,8 +119,8 @@ class PublicFunctionMatch(GroupMatch):
 
         Args:
             bits: n, width of the event's attribute x and of the subscriber's value y.
-            limit: t where it is public. None: it is a private value too, which costs a choice
-                among all limits, log2 n levels more.
+            limit: t where it is public. None: it is a private value, too, which costs a choice
+                among all limits, log2 n more levels.
             network: the sorting network, "batcher" or "bose-nelson". None: the shortest program
                 of both and of `ccbps.circuits.blocks.at_least`.
             group: as for the class.

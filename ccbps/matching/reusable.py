@@ -1,9 +1,9 @@
 """The interface all reusable matchers share: no rounds, a key server, all pairs of a batch.
 
 A one-time matcher (`ccbps.matching.matcher`) costs a message for every pair; a reusable one
-encrypts each event and each subscription once, and leaks for it: read its card. The verbs are the
-same. What is different is data on the matcher: `reusable`, `rounds`, `has_key_server`, `covering`,
-`operators`.
+encrypts each event and each subscription once, and leaks something in return: read its card. The
+verbs are the same. What differs is stated as data on the matcher: `reusable`, `rounds`,
+`has_key_server`, `covering`, `operators`.
 
     matcher = AdditiveMaskMatch(schema)
     server = matcher.key_server()                              # holds the master key
@@ -52,7 +52,7 @@ Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 
 _again: ContextVar[bool] = ContextVar("_again", default=False)
-"""Whether a matcher is made again, of which somebody was told already that it is broken."""
+"""Whether a matcher is made again that somebody was already told is broken."""
 
 
 class ReusableMatcher(PublicParameters, ABC):
@@ -99,8 +99,8 @@ class ReusableMatcher(PublicParameters, ABC):
     def _set_up(
         self, schema: Schema, event_body: int, interest_body: int, parameters: Mapping[str, Any]
     ) -> None:
-        """To be called at the end of the constructor, once the card can be made: bytes of the
-        bodies, and what else is public (JSON)."""
+        """To be called at the end of the constructor, once the card can be made, with the bytes of
+        the bodies and all other public parameters (JSON)."""
         self.schema = schema
         self.event_bytes = HEADER_BYTES + event_body
         self.interest_bytes = HEADER_BYTES + interest_body
@@ -137,7 +137,7 @@ class ReusableMatcher(PublicParameters, ABC):
         """Operations of each role, as data."""
 
     def explain(self) -> str:
-        """Bytes a side, operations and the leakage card, as text."""
+        """Bytes per side, operations and the leakage card, as text."""
         lines = [
             f"{type(self).__name__} over {', '.join(self.schema)} ({self.schema.bits} bits)",
             f"  operators:   {', '.join(self.operators)}",
@@ -205,11 +205,11 @@ class ReusableMatcher(PublicParameters, ABC):
         """Write bodies of prepared interests, shape (len(interests), interest body)."""
 
     def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        """`Cause` of each event body that is malformed; 0 where none is."""
+        """`Cause` of each event body that is malformed; 0 for the others."""
         return np.zeros(len(bodies), dtype=np.uint8)
 
     def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        """`Cause` of each interest body that is malformed; 0 where none is."""
+        """`Cause` of each interest body that is malformed; 0 for the others."""
         return np.zeros(len(bodies), dtype=np.uint8)
 
     @abstractmethod
@@ -255,7 +255,7 @@ class KeyServer(Confined):
         True
 
     Attributes:
-        epoch: number of the keys that are given out now.
+        epoch: that of the keys that are given out now.
     """
 
     def __init__(self, matcher: ReusableMatcher, key: RoleKey | None = None) -> None:
@@ -271,7 +271,7 @@ class KeyServer(Confined):
 
     @property
     def key(self) -> RoleKey:
-        """The master key, to keep it. Whoever has it can read everything."""
+        """The master key, to save it. Whoever has it can read everything."""
         return self._key("server", self._master)
 
     def publisher_key(self, name: str = "publisher") -> RoleKey:

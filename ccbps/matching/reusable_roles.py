@@ -170,11 +170,11 @@ class ReusableBroker(_Role):
     """
 
     def examine_events(self, events: Bytes) -> Bytes:
-        """The `ccbps.wire.Cause` to refuse each event message, 0 where there is none."""
+        """The `ccbps.wire.Cause` for refusing each event message, 0 where there is none."""
         return self._examine(events, Kind.EVENT, self.matcher.event_bytes)
 
     def examine_interests(self, interests: Bytes) -> Bytes:
-        """The `ccbps.wire.Cause` to refuse each interest message, 0 where there is none."""
+        """The `ccbps.wire.Cause` for refusing each interest message, 0 where there is none."""
         return self._examine(interests, Kind.INTEREST, self.matcher.interest_bytes)
 
     def prepare(self, interests: Bytes) -> Table:

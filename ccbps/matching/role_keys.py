@@ -1,10 +1,10 @@
 """The keys that a key server gives out: each names its matcher, master key, role and epoch.
 
 Key material is JSON, with a check of all fields, so that a damaged key is refused and is not just a
-key under which nothing matches. The check is no secret's: it guards against accidents.
+key under which nothing matches. The check uses no secret: it guards against accidents only.
 
-Secrets leave by `RoleKey.export_secret`, `export_secret_data` and `to_text`, and by nothing else: a
-key has no other attributes than what may be logged.
+Secrets leave by `RoleKey.export_secret`, `export_secret_data` and `to_text`, and in no other way: a
+key has no attributes other than what may be logged.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class RoleKey(SecretBytes):
         """Parse what `to_text` wrote.
 
         Raises:
-            KeyMismatchError: it is no role key (the text is not shown).
+            KeyMismatchError: it is not a role key (the text is not shown).
         """
         kind, _, body = text.strip().partition(":")
         text = ""

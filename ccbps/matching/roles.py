@@ -181,7 +181,7 @@ class Publisher(_Encoder):
 
         Args:
             event: one record, a mapping; or what `encode` takes, with one row.
-            round: its round, used as soon as this is called.
+            round: its round, which counts as used as soon as this is called.
             pair: a pair label, when the seed is a master for many pairs.
 
         Returns:
@@ -223,12 +223,12 @@ class Subscriber(_Encoder):
         pairs: Pairs | Sequence[str] | None = None,
         out: Bytes | None = None,
     ) -> Bytes:
-        """Messages for one subscription in many rounds, or for a subscription a round.
+        """Messages for one subscription in many rounds, or for one subscription per round.
 
         Args:
             interest: a predicate as SQL text or `Predicate`, or (where the matcher has
                 `private_names`) a mapping from private names to values; or a sequence (or
-                `DictionaryColumn`) of them, one a round.
+                `DictionaryColumn`) of them, one per round.
             rounds: round numbers. Messages do not depend on events: provision them ahead.
             pairs: a pair label for each round, when the seed is a master for many pairs.
             out: where to write, C-contiguous uint8 of the result's shape; made when None.
@@ -274,7 +274,7 @@ class Subscriber(_Encoder):
         return self.matcher._interest_chunks(prepared, reader)
 
     def _content(self, prepared: DictionaryColumn[Any]) -> Bytes:
-        """32 bytes a row that tell what it encodes."""
+        """32 bytes per row that tell what it encodes."""
         hashed = [
             blake2b(self.matcher._content(value), digest_size=CONTENT_BYTES).digest()
             for value in prepared.values
@@ -297,13 +297,13 @@ class Subscriber(_Encoder):
 
 
 def _event_content(events: Events) -> Bytes:
-    """The codes of each record, shape (events, 8 bytes a limb)."""
+    """The codes of each record, shape (events, 8 bytes per limb)."""
     codes = np.concatenate([events.codes[name] for name in events.schema])
     return np.ascontiguousarray(codes.T.astype(">u8")).view(np.uint8)
 
 
 def _interest_column(interests: Iterable[Interest]) -> DictionaryColumn[Any]:
-    """One interest a row; equal ones become one value, so that each is prepared once."""
+    """One interest per row; equal ones become one value, so that each is prepared once."""
     rows = list(interests)
     texts = [interest for interest in rows if isinstance(interest, str)]
     if len(texts) == len(rows):
@@ -315,7 +315,7 @@ def _interest_column(interests: Iterable[Interest]) -> DictionaryColumn[Any]:
 
 
 def _identity(interest: Any) -> Any:
-    """Equal for interests that are the same; a predicate is the same as itself only."""
+    """Equal for interests that are the same; a predicate is the same only as itself."""
     if isinstance(interest, (str, Circuit)):
         return interest
     if isinstance(interest, Mapping):
@@ -411,7 +411,7 @@ class Broker:
 
         Raises:
             DecodeError: the pieces are not two whole messages of one pair and round, in order, or
-                something is no piece of bytes.
+                something is not a piece of bytes.
         """
         return self.matcher._match_chunks(_pieces(events, "event"), _pieces(interests, "interest"))
 

@@ -20,10 +20,11 @@ interval of any subscription touches shows nothing.
 
 Hazard: keys of subscriptions are deterministic in a group and epoch, so subscriptions are seen to
 be equal and bounds to begin alike, which gives constants away where their distribution is known or
-intervals have two bounds; with some events at hand hits do, whatever is known. Any client has its
-group's key. Tags may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
-Source: the nonces of [RR06] and [Goh03]; intervals as prefixes and their tokens: see [DPPDG16]. Own
-combination, and own decoys.
+intervals have two bounds; with some events at hand, hits give them away whatever is known. Any
+client has its group's key. Tags may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for
+36 bits.
+Source: the nonces of [RR06] and [Goh03]; intervals as prefixes and their tokens: see [DPPDG16]. The
+combination and the decoys are this project's own.
 """
 
 from __future__ import annotations
@@ -117,12 +118,12 @@ class TagMatch(ReusableMatcher):
             schema: any attributes. Every bit of an attribute costs a tag in each event.
             topic: attributes that subscriptions compare with = or leave open. Each doubles the
                 tags of an event.
-            groups: of subscribers, with keys of their own. Subscriptions of different groups show
-                nothing of one another; an event has tags for each group.
+            groups: how many groups of subscribers, each with its own keys. Subscriptions of
+                different groups show nothing of one another; an event has tags for each group.
 
         Raises:
-            ParameterError: an unknown attribute, no number of groups, or events would have more
-                than 2^14 tags.
+            ParameterError: an attribute is unknown, `groups` is not a positive number, or events
+                would have more than 2^14 tags.
         """
         wanted = "topic must name attributes of the schema, each once"
         if not isinstance(topic, Iterable):
@@ -143,7 +144,7 @@ class TagMatch(ReusableMatcher):
                 f"an event must have at most {MAX_TAGS} tags, got {self.tags}: narrow the "
                 "attributes, name fewer topics or take fewer groups"
             )
-        # Groups of keys, one an attribute; the narrow ones first, as most pairs end there.
+        # Groups of keys, one per attribute; the narrow ones first, as most pairs end there.
         sizes = [nodes_within(schema[name]) for name in self._others] or [1]
         self._order = sorted(range(len(sizes)), key=lambda at: (sizes[at], at))
         self._sizes = [sizes[at] for at in self._order]
@@ -164,7 +165,7 @@ class TagMatch(ReusableMatcher):
 
     @property
     def false_positive_rate(self) -> float:
-        """Chance, at most, that a pair which does not match seems to: keys * tags / 2^64."""
+        """Upper bound on the chance that a pair seems to match and does not: keys * tags / 2^64."""
         return float(self.keys * self.tags) / 2**64
 
     @property

@@ -16,7 +16,8 @@ All keys of an epoch are derived from its root by HMAC-SHA-256, and so is the ne
 servers restored from one saved key rotate to the same keys, and from the key of an epoch no earlier
 one is found.
 
-Hazard: the same key makes subscriptions of a group and its events; who holds it can forge either.
+Hazard: the same key makes subscriptions of a group and its events; whoever holds it can forge
+either.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ class TagKeyServer(KeyServer):
     def rotate(self) -> None:
         """Step to the next epoch's keys, and forget this one's.
 
-        Subscriptions are to be sent anew. Until they are, a broker of the old epoch can serve those
-        there are, with events made under the old key.
+        Subscriptions must be sent anew. Until they are, a broker of the old epoch can serve the
+        existing ones, with events made under the old key.
 
         Raises:
             ParameterError: this was the last of 65536 epochs.

@@ -1,11 +1,11 @@
-"""TagTable: which interests' keys fit which events' tags, every distinct key tried once an event.
+"""TagTable: which interests' keys fit which events' tags, every distinct key tried once per event.
 
 Interests share much: whole interests are equal, their keys of one attribute are, or single keys.
 Each of these is kept once, with an index from the next: interests are rows of sets (one set of keys
-an attribute), sets are rows of keys. A key that fits is expanded to the sets that have it; that is
+per attribute), sets are rows of keys. A key that fits is expanded to the sets that have it; that is
 work only for what holds, which is little.
 
-The time shows the answers: a pair ends at the first set of which no key fits.
+The time shows the answers: a pair ends at the first set in which no key fits.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TagTable:
     """Interests as a broker keeps them.
 
     Attributes:
-        groups: sets of keys, one group an attribute.
+        groups: sets of keys, one group per attribute.
         rows: for each group, the set of each distinct interest.
         interests: for every interest, the number of its like; None if all are different.
     """
@@ -108,7 +108,7 @@ class TagTable:
         return cls(tuple(kept), tuple(number[firsts] for number in numbers), interests)
 
     def match(self, hashed: NonceHash, nonces: Words, tags: Words) -> Bools:
-        """Whether of every set of an interest one key fits a tag of the event.
+        """Whether every set of an interest has a key that fits a tag of the event.
 
         Args:
             hashed: F of keys and nonces.

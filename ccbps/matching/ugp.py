@@ -8,9 +8,9 @@ length of the inner program.
 
 Not practical: for inner programs of 1, 4, 16 instructions the outer one has up to 4^depth of the
 universal circuit, which is 4^12 and more for 4 (`universal_depth`). It is here because it is where
-[SSM] starts, and to be compared with. Here each element of the subscriber stands beside one of the
-publisher's, the identity where the program asks for a bit of hers, so that the broker sees only
-the public sequence.
+[SSM] starts, and for comparison. Here each element of the subscriber stands beside one of the
+publisher's, the identity where the program asks for a bit of hers, so that the broker sees only the
+public sequence.
 
 Security: perfect against the broker; broker and one client together learn the other's input.
 Source: [SSM] section 4.1, Theorem 20.

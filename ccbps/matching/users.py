@@ -60,7 +60,7 @@ class UserKeyServer(KeyServer):
 
     @property
     def key(self) -> RoleKey:
-        """The master key and the lists of users, to keep them.
+        """The master key and the lists of users, to save them.
 
         Save it again whenever a user was given a key or revoked: a server made from an older one
         gives revoked users their keys again, and its broker keys lack the users it does not know,
@@ -130,11 +130,11 @@ class UserBroker(ReusableBroker):
         self._revoked.add(user.hex())
 
     def admit(self, key: RoleKey) -> None:
-        """Take over the users of a newer broker key of the same server and epoch, but for those
-        that were revoked here.
+        """Take over the users of a newer broker key of the same server and epoch, except those that
+        were revoked here.
 
         Raises:
-            KeyMismatchError: the key is another one's.
+            KeyMismatchError: the key is of another master key or epoch.
         """
         fresh = UserBroker(self.matcher, key, "broker", os.urandom)
         if (fresh._id, fresh.epoch) != (self._id, self.epoch):
