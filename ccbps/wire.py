@@ -9,7 +9,7 @@ bytes  field    meaning
 8-15   tag      8 bytes of the pair's shared randomness for this round
 =====  =======  ================================================================
 
-Both messages of a pair and round carry the same tag. It is randomness that serves nothing else,
+Both messages of a pair and round carry the same tag. It is randomness that serves no other purpose,
 so it tells the broker only what belongs together, and it lets the broker refuse two messages of
 different pairs, rounds or seeds (one chance in 2^64) where it would otherwise compute nonsense.
 """
@@ -85,13 +85,13 @@ _TEXTS: Final = {
     Cause.INTEREST_MATCHER: "the interest message was made for another matcher",
     Cause.PAIRING: "event and interest are of different pairs, rounds or seeds",
     Cause.PADDING: "unused bits at the end of a message are not zero",
-    Cause.ELEMENT: "a message holds bytes that are no elements of the group",
+    Cause.ELEMENT: "a message holds bytes that are not elements of the group",
     Cause.PRODUCT: "the product is neither alpha nor the identity: a message was altered",
     Cause.KEY: "the message was made under another master key",
     Cause.EPOCH: "the message was made in another key epoch",
     Cause.VALUE: "the message holds a value that no message of this scheme has",
-    Cause.USER: "the message is of a user this broker does not serve: revoked, or not admitted",
-    Cause.SEGMENT: "a segment is of another message, or out of its place: pieces were mixed up",
+    Cause.USER: "the message is from a user this broker does not serve: revoked, or not admitted",
+    Cause.SEGMENT: "a segment is from another message, or out of place: pieces were mixed up",
 }
 
 
@@ -106,7 +106,7 @@ def write_header(messages: Bytes, kind: Kind, fingerprint: bytes, tags: Bytes) -
 
 
 def check_headers(events: Bytes, interests: Bytes, fingerprint: bytes) -> NDArray[np.uint8]:
-    """The `Cause` to refuse each pair of messages, 0 where there is none; shape (batch,).
+    """The `Cause` for refusing each pair of messages, 0 where there is none; shape (batch,).
 
     Args:
         events: the event messages' headers, C-contiguous, shape (batch, HEADER_BYTES).

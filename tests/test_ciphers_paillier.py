@@ -117,7 +117,7 @@ def test_ciphertexts_that_are_none_are_refused() -> None:
     for value in wrong:
         with pytest.raises(ParameterError, match="ciphertext"):
             secret.decrypt(value)
-    with pytest.raises(DecodeError, match="value 1 is no ciphertext") as refusal:
+    with pytest.raises(DecodeError, match="value 1 is not a ciphertext") as refusal:
         PaillierCiphertexts(public, [good, 0, p])
     assert refusal.value.rows == (1, 2)
 

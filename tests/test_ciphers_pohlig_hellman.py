@@ -116,7 +116,7 @@ def test_what_is_no_element_is_refused_without_showing_it() -> None:
     for bad in (0, 1, TOY.prime - 1, not_a_square, TOY.prime, TOY.prime + int(good), -int(good)):
         assert not TOY.is_element(bad)
         for method in (TOY.add, TOY.remove):
-            with pytest.raises(ParameterError, match="element 1 is no element") as caught:
+            with pytest.raises(ParameterError, match="element 1 is not an element") as caught:
                 method([good, bad], key)
             assert str(not_a_square) not in str(caught.value)
 
@@ -169,7 +169,7 @@ def test_layers_of_any_group_come_off_in_any_order() -> None:
         assert bare == plain
     assert cipher.key(keys[0].export_secret()) == keys[0]
     assert cipher.derive(bytes(16), b"a") == cipher.derive(bytes(16), b"a") != keys[0]
-    with pytest.raises(ParameterError, match="element 1 is no element"):
+    with pytest.raises(ParameterError, match="element 1 is not an element"):
         cipher.add([plain[0], *cipher.from_rows(np.zeros((1, 8), dtype=np.uint8))], keys[0])
     with pytest.raises(ParameterError, match="at least one key"):
         cipher.add(plain)

@@ -1,14 +1,14 @@
 """A5: the 60 even permutations of five points, bit-sliced, 64 to a word.
 
 A5 has all that Barrington's construction needs of S5, and is SL(2,4) (`ccbps.algebra.sl24`): eight
-bit-planes, multiplied by word operations, and 6 bits an element on the wire.
+bit-planes, multiplied by word operations, and 6 bits per element on the wire.
 
 A bulk has the shape (8 planes, M, batch, V), uint64, positions in lanes as `ccbps.algebra.lanes`
 says; cut along the second axis it is a bulk for the operations on each position by itself. Packed
 bits: (M, batch, V).
 
-Hazard: constant time but for `uniform`, which shows what was rejected, for ranks that come in or go
-out, and for the end of `product`: the last two use tables.
+Hazard: constant time except for `uniform`, which shows what was rejected, for ranks that come in or
+go out, and for the end of `product`: the last two use tables.
 Source: [Bar89] (any group that is not solvable); the isomorphism is classical.
 """
 
@@ -62,15 +62,15 @@ class AlternatingGroup(Group):
         return Lanes.at_least(-(-length // LANES)).length
 
     def element_bytes(self, length: int) -> int:
-        """Six bits an element."""
+        """Six bits per element."""
         return 8 * WIRE_PLANES * Lanes.of(length).words
 
     def random_bytes(self, length: int) -> int:
-        """11 bits an element, and slack."""
+        """11 bits per element, and slack."""
         return drawing.random_bytes(Lanes.of(length).words)
 
     def from_ranks(self, ranks: Ranks) -> Bulk:
-        """See `Group.from_ranks`. Cost: about 3 ns an element."""
+        """See `Group.from_ranks`. Cost: about 3 ns per element."""
         self._require_ranks(ranks, 2)
         out = empty(Lanes.of(ranks.shape[1]), len(ranks))
         lanes.pack(ranks, out, self._codes)

@@ -5,7 +5,7 @@ cofactor: every point of the curve but the identity generates the group, so that
 curve's equation and nothing else. An encoded element is a compressed point of SEC 1, 33 bytes; a
 label is the coordinate x, which an element shares with its inverse.
 
-Why this library: of what PyPI has, measured on one machine in one run (microseconds),
+Why this library: of what PyPI offers, measured on one machine in one run (microseconds),
 
 =======================  ========  =========  ============  ================
 library                  g^k       a^k        product       decode and check
@@ -19,7 +19,7 @@ Ed25519 has a cofactor of 8, and both of the others decode and encode around eve
 the operation that a broker does for every pair. Coordinates in the hands of GMP make a product of
 a batch cheaper still: about 1 microsecond, as a batch shares one inversion.
 
-Hazard: not constant time but for powers of the generator. coincurve is an optional dependency
+Hazard: not constant time except for powers of the generator. coincurve is an optional dependency
 because it has no wheels for every Python this package runs on.
 Source: SEC 2 for the constants; simultaneous inversion [M87].
 """
@@ -196,4 +196,4 @@ class Secp256k1Group(PrimeOrderGroup):
             point = self.decode_many(row)[0]
             if point is not None:
                 return point
-        raise ParameterError("no point found")  # cannot happen but with a broken hash
+        raise ParameterError("no point found")  # cannot happen except with a broken hash

@@ -242,7 +242,7 @@ class Group(ABC):
 
         Raises:
             SamplingError: too many draws were rejected, which happens with probability below
-                2^-64 a sequence. Given that it does not, the elements are exactly uniform.
+                2^-64 per sequence. Given that it does not, the elements are exactly uniform.
         """
 
     @abstractmethod
@@ -253,7 +253,7 @@ class Group(ABC):
     def load(self, rows: Bytes) -> tuple[Bulk, NDArray[np.bool_]]:
         """Sequences from the wire, shape (batch, element_bytes), and which of them are valid.
 
-        A sequence that is not valid holds bytes that are no element; its values mean nothing, and
+        A sequence that is not valid holds bytes that are not elements; its values mean nothing, and
         operations on it may be refused.
         """
 

@@ -1,7 +1,7 @@
 """Products by table look-up, two neighbouring bytes at a time.
 
 Two ranks next to each other, read as one little-endian 16-bit number, are an index: so a long
-product is a tree of look-ups with no arithmetic for the index at all. Bytes that are no ranks meet
+product is a tree of look-ups with no arithmetic for the index at all. Bytes that are not ranks meet
 zeros: what comes from the wire cannot reach beyond the table.
 
 Hazard: look-ups at secret addresses: not constant time.

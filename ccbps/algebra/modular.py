@@ -1,8 +1,8 @@
 """Integers modulo n: powers, inverses, products, fixed-base tables, primes. The one door to GMP.
 
-Conventions: arguments may be `int` or what `integer` makes of one; results are of the latter kind.
-It computes like an `int` and compares and hashes like one, but is not an instance of `int`: call
-``int(x)`` before JSON, NumPy or pickle see it. Bytes are big-endian and of a fixed width.
+Conventions: arguments may be `int` or what `integer` makes from one; results are of the latter
+kind. It computes like an `int` and compares and hashes like one, but is not an instance of `int`:
+call ``int(x)`` before JSON, NumPy or pickle see it. Bytes are big-endian and of a fixed width.
 
 Hazard: only `powmod_secret` is made to run in time independent of its exponent's value (GMP's
 mpz_powm_sec; its running time shows the exponent's length). Everything else is not constant time,
@@ -105,7 +105,7 @@ def inverse(a: int, modulus: int) -> int:
     """The b in 0..modulus - 1 with a b = 1 mod modulus.
 
     Raises:
-        ParameterError: there is none; the values are not shown, as they may be secret.
+        ParameterError: there is no such b; the values are not shown, as they may be secret.
     """
     _positive(modulus)
     try:
@@ -134,7 +134,7 @@ def inverse_many(values: Sequence[int], modulus: int) -> list[int]:
 
 
 def product(values: Iterable[int], modulus: int) -> int:
-    """The product of all values modulo `modulus`; 1 of none."""
+    """The product of all values modulo `modulus`; 1 if there are none."""
     _positive(modulus)
     level = list(values)
     while len(level) > 1:
@@ -273,7 +273,7 @@ def random_prime(bits: int, randomness: Randomness = os.urandom) -> int:
     that the product of two such primes has exactly twice the bits.
 
     Raises:
-        ParameterError: there is none of so few bits.
+        ParameterError: there is no prime of so few bits.
     """
     if bits < 2:
         raise ParameterError(f"a prime has at least 2 bits, got bits={bits}")

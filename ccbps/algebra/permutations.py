@@ -2,7 +2,7 @@
 
 A bulk is the array of ranks itself: shape (batch, length), uint8, as on the wire. Look-ups take two
 neighbouring bytes at a time (`ccbps.algebra.lookup`). Products and inverses of bytes from 120 up,
-which are no ranks, are refused with a `ParameterError`.
+which are not ranks, are refused with a `ParameterError`.
 
 Conventions: as in `ccbps.algebra.group`; ranks are lexicographic in one-line form.
 Hazard: look-ups at secret addresses: not constant time.
@@ -48,7 +48,7 @@ class SymmetricGroup(Group):
         return length
 
     def random_bytes(self, length: int) -> int:
-        """A byte an element, and a reserve for one in 15 and 3 standard units of slack."""
+        """A byte per element, and a reserve for one in 15 and 3 standard units of slack."""
         return length + _reserve(length)
 
     def from_ranks(self, ranks: Ranks) -> Bulk:
@@ -117,7 +117,7 @@ class SymmetricGroup(Group):
         return x[:, -1].copy()
 
     def product(self, x: Bulk) -> Ranks:
-        """See `Group.product`. Cost: one look-up a product, about 0.7 ns."""
+        """See `Group.product`. Cost: one look-up per product, about 0.7 ns."""
         self._require_ranks(x, 2)
         return lookup.tree(self._products, x)
 
@@ -155,7 +155,7 @@ class SymmetricGroup(Group):
             at = slice(rows, rows + step)
             for piece in range(pieces):
                 part = slice(piece * BLOCK, (piece + 1) * BLOCK)
-                # Bytes that are no ranks count as the identity here, and the row as not valid.
+                # Bytes that are not ranks count as the identity here, and the row as not valid.
                 both = lookup.products(self._products, x[at, part], y[at, part], None)
                 partial[at, piece] = lookup.tree(self._products, both)
         return self.product(partial), self._valid(x) & self._valid(y)

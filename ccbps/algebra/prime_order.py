@@ -200,7 +200,7 @@ class PrimeOrderGroup(ABC):
         """The element that `encode` wrote.
 
         Raises:
-            DecodeError: the bytes are no element of this group, or the identity.
+            DecodeError: the bytes are not an element of this group, or are the identity.
         """
         rows = np.frombuffer(data, dtype=np.uint8).reshape(1, -1)
         element = self.decode_many(rows)[0] if len(data) == self.element_bytes else None
@@ -219,7 +219,7 @@ class PrimeOrderGroup(ABC):
         return -(-self.order.bit_length() // 8)
 
     def random_exponents(self, count: int, randomness: Randomness = os.urandom) -> list[int]:
-        """Uniform in 1..q - 1, but for a bias below 2^-128."""
+        """Uniform in 1..q - 1, up to a bias below 2^-128."""
         width = self.exponent_bytes + SLACK
         drawn = randomness(count * width)
         return [
@@ -228,7 +228,7 @@ class PrimeOrderGroup(ABC):
         ]
 
     def random_exponent(self, randomness: Randomness = os.urandom) -> int:
-        """Uniform in 1..q - 1, but for a bias below 2^-128."""
+        """Uniform in 1..q - 1, up to a bias below 2^-128."""
         return self.random_exponents(1, randomness)[0]
 
     def hash_to_exponent(self, data: bytes) -> int:
@@ -243,7 +243,7 @@ class PrimeOrderGroup(ABC):
 
 class _ModpTable(PowerTable):
     def __init__(self, base: int, p: int, q: int) -> None:
-        # 6 bits a digit: 2,048-bit exponents take 6 MB and 342 products; 8 bits take three times
+        # 6 bits per digit: 2,048-bit exponents take 6 MB and 342 products; 8 bits take three times
         # the memory and time to build for a quarter fewer products.
         self._table = FixedBase(base, p, q.bit_length(), window=6)
         self._order = q
@@ -327,7 +327,7 @@ class ModpGroup(PrimeOrderGroup):
             root = from_bytes(shake_256(seed).digest(self.element_bytes + SLACK)) % self.modulus
             if 1 < root < self.modulus - 1:
                 return root * root % self.modulus
-        raise ParameterError("no element found")  # cannot happen but with a broken hash
+        raise ParameterError("no element found")  # cannot happen except with a broken hash
 
 
 @cache

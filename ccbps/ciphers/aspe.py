@@ -18,7 +18,8 @@ with unknown rho. Ratios of products are those of the plaintexts, whatever the f
 numbers are whole, or near to it, that gives their differences with nothing known. Whoever encrypts
 can decrypt. Not constant time.
 Hazard: BLAS threads. These products are small: on shared cores several threads are slower, up to
-90 times in one measurement. Set OPENBLAS_NUM_THREADS=1 (or your library's) where it runs.
+90 times in one measurement. Set OPENBLAS_NUM_THREADS=1 (or your library's equivalent) where it
+runs.
 Sources: [WCKM09] for the cipher, [CGB10] for points and thresholds, [OFMR15] for key updates.
 """
 

@@ -6,8 +6,8 @@ v = r rho (w . q - c) mod P. Its sign is that of w . q - c as long as ``|v| < P 
 
     2 * factor_bits + bits of the greatest |w . q - c|  <=  bits of P - 3
 
-where r and rho are in [1, 2^factor_bits). `suited` chooses P, and the bits as many
-as then fit. Whoever calls keeps the bound on w . q - c; factors outside are refused.
+where r and rho are in [1, 2^factor_bits). `suited` chooses P, and as many bits as then fit. The
+caller keeps the bound on w . q - c; factors outside are refused.
 
 Conventions: as in `ccbps.ciphers.aspe`, with residues in place of numbers: arrays of shape
 (primes, count, d + 1), whole numbers in float64.

@@ -89,13 +89,13 @@ class GroupLayers:
         """The elements with one more layer of each key.
 
         Raises:
-            ParameterError: something is None, as `from_rows` writes what is no element.
+            ParameterError: something is None, as `from_rows` returns for what is not an element.
             KeyMismatchError: a key belongs to another group.
         """
         return self._powers(elements, keys, "_add")
 
     def remove(self, elements: Iterable[Any], *keys: GroupKey) -> list[Any]:
-        """The elements with one layer less of each key; errors as `add`."""
+        """The elements with one layer of each key removed; errors as for `add`."""
         return self._powers(elements, keys, "_remove")
 
     def _powers(self, elements: Iterable[Any], keys: Sequence[GroupKey], name: str) -> list[Any]:
@@ -109,7 +109,7 @@ class GroupLayers:
         values = list(elements)
         for row, value in enumerate(values):
             if value is None:
-                raise ParameterError(f"element {row} is no element of {self.group.name}")
+                raise ParameterError(f"element {row} is not an element of {self.group.name}")
         return self.group.powers(values, exponent)
 
     def is_element(self, value: Any) -> bool:

@@ -1,16 +1,16 @@
-"""Nabeel, Shang and Bertino's modified Paillier: blinded comparisons for who must not decrypt.
+"""Nabeel, Shang and Bertino's modified Paillier: blinded comparisons without decryption.
 
 With E(m) = g_p^m r^n of a Paillier key and lambda = lcm(p - 1, q - 1), E'(m) = E(m)^lambda has lost
 its randomness: E'(m) = E'(1)^m, and E'(1) = 1 + kappa n with kappa = L(g_p^lambda), L(u) =
-(u - 1) / n. Who has mu = 1 / kappa reads it with one L and one product. Two parties who share T =
-g^t and r_p send
+(u - 1) / n. Whoever has mu = 1 / kappa reads it with one L and one product. Two parties who share
+T = g^t and r_p send
 
     E_p(m) = T    E'(m)^(r_p) E'(r_q)        of a value m, with a fresh r_q for each
     E_s(s) = T^-1 E'(-s)^(r_p)               of a bound s
 
-and who has mu computes d = mu L(E_p E_s mod n^2) = r_p (m - s) + r_q modulo n: m >= s exactly if
-d is in 0..n/2. That takes 0 <= r_q < r_p and r_p 2^l + r_q < n/2 for values and bounds in 0..2^l:
-both are enforced here.
+and whoever has mu computes d = mu L(E_p E_s mod n^2) = r_p (m - s) + r_q modulo n: m >= s exactly
+if d is in 0..n/2. That takes 0 <= r_q < r_p and r_p 2^l + r_q < n/2 for values and bounds in
+0..2^l: both are enforced here.
 
 Conventions: `NabeelParameters` are the key server's and hold secrets; a `NabeelEncoder` is what
 one client gets for one attribute, a `NabeelComparer` what the broker gets. T is per attribute.
@@ -70,7 +70,7 @@ class NabeelParameters(Confined):
             g: g_p, modulo n^2; kept secret by the server, as `generate` draws it.
 
         Raises:
-            ParameterError: g_p has an order that is no multiple of n, or is of a form that gives
+            ParameterError: g_p has an order that is not a multiple of n, or is of a form that gives
                 lambda away: (1 + n)^a b^n with b = 1 or -1, or with a fraction a = x / y modulo n
                 of numbers below 2^64 (in toys below n^(1/4)).
         """
@@ -233,7 +233,7 @@ class NabeelComparer:
         """The x of E'(x), modulo n and centred: -(n - 1)/2..(n - 1)/2.
 
         Raises:
-            ParameterError: it is no E'.
+            ParameterError: it is not an E'(x).
         """
         quotient, rest = divmod(cipher, self.n)
         if rest != 1:

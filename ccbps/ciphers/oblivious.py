@@ -15,8 +15,8 @@ receiver's secret z and h = g^z, and k, r, u, y fresh and uniform,
 Each request has a z of its own. k' is hashed to 32 bytes for a symmetric cipher: with that, one
 transfer serves any number of messages (h-eq-COT).
 
-Hazards: whoever makes many requests tries many words, one each: the sender decides how many it
-answers. The sender's privacy holds against any receiver, the receiver's word is hidden by
+Hazards: whoever makes many requests tries many words, one per request: the sender decides how many
+it answers. The sender's privacy holds against any receiver, the receiver's word is hidden by
 decisional Diffie-Hellman. Not constant time. Elements are checked when they are decoded: outside
 the group of prime order, r would leak.
 Source: [COR99]; [DCSTW13]; [Survey] section 4.6.
@@ -91,7 +91,7 @@ class EqCot:
             contexts: what the sender bound each key to.
 
         Raises:
-            DecodeError: a response holds bytes that are no elements; names rows.
+            DecodeError: a response holds bytes that are not elements; names rows.
         """
         first, second = self._decode(responses, self.response_bytes, "response")
         masks = self.group.powers(first, [int(z) for z in secrets])
@@ -121,7 +121,7 @@ class EqCot:
             The keys, and what to send, uint8 (len(words), response_bytes).
 
         Raises:
-            DecodeError: a request holds bytes that are no elements, or the identity; names rows.
+            DecodeError: a request holds bytes that are not elements, or the identity; names rows.
         """
         count = len(words)
         rows = self._decode(requests, self.request_bytes, "request")
@@ -196,7 +196,7 @@ class EqCot:
         ]
         bad = tuple(row for row, line in enumerate(zip(*columns, strict=True)) if None in line)
         if bad:
-            cause = f"the {name} holds bytes that are no element of {self.group.name}"
+            cause = f"the {name} holds bytes that are not an element of {self.group.name}"
             raise DecodeError(
                 f"row {bad[0]}: {cause}, or the identity", rows=bad, causes=(cause,) * len(bad)
             )

@@ -17,7 +17,7 @@ and with a subgroup key also about subgroups of hidden order (finding v takes ab
 products, so 256 bits for each prime against 2^128; 160 would give only 2^80).
 
 Hazard: malleable, by design: whoever has the public key can change what a ciphertext says.
-Not constant time, but for decryption with ``hardened=True``. A toy modulus is one that can be
+Not constant time, except for decryption with ``hardened=True``. A toy modulus is one that can be
 factored. Messages and primes stay in memory until Python collects them.
 Source: [P99]; the h^n form is that of [DJN10], with fixed-base tables [BGMW92].
 """
@@ -60,7 +60,7 @@ class PaillierEncryptor:
         """
         Args:
             textbook: blind with r^n of a uniform r instead of short powers of one base.
-            exponent_bits: of the random exponents; 256 at least, but for toy keys.
+            exponent_bits: of the random exponents; at least 256, except for toy keys.
             window: of the table, which has 2^window ceil(exponent_bits / window) ciphertexts:
                 4 MiB for 2048-bit keys and 8.
 
@@ -117,7 +117,7 @@ class PaillierEncryptor:
         """A ciphertext of m, from the pool while it lasts.
 
         Raises:
-            ParameterError: m is no integer, or not between -n and n.
+            ParameterError: m is not an integer, or not between -n and n.
         """
         plain = self.public.plain(m)
         return plain * self._next_blinding() % self.public.n2

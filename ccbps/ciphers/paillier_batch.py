@@ -3,7 +3,7 @@
 Conventions: shape (count,); `+` and `*` go element by element with a number, a sequence of numbers
 or another batch of the same key. Rows of bytes are big-endian, `PaillierPublicKey.width` wide.
 
-Hazard: results are not blinded anew: who knows the arguments' ciphertexts sees how a result was
+Hazard: results are not blinded anew: whoever knows the arguments' ciphertexts sees how a result was
 made. `PaillierEncryptor.refresh` helps.
 """
 
@@ -36,12 +36,12 @@ class PaillierCiphertexts:
     def __init__(self, public: PaillierPublicKey, values: Iterable[int]) -> None:
         """
         Raises:
-            DecodeError: some are no ciphertexts for this n; names the places.
+            DecodeError: some are not ciphertexts for this n; names the places.
         """
         self.public, self.values = public, [integer(value) for value in values]
         bad = public.check(self.values)
         if bad:
-            raise DecodeError(f"value {bad[0]} is no ciphertext of this n", rows=tuple(bad))
+            raise DecodeError(f"value {bad[0]} is not a ciphertext of this n", rows=tuple(bad))
 
     @classmethod
     def _of(cls, public: PaillierPublicKey, values: list[int]) -> PaillierCiphertexts:
@@ -60,7 +60,7 @@ class PaillierCiphertexts:
 
         Raises:
             ShapeError: not uint8 of shape (count, public.width).
-            DecodeError: a row is no ciphertext.
+            DecodeError: a row is not a ciphertext.
         """
         if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != public.width:
             raise ShapeError(

@@ -4,7 +4,7 @@ What the scheme is, what it assumes and its hazards: `ccbps.ciphers.paillier`, w
 
 Secrets of a key: the primes p and q of n; with a subgroup also a prime factor v of each p - 1.
 Convention: ciphertexts are plain integers modulo n^2, messages integers modulo n.
-Hazard: decryption is not constant time, but for ``hardened=True``.
+Hazard: decryption is not constant time, except with ``hardened=True``.
 Source: [P99], the subgroup's h after [DJN10].
 """
 
@@ -43,7 +43,8 @@ def whole(value: int, name: str) -> int:
     """`value` as an integer that computes fast.
 
     Raises:
-        ParameterError: it is none, as 1.5, 2.0, "7" or None are not; `name` says what it was for.
+        ParameterError: it is not one, as 1.5, 2.0, "7" or None are not; `name` says what it was
+            for.
     """
     try:
         return integer(index(value))
@@ -61,7 +62,7 @@ class PaillierPublicKey:
         n: the modulus.
         n2: its square.
         h: generator of the secret subgroup modulo n, or None.
-        bits: of n. A ciphertext has 2 bits.
+        bits: of n. A ciphertext has twice as many.
         width: bytes of a ciphertext.
     """
 
@@ -70,7 +71,7 @@ class PaillierPublicKey:
     def __init__(self, n: int, h: int | None = None) -> None:
         """
         Raises:
-            ParameterError: n is even or too short, or h is no element of the group modulo n.
+            ParameterError: n is even or too short, or h is not an element of the group modulo n.
         """
         if not n & 1 or n.bit_length() < TOY_BITS:
             raise ParameterError(
@@ -125,8 +126,8 @@ class PaillierPublicKey:
         """(1 + n)^m: m without any blinding, readable by all.
 
         Raises:
-            ParameterError: m is no integer, or not between -n and n (it would come back as another
-                number).
+            ParameterError: m is not an integer, or not between -n and n (it would come back as
+                another number).
         """
         m = whole(m, "a message")
         if not -self.n < m < self.n:
@@ -136,7 +137,7 @@ class PaillierPublicKey:
         return m % self.n * self.n + 1
 
     def check(self, ciphertexts: Iterable[int]) -> list[int]:
-        """Places of what is no ciphertext: not in 1..n^2 - 1, or with a factor in common with n."""
+        """Places of values that are none: not in 1..n^2 - 1, or with a factor in common with n."""
         values = list(ciphertexts)
         bad = [place for place, value in enumerate(values) if not 0 < value < self.n2]
         if bad or gcd(product(values, self.n), self.n) != 1:
@@ -269,7 +270,7 @@ class PaillierSecretKey(SecretBytes):
             hardened: raise to the secret exponent in time that does not depend on it.
 
         Raises:
-            ParameterError: it is no ciphertext for this n; or, with a subgroup key, it was not
+            ParameterError: it is not a ciphertext for this n; or, with a subgroup key, it was not
                 made with this key's h (a textbook key cannot notice another key's ciphertext).
         """
         public = self.public
@@ -286,7 +287,7 @@ class PaillierSecretKey(SecretBytes):
         return [self.decrypt(ciphertext, signed=signed) for ciphertext in ciphertexts]
 
     def blinding(self, randomness: Randomness = os.urandom) -> int:
-        """r^n mod n^2 of a uniform r, exactly, from the primes: a third of the time it takes
+        """r^n mod n^2 of a uniform r, exactly, from the primes, in a third of the time it takes
         without them. x^p mod p^2 for uniform x is the same distribution modulo p^2."""
         low, high = (
             powmod(random_unit(half.prime, randomness), half.prime, half.square)

@@ -11,8 +11,8 @@ From 2048 bits on, keys are drawn such that removing a layer takes an exponent o
 one takes a full exponent): a discrete logarithm of that length takes 2^128 steps, and the groups'
 Diffie-Hellman problem is as hard as for long exponents if finding short logarithms is [KK04].
 
-Hazards: encryption is deterministic, and it is malleable: who sees E(m) can make E(m^2). Words of
-small domains are safe only from those who lack a layer's key. Exponentiations do not branch on
+Hazards: encryption is deterministic, and it is malleable: whoever sees E(m) can make E(m^2). Words
+of small domains are safe only from those who lack a layer's key. Exponentiations do not branch on
 keys (`ccbps.algebra.modular.powmod_secret`); hashing of words is not constant time.
 Source: [PH78]; its use for publish/subscribe [SOM09].
 """
@@ -166,15 +166,15 @@ class PohligHellman:
         """The elements with one more layer of each key; one exponentiation each in all.
 
         Raises:
-            ParameterError: something is no element; names its position.
+            ParameterError: something is not an element; names its position.
             KeyMismatchError: a key belongs to another prime.
         """
         return self._powers(elements, keys, "_add")
 
     def remove(self, elements: Iterable[int], *keys: LayerKey) -> list[int]:
-        """The elements with one layer less of each key; the inverse of `add`, errors likewise.
+        """The elements with one layer of each key removed; the inverse of `add`, errors likewise.
 
-        A layer that is not there cannot be told: the result is then an unrelated element.
+        A layer that is not there cannot be detected: the result is then an unrelated element.
         """
         return self._powers(elements, keys, "_remove")
 
@@ -206,7 +206,7 @@ class PohligHellman:
         """
         if not self.is_element(value):
             raise ParameterError(
-                f"{name} is no element: wanted a square modulo p in 2..p - 1 "
+                f"{name} is not an element: wanted a square modulo p in 2..p - 1 "
                 "(0, 1, p - 1 and non-squares show or leak something; refuse the message)"
             )
         return integer(value)

@@ -1,8 +1,9 @@
 """Proofs of possession: the owner of a public key knows the secret that belongs to it.
 
-Where public keys are multiplied, one that was made last of the others takes them away again: with
+Where public keys are multiplied, one that was made last, from the others, can cancel them: with
 y = g^x / (y_1 ... y_n) the product of all is g^x, and what is encrypted for all of them together is
-opened by x alone. Nobody knows the logarithm of such a y, so that nobody can prove to know it.
+opened by x alone. Nobody knows the logarithm of such a y, so that nobody can prove that they know
+it.
 
 Schnorr's proof, with a hash in the verifier's place. For y = g^x and a k that is used once,
 
@@ -73,7 +74,7 @@ class PossessionProofs:
     ) -> Bools:
         """Which proofs hold for their public keys and contexts, shape (publics,).
 
-        None holds for what is no element of the group, which has no logarithm in it.
+        None holds for what is not an element of the group, which has no logarithm in it.
 
         Raises:
             ParameterError: not one proof and one context for each public key.

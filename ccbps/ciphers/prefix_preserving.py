@@ -1,4 +1,4 @@
-"""Prefix-preserving encryption: two values share k leading bits exactly if their ciphertexts do.
+"""Prefix-preserving encryption: two values share k leading bits exactly when their ciphertexts do.
 
     a'_i = a_i XOR f_(i-1)(a_1 ... a_(i-1))        i = 1 ... n
 
@@ -248,7 +248,8 @@ class CryptoPAn(PrefixPreservingCipher):
         """Addresses as text, all of the cipher's version; see `encrypt` for arrays.
 
         Raises:
-            ParameterError: the cipher has not the width of addresses, or one of them does not fit.
+            ParameterError: the cipher does not have the width of addresses, or one of them does not
+                fit.
         """
         if self.bits not in (32, MAX_BITS):
             raise ParameterError(f"addresses have 32 or 128 bits, this cipher {self.bits}")

@@ -198,15 +198,15 @@ class ProxySearch:
         return good
 
     def re_encrypt(self, x2: int | Sequence[int], ciphertexts: Bytes) -> SearchForm:
-        """Ciphertexts, well formed, of the user of x2, or each of its own, under the common key."""
+        """Well-formed ciphertexts of the user of x2, or of one user each, under the common key."""
         return SearchForm(self._completed(x2, ciphertexts), self._digest_column(ciphertexts))
 
     def tokens(self, x2: int | Sequence[int], trapdoors: Bytes) -> list[Any]:
-        """T of trapdoors, well formed, of the user of x2, or each of its own: a group element."""
+        """T of well-formed trapdoors of the user of x2, or of one user each: a group element."""
         return self._completed(x2, trapdoors)
 
     def prepared(self, tokens: Sequence[Any]) -> SearchTokens:
-        """Tokens for many a search."""
+        """Tokens prepared for many searches."""
         return SearchTokens(self.group.divisors(tokens))
 
     def search(self, ciphertexts: SearchForm, tokens: Sequence[Any] | SearchTokens) -> Bools:

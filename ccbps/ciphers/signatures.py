@@ -1,10 +1,10 @@
 """Signatures under keys handed over beforehand: who wrote a message, and that it is whole.
 
-Who writes has a `SigningKey`; who reads holds its `identity`, 32 public bytes, and believes no
-message that says whose it is. The scheme is Ed25519, about 128 bits; the same message has the same
-signature, so nothing has to be drawn for one.
+The writer has a `SigningKey`; the reader holds its `identity`, 32 public bytes, and does not
+believe what a message itself says about its writer. The scheme is Ed25519, about 128 bits; the same
+message has the same signature, so nothing has to be drawn for one.
 
-Hazards: an identity is worth what the way is worth on which it came. Signatures convince third
+Hazards: an identity is only as trustworthy as the way it came. Signatures convince third
 parties, too. Sign bytes that say what they are for; a signature does not know.
 Source: [RFC8032].
 """
@@ -46,7 +46,7 @@ class SigningKey(SecretBytes):
     """The secret half of an identity.
 
     Attributes:
-        identity: the public half, 32 bytes: for those who are to know who signed.
+        identity: the public half, 32 bytes: for those who should know who signed.
     """
 
     kind = "signing key"
@@ -82,7 +82,7 @@ def _public(identity: bytes) -> Ed25519PublicKey:
 
 
 def check_identity(identity: Any) -> bytes:
-    """The identity; a ParameterError if it is none."""
+    """The identity; a ParameterError if it is not one."""
     if not isinstance(identity, (bytes, bytearray)) or len(identity) != IDENTITY_BYTES:
         size = f" of {len(identity)}" if isinstance(identity, (bytes, bytearray)) else ""
         raise ParameterError(
@@ -93,5 +93,5 @@ def check_identity(identity: Any) -> bytes:
 
 
 def name_of(identity: bytes) -> bytes:
-    """8 bytes for an identity in messages. They find it among known ones, and prove nothing."""
+    """8 bytes for an identity in messages. They find it among those known, and prove nothing."""
     return sha256(b"ccbps identity\0" + identity).digest()[:NAME_BYTES]

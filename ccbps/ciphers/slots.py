@@ -3,13 +3,13 @@
 With a holder's key K and the number n of an event, the slot is AES-256_K(n, 0), which the holder
 recognizes, and where there is a payload also AES-256_K(n, 1) XOR the payload's key. The payload is
 encrypted once, with AES-128-GCM under a key of its own, HMAC-SHA256_S(n, payload) for a secret S
-that the sender keeps. To who lacks K a slot is noise, for any number of events; which of a holder's
-keys an event uses does not show either.
+that the sender keeps. To anyone who lacks K a slot is noise, for any number of events; which of a
+holder's keys an event uses does not show either.
 
 Conventions: numbers are uint64 and are never used twice under one key. Rows of bytes, uint8.
 
 Hazards: nothing is drawn, so the same number, payload and keys give the same bytes. A number that
-is used for two events shows whether they are alike, and who can open one can open the other.
+is used for two events shows whether they are alike, and whoever can open one can open the other.
 `EventNumbers` knows what one role has used.
 Slots by themselves are not authenticated, payloads with their headers are. Whoever can read a
 payload could also have written one.
@@ -130,7 +130,8 @@ class EventNumbers(Confined):
         """Numbers for `count` events; never again, whatever happens to the events.
 
         Args:
-            numbers: those to take, whole numbers 0 .. 2^64 - 1, shape (count,); None to count on.
+            numbers: those to take, whole numbers 0 .. 2^64 - 1, shape (count,); None to continue
+                the counter.
 
         Raises:
             ParameterError: not whole numbers, negative, or not `count` of them. Takes none.

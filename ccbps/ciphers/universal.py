@@ -1,4 +1,4 @@
-"""Universal re-encryption: anybody makes a ciphertext look new, without knowing for whom it is.
+"""Universal re-encryption: anybody can make a ciphertext look new, without knowing whom it is for.
 
 ElGamal with a second ciphertext, of 1, that serves as a stock of randomness. With y = g^x and
 random k0, k1 a ciphertext of m is (a, b, c, d) = (m y^k0, g^k0, y^k1, g^k1); re-encryption with
@@ -7,8 +7,8 @@ a / b^x.
 
 With y the product of the keys of several nodes, each takes its part away (`peel`), and the last one
 is left with m: an onion that is made new at every hop. Each node proves that it knows its secret
-(`ccbps.ciphers.possession`): with g^x over the product of the others in the place of its own key,
-it would open alone what is meant for all.
+(`ccbps.ciphers.possession`): with g^x over the product of the others in place of its own key, a
+node could open alone what is meant for all.
 
 Conventions: messages are elements of a group of prime order; send the hash of a random one as a
 key.
@@ -155,7 +155,7 @@ class UniversalCipher:
         """What `to_rows` wrote.
 
         Raises:
-            DecodeError: the wrong width, or bytes that are no elements other than the identity.
+            DecodeError: the wrong width, bytes that are not elements, or the identity.
         """
         if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != self.ciphertext_bytes:
             raise DecodeError(
@@ -167,6 +167,6 @@ class UniversalCipher:
         texts = [tuple(flat[at : at + 4]) for at in range(0, len(flat), 4)]
         bad = tuple(row for row, text in enumerate(texts) if None in text)
         if bad:
-            cause = f"the ciphertext holds bytes that are no element of {self.group.name}"
+            cause = f"the ciphertext holds bytes that are not an element of {self.group.name}"
             raise DecodeError(f"row {bad[0]}: {cause}", rows=bad, causes=(cause,) * len(bad))
         return texts  # type: ignore[return-value]

@@ -1,6 +1,6 @@
 """Bristol Fashion and the older Bristol Format: circuits as text, in and out.
 
-Both list gates, one a line, after a header:
+Both list gates, one per line, after a header:
 
 =====================  =========================================================================
 Bristol Fashion        gates wires / inputs n_1 n_2 ... / outputs m_1 m_2 ... ; gates AND, XOR,
@@ -289,7 +289,7 @@ def dumps(
     output_widths: Sequence[int] | None = None,
     style: Literal["fashion", "format"] = "fashion",
 ) -> str:
-    """The circuit as text. Reading it gives the same circuit, but for OR (see above), and in the
+    """The circuit as text. Reading it gives the same circuit, except for OR (see above), and in the
     old format for constants and for outputs that are inputs, or the same wire twice.
 
     Args:

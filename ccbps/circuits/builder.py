@@ -27,7 +27,7 @@ _CONSTANTS = (Op.FALSE, Op.TRUE)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wire:
-    """A wire of a circuit under construction. Equal to itself only.
+    """A wire of a circuit under construction. Equal only to itself.
 
     Attributes:
         builder: whose wire it is.
@@ -147,7 +147,7 @@ class CircuitBuilder:
         """The wire of ``op(a, b)``, folded; NOT does not look at `b`.
 
         Raises:
-            ParameterError: an operand is no wire of this builder, or `op` is a constant.
+            ParameterError: an operand is not a wire of this builder, or `op` is a constant.
         """
         a = self._wire(a)
         if op == Op.NOT:

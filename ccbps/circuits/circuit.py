@@ -80,7 +80,7 @@ class Circuit:
         outputs: wires that are the circuit's value; any wire, also more than once.
 
     Raises:
-        ParameterError: a gate reads a wire that is not below its own, or an output is no wire.
+        ParameterError: a gate reads a wire that is not below its own, or an output is not a wire.
     """
 
     inputs: int

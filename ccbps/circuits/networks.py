@@ -51,7 +51,7 @@ class SortingNetwork:
         comparators: pairs (i, j), 0 <= i < j < n.
 
     Raises:
-        ParameterError: fewer than one line, or a comparator that is no such pair.
+        ParameterError: fewer than one line, or a comparator that is not such a pair.
     """
 
     lines: int
@@ -207,7 +207,7 @@ def hamming_circuit(
 
     Args:
         n: bits of a string, at least 1.
-        threshold: t; any integer, out of 0..n-1 the circuit is constant.
+        threshold: t; any integer; outside 0..n-1 the circuit is constant.
         network: "batcher" or "bose-nelson".
         y: n bits to hard-code: the XOR is then free NOTs. None: inputs n .. 2n-1 are y, and the
             XOR takes two levels.

@@ -26,7 +26,7 @@ program has length n**(2 c), and the universal circuit has depth
     (8 c + 1) log2 n + ceil(log2(1 + log2 n)) + 2
 
 As a group program of its own it has 4 to that power, about 16 n**(16 c + 2) (1 + log2 n)**2,
-elements. It is here to be compared with: programs of fixed structure need 4 n**(2 c + 1).
+elements. It is here for comparison: programs of fixed structure need 4 n**(2 c + 1).
 
 Source: [SSM] section 4.1. The exponents are counted from the circuit built here.
 """

@@ -32,7 +32,7 @@ once; shape (stop - start, randomness_bytes), uint8, rows contiguous. May reuse 
 ENCODE_ROWS: Final = 8 * 257
 """Messages encoded at a time."""
 DECODE_ROWS: Final = 8 * 1025
-"""Messages decoded at a time: long rows, because REC makes some hundred short calls a block."""
+"""Messages decoded at a time: long rows, because REC makes some hundred short calls per block."""
 LOAD_ROWS: Final = 256
 """Messages turned from rows into words at a time: source and target both fit the cache."""
 BLOCK_BYTES: Final = 64 << 20

@@ -8,7 +8,7 @@ R1 (unit upper-triangular), R2 (identity with a uniform last column) and Z (uppe
 
 Their sum is R1 * L * R2: uniform among the matrices of that shape with the determinant of L, so the
 two messages together depend on the answer and on nothing else (see `BranchingEncoding.simulate`).
-The ones below the diagonal of L count to the event's half and are not sent.
+The ones below the diagonal of L count towards the event's half and are not sent.
 
 The decoder REC is the recurrence of the determinant of a matrix with ones below its diagonal, run
 from the last column: z_s = 1, z_i = sum over c >= i of m[i, c] * z_{c+1}, answer z_0. One word for
@@ -62,7 +62,7 @@ class BranchingEncoding:
     Attributes:
         program: the public program.
         layout: where each bit of a message lies.
-        message_bytes: bytes a side, s(s+1)/2 bits rounded up.
+        message_bytes: bytes per side, s(s+1)/2 bits rounded up.
         randomness_bytes: bytes of shared randomness for one pair: Z, then R1 and R2, each in
             the layout of a message, in whole words.
 
@@ -90,7 +90,7 @@ class BranchingEncoding:
 
     @property
     def operations(self) -> dict[Literal["publisher", "subscriber", "broker"], int]:
-        """64-bit word operations a pair, counted from the kernels' steps: {role: operations}.
+        """64-bit word operations per pair, counted from the kernels' steps: {role: operations}.
 
         Loading and storing a word count as one operation each. A subscriber that encodes one
         predicate for many rounds saves the operations on its labels.
@@ -299,7 +299,8 @@ def use_compiled(batch: int, words: int) -> bool:
     ``0`` never, ``1`` always and at once.
 
     Raises:
-        ParameterError: ``CCBPS_COMPILED`` is something else, or 1 and there are none.
+        ParameterError: ``CCBPS_COMPILED`` is something else, or 1 and there are no compiled
+            kernels.
     """
     wish = os.environ.get("CCBPS_COMPILED", "")
     if wish not in ("", "0", "1"):
@@ -323,7 +324,7 @@ def use_compiled(batch: int, words: int) -> bool:
 
 @cache
 def _compiled_kernels() -> str:
-    """Load the compiled kernels; why there are none, if so."""
+    """Load the compiled kernels; returns why there are none, if so."""
     # A compiled loop reads words as the machine does; on the wire they are little-endian.
     if sys.byteorder != "little":
         return "this is a big-endian machine"

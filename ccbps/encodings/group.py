@@ -1,11 +1,11 @@
 """Blinded group programs: a 2-decomposable randomized encoding, perfect, split between two parties.
 
 An alpha-preserving program is a product g0 a1 g1 a2 ... al gl. The publisher knows the a's (alpha
-or the identity, by his bits), the subscriber the g's. With uniform R1 ... R2l that both know,
+or the identity, by its bits), the subscriber the g's. With uniform R1 ... R2l that both know,
 
     s1 R1,  R1^-1 s2 R2,  R2^-1 s3 R3,  ...,  R2l^-1 s(2l+1)        (blinding)
 
-has the product of the s's and is uniform among all sequences with that product: so a broker who
+has the product of the s's and is uniform among all sequences with that product: so a broker that
 gets every other element from each of the two learns the product, which is alpha or the identity,
 and nothing else. The publisher's message does not depend on the program, nor the subscriber's on
 the bits.
@@ -192,7 +192,7 @@ class GroupEncoding:
         return self.group.product_of(interests, events)
 
     def finish(self, product: Ranks, trailers: Bytes) -> tuple[Bools, Bools]:
-        """REC: answers, and where the whole product is no possible one; both (batch,).
+        """REC: answers, and where the whole product is not a possible one; both (batch,).
 
         Args:
             product: of all segments, shape (batch,).

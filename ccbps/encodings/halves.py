@@ -1,7 +1,7 @@
 """One party's half of a program's matrix L, as the encoders use it: its labels, packed and spread.
 
 Labels are affine bits of one party's input. They are computed packed, many to a word, by moving
-runs of input bits at once; kernels then spread them to all-ones or zero words, one a message.
+runs of input bits at once; kernels then spread them to all-ones or zero words, one per message.
 """
 
 from __future__ import annotations

@@ -200,8 +200,8 @@ def preserving(
         4^depth.
 
     Raises:
-        ParameterError: the circuit has not one output, `known` names what is no input, or the
-            program would be too long.
+        ParameterError: the circuit does not have one output, `known` names what is not an input, or
+            the program would be too long.
     """
     values = {wire: bool(value) for wire, value in (known or {}).items()}
     length = preserving_length(circuit, values)
@@ -259,7 +259,7 @@ def preserving_length(circuit: Circuit, known: Collection[int] = ()) -> int:
     """Length of `preserving`'s program, counted without building it.
 
     Raises:
-        ParameterError: the circuit has not one output, or `known` names what is no input.
+        ParameterError: the circuit does not have one output, or `known` names what is not an input.
     """
     if len(circuit.outputs) != 1:
         raise ParameterError(f"the circuit must have one output, got {len(circuit.outputs)}")

@@ -8,7 +8,7 @@
   identity, whatever the program; what depends on the predicate are the *interstitial* elements
   g0 ... gl. [SSM] Definitions 16 and 17.
 - It has **fixed structure** when the index sequence i1 ... il does not depend on the predicate:
-  then publisher and subscriber can write their elements without knowing of one another.
+  then publisher and subscriber can write their elements without knowing of each other.
   [SSM] Definition 19.
 
 Convention: products run left to right. Elements are ranks of a `ccbps.algebra.group.Group`.

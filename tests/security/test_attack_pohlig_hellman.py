@@ -69,5 +69,5 @@ def test_with_squares_all_words_are_of_one_class() -> None:
 
 def test_what_is_no_square_is_refused_by_the_cipher() -> None:
     bad = next(unsquared(word) for word in WORDS if legendre(unsquared(word)) != 1)
-    with pytest.raises(ParameterError, match="no element"):
+    with pytest.raises(ParameterError, match="not an element"):
         CIPHER.add([bad], CIPHER.generate())

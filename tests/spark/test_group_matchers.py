@@ -154,6 +154,6 @@ def test_altered_messages_are_set_aside_and_leave_the_others(spark: SparkSession
         else:
             assert row["rejected"] is None
             assert row["matched"] == wanted[number]
-    assert "no elements of the group" in got[4]["rejected"]
+    assert "not elements of the group" in got[4]["rejected"]
     assert "wrong number of bytes" in got[5]["rejected"]
     assert "not an event message" in got[6]["rejected"]
