@@ -7,8 +7,8 @@ nobody trusts decides whether they match, and learns nothing else.
     from ccbps.matching import BranchingMatch
 
 Submodules: `predicates` (schema, SQL, plaintext meaning), `matching` (the schemes), `delivery`
-(payloads for the matched), `spark` (DataFrames; needs ``ccbps[spark]``). After ``import ccbps`` all
-of them are there; those that take long to load are loaded when they are first named.
+(payloads for matched subscribers), `spark` (DataFrames; needs ``ccbps[spark]``). After ``import
+ccbps`` all of them are available; those that are slow to load are loaded on first use.
 """
 
 import importlib
@@ -70,6 +70,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    # What completion offers, and what whoever walks the package may load without an error.
+    # What completion offers, and what a tool that walks the package can load without an error.
     deferred = _DEFERRED if importlib.util.find_spec("pyspark") else _DEFERRED[:2]
     return sorted({*__all__, "errors", "predicates", *deferred})

@@ -5,7 +5,7 @@ Each class also derives from the standard type a caller would expect (`ValueErro
 wanted and what came, and what to do; it never contains a secret. Malformed bytes from the wire are
 one `DecodeError`; a predicate that does not match is ``False``, never an exception.
 
-And the one warning: `BrokenSchemeWarning`.
+There is one warning: `BrokenSchemeWarning`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class DecodeError(CcbpsError, ValueError):
     """Bytes from the wire are not a message of this kind, version, matcher, pair or round.
 
     Attributes:
-        rows: positions in the batch of the offending messages; empty when it is not about rows.
+        rows: positions in the batch of the offending messages; empty when the error is not about
+            rows.
         causes: the cause for each of `rows`, from a small fixed vocabulary.
     """
 
@@ -91,7 +92,7 @@ class PadExhaustedError(CcbpsError, RuntimeError):
 class SamplingError(CcbpsError, RuntimeError):
     """A round's random bytes were used up before its random elements were complete.
 
-    Nothing of the round may be sent: give it up and use another one.
+    Nothing from that round may be sent: abandon it and use another one.
     """
 
 
@@ -136,7 +137,7 @@ class PredicateError(CcbpsError, ValueError):
 
     Attributes:
         reason: what is wrong, without the text around it.
-        summary: the same without any name or value from the text: what may be logged.
+        summary: the same without any name or value from the text; safe to log.
         text: the predicate as written.
         position: offset of the offending place in `text` (characters, 0-based), or None.
         row: position in a batch of the first row that has this predicate, or None.
@@ -187,5 +188,5 @@ class UnsupportedPredicateError(PredicateError):
 class BrokenSchemeWarning(UserWarning):
     """A matcher was made whose broker can read the data: its leakage card says "broken".
 
-    To go on without it: ``warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)``.
+    To silence it: ``warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)``.
     """

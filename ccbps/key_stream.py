@@ -2,7 +2,7 @@
 
 Round r reads blocks r*n .. r*n + n - 1, where n is the number of 16-byte blocks a round needs, so
 any round can be reached directly. Consecutive rounds of one key cost one pass of the cipher; rows
-in no order have their counters written out and enciphered key by key.
+in no particular order have their counters written out and enciphered key by key.
 
 Tags are CBC-MAC. Hazard: that is a pseudorandom function for rows of one length under a key only.
 
@@ -37,7 +37,7 @@ class KeyStream:
         ciphers: the keys.
         index: each row's key, shape (batch,); None where there is one key.
         rounds: uint64, shape (batch,).
-        width: bytes a round.
+        width: bytes per round.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class KeyStream:
         # A run is a stretch of rows with one key and consecutive rounds.
         new_run = np.ones(len(rounds), dtype=np.bool_)
         new_run[1:] = (rounds[1:] - rounds[:-1] != 1) | (np.diff(self._index) != 0)
-        new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not go around
+        new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not wrap around
         self._new_run, self._runs = new_run, np.flatnonzero(new_run)
         self._open: tuple[int, CipherContext] | None = None
         self._enciphers: dict[int, CipherContext] = {}
@@ -91,7 +91,7 @@ class KeyStream:
         self._open = high, context
 
     def _scattered(self, start: int, stop: int) -> None:
-        """Rows in no order: write out the counter blocks and encipher them, key by key."""
+        """Rows in any order: write out the counter blocks and encipher them, key by key."""
         rounds, index = self._rounds[start:stop], self._index[start:stop]
         stride = self._blocks * BLOCK
         rows = self._buffer[: (stop - start) * stride].reshape(-1, stride)
@@ -106,7 +106,7 @@ class KeyStream:
         self._open = None
 
     def _encipher(self, key: int) -> CipherContext:
-        """AES of single blocks: it has no state, so a key that comes again finds its own."""
+        """AES of single blocks: it has no state, so a key that occurs again reuses its cipher."""
         context = self._enciphers.get(key)
         if context is None:
             if len(self._enciphers) >= KEPT_CONTEXTS:

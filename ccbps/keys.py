@@ -19,7 +19,7 @@ __all__ = ["Confined", "SecretBytes"]
 
 
 class Confined:
-    """What holds a secret, or must not exist twice: refuses to be pickled or copied."""
+    """Base of whatever holds a secret or must not exist twice: cannot be pickled or copied."""
 
     __slots__ = ()
 

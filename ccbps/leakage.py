@@ -14,7 +14,7 @@ FROM_ANSWERS: Final = (
     "from answers: whoever can have events of his choice published finds a bound of k bits with k "
     "of them",
 )
-"""Attacks that no matcher prevents which tells the adversary who matched what."""
+"""Attacks that no matcher can prevent if it tells the adversary who matched what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class LeakageCard:
         adversary: whose view the card is about, and how that party behaves.
         hides: what the adversary does not learn.
         learns: everything the adversary does learn.
-        security: "perfect" (information-theoretic) or "computational", or "broken".
+        security: "perfect" (information-theoretic), "computational" or "broken".
         assumption: what security rests on.
         reuse: "one-time" (fresh messages for every pair) or "reusable".
         hazards: what voids the card.

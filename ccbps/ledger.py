@@ -1,20 +1,20 @@
 """A ledger of rounds on disk: what each (pair, round) was used for, across roles and processes.
 
-A round may be encoded again with the same content, after a crash say, since the same message comes
-out; with other content it is refused, before anything is encoded. So the ledger binds each round
-to a *tag* of its content. Names of streams (a pair, a side, a matcher) and tags are computed with
-keys derived from the pair's seed, and tags with the round as well: who reads the file learns
-round numbers, which of them belong to one stream, and when the file changed; not labels, nor
-contents, nor which contents are equal.
+A round may be encoded again with the same content, for example after a crash, since the same
+message comes out; with other content it is refused before anything is encoded. So the ledger binds
+each round to a *tag* of its content. Names of streams (a pair, a side, a matcher) and tags are
+computed with keys derived from the pair's seed, and tags from the round as well: whoever reads the
+file learns the round numbers, which of them belong to one stream, and when the file changed, but no
+labels, no contents, and not which contents are equal.
 
-An SQLite file. A claim is one transaction: all its rounds are on the disk, or none, when it
-returns; also where the process is killed, and with several processes at once. The file is opened
-for each claim, and a fork waits for the end of one, so a child inherits nothing. Consecutive rounds
-are stored as one row, with 16 bytes each.
+The ledger is an SQLite file. A claim is one transaction: all its rounds are on disk when it
+returns, or none, even if the process is killed or several processes write at once. The file is
+opened for each claim, and a fork waits for a claim in progress to end, so a child inherits nothing.
+Consecutive rounds are stored as one row, 16 bytes each.
 
 Hazards: a file that was lost, copied elsewhere or restored from a backup knows nothing of what
-other copies have seen: start with new seeds then. Network file systems whose locks do not work
-break SQLite.
+other copies have seen: in that case, start with new seeds. Network file systems whose locks do not
+work break SQLite.
 Source: SQLite documentation, "Atomic Commit in SQLite".
 """
 
@@ -46,7 +46,7 @@ Shifted = NDArray[np.int64]
 NAME_BYTES: Final = 16
 TAG_BYTES: Final = 16
 ROW_ROUNDS: Final = 48
-"""Consecutive rounds in a row of the file, at most: five such rows fill a page."""
+"""Most consecutive rounds in a row of the file: five such rows fill a page."""
 WAIT_SECONDS: Final = 60
 """How long a claim waits for another process that writes."""
 
@@ -119,17 +119,17 @@ class DiskLedger:
     ) -> None:
         """
         Args:
-            path: of the file, which is made if there is none, for its owner only.
-            noun, rule: what errors call a number, and say of its use.
+            path: of the file; if there is none, it is created for its owner only.
+            noun, rule: what errors call a number, and what they say about its use.
 
         Raises:
-            LedgerError: the file cannot be opened or made, or is no ledger.
+            LedgerError: the file cannot be opened or created, or is not a ledger.
         """
         if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
             raise ParameterError(f"ledger must be the path of a file, got {type(path).__name__}")
         self._path, self._noun, self._rule = Path(path).absolute(), noun, rule
         try:
-            # Here, as SQLite would make a file that others can read, and later on a second one
+            # Made here: SQLite would make a file that others can read, and later on a second one
             # where the first was lost.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
@@ -154,7 +154,7 @@ class DiskLedger:
 
         Raises:
             RandomnessReuseError: a round was used for something else, or occurs twice; with marks
-                that are not bound, it was used at all.
+                that are not bound, it was used before, for anything.
             LedgerError: the file cannot be read or written.
 
         Cost: a transaction, which waits for the disk about five times; and for each round, on one
@@ -220,7 +220,7 @@ class DiskLedger:
             ) from None
 
     def _check(self, file: sqlite3.Connection, new: bool) -> None:
-        """Make an empty file a ledger, if it may be `new`; refuse what is none."""
+        """Turn an empty file into a ledger, if it may be `new`; refuse what is not a ledger."""
         found = file.execute("PRAGMA application_id").fetchone()[0]
         version = file.execute("PRAGMA user_version").fetchone()[0]
         if (found, version) == (_APPLICATION, _VERSION):

@@ -1,11 +1,11 @@
 """One-time pads: shared randomness from true random bytes.
 
 Round r reads bytes r*w .. r*w + w - 1, where w is what a round of the matcher takes. Security is
-perfect as long as each byte is used once by each side: so all publishers over one pad object
+perfect as long as each side uses each byte only once: so all publishers over one pad object
 share one ledger of rounds, and all subscribers another.
 
-Hazard: two objects made of the same bytes know nothing of one another; nor do two processes, unless
-their roles share a ledger on disk (`ccbps.ledger`).
+Hazard: two objects made from the same bytes know nothing of each other; nor do two processes,
+unless their roles share a ledger on disk (`ccbps.ledger`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OneTimePad(SecretBytes):
     """True random bytes that two parties hold copies of, read by position: round r is bytes
     ``r * width .. (r + 1) * width - 1``, with the width of the matcher that uses it.
 
-    A pad serves one matcher, and uses each round once a side: a role refuses a round that another
+    A pad serves one matcher, and uses each round once per side: a role refuses a round that another
     role of its side has used over the same object. A role that asks for bytes beyond its end raises
     `PadExhaustedError`.
 
@@ -79,7 +79,7 @@ class OneTimePad(SecretBytes):
         """The bytes of a file.
 
         Raises:
-            ParameterError: it cannot be read.
+            ParameterError: the file cannot be read.
         """
         try:
             return cls(Path(path).read_bytes())
@@ -115,8 +115,8 @@ class OneTimePad(SecretBytes):
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
         """See `RandomnessSource.marks`: rounds only.
 
-        To hide a tag of the content would take bytes of the pad, so there is none, and no round
-        passes twice. Nor has a pad a name: a ledger serves one pad.
+        Hiding a tag of the content would take bytes of the pad, so there is no tag, and no round
+        passes twice. A pad has no name either: a ledger serves one pad.
         """
         tags = np.zeros((len(rounds), TAG_BYTES), dtype=np.uint8)
         return Marks([name_of(purpose)], None, tags, bound=False)
@@ -144,7 +144,7 @@ class OneTimePad(SecretBytes):
         table = self._array[: available * width].reshape(available, width)
 
         def read(start: int, stop: int) -> Bytes:
-            # Bound when bytes are handed out: rounds may still be refused before.
+            # Bound when bytes are handed out: rounds may still be refused before that.
             self._bind(purpose, width, for_good=True)
             rows: Bytes = table[rounds[start:stop].astype(np.intp)]
             return rows

@@ -1,15 +1,15 @@
 """Shared one-time randomness from seeds (AES-256-CTR): of pairs, of many pairs, of epochs.
 
 A *round* numbers one use of a pair's shared randomness: one event and one interest. A source
-hands out a fixed number of bytes for each round, the same to both parties. That a role asks for a
-round once only is the care of its ledger (`ccbps.rounds`, `ccbps.ledger`).
+hands out a fixed number of bytes for each round, the same to both parties. A role's ledger ensures
+that the role asks for each round only once (`ccbps.rounds`, `ccbps.ledger`).
 
 - `SharedSeed`: 32 bytes. HKDF-SHA256 turns it into one AES-256 key for each purpose (a matcher's
   fingerprint) and pair label; round r reads blocks r*n .. r*n + n - 1 of the CTR key stream, where
   n is the number of 16-byte blocks a round needs. So any round can be reached directly, and a run
   of consecutive rounds costs one pass of the cipher. Security is computational.
-- `SeedRing`: the seeds of some pairs, for who must not have the master they come from.
-- `EpochSeed`: k_(e+1) = HKDF(k_e). Who finds it knows later epochs, and no earlier one.
+- `SeedRing`: the seeds of some pairs, for a party that must not have the master they come from.
+- `EpochSeed`: k_(e+1) = HKDF(k_e). Whoever finds it knows later epochs, but no earlier one.
 - `ccbps.pad.OneTimePad`: true random bytes instead of a seed. Security is perfect.
 
 Hazard: Python cannot wipe memory. An erased seed is one that no object of this package holds.
@@ -53,7 +53,7 @@ _NOT_A_SEED: Final = (
     "not a seed: expected 'ccbps-seed-1:' or 'ccbps-epoch-seed-1:<epoch>:' and 64 hex digits"
 )
 KEPT_PAIRS: Final = 1 << 16
-"""Pairs' seeds kept at a time once derived."""
+"""Derived seeds of pairs that are kept at a time."""
 MAX_EPOCH: Final = 10**9 - 1
 
 Pairs = DictionaryColumn[str]
@@ -78,7 +78,7 @@ class RandomnessSource(Protocol):
 
         Args:
             purpose: what the bytes are for; different purposes never share bytes.
-            width: bytes a round.
+            width: bytes per round.
             rounds: uint64, shape (batch,).
             pairs: labels of the pairs the rows belong to, or None: the source is a pair's own.
         """
@@ -170,7 +170,7 @@ class SharedSeed(SecretBytes):
         """The seeds of some pairs, for a counterpart that must not hold this master.
 
         Raises:
-            ParameterError: one string in place of a list of labels, or none at all.
+            ParameterError: one string instead of a list of labels, or no label at all.
         """
         if isinstance(labels, str):
             raise ParameterError(
@@ -179,14 +179,14 @@ class SharedSeed(SecretBytes):
         return SeedRing({label: self.pair(label) for label in labels})
 
     def ratchet(self, labels: Iterable[str] = ()) -> EpochSeed:
-        """Epoch 0 of a chain of seeds that starts here. Erase this one: it leads to all of them.
+        """Epoch 0 of a chain of seeds that starts here. Erase this one: all follow from it.
 
         Args:
-            labels: of counterparts that have this master's pair seeds, and ratchet them, too: a
-                pair that is named later starts from the chain, and its seed is to be handed over.
+            labels: of counterparts that have this master's pair seeds and ratchet them, too; the
+                seed of a pair that is named later comes from the chain and must be handed over.
 
         Raises:
-            ParameterError: one string in place of a list of labels, or a label is not a line of
+            ParameterError: one string instead of a list of labels, or a label is not a line of
                 text.
         """
         if isinstance(labels, str):
@@ -240,10 +240,10 @@ class SharedSeed(SecretBytes):
 class EpochSeed(SharedSeed):
     """The seed of one epoch: the next one follows from it, and no earlier one can be found.
 
-    Both parties of a pair hold one and step it when they agree to, for example at midnight. A
+    Both parties of a pair hold one and step it at agreed times, for example at midnight. A
     publisher with many subscribers holds one for itself and gives "alice" the text of
-    ``master.pair("alice")``: from then on hers is stepped along with the publisher's own, and she
-    steps hers. Rounds begin anew with each epoch.
+    ``master.pair("alice")``: from then on the publisher's copy of her seed is stepped along with
+    the master, and she steps her own. Rounds start afresh with each epoch.
 
     Attributes:
         epoch: how often the seed was stepped.
@@ -279,7 +279,7 @@ class EpochSeed(SharedSeed):
         text = ""  # locals of a frame that raises may be logged
         seed = parse_seeds(lines.pop())
         if not isinstance(seed, cls):
-            raise KeyMismatchError("these are no epoch seed and its pairs (EpochSeed.to_text())")
+            raise KeyMismatchError("not an epoch seed with its pairs' seeds (EpochSeed.to_text())")
         return seed
 
     def to_text(self) -> str:
@@ -293,9 +293,9 @@ class EpochSeed(SharedSeed):
     def pair(self, label: str) -> EpochSeed:
         """The seed shared with one counterpart, at this epoch.
 
-        The first time a label is named its seed is derived from this one, which from then on
-        keeps and steps it: keep the new `to_text`. To be stepped by the counterpart, the result
-        is an object of its own.
+        The first time a label is named, its seed is derived from this one, which from then on keeps
+        and steps it: save the new `to_text`. The result is a separate object, for the counterpart
+        to step.
 
         Raises:
             ParameterError: the label is not a line of text.
@@ -307,21 +307,21 @@ class EpochSeed(SharedSeed):
         return EpochSeed(self._pairs[label].export_secret(), self.epoch)
 
     def ratchet(self, labels: Iterable[str] = ()) -> NoReturn:
-        """Refused: it is one already."""
+        """Refused: an EpochSeed is a ratchet already."""
         raise ParameterError("an EpochSeed is a ratchet already: step() it")
 
     def step(self, to: int | None = None) -> EpochSeed:
         """The seed of the next epoch, or of epoch `to`; this one is erased.
 
-        Roles made with this object, and it itself, raise KeyMismatchError from now on: make roles
-        with the result. Erase what `to_text` wrote of this epoch, too.
+        This object, and roles made with it, raise KeyMismatchError from now on: make roles with the
+        result. Erase what `to_text` wrote in this epoch, too.
 
         Raises:
             KeyMismatchError: epoch `to` is over, or this object was stepped before.
             ParameterError: there is no such epoch.
 
-        Cost: some 5 us for each epoch passed and each pair: count epochs, do not name them by
-        dates.
+        Cost: some 5 us for each epoch passed and each pair: count epochs, do not number them by
+        date.
         """
         key, to = self, self._checked(to)
         while key.epoch < to:
@@ -372,8 +372,8 @@ class EpochSeed(SharedSeed):
 class SeedRing:
     """The seeds of several pairs, by label, and nothing they could be derived from.
 
-    What a party holds that subscribes under several labels, or that serves several subscribers:
-    no other pair's seed can be found from it. Rows always name their pair.
+    For a party that subscribes under several labels, or that serves several subscribers: no other
+    pair's seed can be found from it. Every row names its pair.
 
     Example:
         >>> from ccbps import SharedSeed
@@ -396,7 +396,8 @@ class SeedRing:
             isinstance(seed, SharedSeed) for seed in seeds.values()
         ):
             raise ParameterError(
-                "a ring is made of a mapping of pair labels to seeds; master.ring(labels) makes it"
+                "a ring is made from a mapping of pair labels to seeds; "
+                "master.ring(labels) makes it"
             )
         if not seeds:
             raise ParameterError("a ring needs the seed of at least one pair")
@@ -406,7 +407,7 @@ class SeedRing:
             if owners.setdefault(seed, label) != label:
                 raise ParameterError(
                     f"pairs {owners[seed]!r} and {label!r} have the same seed, so their rounds "
-                    "would be the same randomness: give each a seed of its own, master.pair(label)"
+                    "would use the same randomness: give each its own seed, master.pair(label)"
                 )
         epochs = {getattr(seed, "epoch", None) for seed in seeds.values()}
         if len(epochs) > 1:
@@ -470,7 +471,8 @@ class SeedRing:
         """A ring of the next epoch's seeds, or of epoch `to`; those of this ring are erased.
 
         Raises:
-            KeyMismatchError: these are no epoch seeds, epoch `to` is over, or they were stepped.
+            KeyMismatchError: these are not epoch seeds, epoch `to` is over, or they were stepped
+                before.
         """
         seeds = {k: seed for k, seed in self._seeds.items() if isinstance(seed, EpochSeed)}
         if len(seeds) < len(self):
@@ -488,7 +490,7 @@ def _marks(
     rounds: Rounds,
     content: Bytes,
 ) -> Marks:
-    # The round comes in, so that equal contents of two rounds have different tags.
+    # The round is tagged, too, so that equal contents of two rounds have different tags.
     rows = np.zeros((len(rounds), -(-(8 + content.shape[1]) // BLOCK) * BLOCK), dtype=np.uint8)
     rows[:, :8] = rounds.astype(">u8").view(np.uint8).reshape(-1, 8)
     rows[:, 8 : 8 + content.shape[1]] = content
@@ -498,13 +500,13 @@ def _marks(
 
 
 def parse_seeds(text: str) -> SharedSeed | SeedRing:
-    """Read what `to_text` of a `SharedSeed`, `EpochSeed` or `SeedRing` wrote: one seed, with its
-    pairs' or without, or labelled ones.
+    """Read what `to_text` of a `SharedSeed`, `EpochSeed` or `SeedRing` wrote: one seed, with or
+    without its pairs' seeds, or labelled seeds.
 
     Raises:
         KeyMismatchError: it is none of these (the text is not shown).
     """
-    # Locals of a frame that raises may be logged, so those with secrets are dropped before.
+    # Locals of a frame that raises may be logged, so those with secrets are dropped first.
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
     text = ""
     seeds: dict[str, SharedSeed] = {}
@@ -516,7 +518,7 @@ def parse_seeds(text: str) -> SharedSeed | SeedRing:
             problem = f"line {number}: {_NOT_A_SEED}"
         elif _SEED_TEXT.search(label):
             # Of lines that were joined, in an environment variable for example.
-            problem = f"line {number}: a seed within the label; write one seed and label a line"
+            problem = f"line {number}: a seed within the label; write one seed and label per line"
         elif label in seeds:
             problem = f"line {number}: a second seed for pair {label!r}"
         elif match[1] is None:
@@ -547,7 +549,7 @@ def parse_seeds(text: str) -> SharedSeed | SeedRing:
     raise KeyMismatchError(
         problem
         or "not seeds: expected one line 'ccbps-seed-1:<64 hex digits>' (SharedSeed.to_text()), "
-        "or a label behind the seed on every line (SeedRing.to_text())"
+        "or a label after the seed on every line (SeedRing.to_text())"
     )
 
 

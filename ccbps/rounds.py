@@ -25,7 +25,7 @@ Rounds = NDArray[np.uint64]
 _ONE: Final = np.uint64(1)
 
 _forks = 0
-"""Forks between the first process and this one. A process id may come again, this does not."""
+"""Forks between the first process and this one. A process id may be reused, this number is not."""
 
 
 def _count_fork() -> None:
@@ -38,9 +38,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def this_process() -> tuple[int, int]:
-    """Equal in one process, and in no two of which one is forked from the other.
+    """Equal within one process, and different in two of which one is forked from the other.
 
-    A number of a process alone may be its parent's, in a namespace of its own.
+    A process id alone may equal its parent's, in a namespace of its own.
     """
     return os.getpid(), _forks
 
@@ -62,7 +62,7 @@ class RoundLedger:
         Args:
             noun: what errors call a number.
             rule: what errors say of its use.
-            holder: who errors say used it.
+            holder: who used it, according to errors.
         """
         self._noun, self._rule, self._holder = noun, rule, holder
         self._pairs: dict[str | None, int] = {}
@@ -89,7 +89,7 @@ class RoundLedger:
         """Raise what `claim` would raise, and change nothing.
 
         Args:
-            inherited: after a fork, do not refuse, and look at what was used before it.
+            inherited: after a fork, do not refuse, but check against what was used before it.
         """
         if inherited and self.forked:
             # Without the lock, which the parent may have held; intervals are replaced as a whole.
@@ -180,7 +180,7 @@ def _joined(
 def as_rounds(rounds: ArrayLike, count: int | None, name: str = "rounds") -> Rounds:
     """Check round numbers: integers 0 .. 2^64 - 1, one for each of `count` rows (None: any).
 
-    `name` is the argument's, for errors.
+    `name` is the argument's name, for errors.
 
     Raises:
         ParameterError: not integers, negative, or not `count` of them.
@@ -197,7 +197,7 @@ def as_rounds(rounds: ArrayLike, count: int | None, name: str = "rounds") -> Rou
             array = array.astype(np.uint64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ParameterError(
-            f"{name} must be a sequence of whole numbers, one a row, got {array.dtype} "
+            f"{name} must be a sequence of whole numbers, one per row, got {array.dtype} "
             f"of shape {array.shape}"
         )
     if array.dtype.kind == "i" and array.size and int(array.min()) < 0:

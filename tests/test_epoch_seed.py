@@ -280,7 +280,7 @@ def test_other_text_is_refused_and_not_shown(text: str, why: str) -> None:
     ("text", "why"),
     [
         (f"{OWN}\n{OWN} x", "a pair has the seed without a label"),
-        (f"{X} alice {OWN} bob\n", "line 1: a seed within the label; write one seed and label a"),
+        (f"{X} alice {OWN} bob\n", "line 1: a seed within the label; write one seed and label per"),
         (f"{X} {OWN}", "line 1: a seed within the label"),
     ],
 )

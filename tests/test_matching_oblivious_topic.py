@@ -190,7 +190,7 @@ def test_elements_outside_the_group_are_refused_and_nothing_is_kept() -> None:
     bad = requests.copy()
     bad[2, SIGNED : SIGNED + 8] = 0
     sign(subscriber, bad[2])
-    with pytest.raises(DecodeError, match="no element of toy64") as caught:
+    with pytest.raises(DecodeError, match="not an element of toy64") as caught:
         publisher.answer(bad)
     assert caught.value.rows == (2,)
     assert publisher.requests == 0
@@ -436,7 +436,7 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
     bad: list[tuple[Any, str]] = [
         ([1, 2], "3 rows need 3 numbers, got 2"),
         ([1, -2, 3], "must not be negative, got -2"),
-        ([1.0, 2.0, 3.0], "numbers must be a sequence of whole numbers, one a row, got float64"),
+        ([1.0, 2.0, 3.0], "numbers must be a sequence of whole numbers, one per row, got float64"),
         ([[1], [2], [3]], r"got int64 of shape \(3, 1\)"),
         (["1", "2", "3"], "numbers must be a sequence of whole numbers"),
     ]

@@ -2,16 +2,16 @@
 
 A payload is encrypted once, with AES-256-GCM under its event's own key. For each subscriber the
 32-byte key is wrapped: XORed with 32 bytes that publisher and subscriber share for that round. The
-broker holds ciphertexts and wrapped keys, and hands a wrapped key on where the pair matched. A
+broker holds ciphertexts and wrapped keys, and passes a wrapped key on where the pair matched. A
 subscriber that gets none learns nothing but the payload's padded length.
 
 "Naive" as in the literature: the publisher wraps once for every subscriber; key caches that wrap
 once for a group are measured against it.
 
-Not protected: a broker that hands a wrapped key to a subscriber that did not match. The event's
-number and the payload's padded length are public: the length of an unpadded record would tell
-about what is in it. A wrapped key is not authenticated on its own: a wrong one fails at the
-payload.
+Not protected against: a broker that hands a wrapped key to a subscriber that did not match. The
+event's number and the payload's padded length are public: the length of an unpadded record would
+tell something about its content. A wrapped key is not authenticated on its own: a wrong one fails
+at the payload.
 
 Sources: NIST SP 800-38D (GCM); Opyrchal and Prakash, USENIX Security 2001, section 3 (baseline).
 """
@@ -50,7 +50,7 @@ PAD_TO: Final = 256
 _EVENT_KEY: Final = b"delivery: event key"
 _WRAP: Final = b"delivery: key wrap"
 _ONE_EVENT: Final = (
-    "each number names one event, always, as its key opens all that is sealed under it; take "
+    "each number names one event, always, as its key opens everything sealed under it; take "
     "another number"
 )
 
@@ -68,11 +68,12 @@ class PayloadSealer:
         >>> sealer = PayloadSealer(master)
         >>> ciphertexts = sealer.seal([b"the record"], events=[7])        # once, whoever reads it
         >>> wrapped = sealer.wrap(events=[7, 7], rounds=[0, 0], pairs=["alice", "bob"])
-        >>> wrapped.shape                                                 # 32 bytes a subscriber
+        >>> wrapped.shape                                                 # 32 bytes per subscriber
         (2, 32)
 
-    Hazards: without a ledger on disk, event numbers and rounds are remembered as long as the sealer
-    lives. Whoever holds this seed can derive every event's key; subscribers get seeds of pairs.
+    Hazards: without a ledger on disk, event numbers and rounds are remembered only as long as the
+    sealer lives. Whoever holds this seed can derive every event's key; subscribers get seeds of
+    pairs.
     """
 
     def __init__(self, seed: SharedSeed, *, ledger: str | os.PathLike[str] | None = None) -> None:
@@ -80,8 +81,8 @@ class PayloadSealer:
         Args:
             seed: the publisher's master.
             ledger: path of a file that remembers event numbers and rounds across sealers, processes
-                and restarts (`ccbps.ledger`), made where there is none. With it an event may be
-                sealed and wrapped again as it was.
+                and restarts (`ccbps.ledger`), created if missing. With it, an event may be sealed
+                and wrapped again unchanged.
 
         Raises:
             LedgerError: the file cannot be used.
@@ -103,7 +104,7 @@ class PayloadSealer:
         """Encrypt payloads.
 
         Args:
-            payloads: one a row.
+            payloads: one per row.
             events: event numbers, 0 .. 2^64 - 1; one number names one event, always.
             pad_to: pad each payload to a multiple of this many bytes; 1 shows its length.
 
@@ -116,7 +117,7 @@ class PayloadSealer:
         Returns:
             a ciphertext for each payload, `OVERHEAD_BYTES` longer than the padded payload.
 
-        Cost: one AES-256 key schedule, one nonce and one GCM call a payload: a loop over rows, as
+        Cost: one AES-256 key schedule, one nonce and one GCM call per payload: a loop over rows, as
         each event has its own key.
         """
         if type(pad_to) is not int or pad_to < 1:
@@ -251,10 +252,10 @@ class PayloadOpener:
 
 
 def _as_bytes(name: str, values: Sequence[bytes]) -> list[bytes]:
-    """The same as bytes, of which nobody changes one, and whose length is a number of bytes."""
+    """The same as `bytes`, which nobody can change and whose length counts bytes."""
     for row, value in enumerate(values):
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise ParameterError(
-                f"{name} must be bytes, one a row; row {row} is {type(value).__name__}"
+                f"{name} must be bytes, one per row; row {row} is {type(value).__name__}"
             )
     return [bytes(value) for value in values]
