@@ -60,7 +60,7 @@ def dictionary_of_strings(texts: Sequence[str]) -> DictionaryColumn[str]:
     """
     for text in texts:
         if not isinstance(text, str):
-            raise ParameterError(f"expected strings, one a row, got {type(text).__name__}")
+            raise ParameterError(f"expected strings, one per row, got {type(text).__name__}")
     places: dict[str, int] = {}
     index = np.array([places.setdefault(text, len(places)) for text in texts], dtype=np.intp)
     return DictionaryColumn(list(places), index)
@@ -78,7 +78,7 @@ def pair_column(
         return None
     if isinstance(pairs, str) or not isinstance(pairs, (DictionaryColumn, Iterable)):
         raise ParameterError(
-            f"pairs must be a sequence of pair labels, one a row, got {type(pairs).__name__}"
+            f"pairs must be a sequence of pair labels, one per row, got {type(pairs).__name__}"
         )
     if hasattr(pairs, "to_pylist"):  # Arrow
         pairs = pairs.to_pylist()

@@ -175,7 +175,7 @@ def as_rounds(rounds: ArrayLike, count: int | None, name: str = "rounds") -> Rou
             array = array.astype(np.uint64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ParameterError(
-            f"{name} must be a sequence of whole numbers, one a row, got {array.dtype} "
+            f"{name} must be a sequence of whole numbers, one per row, got {array.dtype} "
             f"of shape {array.shape}"
         )
     if array.dtype.kind == "i" and array.size and int(array.min()) < 0:

@@ -82,7 +82,7 @@ def test_an_event_number_seals_one_payload() -> None:
 
 def test_payloads_and_ciphertexts_are_bytes() -> None:
     for wrong in ("text", None, 5):
-        with pytest.raises(ParameterError, match="payloads must be bytes, one a row; row 1"):
+        with pytest.raises(ParameterError, match="payloads must be bytes, one per row; row 1"):
             PayloadSealer(SEED).seal([b"x", wrong], [0, 1])  # type: ignore[list-item]
         with pytest.raises(ParameterError, match="ciphertexts must be bytes"):
             PayloadOpener(SEED).open([wrong], np.zeros((1, 32), np.uint8), [0])  # type: ignore[list-item]

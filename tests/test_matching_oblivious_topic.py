@@ -253,7 +253,7 @@ def test_parameters_are_checked_and_kept() -> None:
     assert matcher.leakage.security == "broken"
     assert ObliviousTopicMatch(SCHEMA).leakage.security == "computational"
     assert matcher.costs
-    assert "AES block per pair" in matcher.explain()
+    assert "per pair: 1 x AES block" in matcher.explain()
     for role in (matcher.publisher(TEXTS), matcher.subscriber(), matcher):
         assert "IBM" not in repr(role)
 
@@ -410,7 +410,7 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
     bad: list[tuple[Any, str]] = [
         ([1, 2], "3 rows need 3 numbers, got 2"),
         ([1, -2, 3], "must not be negative, got -2"),
-        ([1.0, 2.0, 3.0], "numbers must be a sequence of whole numbers, one a row, got float64"),
+        ([1.0, 2.0, 3.0], "numbers must be a sequence of whole numbers, one per row, got float64"),
         ([[1], [2], [3]], r"got int64 of shape \(3, 1\)"),
         (["1", "2", "3"], "numbers must be a sequence of whole numbers"),
     ]

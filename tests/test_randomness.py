@@ -508,11 +508,11 @@ def test_no_rounds_may_have_any_type(nothing: ArrayLike) -> None:
 @pytest.mark.parametrize(
     ("rounds", "message"),
     [
-        ([0.0, 1.0], "whole numbers, one a row, got float64"),
+        ([0.0, 1.0], "whole numbers, one per row, got float64"),
         (["0", "1"], "whole numbers"),
-        ([True, False], "whole numbers, one a row, got bool"),
+        ([True, False], "whole numbers, one per row, got bool"),
         ([0, 2**64], "whole numbers"),
-        ([[0, 1]], r"whole numbers, one a row, got int64 of shape \(1, 2\)"),
+        ([[0, 1]], r"whole numbers, one per row, got int64 of shape \(1, 2\)"),
         (5, "whole numbers"),
         (None, "whole numbers"),
         ([3, -1], "must not be negative, got -1"),

@@ -253,5 +253,5 @@ def _check_bytes(name: str, values: Sequence[bytes]) -> None:
     for row, value in enumerate(values):
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise ParameterError(
-                f"{name} must be bytes, one a row; row {row} is {type(value).__name__}"
+                f"{name} must be bytes, one per row; row {row} is {type(value).__name__}"
             )
