@@ -46,6 +46,7 @@ class SecretBytes:
         Raises:
             KeyMismatchError: not bytes, or not of the length this kind has.
         """
+        self._secret = b""  # tracebacks may show `self`
         if not isinstance(secret, (bytes, bytearray, memoryview)):
             raise KeyMismatchError(f"a {self.kind} is made of bytes, got {type(secret).__name__}")
         if self.length is not None and len(secret) != self.length:

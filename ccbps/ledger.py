@@ -9,8 +9,8 @@ contents, nor which contents are equal.
 
 An SQLite file. A claim is one transaction: all its rounds are on the disk, or none, when it
 returns; also where the process is killed, and with several processes at once. The file is opened
-for each claim, so a fork inherits nothing. Consecutive rounds are stored as one row, with 16 bytes
-each.
+for each claim, and a fork waits for the end of one, so a child inherits nothing. Consecutive rounds
+are stored as one row, with 16 bytes each.
 
 Hazards: a file that was lost, copied elsewhere or restored from a backup knows nothing of what
 other copies have seen: start with new seeds then. Network file systems whose locks do not work
@@ -27,6 +27,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from threading import RLock
 from typing import Final
 
 import numpy as np
@@ -61,6 +62,16 @@ _FIND: Final = (
     "ON runs.stream = asked.stream AND runs.first BETWEEN asked.low AND asked.high"
 )
 _LOWEST: Final = -(1 << 63)
+
+_claiming = RLock()
+"""Held in a transaction, and in a fork: SQLite in a child takes locks of its parent for its own."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_claiming.acquire,
+        after_in_parent=_claiming.release,
+        after_in_child=_claiming.release,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +125,7 @@ class DiskLedger:
         Raises:
             LedgerError: the file cannot be opened or made, or is no ledger.
         """
-        if not isinstance(path, (str, os.PathLike)):
+        if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
             raise ParameterError(f"ledger must be the path of a file, got {type(path).__name__}")
         self._path, self._noun, self._rule = Path(path).absolute(), noun, rule
         try:
@@ -125,7 +136,7 @@ class DiskLedger:
             pass
         except OSError as error:
             raise LedgerError(f"no ledger can be made at {self._path}: {error.strerror}") from None
-        with self._transaction():
+        with self._transaction(new=True):
             pass
 
     def __repr__(self) -> str:
@@ -156,6 +167,8 @@ class DiskLedger:
         self._refuse(np.flatnonzero(same) + 1, batch, pairs, "occurs more than once in this batch")
         with self._transaction() as file:
             kept = _stored(file, batch)
+            if any(len(tags) % TAG_BYTES for *_, tags in kept):
+                raise LedgerError(f"the ledger {self._path} is damaged, so nothing was encoded")
             known, differ = _compared(batch, kept)
             if marks.bound:
                 why = f"was used for something else, says {self._path}"
@@ -180,18 +193,25 @@ class DiskLedger:
             raise RandomnessReuseError(f"{pair}{self._noun} {number} {why}; {self._rule}")
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """The file, locked; changes are kept when the block ends, and undone where it raises."""
+    def _transaction(self, *, new: bool = False) -> Iterator[sqlite3.Connection]:
+        """The file, locked; changes are kept when the block ends, and undone where it raises.
+
+        Args:
+            new: an empty file becomes a ledger.
+        """
         try:
             address = self._path.as_uri() + "?mode=rw"
-            with closing(
-                sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
-            ) as file:
+            with (
+                _claiming,
+                closing(
+                    sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
+                ) as file,
+            ):
                 file.execute("PRAGMA journal_mode = TRUNCATE")
                 file.execute("PRAGMA synchronous = FULL")
                 file.execute("PRAGMA temp_store = MEMORY")
                 file.execute("BEGIN IMMEDIATE")
-                self._check(file)
+                self._check(file, new)
                 yield file
                 file.execute("COMMIT")
         except sqlite3.Error as error:
@@ -199,17 +219,23 @@ class DiskLedger:
                 f"the ledger {self._path} cannot be used, so nothing was encoded: {error}"
             ) from None
 
-    def _check(self, file: sqlite3.Connection) -> None:
-        """Make an empty file a ledger; refuse what is none."""
+    def _check(self, file: sqlite3.Connection, new: bool) -> None:
+        """Make an empty file a ledger, if it may be `new`; refuse what is none."""
         found = file.execute("PRAGMA application_id").fetchone()[0]
         version = file.execute("PRAGMA user_version").fetchone()[0]
         if (found, version) == (_APPLICATION, _VERSION):
             return
         tables = file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if found or version or tables:
+        # To SQLite a file of a few bytes is an empty one, whatever is in it.
+        if found or version or tables or self._path.stat().st_size:
             raise LedgerError(
                 f"{self._path} is not a ledger of rounds of version {_VERSION}: name another file, "
                 "or one that does not exist yet"
+            )
+        if not new:
+            raise LedgerError(
+                f"the ledger {self._path} was emptied, so nothing was encoded: it has forgotten "
+                f"every {self._noun}; take new seeds and a new ledger"
             )
         file.execute(_TABLE)
         file.execute(f"PRAGMA application_id = {_APPLICATION}")

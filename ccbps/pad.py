@@ -62,7 +62,9 @@ class OneTimePad(SecretBytes):
         super().__init__(secret)
         self._array = np.frombuffer(self._secret, dtype=np.uint8)
         self._bound: tuple[bytes, int] | None = None
-        self._ledgers: dict[str, RoundLedger] = {}
+        # Here, and not with the first role: a fork in between would not be noticed.
+        holder = "a role of this one-time pad"
+        self._ledgers = {side: RoundLedger(holder=holder) for side in ("publisher", "subscriber")}
         self._lock = Lock()
 
     @classmethod
@@ -85,7 +87,7 @@ class OneTimePad(SecretBytes):
             raise ParameterError(f"pad file {path} cannot be read: {error.strerror}") from None
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self._secret)
 
     def fingerprint(self) -> str:
         """Refused: any hash of a pad would tell something about it.
@@ -103,8 +105,12 @@ class OneTimePad(SecretBytes):
 
     def ledger(self, side: str) -> RoundLedger:
         """The rounds that roles of one side have used over this object."""
-        with self._lock:
-            return self._ledgers.setdefault(side, RoundLedger(holder="a role of this one-time pad"))
+        return self._ledgers[side]
+
+    def owner(self, fingerprint: bytes) -> Marks:
+        """What a ledger on disk keeps of the matcher that a pad serves; as if for one round."""
+        tags = np.frombuffer(name_of(fingerprint), dtype=np.uint8).reshape(1, TAG_BYTES)
+        return Marks([name_of(b"one-time pad")], None, tags)
 
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
         """See `RandomnessSource.marks`: rounds only.

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, RandomnessReuseError
 
-__all__ = ["RoundLedger", "as_rounds"]
+__all__ = ["RoundLedger", "as_rounds", "this_process"]
 
 Rounds = NDArray[np.uint64]
 
@@ -35,6 +35,14 @@ def _count_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_fork)
+
+
+def this_process() -> tuple[int, int]:
+    """Equal in one process, and in no two of which one is forked from the other.
+
+    A number of a process alone may be its parent's, in a namespace of its own.
+    """
+    return os.getpid(), _forks
 
 
 class RoundLedger:
@@ -64,15 +72,29 @@ class RoundLedger:
             np.empty(0, dtype=np.uint64),
             np.empty(0, dtype=np.uint64),
         )
-        self._lock, self._process = Lock(), (os.getpid(), _forks)
+        self._lock, self._process = Lock(), this_process()
 
     @property
     def forked(self) -> bool:
         """Whether this is a forked child's copy of a ledger that its parent goes on with."""
-        return self._process != (os.getpid(), _forks)
+        return self._process != this_process()
 
-    def check(self, rounds: Rounds, pairs: DictionaryColumn[str] | None = None) -> None:
-        """Raise what `claim` would raise, and change nothing."""
+    def check(
+        self,
+        rounds: Rounds,
+        pairs: DictionaryColumn[str] | None = None,
+        *,
+        inherited: bool = False,
+    ) -> None:
+        """Raise what `claim` would raise, and change nothing.
+
+        Args:
+            inherited: after a fork, do not refuse, and look at what was used before it.
+        """
+        if inherited and self.forked:
+            # Without the lock, which the parent may have held; intervals are replaced as a whole.
+            self._with(rounds, pairs)
+            return
         self._refuse_fork()
         with self._lock:
             self._with(rounds, pairs)

@@ -259,6 +259,28 @@ def test_a_forked_process_starts_with_an_empty_pool() -> None:
     assert len(used | blindings(secret, theirs)) == 6
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_that_has_its_parents_number_starts_with_an_empty_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    secret, _ = keys("textbook")
+    encryptor, number = PaillierEncryptor(secret.public, window=4), os.getpid()
+    encryptor.fill(3)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:  # as the first process of a namespace has the number 1, like its parent
+        try:
+            monkeypatch.setattr(os, "getpid", lambda: number)
+            os.write(writer, str(encryptor.pooled).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 99) == b"0"
+    assert encryptor.pooled == 3
+    os.close(reader), os.close(writer)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ccbps.algebra.prime_order import prime_order_group
+from ccbps.algebra.prime_order import ModpGroup, prime_order_group
 from ccbps.ciphers.possession import PossessionProofs
 from ccbps.errors import ParameterError
 
@@ -59,6 +60,27 @@ def test_no_bit_of_a_proof_can_be_changed_and_no_number_has_two_forms() -> None:
     assert not PROOFS.hold([public] * count, altered, [b"a"] * count).any()
     with pytest.raises(ParameterError, match="got 1 public keys, 1 proofs, 2 contexts"):
         PROOFS.hold([public], [proof], [b"a", b"b"])
+
+
+def test_no_proof_holds_for_what_is_no_element() -> None:
+    # -y has no logarithm: a proof made with that of y would hold for every even challenge.
+    secret, width = TOY.random_exponent(), TOY.exponent_bytes
+    outside = int(ModpGroup("toy64").modulus - TOY.generator_power(secret))
+    forged = []
+    for _ in range(20):
+        nonce = TOY.random_exponent()
+        challenge = PROOFS._challenge(outside, TOY.generator_power(nonce), b"a")
+        answer = (nonce + challenge * secret) % TOY.order
+        forged.append(int(challenge).to_bytes(width, "big") + int(answer).to_bytes(width, "big"))
+    assert not PROOFS.hold([outside] * 20, forged, [b"a"] * 20).any()
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "text", [1, 2]])
+def test_a_proof_that_is_no_bytes_does_not_hold(wrong: Any) -> None:
+    secret = TOY.random_exponent()
+    publics = [TOY.generator_power(secret)] * 2
+    held = PROOFS.hold(publics, [wrong, PROOFS.prove(secret, b"a")], [b"a"] * 2)
+    assert held.tolist() == [False, True]
 
 
 def test_bytes_that_repeat_do_not_give_the_secret_away() -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps import SharedSeed
+from ccbps import EpochSeed, SharedSeed
 from ccbps.delivery import PayloadOpener, PayloadSealer
 from ccbps.delivery.naive import KEY_BYTES, OVERHEAD_BYTES, PAD_TO
-from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
+from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, RandomnessReuseError
 
 SEED = SharedSeed(bytes(range(32)))
 
@@ -108,6 +108,16 @@ def test_short_bytes_and_wrong_shapes_are_decode_errors() -> None:
         opener.open([b"x"], np.zeros((1, 31), np.uint8), [0])
 
 
+def test_views_of_wide_items_are_padded_as_their_bytes_are() -> None:
+    items = np.arange(100, dtype=np.int32)
+    sealer = PayloadSealer(SEED)
+    sealed = sealer.seal([memoryview(items), items.tobytes()], [0, 1])
+    assert [len(one) for one in sealed] == [512 + OVERHEAD_BYTES] * 2
+    wrapped = sealer.wrap([0], [0], pairs=["alice"])
+    opener = PayloadOpener(SEED.pair("alice"))
+    assert opener.open([memoryview(sealed[0])], wrapped, [0]) == [items.tobytes()]
+
+
 def test_a_round_wraps_one_key_once() -> None:
     sealer = PayloadSealer(SEED)
     sealer.wrap([1], [5], pairs=["a"])
@@ -115,6 +125,16 @@ def test_a_round_wraps_one_key_once() -> None:
     with pytest.raises(RandomnessReuseError, match="pair 'a': round 5"):
         sealer.wrap([2, 2], [6, 5], pairs=["b", "a"])
     sealer.wrap([2], [6], pairs=["b"])  # the refused call claimed nothing
+
+
+def test_a_pair_that_is_not_known_yet_uses_no_round() -> None:
+    master = EpochSeed(bytes(range(32)))
+    sealer = PayloadSealer(master)
+    with pytest.raises(KeyMismatchError, match="no seed for pair 'alice'"):
+        sealer.wrap([1], [5], pairs=["alice"])
+    opener = PayloadOpener(master.pair("alice"))
+    wrapped = sealer.wrap([1], [5], pairs=["alice"])
+    assert opener.open(sealer.seal([b"x"], [1]), wrapped, [5]) == [b"x"]
 
 
 def test_a_seed_is_required() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ccbps import EpochSeed, Schema, SeedRing, SharedSeed, UInt
 from ccbps.delivery import PayloadOpener, PayloadSealer
+from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.matching import BranchingMatch
 from ccbps.randomness import parse_seeds
@@ -196,6 +197,41 @@ def test_rings_start_and_step_together() -> None:
         SeedRing({"x": EpochSeed(SECRET), "y": SharedSeed(bytes(32))})
 
 
+def test_a_ring_of_which_one_seed_was_stepped_loses_no_other() -> None:
+    kept, gone = EpochSeed(SECRET), EpochSeed(bytes(32))
+    ring = SeedRing({"kept": kept, "gone": gone})
+    gone.step()
+    with pytest.raises(KeyMismatchError, match="the seed of epoch 0 was stepped and is erased"):
+        ring.step()
+    assert kept.step().export_secret() == chain(SECRET, 1)
+
+
+def test_epochs_beyond_the_last_are_refused_before_anything_is_erased() -> None:
+    seed = EpochSeed(SECRET, 10**9 - 2)
+    for holder in (seed, SeedRing({"x": seed}), EpochSeed(SECRET)):
+        with pytest.raises(ParameterError, match="epochs end with 999999999, got 1000000000"):
+            holder.step(to=10**9)
+    assert seed.step().epoch == 10**9 - 1
+
+
+def test_a_master_in_use_starts_the_chains_that_its_subscribers_start() -> None:
+    master = SharedSeed(SECRET)
+    alice, bob = (master.pair(label).ratchet() for label in ("alice", "bob"))
+    chained = EpochSeed.from_text(master.ratchet(["alice", "bob"]).to_text())
+    assert chained.export_secret() == derived(SECRET, b"ratchet")
+    for _ in range(3):
+        assert (chained.pair("alice"), chained.pair("bob")) == (alice, bob)
+        chained, alice, bob = chained.step(), alice.step(), bob.step()
+    with pytest.raises(KeyMismatchError, match="no seed for pair 'carol'"):
+        chained.reader(
+            b"p", 16, np.zeros(1, np.uint64), DictionaryColumn(["carol"], np.zeros(1, np.intp))
+        )
+    with pytest.raises(ParameterError, match="must be a line of text"):
+        master.ratchet(["two\nlines"])
+    with pytest.raises(ParameterError, match=r"got one string; write ratchet\(\['alice'\]\)"):
+        master.ratchet("alice")
+
+
 labels = st.text(min_size=1, max_size=8).filter(
     lambda t: t == t.strip() and len(t.splitlines()) == 1
 )
@@ -240,8 +276,27 @@ def test_other_text_is_refused_and_not_shown(text: str, why: str) -> None:
         assert SECRET.hex()[:8] not in str(failure.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"{OWN}\n{OWN} x", "a pair has the seed without a label"),
+        (f"{X} alice {OWN} bob\n", "line 1: a seed within the label; write one seed and label a"),
+        (f"{X} {OWN}", "line 1: a seed within the label"),
+    ],
+)
+def test_seeds_in_the_wrong_place_are_refused(text: str, why: str) -> None:
+    with pytest.raises(KeyMismatchError, match=why) as failure:
+        parse_seeds(text)
+    assert SECRET.hex()[:8] not in str(failure.value)
+
+
 def test_errors_hold_no_seed_in_their_frames() -> None:
-    for broken in (f"{OWN}\nbroken b", f"{OWN}\n{OWN} x\n{OWN} y", f"{OWN} x"):
+    for broken in (
+        f"{OWN}\nbroken b",
+        f"{OWN}\n{OWN} x\n{OWN} y",
+        f"{OWN} x",
+        f"{OWN}\n{X} {OWN}",
+    ):
         with pytest.raises(KeyMismatchError) as failure:
             EpochSeed.from_text(broken)
         frame = failure.value.__traceback__

@@ -237,6 +237,38 @@ def test_secret_of_the_wrong_length_is_refused_unseen(kind: type[SecretBytes], b
     assert not leaks(str(refusal.value), wrong)
 
 
+@every_kind
+def test_errors_can_be_shown_with_the_locals_of_their_frames(kind: type[SecretBytes]) -> None:
+    with pytest.raises(KeyMismatchError) as refusal:
+        make(kind, None)
+    shown = traceback.TracebackException.from_exception(refusal.value, capture_locals=True)
+    assert "is made of bytes" in "".join(shown.format())
+
+
+def outside(error: BaseException) -> str:
+    """The locals of all frames below that of the test."""
+    trace, shown = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename != __file__:
+            shown += repr(trace.tb_frame.f_locals)
+        trace = trace.tb_next
+    return shown
+
+
+@pytest.mark.parametrize("kind", [RoleKey, AspeUpdate, PaillierSecretKey])
+def test_errors_hold_no_secret_in_their_frames(kind: type[SecretBytes]) -> None:
+    damaged, secret = raw(kind)[:-1] + b" ", hidden(kind)
+    with pytest.raises(KeyMismatchError) as caught:
+        kind(damaged)
+    assert len(shown := outside(caught.value)) > 50
+    assert not leaks(shown, secret)
+    if issubclass(kind, RoleKey):
+        with pytest.raises(KeyMismatchError) as caught:
+            kind.from_text(f"ccbps-role-key-1:{damaged.hex()}")
+        assert not leaks(outside(caught.value), secret)
+        assert secret.hex() not in outside(caught.value)
+
+
 @pytest.mark.parametrize("kind", [RoleKey, AspeUpdate])
 def test_data_of_a_role_key_leaves_by_one_door_and_is_nobody_elses(kind: type[RoleKey]) -> None:
     key = kind(role_key(kind))

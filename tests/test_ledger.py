@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -313,6 +315,38 @@ def test_a_kill_within_a_claim_undoes_all_of_it(
     assert {number for _, number in stored(path)} == {0}
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_waits_for_the_claims_of_other_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role, queue = BOX.publisher(SEED, ledger=tmp_path / "rounds"), FORK.SimpleQueue()
+    monkeypatch.setattr(ledger, "WAIT_SECONDS", 0.1)
+    within, store = threading.Event(), ledger._store
+
+    def slow(*arguments: Any) -> None:
+        within.set()
+        time.sleep(0.2)  # the fork comes now
+        store(*arguments)
+
+    def encode() -> None:
+        monkeypatch.setattr(ledger, "_store", store)
+        try:
+            queue.put(role.encode(OTHER, [1]).tobytes())
+        except LedgerError as error:
+            queue.put(str(error))
+
+    monkeypatch.setattr(ledger, "_store", slow)
+    thread = threading.Thread(target=role.encode, args=(ONE, [0]))
+    thread.start()
+    within.wait()
+    process = child(encode)
+    answer = queue.get()
+    process.join()
+    thread.join()
+    assert answer == BOX.publisher(SEED).encode(OTHER, [1]).tobytes()
+    assert {number for _, number in stored(tmp_path / "rounds")} == {0, 1}
+
+
 def test_a_claim_waits_for_another_and_then_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,7 +378,26 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
         BOX.publisher(SEED, ledger=tmp_path / "nowhere" / "rounds")
 
 
-@pytest.mark.parametrize("path", [5, b"rounds", True])
+@pytest.mark.parametrize("text", [SEED.to_text(), "x", " " * 600])
+def test_short_files_are_not_written_over(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "publisher.seed"
+    path.write_text(text)
+    with pytest.raises(LedgerError, match="is not a"):
+        BOX.publisher(SEED, ledger=path)
+    assert path.read_text() == text
+
+
+def test_a_damaged_ledger_is_said_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "rounds"
+    role = BOX.publisher(SEED, ledger=path)
+    role.encode(ONE, [0])
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE runs SET tags = substr(tags, 2)")
+    with pytest.raises(LedgerError, match="is damaged, so nothing was encoded"):
+        role.encode(ONE, [0])
+
+
+@pytest.mark.parametrize("path", [5, b"rounds", True, "a\0b"])
 def test_a_ledger_is_named_by_its_path(path: Any) -> None:
     with pytest.raises(ParameterError, match="ledger must be the path of a file, got"):
         BOX.publisher(SEED, ledger=path)
@@ -358,6 +411,17 @@ def test_a_ledger_that_is_lost_is_not_made_anew_behind_the_role(tmp_path: Path) 
     with pytest.raises(LedgerError, match="unable to open"):
         role.encode(OTHER, [0])
     assert not path.exists()
+
+
+def test_a_ledger_that_is_emptied_is_not_begun_anew_behind_the_role(tmp_path: Path) -> None:
+    path = tmp_path / "rounds"
+    role = BOX.publisher(SEED, ledger=path)
+    role.encode(ONE, [0])
+    path.write_bytes(b"")
+    for number in (0, 1):
+        with pytest.raises(LedgerError, match="was emptied, so nothing was encoded"):
+            role.encode(OTHER, [number])
+    assert path.read_bytes() == b""
 
 
 def test_relative_paths_stay_where_they_were(
@@ -383,6 +447,17 @@ def test_a_pad_on_disk_uses_no_round_twice(tmp_path: Path) -> None:
         with pytest.raises(RandomnessReuseError, match="round 0 was already used, says"):
             again.encode(records, [0])
     again.encode(ONE, [1])
+    BOX.subscriber(OneTimePad(secret), ledger=path).encode("a < 3", [0])
+
+
+def test_a_pad_on_disk_serves_one_matcher(tmp_path: Path) -> None:
+    secret, path = os.urandom(5 * BOX.randomness_bytes), tmp_path / "rounds"
+    template = BranchingMatch(SCHEMA, "a < :limit")
+    BOX.publisher(OneTimePad(secret), ledger=path).encode(ONE, [0])
+    for role, what in ((template.publisher, ONE), (template.subscriber, {"limit": 3})):
+        for number in (0, 1):  # round 1 of the smaller one lies within round 0 of the other
+            with pytest.raises(RandomnessReuseError, match="a pad one matcher"):
+                role(OneTimePad(secret), ledger=path).encode(what, [number])
     BOX.subscriber(OneTimePad(secret), ledger=path).encode("a < 3", [0])
 
 

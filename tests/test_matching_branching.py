@@ -10,8 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from threading import Barrier
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -1132,6 +1134,15 @@ def test_a_refused_batch_does_not_bind_a_pad() -> None:
     template.subscriber(pad).encode({"issue": "IBM", "price": 120}, [0])
     with pytest.raises(RandomnessReuseError, match="another matcher"):
         box.subscriber(pad).encode("price < 3", [0])
+
+
+def test_the_hour_that_clocks_repeat_is_two_constants() -> None:
+    first = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    second = first.replace(fold=1)  # an hour later, and equal to Python
+    matcher = BranchingMatch(Schema(t=Timestamp("s", "2026-01-01", "2027-01-01")), "t < :limit")
+    interests = matcher.subscriber(SEED).encode([{"limit": first}, {"limit": second}], [0, 1])
+    events = matcher.publisher(SEED).encode([{"t": first}, {"t": first}], [0, 1])
+    assert matcher.broker().match(events, interests).tolist() == [False, True]
 
 
 def test_a_matcher_without_a_template_names_the_box() -> None:

@@ -711,6 +711,11 @@ def test_segments_of_another_round_or_place_are_refused_in_every_row(
             message[:, part] = np.roll(message[:, part], 1, axis=0)
         causes = matcher.broker().examine(*mixed)[1]
         assert set(causes.tolist()) == {Cause.SEGMENT}
+    # The same part of both sides exchanged.
+    for part in parts[1:3]:
+        mixed = [events.copy(), interests.copy()]
+        mixed[0][:, part], mixed[1][:, part] = interests[:, part], events[:, part]
+        assert set(matcher.broker().examine(*mixed)[1].tolist()) == {Cause.SEGMENT}
     # Two parts of one message exchanged, on both sides.
     mixed = [events.copy(), interests.copy()]
     width = min(part.stop - part.start for part in parts[1:3])

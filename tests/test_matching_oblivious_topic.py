@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from operator import getitem
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbps import Category, Schema, SharedSeed, UInt
+from ccbps.ciphers.oblivious import EqCot
 from ccbps.ciphers.signatures import SIGNATURE_BYTES
 from ccbps.ciphers.slots import SlotKey, sealing_keys
 from ccbps.errors import (
@@ -68,6 +72,28 @@ def test_answers_are_the_plaintext_meaning(drawn: Any, data: st.DataObject, payl
         assert np.array_equal(opened.matched, wanted)
         read = [text if any(row) else None for row, text in zip(wanted, payloads, strict=True)]
         assert opened.payloads == (read if payload else [None] * len(records))
+
+
+def test_two_threads_answer_no_more_requests_than_were_admitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matcher = toy(payload_bytes=4)
+    publisher, alice = matcher.publisher(TEXTS), matcher.subscriber()
+    publisher.admit(alice.identity, requests=1)
+    requests, respond = alice.encode(TEXTS[:2]), EqCot.respond
+    together = Barrier(2)
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        with contextlib.suppress(BrokenBarrierError):  # nobody else came while this one was here
+            together.wait(timeout=0.1)
+        return respond(*arguments, **options)
+
+    monkeypatch.setattr(EqCot, "respond", slow)
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(publisher.answer, requests[row : row + 1]) for row in (0, 1)]
+        errors = [answer.exception() for answer in answers]
+    assert publisher.requests == 1
+    assert sorted(type(error).__name__ for error in errors) == ["DecodeError", "NoneType"]
 
 
 def test_several_publishers_and_requests_that_come_later() -> None:

@@ -391,6 +391,28 @@ def test_a_role_made_after_the_fork_works_and_a_pads_does_not(tmp_path: Path) ->
         kept.encode(event, [2])
 
 
+def test_a_pad_made_before_the_fork_serves_no_role_made_after_it(tmp_path: Path) -> None:
+    pad, event = OneTimePad(bytes(9 * MATCHER.randomness_bytes)), [{"a": 3}]
+    for role in (MATCHER.publisher, MATCHER.subscriber):
+        what: Any = event if role == MATCHER.publisher else "a < 3"
+        assert answer_of_child(lambda: role(pad).encode(what, [0])).startswith(FORKED)  # noqa: B023
+    answer = answer_of_child(
+        lambda: MATCHER.publisher(pad, ledger=tmp_path / "r").encode(event, [0])
+    )
+    assert answer == "no error"
+
+
+def test_a_ledger_on_disk_knows_in_the_child_what_its_pad_had_served_without_one(
+    tmp_path: Path,
+) -> None:
+    pad, event = OneTimePad(bytes(9 * MATCHER.randomness_bytes)), [{"a": 3}]
+    MATCHER.publisher(pad).encode(event, [3])
+    kept = MATCHER.publisher(pad, ledger=tmp_path / "rounds")
+    answer = answer_of_child(lambda: kept.encode(event, [3]))
+    assert "round 3 was already used by a role of this one-time pad" in answer
+    assert answer_of_child(lambda: kept.encode(event, [4])) == "no error"
+
+
 def test_a_child_of_a_child_is_no_parent_though_it_had_its_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -682,3 +683,12 @@ def test_import_loads_no_optional_package() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_hour_that_clocks_repeat_is_two_times_in_one_batch() -> None:
+    first = datetime.datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    schema = Schema(t=Timestamp("s", "2026-01-01", "2027-01-01"))
+    times = [first, first.replace(fold=1), first]
+    one_by_one = [int(schema.encode([{"t": t}]).codes["t"][0, 0]) for t in times]
+    assert schema.encode({"t": times}).codes["t"][0].tolist() == one_by_one
+    assert one_by_one[1] - one_by_one[0] == 3600

@@ -31,6 +31,7 @@ from typing import Any, Final
 from ccbps.algebra.modular import FixedBase, Randomness, from_bytes, powmod, random_unit
 from ccbps.ciphers.paillier_keys import PaillierPublicKey, PaillierSecretKey
 from ccbps.errors import ParameterError
+from ccbps.rounds import this_process
 
 __all__ = ["PaillierEncryptor", "PaillierPublicKey", "PaillierSecretKey"]
 
@@ -70,7 +71,7 @@ class PaillierEncryptor:
             raise ParameterError(f"exponent_bits must be at least 256, got {exponent_bits}")
         self.public, self._randomness = public, randomness
         self._pool: list[int] = []
-        self._process = os.getpid()
+        self._process = this_process()
         self._table: FixedBase | None = None
         if not textbook:
             h = public.h
@@ -88,8 +89,8 @@ class PaillierEncryptor:
 
     def _own_pool(self) -> list[int]:
         """The pool, but not what another process filled."""
-        if self._process != os.getpid():
-            self._pool, self._process = [], os.getpid()
+        if self._process != this_process():
+            self._pool, self._process = [], this_process()
         return self._pool
 
     @property

@@ -172,7 +172,7 @@ class PaillierSecretKey(SecretBytes):
         except (ValueError, KeyError, TypeError, AttributeError):
             pass
         if problem:
-            parts, p, q, n = {}, 0, 0, 0
+            parts, p, q, n, secret = {}, 0, 0, 0, b""
             raise KeyMismatchError(problem)
         self.subgroup = "h" in parts
         self.public = PaillierPublicKey(n, parts.get("h"))

@@ -73,6 +73,8 @@ class PossessionProofs:
     ) -> Bools:
         """Which proofs hold for their public keys and contexts, shape (publics,).
 
+        None holds for what is no element of the group, which has no logarithm in it.
+
         Raises:
             ParameterError: not one proof and one context for each public key.
         """
@@ -82,7 +84,12 @@ class PossessionProofs:
                 f"{len(publics)} public keys, {len(proofs)} proofs, {len(contexts)} contexts"
             )
         group, width = self.group, self.group.exponent_bytes
-        formed = [len(proof) == self.proof_bytes for proof in proofs]
+        proofs = [p if isinstance(p, (bytes, bytearray, memoryview)) else b"" for p in proofs]
+        elements = group.decode_many(group.encode_many(publics))
+        formed = [
+            len(proof) == self.proof_bytes and (element is not None or public == group.identity)
+            for proof, element, public in zip(proofs, elements, publics, strict=True)
+        ]
         challenges = [int.from_bytes(proof[:width], "big") for proof in proofs]
         answers = [int.from_bytes(proof[width:], "big") for proof in proofs]
         nonces = group.quotients(group.generator_powers(answers), group.powers(publics, challenges))

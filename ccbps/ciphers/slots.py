@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import os
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any, Final
@@ -32,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 from ccbps.keys import Confined, SecretBytes
-from ccbps.rounds import RoundLedger, as_rounds
+from ccbps.rounds import RoundLedger, as_rounds, this_process
 
 __all__ = [
     "BLOCK",
@@ -120,7 +119,7 @@ class EventNumbers(Confined):
         self._used = RoundLedger(
             "event number", "each number is for one event: give one that was not used"
         )
-        self._lock, self._process = Lock(), os.getpid()
+        self._lock, self._process = Lock(), this_process()
 
     @property
     def next(self) -> int:
@@ -141,7 +140,7 @@ class EventNumbers(Confined):
         given = None if numbers is None else as_rounds(numbers, count, "numbers")
         if not count:
             return np.empty(0, dtype=np.uint64)
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             raise RandomnessReuseError(
                 "a publisher cannot encode after a fork: its event numbers would be used twice; "
                 "make one in each process"

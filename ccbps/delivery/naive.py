@@ -119,9 +119,9 @@ class PayloadSealer:
         Cost: one AES-256 key schedule, one nonce and one GCM call a payload: a loop over rows, as
         each event has its own key.
         """
-        if not isinstance(pad_to, int) or pad_to < 1:
+        if type(pad_to) is not int or pad_to < 1:
             raise ParameterError(f"pad_to must be a whole number, at least 1, got {pad_to!r}")
-        _check_bytes("payloads", payloads)
+        payloads = _as_bytes("payloads", payloads)
         numbers = as_rounds(events, len(payloads), "events")
         if self._disk is None:
             self._sealed.claim(numbers)
@@ -134,7 +134,7 @@ class PayloadSealer:
         for payload, key, number in zip(payloads, keys, numbers.tolist(), strict=True):
             head, nonce = HEAD + number.to_bytes(8, "big"), os.urandom(NONCE_BYTES)
             # Padding of ISO/IEC 7816-4: a byte 80, then zeros.
-            padded = bytes(payload) + b"\x80" + bytes(-(len(payload) + 1) % pad_to)
+            padded = payload + b"\x80" + bytes(-(len(payload) + 1) % pad_to)
             out.append(head + nonce + AESGCM(key.tobytes()).encrypt(nonce, padded, head))
         return out
 
@@ -160,12 +160,13 @@ class PayloadSealer:
         numbers = as_rounds(events, None, "events")
         used = as_rounds(rounds, len(numbers))
         column = pair_column(pairs, len(used))
+        # Before any round is claimed: an epoch seed may not know a pair yet.
+        masks = self._seed.reader(_WRAP, KEY_BYTES, used, column)
         if self._disk is None:
             self._ledger.claim(used, column)
         elif len(used):
             content = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
             self._disk[0].claim(used, self._seed.marks(_WRAP, used, column, content), column)
-        masks = self._seed.reader(_WRAP, KEY_BYTES, used, column)
         distinct, index = np.unique(numbers, return_inverse=True)
         keys = self._event_keys(distinct)
         out: Bytes = keys[index] ^ masks(0, len(used)) if len(used) else keys[index]
@@ -221,7 +222,7 @@ class PayloadOpener:
         Raises:
             DecodeError: a ciphertext is malformed, or its key, round or pair is another's.
         """
-        _check_bytes("ciphertexts", ciphertexts)
+        ciphertexts = _as_bytes("ciphertexts", ciphertexts)
         used = as_rounds(rounds, len(ciphertexts))
         if wrapped.shape != (len(ciphertexts), KEY_BYTES) or wrapped.dtype != np.uint8:
             raise DecodeError(
@@ -235,7 +236,7 @@ class PayloadOpener:
         start = len(HEAD) + 8
         out = []
         for row, (ciphertext, key) in enumerate(zip(ciphertexts, keys, strict=True)):
-            head, rest = bytes(ciphertext[:start]), bytes(ciphertext[start:])
+            head, rest = ciphertext[:start], ciphertext[start:]
             opened = b""
             if head[:2] == HEAD and len(ciphertext) >= OVERHEAD_BYTES:
                 with contextlib.suppress(InvalidTag):
@@ -249,9 +250,11 @@ class PayloadOpener:
         return out
 
 
-def _check_bytes(name: str, values: Sequence[bytes]) -> None:
+def _as_bytes(name: str, values: Sequence[bytes]) -> list[bytes]:
+    """The same as bytes, of which nobody changes one, and whose length is a number of bytes."""
     for row, value in enumerate(values):
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise ParameterError(
                 f"{name} must be bytes, one per row; row {row} is {type(value).__name__}"
             )
+    return [bytes(value) for value in values]

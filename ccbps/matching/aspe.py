@@ -117,7 +117,8 @@ class AspeMatch(ReusableMatcher):
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "where exactly in its domain an attribute's values lie, while they fill a small "
-                "part of it, no subscription leaves it open and none is known",
+                "part of it, none is NULL, no subscription is open at an end, and neither a value, "
+                "a bound nor how they are distributed is known",
             ),
             learns=(
                 "every match, and on which bounds it fails",

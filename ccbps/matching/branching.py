@@ -188,7 +188,10 @@ class BranchingMatch(Matcher):
             hidden += ", and which attributes it constrains"
         else:
             hidden = "the private constants of the predicate"
-            public += " and the template with its public constants"
+            public += (
+                " and the template with its public constants, so that an answer says which "
+                "condition an event fulfils, but for private constants"
+            )
         return self._perfect(public, hidden)
 
     @property

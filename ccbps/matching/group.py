@@ -236,7 +236,7 @@ class GroupMatch(Matcher):
             for number, segment in enumerate(self.encoding.segments):
                 random = self._drawn(Kind.EVENT, reader, at, number, out)
                 if number:
-                    body[:, segment.tag] = _tags(out[at], number)
+                    body[:, segment.tag] = _tags(out[at], number, Kind.EVENT)
                 raw = self._raw_event(bits[at], segment)
                 self.encoding.encode_event(raw, random, segment, body)
 
@@ -252,7 +252,7 @@ class GroupMatch(Matcher):
             for number, segment in enumerate(encoding.segments):
                 random = self._drawn(Kind.INTEREST, reader, at, number, out)
                 if number:
-                    body[:, segment.tag] = _tags(out[at], number)
+                    body[:, segment.tag] = _tags(out[at], number, Kind.INTEREST)
                 key = (number, used.tobytes())
                 if made.key != key:
                     values = [interests.values[i] for i in used]
@@ -268,7 +268,7 @@ class GroupMatch(Matcher):
 
     def _end_tags(self, heads: Bytes) -> Bytes:
         """What stands behind the last element: as much of its tag as there is room for."""
-        return _tags(heads, len(self.encoding.segments))[:, : TRAILER_BYTES - 1]
+        return _tags(heads, len(self.encoding.segments), Kind.INTEREST)[:, : TRAILER_BYTES - 1]
 
     # -- matching -----------------------------------------------------------------------------
 
@@ -286,8 +286,8 @@ class GroupMatch(Matcher):
             for number, segment in enumerate(encoding.segments):
                 place = segment.place
                 if number:
-                    for body, head in ((ours, heads[0]), (theirs, heads[1])):
-                        tags = _tags(head[at], number)
+                    for body, head, kind in zip((ours, theirs), heads, Kind, strict=True):
+                        tags = _tags(head[at], number, kind)
                         placed &= (body[:, segment.tag] == tags).all(axis=1)
                 part, good = encoding.decode_segment(ours[:, place], theirs[:, place])
                 product = self.group.multiplication[product, part]
@@ -308,7 +308,8 @@ class GroupMatch(Matcher):
             random = self._drawn(Kind.EVENT, reader, slice(0, 1), number, head)
             alone, out = self._alone(segment)
             self.encoding.encode_event(self._raw_event(bits, segment), random, alone, out)
-            yield np.concatenate([_tags(head, number)[0] if number else head[0], out[0]])
+            front = _tags(head, number, Kind.EVENT) if number else head
+            yield np.concatenate([front[0], out[0]])
 
     def _interest_chunks(self, interest: Any, reader: RandomnessReader) -> Iterator[Bytes]:
         head = np.empty((1, HEADER_BYTES), dtype=np.uint8)
@@ -318,7 +319,8 @@ class GroupMatch(Matcher):
             alone, out = self._alone(segment)
             raw = self._raw_interests([interest], segment)
             carried = self.encoding.encode_interest(raw, carried, random, alone, out)
-            yield np.concatenate([_tags(head, number)[0] if number else head[0], out[0]])
+            front = _tags(head, number, Kind.INTEREST) if number else head
+            yield np.concatenate([front[0], out[0]])
         trailer = np.empty((1, TRAILER_BYTES), dtype=np.uint8)
         last = np.array([self._last(interest)], dtype=np.uint8)
         self.encoding.finish_interest(last, carried, trailer)
@@ -339,10 +341,9 @@ class GroupMatch(Matcher):
         product, valid = np.zeros(1, dtype=np.uint8), True
         for number, segment in enumerate(self.encoding.segments):
             if number:
-                tags = _tags(head, number)
-                for message in (ours, theirs):
+                for message, kind in zip((ours, theirs), Kind, strict=True):
                     # At once: what follows is of no use, and a wrong order shows here.
-                    if not np.array_equal(message.take(TAG_BYTES), tags):
+                    if not np.array_equal(message.take(TAG_BYTES), _tags(head, number, kind)):
                         _refuse(Cause.SEGMENT)
             width = segment.place.stop - segment.place.start
             part, good = self.encoding.decode_segment(ours.take(width), theirs.take(width))
@@ -442,10 +443,15 @@ class _Pieces:
             raise DecodeError(f"the {self._name} message goes on after its end")
 
 
-def _tags(messages: Bytes, number: int) -> Bytes:
-    """The tags of part `number`: those of the messages' headers plus it; shape (batch, 8)."""
+def _tags(messages: Bytes, number: int, kind: Kind) -> Bytes:
+    """The tags of part `number`: those of the messages' headers plus it; shape (batch, 8).
+
+    In interests their highest bit is turned, so that parts of the two sides are not taken for each
+    other.
+    """
+    side = np.uint64((kind == Kind.INTEREST) << 63)
     tags = np.ascontiguousarray(messages[:, HEADER_BYTES - TAG_BYTES : HEADER_BYTES])
-    return (tags.view("<u8") + np.uint64(number)).astype("<u8", copy=False).view(np.uint8)
+    return (tags.view("<u8") + np.uint64(number) ^ side).astype("<u8", copy=False).view(np.uint8)
 
 
 def _refuse(cause: Cause) -> None:

@@ -140,8 +140,12 @@ class KeywordMatch(ProxySearchMatcher):
     def leakage(self) -> LeakageCard:
         """What the broker learns."""
         shown, hidden = "interests", "events"
+        never: tuple[str, ...] = (
+            "which interests can never hold, where the tokens of an attribute are more than its "
+            "values, or others repeat theirs",
+        )
         if self.trapdoors == "events":
-            shown, hidden = hidden, shown
+            shown, hidden, never = hidden, shown, ()
         return LeakageCard(
             scheme="KeywordMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
@@ -149,12 +153,12 @@ class KeywordMatch(ProxySearchMatcher):
                 "which value a keyword stands for, from who knows no event, no interest and no "
                 "frequency",
                 f"which {hidden} are equal, beyond the results of single equalities",
-                "which interests can never hold, but for what events they have not matched",
             ),
             learns=(
                 "which attribute of an event equals which constant of an interest, also where "
                 "the interest as a whole does not match",
                 f"which {shown} hold equal values, of all users",
+                *never,
                 "which attributes an interest names",
                 "who sent each message",
             ),

@@ -74,6 +74,7 @@ class KeywordDictionaryMatch(WordMatcher):
 
     scheme = "keyword dictionary"
     named = "positions"
+    never = "they are one word, whatever their text"
     repeated = "the words they differ in"
 
     def __init__(

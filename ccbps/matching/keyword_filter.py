@@ -78,6 +78,7 @@ class KeywordFilterMatch(WordMatcher):
 
     scheme = "keyword filter"
     named = "trapdoors"
+    never = "each is one word, that nobody else has"
     answered = ", with false positives"
     repeated = "their common words"
 

@@ -103,7 +103,8 @@ class AdditiveMaskMatch(ReusableMatcher):
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "where in its domain an attribute's values lie, while they fill a small part of "
-                "it, no range is open at an end and none is known",
+                "it, none is NULL, no range is open at an end, and neither a value, a bound nor "
+                "how they are distributed is known",
             ),
             learns=(
                 "every match",
@@ -121,6 +122,9 @@ class AdditiveMaskMatch(ReusableMatcher):
                 "known plaintext: one (value, message) gives the attribute's key and all values",
                 "known width: a range as wide as the domain starts at the key, and so does x < c; "
                 "no plaintext is needed",
+                "events alone: NULL is 0, and known as what occurs often and far below all others",
+                "distribution: if it is known, the middle of all events gives the key to about a "
+                "thousandth of the domain",
             ),
         )
 
@@ -260,14 +264,18 @@ class MaskedTopicMatch(ReusableMatcher):
             scheme="MaskedTopicMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "topics, from those who neither have the group key nor know how often topics occur",
+                "topics, from those who neither have the group key nor know how often topics "
+                "occur, of those that no event or subscription is known of",
             ),
             learns=("every match", "which events and subscriptions have the same topic"),
             security="computational",
             assumption="HMAC-SHA256 is a pseudo-random function",
             reuse="reusable",
             hazards=("a client works with the broker: with the group key it can try all topics",),
-            attacks=("frequency: the most frequent token is the most frequent topic",),
+            attacks=(
+                "frequency: the most frequent token is the most frequent topic",
+                "known plaintext: one event names all events and subscriptions of its topic",
+            ),
         )
 
     @property

@@ -172,7 +172,7 @@ class Matcher(PublicParameters, ABC):
         return LeakageCard(
             scheme=type(self).__name__,
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("every attribute of the event", hidden),
+            hides=("every attribute of the event, beyond what the answer says of it", hidden),
             learns=(
                 "whether the event matches the predicate",
                 f"public parameters: {public}",

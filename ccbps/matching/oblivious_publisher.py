@@ -18,6 +18,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import shake_256
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,10 @@ _TOO_MANY = "beyond the number that its subscriber was admitted with"
 
 
 class ObliviousPublisher(Confined):
-    """Answers requests, each once, and encrypts events. Made by `ObliviousTopicMatch.publisher`."""
+    """Answers requests, each once, and encrypts events. Made by `ObliviousTopicMatch.publisher`.
+
+    Several threads may use one.
+    """
 
     def __init__(self, layout: Layout, key: RoleKey) -> None:
         layout.check_key(key, "publisher")
@@ -83,6 +87,8 @@ class ObliviousPublisher(Confined):
         # By a request's digest: the place of its slot, and whose it is. By name: how many they are.
         self._answered: dict[bytes, tuple[int, bytes]] = {}
         self._asked: Counter[bytes] = Counter()
+        # Of `answer`: a request's place must be that of its keys.
+        self._lock = Lock()
         problem = True
         # No secret in a local variable of this frame: tracebacks may show those.
         with contextlib.suppress(LookupError, TypeError, ValueError):
@@ -122,18 +128,19 @@ class ObliviousPublisher(Confined):
         Save it again after `admit` and `answer`, or a restored role lacks what they did; and after
         `encode` without `numbers`, or a restored role counts through the same numbers again.
         """
-        data = {
-            "signing": self._signing.export_secret().hex(),
-            "subscribers": [(who.hex(), limit) for who, limit in self._subscribers.values()],
-            "answered": [
-                (digest.hex(), name.hex()) for digest, (_, name) in self._answered.items()
-            ],
-            "topics": [topic.hex() for topic in self._topics],
-            "keys": [joined_keys(keys) for keys in self._keys],
-            "payload": self._payload.export_secret().hex(),
-            "answers": self._answers.export_secret().hex(),
-            "next": f"{self._numbers.next:x}",
-        }
+        with self._lock:
+            data = {
+                "signing": self._signing.export_secret().hex(),
+                "subscribers": [(who.hex(), limit) for who, limit in self._subscribers.values()],
+                "answered": [
+                    (digest.hex(), name.hex()) for digest, (_, name) in self._answered.items()
+                ],
+                "topics": [topic.hex() for topic in self._topics],
+                "keys": [joined_keys(keys) for keys in self._keys],
+                "payload": self._payload.export_secret().hex(),
+                "answers": self._answers.export_secret().hex(),
+                "next": f"{self._numbers.next:x}",
+            }
         name = self._name[:KEY_ID_BYTES].tobytes()
         return RoleKey.make(self._layout.fingerprint, "publisher", name, 0, data)
 
@@ -165,9 +172,12 @@ class ObliviousPublisher(Confined):
         if requests is not None and (type(requests) is not int or requests < 0):
             raise ParameterError(f"requests must be a number from 0 on, or None; got {requests!r}")
         name = name_of(identity)
-        if self._subscribers.get(name, (identity,))[0] != identity:
-            raise ParameterError("another subscriber has that name; let this one make a new role")
-        self._subscribers[name] = identity, requests
+        with self._lock:
+            if self._subscribers.get(name, (identity,))[0] != identity:
+                raise ParameterError(
+                    "another subscriber has that name; let this one make a new role"
+                )
+            self._subscribers[name] = identity, requests
 
     def answer(self, requests: Bytes) -> Bytes:
         """Open sessions: one answer to each request, with a part for each topic.
@@ -191,20 +201,23 @@ class ObliviousPublisher(Confined):
         out = np.zeros((count, layout.session_bytes(topics)), dtype=np.uint8)
         if not count:
             return out
-        digests, fresh = self._examined(requests)
-        keys, responses = cot.respond(
-            requests[:, SIGNED:-SIGNATURE_BYTES],
-            self._topics * count,
-            [layout.context(self.identity, digest) for digest in digests for _ in range(topics)],
-            lambda size: self._stream(digests, size),
-            of=[row for row in range(count) for _ in range(topics)],
-        )
-        for digest, row in fresh.items():
-            name = requests[row, HEADER_BYTES:SIGNED].tobytes()
-            self._answered[digest] = len(self._answered), name
-            self._asked[name] += 1
-            for place, known in enumerate(self._keys):
-                known.append(SlotKey(keys[row * topics + place]))
+        with self._lock:
+            digests, fresh = self._examined(requests)
+            contexts = [layout.context(self.identity, digest) for digest in digests]
+            keys, responses = cot.respond(
+                requests[:, SIGNED:-SIGNATURE_BYTES],
+                self._topics * count,
+                [context for context in contexts for _ in range(topics)],
+                lambda size: self._stream(digests, size),
+                of=[row for row in range(count) for _ in range(topics)],
+            )
+            for digest, row in fresh.items():
+                name = requests[row, HEADER_BYTES:SIGNED].tobytes()
+                for place, known in enumerate(self._keys):
+                    known.append(SlotKey(keys[row * topics + place]))
+                self._asked[name] += 1
+                # Last: `encode` in another thread makes slots for what stands here.
+                self._answered[digest] = len(self._answered), name
         out[:, :HEADER_BYTES] = layout.headers(SESSION, requests[:, 8:HEADER_BYTES])
         out[:, HEADER_BYTES:SIGNED] = self._name
         places = np.array([self._answered[digest][0] for digest in digests], dtype="<u4")
@@ -284,7 +297,8 @@ class ObliviousPublisher(Confined):
         if len(payloads) != batch.count:
             raise ParameterError(f"{len(payloads)} payloads do not go with {batch.count} events")
         check_payloads(payloads, layout.payload_bytes)
-        out = np.zeros((batch.count, layout.event_bytes(self.requests)), dtype=np.uint8)
+        requests = self.requests
+        out = np.zeros((batch.count, layout.event_bytes(requests)), dtype=np.uint8)
         taken = self._numbers.take(batch.count, numbers)
         if not batch.count:
             return out
@@ -299,7 +313,7 @@ class ObliviousPublisher(Confined):
         for place in np.unique(places).tolist():
             rows = np.flatnonzero(places == place)
             wrapped = None if keys is None else keys[rows]
-            for slot, key in enumerate(self._keys[place]):
+            for slot, key in enumerate(self._keys[place][:requests]):
                 start = layout.event_bytes(slot)
                 stop = start + layout.slot_bytes
                 out[rows, start:stop] = key.slots(taken[rows], wrapped)

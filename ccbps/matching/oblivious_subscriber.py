@@ -15,6 +15,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,10 @@ class _Asked:
 
 
 class ObliviousSubscriber(Confined):
-    """Asks for topics and opens events. Made by `ObliviousTopicMatch.subscriber`."""
+    """Asks for topics and opens events. Made by `ObliviousTopicMatch.subscriber`.
+
+    Several threads may use one.
+    """
 
     def __init__(self, layout: Layout, key: RoleKey, randomness: Randomness = os.urandom) -> None:
         layout.check_key(key, "subscriber")
@@ -98,6 +102,8 @@ class ObliviousSubscriber(Confined):
         self._requests: dict[bytes, _Asked] = {}
         # By publisher and interest: the slot's place, and a key for each of its topics.
         self._sessions: dict[bytes, dict[int, tuple[int, list[SlotKey]]]] = {}
+        # A request's place is the number of those before it.
+        self._lock = Lock()
         problem = True
         # No secret in a local variable of this frame: tracebacks may show those.
         with contextlib.suppress(LookupError, TypeError, ValueError):
@@ -140,15 +146,16 @@ class ObliviousSubscriber(Confined):
 
         Save it again after `trust`, `encode` and `accept`.
         """
-        requests = [
-            (name.hex(), f"{asked.secret:x}", asked.digest.hex())
-            for name, asked in self._requests.items()
-        ]
-        sessions = [
-            (publisher.hex(), interest, place, joined_keys(keys))
-            for publisher, own in self._sessions.items()
-            for interest, (place, keys) in own.items()
-        ]
+        with self._lock:
+            requests = [
+                (name.hex(), f"{asked.secret:x}", asked.digest.hex())
+                for name, asked in self._requests.items()
+            ]
+            sessions = [
+                (publisher.hex(), interest, place, joined_keys(keys))
+                for publisher, own in self._sessions.items()
+                for interest, (place, keys) in own.items()
+            ]
         data = {
             "signing": self._signing.export_secret().hex(),
             "publishers": [identity.hex() for identity in self._publishers.values()],
@@ -204,11 +211,12 @@ class ObliviousSubscriber(Confined):
         out[:, :HEADER_BYTES] = layout.headers(REQUEST, names)
         out[:, HEADER_BYTES:SIGNED] = np.frombuffer(name_of(self.identity), dtype=np.uint8)
         out[:, SIGNED:-SIGNATURE_BYTES] = rows
-        for name, secret, message in zip(names, secrets, out, strict=True):
-            signature = self._signing.sign(layout.request(message))
-            message[-SIGNATURE_BYTES:] = np.frombuffer(signature, dtype=np.uint8)
-            asked = _Asked(int(secret), len(self._requests), layout.digest(message))
-            self._requests[name.tobytes()] = asked
+        with self._lock:
+            for name, secret, message in zip(names, secrets, out, strict=True):
+                signature = self._signing.sign(layout.request(message))
+                message[-SIGNATURE_BYTES:] = np.frombuffer(signature, dtype=np.uint8)
+                asked = _Asked(int(secret), len(self._requests), layout.digest(message))
+                self._requests[name.tobytes()] = asked
         return out
 
     def accept(self, sessions: Bytes) -> int:
@@ -245,15 +253,16 @@ class ObliviousSubscriber(Confined):
             problems = {rows[part // topics]: cause for part, cause in bad}
         layout.refuse(problems)
         taken: dict[tuple[bytes, int], tuple[int, list[SlotKey]]] = {}
-        for at, (row, (publisher, asked)) in enumerate(own.items()):
-            place = int.from_bytes(sessions[row, SIGNED:OPENED].tobytes(), "little")
-            keys = [SlotKey(key) for key in agreed[at * topics : (at + 1) * topics]]
-            known = self._sessions.get(publisher, {}).get(asked.interest, (place, keys))
-            if taken.setdefault((publisher, asked.interest), known) != (place, keys):
-                problems[row] = f"a session {_ANOTHER}"
-        layout.refuse(problems)
-        for (publisher, interest), session in taken.items():
-            self._sessions.setdefault(publisher, {})[interest] = session
+        with self._lock:
+            for at, (row, (publisher, asked)) in enumerate(own.items()):
+                place = int.from_bytes(sessions[row, SIGNED:OPENED].tobytes(), "little")
+                keys = [SlotKey(key) for key in agreed[at * topics : (at + 1) * topics]]
+                known = self._sessions.get(publisher, {}).get(asked.interest, (place, keys))
+                if taken.setdefault((publisher, asked.interest), known) != (place, keys):
+                    problems[row] = f"a session {_ANOTHER}"
+            layout.refuse(problems)
+            for (publisher, interest), session in taken.items():
+                self._sessions.setdefault(publisher, {})[interest] = session
         return len(own)
 
     def _examined(self, sessions: Bytes) -> dict[int, tuple[bytes, _Asked]]:
@@ -299,19 +308,20 @@ class ObliviousSubscriber(Confined):
         layout = self._layout
         fixed, size = layout.fixed_bytes, layout.slot_bytes
         slots = layout.parts(events, fixed, size, "event")
-        out = Opened(
-            np.zeros((len(events), len(self._requests)), dtype=np.bool_), [None] * len(events)
-        )
+        with self._lock:
+            requests = len(self._requests)
+            known = {name: list(own.items()) for name, own in self._sessions.items()}
+        out = Opened(np.zeros((len(events), requests), dtype=np.bool_), [None] * len(events))
         foreign = layout.foreign(events, EVENT)
         problems = dict.fromkeys(np.flatnonzero(foreign).tolist(), layout.cause("event"))
         words = np.ascontiguousarray(events[:, 8:NUMBERED]).view("<u8")
         for name in np.unique(words[~foreign, 0]):
             rows = np.flatnonzero(~foreign & (words[:, 0] == name))
-            sessions = self._sessions.get(name.tobytes())
+            sessions = known.get(name.tobytes())
             if sessions is None:
                 problems |= dict.fromkeys(rows.tolist(), _UNKNOWN)
                 continue
-            for interest, (place, keys) in sessions.items():
+            for interest, (place, keys) in sessions:
                 if place >= slots:  # The events are older than the session.
                     continue
                 own = events[rows, fixed + place * size : fixed + (place + 1) * size]

@@ -122,7 +122,8 @@ class PaillierRangeMatch(ReusableMatcher):
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "where in its domain an attribute's values lie, while they fill a small part of "
-                "it, no subscription leaves it open and no value or bound is known",
+                "it, none is NULL, no subscription is open at an end, and neither a value, a bound "
+                "nor how they are distributed is known",
             ),
             learns=(
                 "every match, and the answer of each comparison: value with low, value with high",
@@ -142,7 +143,8 @@ class PaillierRangeMatch(ReusableMatcher):
             hazards=(
                 "a toy modulus, which anyone can factor",
                 "the broker works together with one client: r_p and all blindings are theirs",
-                "a known domain: the bounds of an unconstrained attribute are its two ends",
+                "a known domain: the bounds of an unconstrained attribute are its two ends, those "
+                "of x < c begin at one",
                 "g_p = n + 1 in place of the random one: mu then gives the factors of n",
             ),
             attacks=(

@@ -141,7 +141,8 @@ class PrefixMatch(ReusableMatcher):
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "in which half of a prefix's range a value lies, where no bound of a subscription, "
-                "no known value and no known distribution tells",
+                "no known value, NULL among them, no known distribution and no end of the domain "
+                "tells",
             ),
             learns=(
                 "every match",

@@ -69,7 +69,7 @@ class RoleKey(SecretBytes):
             if type(self.epoch) is not int or not 0 <= self.epoch < 1 << 16:
                 raise ValueError
             problem = type(fields["data"]) is not dict
-        fields = None  # Tracebacks may show local variables.
+        fields, secret = None, b""  # Tracebacks may show local variables.
         if problem:
             raise KeyMismatchError("not a role key, or a damaged one (RoleKey.to_text() writes it)")
 
@@ -112,7 +112,8 @@ class RoleKey(SecretBytes):
         if kind != "ccbps-role-key-1" or len(body) % 2 or set(body) - set("0123456789abcdef"):
             body = ""
             raise KeyMismatchError("not a role key: expected 'ccbps-role-key-1:' and hex digits")
-        return cls(bytes.fromhex(body))
+        digits, body = [body], ""
+        return cls(bytes.fromhex(digits.pop()))
 
 
 def check_key(matcher: PublicParameters, key: RoleKey, role: Role) -> None:

@@ -38,6 +38,10 @@ matcher's private constants."""
 
 
 CONTENT_BYTES: Final = 32
+_ONE_MATCHER: Final = (
+    "a ledger serves one pad, and a pad one matcher, as its bytes would be used twice: take "
+    "another pad, and another ledger, for this matcher"
+)
 
 
 class _Encoder:
@@ -59,6 +63,9 @@ class _Encoder:
         self._seed = seed
         self._purpose = self._side.encode() + b" " + matcher.fingerprint
         self._disk = None if ledger is None else DiskLedger(ledger)
+        self._owner = None
+        if ledger is not None and isinstance(seed, OneTimePad):
+            self._owner = DiskLedger(ledger, "one-time pad", _ONE_MATCHER)
         self._ledger = seed.ledger(self._side) if isinstance(seed, OneTimePad) else RoundLedger()
 
     def __repr__(self) -> str:
@@ -86,12 +93,16 @@ class _Encoder:
             self._ledger.claim(numbers, column)
             return reader
         # Roles over the same pad may not have a ledger on disk.
-        shared = isinstance(self._seed, OneTimePad) and not self._ledger.forked
-        if shared:
-            self._ledger.check(numbers)
+        if isinstance(self._seed, OneTimePad):
+            self._ledger.check(numbers, inherited=True)
+        if self._owner is not None and isinstance(self._seed, OneTimePad):
+            # Rounds of two matchers are not the same bytes, so that their numbers say nothing.
+            owner = self._seed.owner(self.matcher.fingerprint)
+            self._owner.claim(np.zeros(1, dtype=np.uint64), owner)
+            self._owner = None
         marks = self._seed.marks(self._purpose, numbers, column, content())
         self._disk.claim(numbers, marks, column)
-        if shared:
+        if isinstance(self._seed, OneTimePad) and not self._ledger.forked:
             self._ledger.claim(numbers)
         return reader
 
@@ -308,8 +319,12 @@ def _identity(interest: Any) -> Any:
     if isinstance(interest, (str, Circuit)):
         return interest
     if isinstance(interest, Mapping):
-        # Types too: True is no 1 to a schema.
-        items = tuple((name, type(value), value) for name, value in interest.items())
+        # Types too: True is no 1 to a schema. And folds: the hour that clocks repeat in autumn is
+        # twice the same to ==.
+        items = tuple(
+            (name, type(value), value, getattr(value, "fold", 0))
+            for name, value in interest.items()
+        )
         try:
             hash(items)
         except TypeError:

@@ -20,8 +20,8 @@ interval of any subscription touches shows nothing.
 
 Hazard: keys of subscriptions are deterministic in a group and epoch, so subscriptions are seen to
 be equal and bounds to begin alike, which gives constants away where their distribution is known or
-intervals have two bounds; counted over many events, hits do. Any client has its group's key. Tags
-may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
+intervals have two bounds; with some events at hand hits do, whatever is known. Any client has its
+group's key. Tags may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
 Source: the nonces of [RR06] and [Goh03]; intervals as prefixes and their tokens: see [DPPDG16]. Own
 combination, and own decoys.
 """
@@ -176,13 +176,11 @@ class TagMatch(ReusableMatcher):
             hides=(
                 "what of an event no key fits: two events that none fits look alike, whether they "
                 "are equal, close or far apart",
-                "on which side of one interval that does not hold a value lies, and how far",
+                "on which side of an interval with two bounds that does not hold a value lies, and "
+                "how far, unless other intervals show it",
                 "results of single intervals where a topic that is asked for differs",
-                "before there are events, where all intervals of an attribute have one bound and "
-                "nothing is known of how bounds are distributed: bounds, but for how many first "
-                "bits they have in common",
-                "of two subscriptions of different groups whether they are alike, unless events "
-                "that reach both groups or each one's likeness to others of its group show it",
+                "before there are events: everything of one subscription by itself; of two of "
+                "different groups, by themselves, whether they are alike",
             ),
             learns=(
                 "for each pair, which of the subscription's intervals hold, in its topic",
@@ -190,9 +188,12 @@ class TagMatch(ReusableMatcher):
                 "of a subscription's interval are seen to be so",
                 "over many events, how often each key fits; so, where the values' distribution is "
                 "known, the constants",
+                "from many subscriptions and some events, with nothing known, the constants, up to "
+                "one reflection: a key that ever fits is no decoy",
+                "within a group and epoch, from subscriptions alone: which ask for the same topic",
                 "within a group, epoch and topic, from subscriptions alone: which bounds of an "
                 "attribute begin with the same bits, and how many; which intervals are equal; "
-                "which are equalities or open; of two bounds, the bit where they part",
+                "which are equalities, open, or never hold; of two bounds, the bit where they part",
                 "public parameters: the schema, the topics' names, the number of groups",
             ),
             security="computational",
@@ -208,14 +209,21 @@ class TagMatch(ReusableMatcher):
                 "frequency: of uniform values one in 2^n has a prefix of n bits, so counted hits "
                 "give the lengths of an interval's prefixes, and these its width: 100 events give "
                 "c, of x < c, to about 2 % of the domain, 1,000 to 0.2 %",
+                "hits, nothing known: what fits once shows which bit it ends in; 30 events and 300 "
+                "x < c of one group and epoch give c to about 1 % of the domain, 100 events to "
+                "0.5 %, or all of them reflected",
                 "frequency: how often a prefix is found is how often it occurs; subscriptions to "
                 "all values of an attribute together sort its events by value",
+                "subscriptions only: the most frequent topic, or equality, is the most popular one",
                 "subscriptions only: bounds of a known uneven distribution are told by how many "
-                "begin alike; 30 of one group and epoch give c to about 5 % of the domain, 300 to "
-                "3 %, 3,000 to 1 %",
+                "begin alike; if it falls by e over 40 % of the domain, 30 of one group and epoch "
+                "give c to about 5 % of the domain, 300 to 3 %, 3,000 to 1 %",
+                "subscriptions only, nothing known: a domain whose size is no power of two shows "
+                "first bits, bounds that fill a domain show their highest bit",
                 "subscriptions only: where the two bounds of an interval part, the upper one has "
                 "the 1; 30 such intervals of one group and epoch, with random bounds, give upper "
-                "bounds of all subscriptions to about 4 % of the domain, 300 to 1 %",
+                "bounds of all subscriptions to about 4 % of the domain, 300 to 1 %, or all of "
+                "them reflected",
             ),
         )
 

@@ -18,7 +18,8 @@ NULL is code 0 of its attribute. Events that are NULL have tags for that code an
 prefix only, so that `x < c` needs no second bound to leave NULL out. All others have one more tag.
 
 Hazard: intervals with two bounds do show which way the tree is turned where their bounds part: the
-upper one is on the side of 1.
+upper one is on the side of 1. So does the end of a domain that is no power of two, or that bounds
+fill: where nothing can be, nothing is.
 """
 
 from __future__ import annotations

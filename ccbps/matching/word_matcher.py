@@ -32,6 +32,7 @@ class WordMatcher(ReusableMatcher):
         vocabulary: which words there are.
         named: what a word is in a subscription.
         answered: what the broker's results may have in addition.
+        never: what subscriptions that never hold have in common.
         repeated: what a nonce that is used twice shows.
     """
 
@@ -40,6 +41,7 @@ class WordMatcher(ReusableMatcher):
     vocabulary: Vocabulary
     named: ClassVar[str]
     answered: ClassVar[str] = ""
+    never: ClassVar[str]
     repeated: ClassVar[str]
 
     @property
@@ -50,6 +52,8 @@ class WordMatcher(ReusableMatcher):
             f"the result of each word of each subscription{self.answered}",
             "the number of words of a subscription, and which subscriptions share words",
             "which words are of one attribute, and of which one, from their number and results",
+            "which words are NULL and its opposite, where somebody asks for both",
+            f"which subscriptions never hold, in many events: {self.never}",
         ]
         attacks = [
             f"equal {self.named}: which subscriptions want the same word",
@@ -76,11 +80,11 @@ class WordMatcher(ReusableMatcher):
             scheme=type(self).__name__,
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "which value a word of an attribute without ranges stands for, from who knows no "
-                "event, no subscription and no frequency",
+                "which value other than NULL a word of an attribute without ranges stands for, "
+                "from who knows no event, no subscription and no frequency",
                 "words of an event that nobody subscribed to and that no others imply",
                 "which events are equal, beyond the results of words that are subscribed to",
-                "the number of an event's words",
+                "the number of an event's words, beyond what schema and results of words tell",
             ),
             learns=tuple(learns),
             security="broken" if self.vocabulary.cells else "computational",

@@ -216,15 +216,17 @@ def _dictionary(values: Sequence[Any], missing: BoolArray) -> Column:
 
 
 def _tagged_dictionary(values: list[Any]) -> Column:
-    """A dictionary of values of mixed types: the type is part of the key, as 1 == True == 1.0."""
+    """A dictionary of values of mixed types: the type is part of the key, as 1 == True == 1.0, and
+    so is the fold, as both times of the hour that clocks repeat are equal."""
+    keys = [(type(value), value, getattr(value, "fold", 0)) for value in values]
+    none = np.zeros(len(values), dtype=np.bool_)
     try:
-        keyed = _dictionary([(type(v), v) for v in values], np.zeros(len(values), np.bool_))
+        keyed = _dictionary(keys, none)
     except TypeError:
         # Something unhashable, so certainly not a value of ours: let the type refuse it by row.
-        index = np.arange(len(values), dtype=np.intp)
-        keyed = Column(np.zeros(len(values), np.bool_), index, [(type(v), v) for v in values])
+        keyed = Column(none, np.arange(len(values), dtype=np.intp), keys)
     assert keyed.distinct is not None
-    distinct = [value for _, value in keyed.distinct]
+    distinct = [value for _, value, _ in keyed.distinct]
     gone = np.array([_is_missing(value) for value in distinct], dtype=np.bool_)
     missing = gone[keyed.values] if len(values) else keyed.missing
     return Column(missing, keyed.values, distinct)

@@ -1,7 +1,7 @@
 """What answers alone give: no matcher that tells the broker who matched what can prevent these.
 
-The attacker reads no message. It has the answers, and public parameters; every attack is run on
-answers of a perfect one-time matcher and of reusable ones, and finds the same from all of them.
+The attacker reads no message. It has the answers, and public parameters. What finds constants is
+run on answers of a perfect one-time matcher and of a reusable one, and finds the same from both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ccbps import Schema, SharedSeed, UInt
+from ccbps import Bool, Schema, SharedSeed, UInt
 from ccbps.matching import BranchingMatch, TagMatch
 
 Bools = NDArray[np.bool_]
@@ -53,6 +53,21 @@ def reusable(schema: Schema) -> Answer:
 
 
 both = pytest.mark.parametrize("world", [one_time, reusable])
+
+
+def test_answers_to_a_public_condition_are_the_attributes_it_is_about() -> None:
+    """A template hides its private constants only. With `halted` in the clear, a match says it."""
+    matcher = BranchingMatch(
+        Schema(halted=Bool(), price=UInt(8)), "halted = TRUE AND price < :limit"
+    )
+    seed, rng = SharedSeed.generate(), np.random.default_rng(3)
+    halted, price = rng.random(300) < 0.5, rng.integers(0, 256, 300)
+    rounds = list(range(300))
+    events = matcher.publisher(seed).encode({"halted": halted, "price": price}, rounds)
+    interests = matcher.subscriber(seed).encode({"limit": 255}, rounds)
+    answers = matcher.broker().match(events, interests)
+    assert np.array_equal(answers, halted & (price < 255))
+    assert halted[answers].all() and answers.sum() > 100
 
 
 @both

@@ -82,7 +82,7 @@ def test_parts_of_conjunctions_show_equal_values_of_events_that_match_nothing() 
 
 def test_contradictions_look_like_equalities_that_nobody_repeats() -> None:
     """From: what the broker gets in the protocol. A contradiction names the attributes of its text,
-    and has tokens of its own: it is not seen to be one, nor to be equal to another."""
+    and has tokens of its own: by itself it is not seen to be one, nor to be equal to another."""
     matcher = KeywordMatch(SCHEMA, group="toy64")
     server, publisher, alice, bob = roles(matcher)
     contradictions = [
@@ -108,6 +108,23 @@ def test_contradictions_look_like_equalities_that_nobody_repeats() -> None:
     assert tokens == [3, 7]  # one for each slot that is used: no two are equal
     events = publisher.encode([{"issue": i, "price": p} for i in ISSUES for p in range(16)])
     assert not broker.match_all(events, alice.encode(contradictions)).any()
+
+
+def test_contradictions_are_told_where_there_are_more_tokens_than_values() -> None:
+    """From: subscriptions and the broker's key. Four issues have four tokens; more than that, and
+    those that nobody repeats are of what never holds. No event is needed."""
+    matcher = KeywordMatch(Schema(issue=SCHEMA["issue"]), group="toy64")
+    server, _, alice, bob = roles(matcher)
+    rng = np.random.default_rng(6)
+    texts = [f"issue = '{ISSUES[i]}'" for i in rng.integers(0, 4, 40)]
+    never = np.sort(rng.choice(40, 6, replace=False))
+    for row in never:
+        texts[row] = "issue = 'IBM' AND issue = 'GOOG'"
+    interests = np.concatenate([alice.encode(texts[:20]), bob.encode(texts[20:])])
+    table = matcher.broker(server.broker_key()).prepare(interests).content
+    counts = np.bincount(table.places[:, 0])
+    assert len(counts) == 10 > len(ISSUES)
+    assert np.array_equal(np.flatnonzero(counts[table.places[:, 0]] == 1), never)
 
 
 def test_the_broker_and_one_user_read_and_forge_everything() -> None:

@@ -135,6 +135,44 @@ def test_frequencies_give_words_their_names(kind: Both) -> None:
 
 
 @both
+def test_null_is_told_from_values_by_its_opposite(kind: Both) -> None:
+    """Nothing known: all other words are in events where IS NOT NULL is, and IS NULL is not."""
+    matcher = kind(Schema(issue=Category(NAMES, nullable=True), price=UInt(8)))
+    server, records = world(matcher, 1_000)
+    rng = np.random.default_rng(9)
+    records["issue"] = [None if rng.random() < 0.1 else issue for issue in records["issue"]]
+    texts = [f"issue = '{name}'" for name in NAMES] + ["issue IS NULL", "issue IS NOT NULL"]
+    texts = [texts[at] for at in rng.permutation(len(texts))]
+    events, interests = encoded(matcher, server, records, texts)
+    hits = matcher.broker(server.broker_key()).match_all(events, interests)
+    inside = (
+        hits.T.astype(int) @ hits / hits.sum(axis=0)
+    ).T  # share of a word's events with another
+    present = int((inside > 0.9).sum(axis=0).argmax())
+    null = int(inside[:, present].argmin())
+    assert (texts[present], texts[null]) == ("issue IS NOT NULL", "issue IS NULL")
+    # No frequency says so: other issues are rarer, and one is more frequent.
+    assert 0 < np.argsort(hits.sum(axis=0)).tolist().index(null) < len(texts) - 2
+
+
+@both
+def test_contradictions_are_one_word_of_a_dictionary_and_a_word_each_for_a_filter(
+    kind: Both,
+) -> None:
+    """Subscriptions to all eight issues, 30 of them, and six that never hold."""
+    matcher = kind(SCHEMA)
+    server, records = world(matcher, 1_000)
+    texts = [f"issue = 'S{number % 8}'" for number in range(30)]
+    texts += 3 * ["issue = 'S1' AND issue = 'S2'", "price = 3 AND price = 4"]
+    events, interests = encoded(matcher, server, records, texts)
+    hits = matcher.broker(server.broker_key()).match_all(events, interests)
+    rare = hits.sum(axis=0) < 10  # false positives
+    assert rare.tolist() == 30 * [False] + 6 * [True]
+    words = {words_of(matcher, interest)[0] for interest in interests[rare]}
+    assert len(words) == (1 if kind is KeywordDictionaryMatch else 6)
+
+
+@both
 def test_containment_of_answers_puts_points_in_order(kind: Both) -> None:
     matcher = kind(SCHEMA, points=POINTS)
     server, records = world(matcher)

@@ -136,6 +136,33 @@ def test_events_alone_are_read_where_they_fill_the_domain() -> None:
     assert full == ["halted", "issue", "level"]
 
 
+def test_a_known_distribution_gives_the_mask_without_a_known_value() -> None:
+    """3,000 prices around 12,000, in a domain of 65,536 of which they fill little, and no range."""
+    prices = np.random.default_rng(12).normal(12_000, 600, 3_000).astype(int)
+    matcher = AdditiveMaskMatch(Schema(price=UInt(16)))
+    events, _ = messages(matcher, matcher.key_server(), {"price": prices}, [])
+    seen = words(events)[:, 0]
+    middle = seen.min() + np.uint64(np.median(seen - seen.min()))
+    found = 12_000 + (seen - middle).astype(np.int64)
+    assert np.abs(found - prices).max() <= 65
+
+
+def test_null_is_the_mask_as_soon_as_it_occurs() -> None:
+    """Events alone, nothing known: a value that occurs again and again, far below all others, is
+    NULL, which has code 0."""
+    rng = np.random.default_rng(14)
+    prices = rng.normal(12_000, 600, 2_000).astype(int)
+    records = {"price": [None if rng.random() < 0.05 else int(price) for price in prices]}
+    schema = Schema(price=UInt(16, nullable=True))
+    matcher = AdditiveMaskMatch(schema)
+    events, _ = messages(matcher, matcher.key_server(), records, [])
+    seen = words(events)[:, 0]
+    values, counts = np.unique(seen, return_counts=True)
+    gaps = np.diff(values.astype(np.int64))
+    assert counts[0] == counts.max() and gaps[0] == gaps.max()  # how NULL is recognized
+    assert np.array_equal(seen - values[0], schema.encode(records).codes["price"][0])
+
+
 # -- masked topics ------------------------------------------------------------------------------
 
 
@@ -150,6 +177,18 @@ def test_frequent_topics_are_recognized() -> None:
     ranked = {token: rank for rank, (token, _) in enumerate(Counter(tokens).most_common(8))}
     right = [ranked.get(token) == topic for token, topic in zip(tokens, chosen, strict=True)]
     assert np.mean(right) > 0.4  # 8 of 300 topics, and nearly half of the events
+
+
+def test_one_known_event_names_all_of_its_topic() -> None:
+    names = [f"t{number}" for number in range(6)]
+    chosen = np.random.default_rng(13).integers(0, 6, 200)
+    matcher = MaskedTopicMatch(Schema(topic=Category(names)))
+    records = {"topic": [names[i] for i in chosen]}
+    texts = [f"topic = '{name}'" for name in names]
+    events, interests = messages(matcher, matcher.key_server(), records, texts)
+    tokens = np.concatenate([events, interests])[:, HEADER_BYTES:]
+    same = (tokens == tokens[0]).all(axis=1)
+    assert np.array_equal(same, np.append(chosen, np.arange(6)) == chosen[0])
 
 
 def test_a_client_s_key_reads_all_topics() -> None:

@@ -158,6 +158,24 @@ def test_no_known_value_is_needed_where_somebody_does_not_care() -> None:
     assert np.array_equal(np.array(found, dtype=np.int64), VALUES)
 
 
+def test_bounds_open_at_one_end_are_the_ends_of_the_domain() -> None:
+    """From the messages alone: `salary < c` begins at 0, `salary > d` goes on to the end. So the
+    spread of all bounds is the domain; every bound and every value is read."""
+    subscriber = MATCHER.subscriber(SERVER.subscriber_key("carol"))
+    limits, least = [77, 40_000, 600_000], [5, 900_000]
+    texts = [f"salary < {c}" for c in limits] + [f"salary > {d}" for d in least]
+    bounds = rows_from(subscriber.encode(texts)[:, HEADER_BYTES:].reshape(-1, TOY // 4))
+    scaled = [-VIEW.quotient(bound, bounds[0]) for bound in bounds]
+    factor = reduce(gcd, scaled)
+    lowest = min(scaled)
+    assert (max(scaled) - lowest) // factor == 2**20  # so ends are where the domain's are
+    found = [(at - lowest) // factor for at in scaled]
+    assert found == [0, 77, 0, 40_000, 0, 600_000, 6, 2**20, 900_001, 2**20]
+    comparer, low = NabeelComparer(VIEW.n, VIEW.mu), bounds[scaled.index(lowest)]
+    values = [comparer.difference(x, low) // factor for x in VIEW.values]
+    assert np.array_equal(np.array(values, dtype=np.int64), VALUES)
+
+
 def test_events_alone_are_read_where_they_fill_the_domain() -> None:
     """From 5,000 events and no subscription: r_p is their spread by the size of the domain. What
     is read is off by one for values whose noise is near to 0 or to r_p."""

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ccbps import Category, Schema, UInt
+from ccbps import Category, Decimal, Schema, UInt
 from ccbps.matching import PrefixMatch
 from ccbps.matching.prefix_bodies import UNUSED
 from ccbps.wire import HEADER_BYTES
@@ -286,6 +286,17 @@ def test_a_known_distribution_places_events_without_a_subscription() -> None:
             waiting.append((head + half, first + half * (not turn), half))
     assert np.mean((low <= values) & (values < low + width)) > 0.9
     assert np.median(width) <= 128
+
+
+def test_a_domain_that_is_no_power_of_two_shows_first_bits_of_events_alone() -> None:
+    """Of 49,152 values none begins with 11: 100 events say which half goes on in one way only."""
+    schema = Schema(price=Decimal(0, 49_151, 1))
+    prices = np.random.default_rng(8).integers(0, 49_152, 100)
+    seen = ciphertexts(messages(schema, {"price": prices}, [])[0])
+    ways = [set(((seen >> 14) & 1)[seen >> 15 == half].tolist()) for half in (0, 1)]
+    assert sorted(map(len, ways)) == [1, 2]
+    upper = int(len(ways[1]) == 1)
+    assert np.array_equal(seen >> 15 == upper, prices >= 32_768)
 
 
 def test_frequent_values_are_recognized() -> None:

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from ccbps import Schema, UInt
+from ccbps import Category, Decimal, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.matching import TagMatch, tag
 from ccbps.predicates.prefixes import range_prefixes
@@ -238,6 +238,11 @@ def limits_from_intervals(tree: Tree, intervals: Numbers) -> Floats:
         if known and len(known[0]) > 1:
             side = known[0][:-1]
             ones[side[:-1]] = side[-1]
+    return limits_from_turns(paths, ones)
+
+
+def limits_from_turns(paths: list[tuple[int, ...]], ones: dict[tuple[int, ...], int]) -> Floats:
+    """Places of paths, as far as is known at their nodes which turn is that to the side of 1."""
     found = []
     for path in paths:
         low, length = 0, 0
@@ -266,6 +271,76 @@ def test_intervals_with_two_bounds_turn_the_tree_of_single_ones(
     wrong = np.abs(limits_from_intervals(tree, keys[500:]) - [*limits, *(pairs[:, 1] + 1)])
     assert least * SIZE <= np.median(wrong[:500]) <= most * SIZE
     assert two_bounds == 0 or np.median(wrong[500:]) <= most * SIZE
+
+
+# -- what the schema alone, and a crowd, say of bounds -------------------------------------------
+
+
+def test_a_domain_that_is_no_power_of_two_turns_the_first_nodes() -> None:
+    """Subscriptions alone, nothing known but the schema: of 3,072 values, 12 bits, those that begin
+    with a 1 all go on with a 0. So whoever goes on in one way only is in the upper third."""
+    rng = np.random.default_rng(27)
+    limits = rng.integers(2, 3_071, 100)
+    matcher = TagMatch(Schema(price=Decimal(0, 3_071, 1), volume=UInt(BITS)))
+    keys = keys_of_prices(matcher, sent(matcher, [f"price < {c}" for c in limits]))
+    paths = Tree(keys).paths
+    ways = {turn: {path[1] for path in paths if path[0] == turn} for turn in (0, 1)}
+    upper = min(ways, key=lambda turn: len(ways[turn]))
+    assert sorted(map(len, ways.values())) == [1, 2]
+    assert np.array_equal([path[0] == upper for path in paths], limits >= 2_048)
+
+
+def test_bounds_that_fill_a_domain_show_where_it_begins() -> None:
+    """Subscriptions alone: every `price < c` of 64 values is there. Bounds 0 and 1 are not, as such
+    intervals are empty or one value; the gap leads to 0, and every c shows its highest bit."""
+    limits = np.random.default_rng(28).permutation(np.arange(2, 64))
+    matcher = TagMatch(Schema(price=UInt(6), volume=UInt(BITS)))
+    paths = Tree(keys_of_prices(matcher, sent(matcher, [f"price < {c}" for c in limits]))).paths
+    members = {path[:n]: 0 for path in paths for n in range(6)}
+    for path in paths:
+        for n in range(6):
+            members[path[:n]] += 1
+    (gap,) = (node for node, count in members.items() if len(node) == 4 and count == 2)
+    common = [
+        next((n for n in range(4) if path[n] != gap[n]), 4) for path in paths
+    ]  # bits in common with 0
+    assert np.array_equal(common, [min(6 - int(c).bit_length(), 4) for c in limits])
+
+
+def test_subscriptions_that_never_hold_have_no_key_in_common_with_any_other() -> None:
+    """Subscriptions alone: every honest one has some key of many."""
+    rng = np.random.default_rng(29)
+    limits, least = rng.integers(2, SIZE - 2, (2, 200))
+    texts = [f"price < {c} AND volume > {d}" for c, d in zip(limits, least, strict=True)]
+    texts += [f"price = {c}" for c in limits[:20]]
+    never = rng.choice(len(texts), 15, replace=False)
+    for row in never:
+        texts[row] = "price < 900 AND price > 3000 AND volume > 5"
+    bodies = sent(matcher := TagMatch(SCHEMA), texts).reshape(len(texts), matcher.keys, 16)
+    _, names, counts = np.unique(
+        np.ascontiguousarray(bodies).view("V16").ravel(), return_inverse=True, return_counts=True
+    )
+    alone = (counts[names].reshape(len(texts), -1) == 1).all(axis=1)
+    assert np.array_equal(np.flatnonzero(alone), np.sort(never))
+
+
+def test_subscriptions_of_one_topic_are_known_by_their_keys_and_topics_by_their_number() -> None:
+    """Subscriptions alone, and how popular issues are: whoever leaves the volume open has a key in
+    common with all others that do so in his topic."""
+    rng = np.random.default_rng(31)
+    chances = 0.5 ** np.arange(6)
+    issue = rng.choice(6, 1_000, p=chances / chances.sum())
+    texts = [
+        f"issue = '{'ABCDEF'[i]}' AND price < {c}"
+        for i, c in zip(issue, rng.integers(2, SIZE, len(issue)), strict=True)
+    ]
+    schema = Schema(issue=Category(list("ABCDEF")), price=UInt(BITS), volume=UInt(BITS))
+    bodies = sent(matcher := TagMatch(schema, topic=["issue"]), texts)
+    keys = np.ascontiguousarray(bodies).view("V16").reshape(-1, matcher.keys)
+    volumes = keys[:, matcher._sizes[0] :]  # two attributes of one width: prices come first
+    sets, counts = np.unique(volumes[:, 0], return_inverse=True, return_counts=True)[1:]
+    ranks = np.argsort(np.argsort(-counts))
+    assert len(counts) == 6 and np.array_equal(ranks[sets], issue)
 
 
 # -- groups and epochs --------------------------------------------------------------------------
@@ -351,10 +426,61 @@ def test_hits_of_some_hundred_events_give_constants(count: int, share: float) ->
     events = publisher.encode({"price": rng.integers(0, SIZE, count)})[:, HEADER_BYTES:]
     subscriber = matcher.subscriber(server.subscriber_key("alice"))
     keys = subscriber.encode([f"price < {c}" for c in limits])[:, HEADER_BYTES:]
-    hits = hits_of_keys(server.broker_key().export_secret_data()["permutation"], events, keys).sum(
-        axis=0
-    )
-    shares = np.maximum(hits, 1) / count
-    rounded = np.where(hits < 16, shares, 2.0 ** np.rint(np.log2(shares)))
-    found = np.where(hits > 0, SIZE * rounded, 0).reshape(len(limits), -1).sum(axis=1)
+    permutation = server.broker_key().export_secret_data()["permutation"]
+    found = widths_from_hits(permutation, events, keys, len(limits))
     assert np.median(np.abs(found - limits)) <= share * SIZE
+
+
+def widths_from_hits(permutation: str, events: Bytes, keys: Bytes, count: int) -> Floats:
+    """Widths of as many intervals, from hits of uniform values; all are bodies."""
+    hits = hits_of_keys(permutation, events, keys).sum(axis=0)
+    shares = np.maximum(hits, 1) / len(events)
+    rounded = np.where(hits < 16, shares, 2.0 ** np.rint(np.log2(shares)))
+    return np.asarray(np.where(hits > 0, SIZE * rounded, 0).reshape(count, -1).sum(axis=1))
+
+
+def test_hits_show_which_subscriptions_of_two_groups_are_alike_though_no_event_reaches_both() -> (
+    None
+):
+    """Values are known to be uniform: constants are read in each group by itself, and compared."""
+    rng = np.random.default_rng(30)
+    limits = 100 + 200 * rng.permutation(19)
+    matcher = TagMatch(Schema(price=UInt(BITS)), groups=2)
+    server = matcher.key_server()
+    permutation = server.broker_key().export_secret_data()["permutation"]
+    found = []
+    for group, mine in enumerate((limits, np.sort(limits))):
+        publisher = matcher.publisher(server.publisher_key(groups=[group]))
+        events = publisher.encode({"price": rng.integers(0, SIZE, 1_000)})[:, HEADER_BYTES:]
+        subscriber = matcher.subscriber(server.subscriber_key("alice", group=group))
+        keys = subscriber.encode([f"price < {c}" for c in mine])[:, HEADER_BYTES:]
+        found.append(widths_from_hits(permutation, events, keys, len(mine)))
+    alike = np.abs(found[0][:, None] - found[1]).argmin(axis=1)
+    assert (np.sort(limits)[alike] == limits).mean() >= 0.8
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "count", "share"), [(30, 30, 0.07), (300, 30, 0.025), (300, 100, 0.01)]
+)
+def test_hits_of_few_events_turn_the_tree_however_values_are_distributed(
+    subscriptions: int, count: int, share: float
+) -> None:
+    """Nothing known but that bounds are upper ones; of lower ones all would be reflected. A key
+    that fits any event at all is no decoy, and stands for first bits that end in 1."""
+    rng, wrong = np.random.default_rng(32), []
+    for _ in range(3):
+        limits = rng.integers(2, SIZE, subscriptions)
+        matcher = TagMatch(Schema(price=UInt(BITS)))
+        server = matcher.key_server()
+        publisher = matcher.publisher(server.publisher_key())
+        prices = (SIZE * rng.beta(2, 5, count)).astype(int)
+        events = publisher.encode({"price": prices})[:, HEADER_BYTES:]
+        subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        bodies = subscriber.encode([f"price < {c}" for c in limits])[:, HEADER_BYTES:]
+        permutation = server.broker_key().export_secret_data()["permutation"]
+        keys = keys_of_prices(matcher, bodies)
+        fit = hits_of_keys(permutation, events, bodies).any(axis=0).reshape(keys.shape)
+        tree, used = Tree(keys), set(keys[fit].tolist())
+        ones = {path[:-1]: path[-1] for key, path in tree.nodes.items() if key in used}
+        wrong.append(np.median(np.abs(limits_from_turns(tree.paths, ones) - limits)))
+    assert np.median(wrong) <= share * SIZE
