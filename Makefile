@@ -1,5 +1,5 @@
 # Everything runs in .venv, which is made on first use. Needs Python 3.11 or later and make.
-# PYTHON=... chooses the interpreter the environment is made with.
+# PYTHON=... chooses the interpreter that the environment is made with.
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -10,7 +10,7 @@ RUN := $(BIN)/python
 # Spark's workers run in the same environment as the driver.
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
-# Tests run in this many processes, Spark's in one of them.
+# Tests run in this many processes, the Spark tests in one of them.
 WORKERS ?= 2
 PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
@@ -23,12 +23,12 @@ ARGS ?=
 help:
 	@echo "make quickstart  set up and run the stock quotes example on a local Spark"
 	@echo "make test        run the tests"
-	@echo "make test-all    run the tests, slow ones too"
-	@echo "make test-versions   run them on every Python found, and on the oldest dependencies"
+	@echo "make test-all    run all tests, including the slow ones"
+	@echo "make test-versions   run the tests on every Python found, and with the oldest dependencies"
 	@echo "make lint        ruff, mypy --strict and the import contracts"
 	@echo "make docs        build the documentation and run its examples"
 	@echo "make bench       run the benchmarks"
-	@echo "make clean       remove what the other targets made, but not .venv"
+	@echo "make clean       remove everything that the other targets made, except .venv"
 	@echo "ARGS=... is passed on to the example, pytest or the benchmarks"
 
 $(RUN):
@@ -37,7 +37,7 @@ $(RUN):
 	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) cannot make virtual environments;" \
 		"on Debian and Ubuntu install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 
-# One stamp for each set of extras: installing again takes place when pyproject.toml or the version changes.
+# One stamp for each set of extras: a change of pyproject.toml or of the version installs again.
 $(VENV)/.installed-%: pyproject.toml ccbps/__init__.py | $(RUN)
 	@echo "==> Installing ccbps[$*] into $(VENV)"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'

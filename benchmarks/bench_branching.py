@@ -1,6 +1,6 @@
 """What does a perfectly private match cost, beside the passes over memory and cipher it needs?
 
-From wire bytes to answers, one core. Units: nanoseconds a pair, bytes. Limits, in the same run:
+From wire bytes to answers, one core. Units: nanoseconds per pair, bytes. Limits, in the same run:
 XOR of the same message bytes (the broker must read both), and the AES-256-CTR key stream of the
 bytes the encoders use. Every step runs with the kernels in NumPy and, where Numba is installed,
 with the compiled ones (extra `compiled`).
@@ -82,12 +82,12 @@ def with_kernels(kernels: str, action: Callable[[], object]) -> Callable[[], Non
 
 
 def measure(widths: list[int], batch: int, rounds: int = 7) -> dict[str, float]:
-    """Nanoseconds a pair of every step and limit; sizes in bytes."""
+    """Nanoseconds per pair of every step and limit; sizes in bytes."""
     matcher = box(widths)
     events, predicates = sample(matcher, batch)
     seed, broker = SharedSeed.generate(), matcher.broker()
     numbers = np.arange(batch)
-    # Parsing is done once a predicate, not once a pair: outside the clock.
+    # Parsing is done once per predicate, not once per pair: outside the clock.
     parsed = [matcher.schema.parse(text) for text in predicates]
     many = DictionaryColumn(parsed, (numbers % len(predicates)).astype(np.intp))
     event_messages = matcher.publisher(seed).encode(events, numbers)
@@ -143,9 +143,9 @@ def main() -> None:
     r = measure([16, 16, 20], options.batch)
     print(
         f"\nbox over 16+16+20 bits, {options.batch:,} pairs: {r['nodes']:.0f} nodes, "
-        f"{r['bytes']:.0f} bytes a side, {r['randomness']:.0f} bytes of randomness a round"
+        f"{r['bytes']:.0f} bytes per side, {r['randomness']:.0f} bytes of randomness per round"
     )
-    print(f"{'':<38}{'ns a pair':>10}{'ratio':>8}  to")
+    print(f"{'':<38}{'ns per pair':>10}{'ratio':>8}  to")
     for kernels in KERNELS:
         name = "broker" + kernels
         print(
@@ -154,7 +154,7 @@ def main() -> None:
         )
         print(
             f"{'':<48}{r[name] / r['xor into']:>8.2f}  "
-            f"the same into an array that is there: {r['xor into']:.0f} ns"
+            f"the same into an existing array: {r['xor into']:.0f} ns"
         )
     for step in ("publisher", "subscriber", "subscriber, 100 predicates"):
         for name in (step + kernels for kernels in KERNELS):
@@ -162,7 +162,7 @@ def main() -> None:
                 f"{name:<38}{r[name]:>10.0f}{r[name] / r['key stream']:>8.2f}  "
                 f"AES-256-CTR key stream: {r['key stream']:.0f} ns"
             )
-    print(f"memory: 2 x {r['bytes']:.0f} bytes of messages a pair in flight; at the peak, in MB:")
+    print(f"memory: 2 x {r['bytes']:.0f} bytes of messages per pair in flight; at the peak, in MB:")
     for kernels in KERNELS:
         print(
             f"  broker{kernels} {r[f'broker{kernels} memory']:.1f}, "
@@ -171,7 +171,7 @@ def main() -> None:
     if len(KERNELS) == 1:
         print("compiled kernels are left out: pip install 'ccbps[compiled]'")
 
-    print("\nHow it grows (boxes of 16-bit attributes; * into an array that is there), ns a pair:")
+    print("\nHow it grows (boxes of 16-bit attributes; * into an existing array), ns per pair:")
     rows = [
         (bits, measure([16] * (bits // 16), growing(bits, options.batch), rounds=3))
         for bits in (16, 32, 64, 128, 256, 512)
@@ -223,7 +223,7 @@ def draw(rows: list[tuple[int, dict[str, float]]], path: Path) -> None:
     for name, of in (("xor into", "broker"), ("key stream", "publisher")):
         axes.loglog(bits, [r[name] for _, r in rows], ":", color=COLOURS[of], label=LABELS[name])
     axes.set_xlabel("bits in the box")
-    axes.set_ylabel("ns a pair, one core")
+    axes.set_ylabel("ns per pair, one core")
     axes.set_xticks(bits, [str(b) for b in bits])
     axes.set_xticks([], minor=True)
     axes.legend(fontsize=8)

@@ -1,8 +1,8 @@
 """What does a product of group elements cost, bit-sliced in A5 and by table look-up in S5?
 
-Units: nanoseconds an element, one core. Limits and peers in the same run: the word operations a
+Units: nanoseconds per element, one core. Limits and peers in the same run: the word operations a
 product takes (52 for 64 elements), each timed alone on planes in the cache; one table look-up by
-`numpy.take` an element, with the usual index 120 a + b; `sympy.combinatorics`, if installed; and
+`numpy.take` per element, with the usual index 120 a + b; `sympy.combinatorics`, if installed; and
 the AES-256-CTR key stream of the bytes that blinding uses.
 
     python benchmarks/bench_group_products.py [--log-length 25] [--rounds 5]
@@ -80,7 +80,7 @@ def sympy_product(group: Group, ranks: np.ndarray) -> int | None:
 
 
 def measure(group: Group, length: int, rounds: int) -> dict[str, float]:
-    """Nanoseconds an element of each operation."""
+    """Nanoseconds per element of each operation."""
     rng = np.random.default_rng(7)
     draws = rng.integers(0, 256, (2, 1, group.random_bytes(length)), dtype=np.uint8)
     x, y = group.uniform(draws[0]), group.uniform(draws[1])
@@ -137,7 +137,7 @@ def main() -> None:
     print(machine())
     results = {group.name: measure(group, length, options.rounds) for group in (A5, S5)}
 
-    print(f"\n{length:,} elements, ns an element (broker: an element of both messages)")
+    print(f"\n{length:,} elements, ns per element (broker: an element of both messages)")
     print(f"{'':<36}{'A5':>8}{'S5':>8}{'S5 / A5':>9}")
     for name in dict.fromkeys([*results["A5"], *results["S5"]]):
         a, s = (results[group].get(name) for group in ("A5", "S5"))
@@ -146,8 +146,8 @@ def main() -> None:
     for group in (A5, S5):
         used = group.random_bytes(length) / length
         print(
-            f"{group.name}: {8 * group.element_bytes(length) / length:.0f} bits an element sent, "
-            f"{used:.2f} random bytes an element drawn; broker "
+            f"{group.name}: {8 * group.element_bytes(length) / length:.0f} bits per element sent, "
+            f"{used:.2f} random bytes per element drawn; broker "
             f"{results[group.name]['broker, 2 messages, one pass'] * length / 1e6:.0f} ms for "
             f"2 x {length:,} elements"
         )
@@ -159,7 +159,7 @@ def main() -> None:
         assert sympy_product(S5, few) == S5.product(few[None])[0]
         time = seconds({"": lambda: sympy_product(S5, few)}, 3)[""] * 1e9 / len(few)
         ours = results["A5"]["product of one sequence"]
-        print(f"sympy.combinatorics: {time:,.0f} ns a product, {time / ours:,.0f} times A5's")
+        print(f"sympy.combinatorics: {time:,.0f} ns per product, {time / ours:,.0f} times A5's")
 
 
 if __name__ == "__main__":

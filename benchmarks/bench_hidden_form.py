@@ -1,6 +1,6 @@
 """What does it cost to hide the form of a predicate? OFSGPMatch beside BranchingMatch.
 
-Unit: microseconds a pair, one core, and bytes a side, for the same predicates. A BranchingMatch
+Unit: microseconds per pair, one core, and bytes per side, for the same predicates. A BranchingMatch
 template shows the predicate's form; a box hides it, and takes one interval for each attribute; an
 OFSGPMatch shows a bound on its depth. Limit in the same run: XOR of the same message bytes.
 
@@ -41,7 +41,7 @@ CASES = (
 def measure(
     matcher: Matcher, events: list[dict[str, object]], interest: object, times: int
 ) -> dict[str, float]:
-    """Microseconds a pair of each role."""
+    """Microseconds per pair of each role."""
     seed = SharedSeed.generate()
     batch = matcher.schema.encode(events)
     numbers = np.arange(len(events), dtype=np.uint64)

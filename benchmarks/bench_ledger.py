@@ -1,7 +1,7 @@
 """What does a ledger of rounds on disk cost? `encode` with and without one, and the ledger alone.
 
-Unit: microseconds a round and bytes of the file a round, one core, 100,000 rounds in one call, and
-a single round in a call. Limit in the same run: 16 bytes a round written to a file and synced.
+Unit: microseconds per round and bytes of the file per round, one core, 100,000 rounds in one call,
+and a single round per call. Limit in the same run: 16 bytes per round written to a file and synced.
 
     python benchmarks/bench_ledger.py [--rounds 5] [--folder /var/lib/somewhere]
 """
@@ -37,7 +37,7 @@ def synced(path: Path, data: bytes) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", help="where the disk is that is to be measured")
+    parser.add_argument("--folder", help="folder on the disk to measure")
     options = parser.parse_args()
     one_core()
     rng = np.random.default_rng(1)
@@ -92,7 +92,7 @@ def main() -> None:
         actions["limit"] = lambda: synced(fresh(), bytes(16))
         took = {n: 1e6 * s for n, s in seconds(actions, 20 * options.rounds).items()}
         print(
-            f"{'one a call':<14}{took['encode']:>9.0f}{took['with']:>10.0f}{'':>18}"
+            f"{'one per call':<14}{took['encode']:>9.0f}{took['with']:>10.0f}{'':>18}"
             f"{took['limit']:>9.0f}   {kept.stat().st_size / (20 * options.rounds + 1):>9.1f}"
         )
 

@@ -1,7 +1,7 @@
 """What do the reusable matchers cost, beside what a user would take today? Microseconds, one core.
 
 First every matcher over the same workload: encryption of an event and of an interest, what the
-broker computes once for an interest and once for an event, and what a pair more takes. Then, each
+broker computes once per interest and once per event, and what each further pair takes. Then, each
 in one run, the primitives beside their peers (PyPI packages of the `bench` extra; a missing one is
 skipped with a word), and the experiment of [N1] Table 2: one event against 1, 5, 10, 15 and 20
 subscriptions, without filters.
@@ -69,7 +69,7 @@ class Case:
         interests: different interests.
         between: two numbers of interests, whose times give what a pair more takes; the different
             ones are repeated where there are fewer. The larger is such that its pairs can be told
-            from what the broker does once an event.
+            from what the broker does once per event.
         predicates: what interests are.
     """
 
@@ -139,8 +139,8 @@ def spent(best: dict[Any, float], what: Any, action: Callable[[], Any]) -> Any:
 
 
 def measure(name: str, case: Case) -> dict[str, Any]:
-    """One row: bytes, and microseconds of the clients, and of the broker: once an interest, once
-    an event, and for a pair more.
+    """One row: bytes, and microseconds of the clients, and of the broker: once per interest, once
+    per event, and per further pair.
 
     All messages are fresh in every round: some brokers keep what they have decoded.
     """
@@ -205,7 +205,7 @@ def measure_one_time(name: str, matcher: Matcher, count: int = 20_000) -> dict[s
 
 def workload() -> list[dict[str, Any]]:
     """All matchers over the same kind of workload; a one-time matcher does nothing once."""
-    print(f"{'':<25}{'bytes':>14}{'us an':>12}{'us an':>12}{'broker, once an':>22}{'us a':>11}")
+    print(f"{'':<25}{'bytes':>14}{'us per':>12}{'us per':>12}{'broker, us per':>22}{'us per':>11}")
     print(
         f"{'matcher':<25}{'event':>7}{'inter.':>7}{'event':>12}{'interest':>12}"
         f"{'interest':>12}{'event':>10}{'pair':>11}  differs"
@@ -306,7 +306,11 @@ def prefixes() -> list[Row]:
     codes = np.random.default_rng(5).integers(0, 1 << 32, (1, 400_000), dtype=np.uint64)
     cipher = CryptoPAn(key)
     rows: list[Row] = [
-        ("Crypto-PAn, an address in bulk", each(lambda: cipher.encrypt(codes), 400_000), "goal 0.2")
+        (
+            "Crypto-PAn, per address in bulk",
+            each(lambda: cipher.encrypt(codes), 400_000),
+            "goal 0.2",
+        )
     ]
     try:
         from yacryptopan import CryptoPAn as Peer
@@ -315,7 +319,7 @@ def prefixes() -> list[Row]:
     peer = Peer(key)
     few = [f"10.{i}.{3 * i}.{7 * i}" for i in range(30)]
     took = each(lambda: [peer.anonymize(address) for address in few], 30)
-    return [*rows, ("yacryptopan: an address", took, f"{took / rows[0][1]:,.0f} times")]
+    return [*rows, ("yacryptopan, per address", took, f"{took / rows[0][1]:,.0f} times")]
 
 
 KEYWORD_GOALS = {
@@ -353,7 +357,7 @@ def keywords() -> list[Row]:
             rows += [
                 (f"{group}: one event, one interest, {word}", 1e6 * best[1], ""),
                 (
-                    f"{group}: a pair more, {word}",
+                    f"{group}: per further pair, {word}",
                     1e6 * (best[many] - best[1]) / (many - 1),
                     KEYWORD_GOALS.get((group, word), ""),
                 ),
@@ -387,7 +391,7 @@ def scalar_products() -> list[Row]:
         spent(took, "plain", product)
     ours, plain = (took[what] / pairs * 1e6 for what in ("ours", "plain"))
     return [
-        ("a pair of 8 attributes, 16 constraints", ours, f"{ours / plain:.2f} times the product"),
+        ("per pair of 8 attributes, 16 constraints", ours, f"{ours / plain:.2f} times the product"),
         ("numpy: the matrix product of dimension 9", plain, ""),
     ]
 
@@ -395,7 +399,7 @@ def scalar_products() -> list[Row]:
 def repeated_subscriptions() -> list[Row]:
     """TagMatch: 100,000 subscriptions of which 500 are different, one event after another.
 
-    Beside it the same comparisons on plaintext, which also end with 100,000 answers an event.
+    Beside it the same comparisons on plaintext, which also end with 100,000 answers per event.
     """
     matcher = CASES["TagMatch"].make()
     server = matcher.key_server()
@@ -430,8 +434,8 @@ def repeated_subscriptions() -> list[Row]:
     )
     peer = each(plain, 100)
     return [
-        ("an event, 500 subscriptions, all different", few, ""),
-        ("an event, 100,000 of 500 different ones", many, "limit 2000"),
+        ("per event, 500 subscriptions, all different", few, ""),
+        ("per event, 100,000 of 500 different ones", many, "limit 2000"),
         ("the latter on plaintext, in NumPy", peer, f"ours take {many / peer:.1f} times that"),
     ]
 

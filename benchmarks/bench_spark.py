@@ -1,4 +1,4 @@
-"""What does Spark add to a match, and what does it gain? Unit: pairs a second, local[2].
+"""What does Spark add to a match, and what does it gain? Unit: pairs per second, local[2].
 
 In one run: the match through Spark (Parquet to answers, both cores), the same kernel called
 directly on one core (arrays in memory), the join and the transport alone (a Spark expression over
@@ -74,7 +74,7 @@ def prepare_stores(spark: SparkSession, events: int, subscribers: int, folder: P
 
 
 def table(lines: dict[str, tuple[int, float]], kernel: str, plain: str) -> None:
-    """Print pairs a second of each line (pairs, seconds), against two of them."""
+    """Print pairs per second of each line (pairs, seconds), against two of them."""
     speed = {name: pairs / took for name, (pairs, took) in lines.items()}
     print(f"{'':<28}{'pairs/s':>14}{'ratio to kernel':>17}{'ratio to plaintext':>20}")
     for name, value in speed.items():
@@ -155,7 +155,7 @@ def main() -> None:
                     assert count == counts[plain], f"{name}: {count} != {counts[plain]}"
             best[size] = seconds(group, rounds=5)
     spark.stop()
-    print(f"{machine()}; {MATCHER.event_bytes} bytes a side")
+    print(f"{machine()}; {MATCHER.event_bytes} bytes per side")
     for size, took in best.items():
         print(f"\n{sizes[size]:,} pairs")
         # The kernel always decides the fewer pairs.

@@ -10,11 +10,11 @@ Colours = tuple[str, str, str]
 CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
     (
         "1  The broker may not even learn who matched",
-        (("equality of topics; everybody receives, few can open", "ObliviousTopicMatch"),),
+        (("equality of topics; all receive an event, few can open it", "ObliviousTopicMatch"),),
         SUBSCRIBER,
     ),
     (
-        "2  It may learn who matched, and nothing else: a message for every event and subscription",
+        "2  It may learn who matched, and nothing else: a message per event and subscription",
         (
             ("AND of intervals; which attributes are constrained is hidden", "BranchingMatch.box"),
             ("any formula; its form may be known, its constants not", "BranchingMatch, template"),
@@ -25,7 +25,7 @@ CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
         BROKER,
     ),
     (
-        "3  Events are too many for that, and what the card lists may be learned as well",
+        "3  There are too many events for that, and the broker may also learn what the card lists",
         (
             ("AND of intervals", "TagMatch"),
             ("AND of equalities; users can be revoked at the broker", "KeywordMatch"),
@@ -37,7 +37,7 @@ CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
         PUBLISHER,
     ),
     (
-        "4  Never to protect data: broken, here to be studied and to be compared with",
+        "4  Never to protect data: broken, here for study and comparison",
         (
             ("intervals", "AdditiveMaskMatch, PrefixMatch"),
             ("intervals", "PaillierRangeMatch, AspeMatch"),
@@ -93,9 +93,9 @@ def draw_parties() -> str:
         y,
         "One-time matchers",
         (
-            ("has: events, the seed", "sends a message for every", "event and subscription"),
+            ("has: events, the seed", "sends a message per", "event and subscription"),
             ("has: messages", "finds one answer for each pair", "of messages, nothing else"),
-            ("have: predicates, the seed", "send a message for every", "round, in advance"),
+            ("have: predicates, the seed", "send a message per", "round, in advance"),
         ),
     )
     ends = left + wide / 2, right + wide / 2
@@ -109,9 +109,9 @@ def draw_parties() -> str:
         y,
         "Reusable matchers",
         (
-            ("has: events, a key", "sends one message", "for every event"),
+            ("has: events, a key", "sends one message", "per event"),
             ("has: messages, a key", "finds answers for all pairs,", "and what the card lists"),
-            ("have: predicates, keys", "send one message", "for every subscription"),
+            ("have: predicates, keys", "send one message", "per subscription"),
         ),
     )
     drawing.tile(middle, y + 2, wide, "key server", IDENTITY)

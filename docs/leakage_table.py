@@ -29,35 +29,37 @@ END = "<!-- end of what docs/leakage_table.py writes -->"
 
 HEAD = """# What leaks, and what it costs
 
-Every matcher, from what it says of itself (`matcher.leakage`, `matcher.operators`) and what
-`python benchmarks/bench_reusable.py` measured. One-time matchers take a message of each side for
-every pair of an event and a subscription; reusable ones encrypt each event and each subscription
-once, and the broker learns more. Where a card says *broken*, somebody with little knowledge reads
-everything: such matchers are here to be compared with, and because systems use them. The attacks
-are tests, in `tests/security`.
+This page lists every matcher with what it says about itself (`matcher.leakage`,
+`matcher.operators`) and what `python benchmarks/bench_reusable.py` measured. One-time matchers take
+a message from each side for every pair of an event and a subscription. Reusable ones encrypt each
+event and each subscription once, and the broker learns more. Where a card says *broken*, somebody
+with little knowledge can read everything: such matchers are here for comparison, and because
+systems use them. The attacks are tests, in `tests/security`.
 
-What is learned, and the attacks, are here by their first words; a scheme's name leads to all of it.
-Bytes are those of an event's message and of an interest's.
+The table gives only the first words of what is learned and of the attacks; each scheme's name
+links to the full text. Bytes are those of an event's message and of an interest's.
 
 """
-MORE = """The same matchers, all steps: a publisher encrypts an event, a subscriber an interest; the
-broker works once for an interest, when it comes, once for an event, and for every pair.
+MORE = """The next table has all steps of the same matchers. A publisher encrypts an event, a
+subscriber an interest. The broker works once per interest, when it arrives, once per event, and
+once per pair.
 """
-NOTE = """A pair is what one interest more takes with each event of a batch of {least} to {most}
-events, once the interest has come: the slope between few and many interests. KeywordMatch and
-AccessTreeMatch test equal words once, whoever wants them; bits are often equal, so that there a
-pair of AccessTreeMatch takes little beside its event. All figures of one-time matchers are for a
-pair, whose messages they are. ObliviousTopicMatch is not measured here, since its broker does
-nothing but relay: see [its page](matchers/oblivious_topic.md).
+NOTE = """The time per pair is what one more interest adds for each event of a batch of {least} to
+{most} events, once the interest has arrived: the slope between few and many interests.
+KeywordMatch and AccessTreeMatch test equal words once, for all interests together. Bits are often
+equal, so the time per pair of AccessTreeMatch is small beside that per event. All figures of
+one-time matchers are per pair, since each message belongs to one pair. ObliviousTopicMatch is not
+measured here, since its broker does nothing but relay: see
+[its page](matchers/oblivious_topic.md).
 
-Microseconds of one core: {machine}.
+Microseconds on one core: {machine}.
 """
 STEPS = {
-    "event": "to encrypt an event",
-    "interest": "to encrypt an interest",
-    "prepare": "broker, once an interest",
-    "once": "broker, once an event",
-    "pair": "broker, a pair",
+    "event": "per event: encrypt",
+    "interest": "per interest: encrypt",
+    "prepare": "per interest: broker",
+    "once": "per event: broker",
+    "pair": "per pair: broker",
 }
 """Figures of a row, and their titles."""
 
@@ -89,7 +91,7 @@ def leakage(measured: dict[str, Any]) -> str:
             if points:
                 details += ["", f"{title}:", "", *(f"- {point}" for point in points)]
     head = ["scheme", "operators", "the broker learns", "attacks", "bytes"]
-    head += ["broker: µs once an event", "µs a pair"]
+    head += ["broker: µs per event", "µs per pair"]
     batches = [row["events"] for row in measured["rows"] if "events" in row]
     note = NOTE.format(least=min(batches), most=f"{max(batches):,}", machine=measured["machine"])
     tables = [table(head, rows), MORE, table(["µs", *STEPS.values()], costs), note]

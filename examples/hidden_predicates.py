@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"\npairs tested                         {answers.size:,}")
     print(f"matches                              {int(answers.sum()):,}")
     print(f"differences                          {differences}")
-    print(f"bytes a side                         {MATCHER.event_bytes:,}")
+    print(f"bytes per side                       {MATCHER.event_bytes:,}")
     print(f"seconds, encode and match in Spark   {took:.1f}")
     return differences
 

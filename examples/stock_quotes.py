@@ -5,14 +5,14 @@ than a hundred private subscriptions such as ``issue = 'IBM' AND close < 95 AND 
 
 1. The publisher encodes every quote for every subscription, and encrypts the full quote once.
 2. The subscribers encode their predicates, ahead of time: messages do not depend on quotes.
-3. The broker joins messages of one subscription and round and learns one bit a pair: match or not.
-   It hands on the encrypted quote and its wrapped key where they match.
+3. The broker joins messages of one subscription and round and learns one bit per pair: match or
+   not. It hands on the encrypted quote and its wrapped key where they match.
 4. Subscribers open what they were sent.
 
 The stages hand each other Parquet files and nothing else (2 GB with the arguments below; the
-program says how many before it writes any). The broker's stage runs in a process of
-its own, which is given the folder of messages and no key. At the end every answer is compared with
-the plaintext filter.
+program says how many before it writes any). The broker's stage runs in a separate process, which is
+given the folder of messages and no key. At the end every answer is compared with the plaintext
+filter.
 
     python examples/stock_quotes.py --events 12154 --subscribers 120 --output output
 """
@@ -190,7 +190,7 @@ def audit(
 
 
 def announce(quotes: int, subscriptions: int, output: Path) -> int:
-    """Say how many bytes the stages will write, and stop where there is no room; returns them."""
+    """Say how many bytes the stages will write, and return them; stop if there is no space."""
     pairs = quotes * subscriptions
     # A pair: two messages, a wrapped key, ids and Parquet's lengths. A quote: padded and sealed.
     expected = pairs * (MATCHER.event_bytes + MATCHER.interest_bytes + WRAPPED) + quotes * SEALED
@@ -200,7 +200,9 @@ def announce(quotes: int, subscriptions: int, output: Path) -> int:
         f"{pairs:,} pairs ({free / 1e9:,.0f} GB are free; --events and --subscribers change it).\n"
     )
     if expected > free:
-        raise SystemExit("not enough room; choose fewer events or subscribers, or another --output")
+        raise SystemExit(
+            "not enough space; choose fewer events or subscribers, or another --output"
+        )
     return expected
 
 
@@ -216,10 +218,10 @@ def report(
     print(f"\n{'pairs tested':<24}{pairs:>14,}")
     print(f"{'matches':<24}{matches:>14,}")
     print(f"{'differences':<24}{differences:>14,}   against the plaintext filter")
-    print(f"{'bytes a side':<24}{MATCHER.event_bytes:>14,}   a pair")
-    print(f"{'bytes written':<24}{sizes[0]:>14,}   said before: {sizes[1]:,}")
+    print(f"{'bytes per side':<24}{MATCHER.event_bytes:>14,}   per pair")
+    print(f"{'bytes written':<24}{sizes[0]:>14,}   announced: {sizes[1]:,}")
     for name, seconds in times.items():
-        print(f"{name:<24}{pairs / seconds:>14,.0f}   pairs a second ({seconds:.1f} s)")
+        print(f"{name:<24}{pairs / seconds:>14,.0f}   pairs per second ({seconds:.1f} s)")
 
 
 def show_both_views(
@@ -287,7 +289,7 @@ def full_months(quotes: pa.Table) -> np.ndarray:
 
 
 def plot(opened: pa.Table, months: np.ndarray, output: Path) -> Path:
-    """Matches a quarter, by issue; a month, where there is hardly a quarter. Whole ones only."""
+    """Matches per whole quarter, by issue; per whole month, where there is hardly a quarter."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -307,7 +309,7 @@ def plot(opened: pa.Table, months: np.ndarray, output: Path) -> Path:
         counts = [np.append(c[:-1], c[-1] - over) for c, over in zip(counts, late, strict=True)]
         axes.stackplot(starts.astype("datetime64[D]"), counts, labels=ISSUES)
         axes.legend(loc="upper left")
-    axes.set_ylabel(f"deliveries a {what}, whole {what}s only")
+    axes.set_ylabel(f"deliveries per {what}, whole {what}s only")
     axes.set_title(f"{opened.num_rows:,} quotes delivered to the subscriptions they match")
     path = output / "matches.png"
     figure.savefig(path, dpi=120)
@@ -424,10 +426,12 @@ def session(master: str) -> SparkSession:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--events", type=int, default=12154, help="how many quotes (12154)")
-    parser.add_argument("--subscribers", type=int, default=120, help="how many (120)")
+    parser.add_argument("--events", type=int, default=12154, help="number of quotes (12154)")
+    parser.add_argument("--subscribers", type=int, default=120, help="their number (120)")
     parser.add_argument("--output", type=Path, default=Path("output"), help="folder (output)")
-    parser.add_argument("--stage", choices=["all", "broker"], default="all", help="what to run")
+    parser.add_argument(
+        "--stage", choices=["all", "broker"], default="all", help="what to run (all)"
+    )
     parser.add_argument("--master", default="local[2]", help="Spark master (local[2])")
     options = parser.parse_args(arguments)
     if options.events < 1 or options.subscribers < 1:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ccbps import matching
+
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PICTURES = runpy.run_path(str(DOCS / "pictures.py"))["pictures"]()
 FIGURES = json.loads((DOCS / "reusable.json").read_text(encoding="utf-8"))
@@ -62,3 +64,18 @@ def test_short_forms_and_links_of_the_leakage_table() -> None:
     links = re.findall(r"^\| \[.*?\]\(#(.*?)\)", page, re.MULTILINE)
     assert links
     assert set(links) == headings
+
+
+def test_choosing_names_every_matcher_and_the_broken_ones_last() -> None:
+    kinds = {name for name in matching.__all__ if name.endswith("Match")}
+    choices = runpy.run_path(str(DOCS / "diagrams.py"))["CHOICES"]
+    named = [
+        {name.partition(".")[0] for _, names in lines for name in names.split(", ")} - {"template"}
+        for _, lines, _ in choices
+    ]
+    assert set().union(*named) == kinds
+    assert sum(map(len, named)) == len(kinds)
+    cards = {name.partition(",")[0]: m.leakage for name, m in TABLES["samples"]().items()}
+    assert named[-1] == {name for name, card in cards.items() if card.security == "broken"}
+    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    assert all(f"`{name}" in page for name in kinds)

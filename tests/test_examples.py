@@ -60,7 +60,7 @@ def test_example_runs(name: str, running: Running) -> None:
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     assert "differences                          0" in stdout
     if "--output" in SMALL[name]:
-        sizes = re.search(r"bytes written +([\d,]+) +said before: ([\d,]+)", stdout)
+        sizes = re.search(r"bytes written +([\d,]+) +announced: ([\d,]+)", stdout)
         assert sizes is not None
         wrote, said = (int(text.replace(",", "")) for text in sizes.groups())
         assert 0.8 < said / wrote < 1.25

@@ -299,7 +299,7 @@ def test_matchers_are_rebuilt_from_their_parameters(side: Side) -> None:
 def test_card_and_costs() -> None:
     matcher = toy(equalities=2)
     text = matcher.explain()
-    assert "2 product and SHA-256 of a block per pair" in text
+    assert "per pair: 2 x product and SHA-256 of a block" in text
     assert "which interests hold equal values, of all users" in text
     assert "which events hold equal values, of all users" in toy("events").explain()
     assert "secp256k1" in KeywordMatch(SCHEMA).explain()

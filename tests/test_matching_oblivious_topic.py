@@ -279,7 +279,7 @@ def test_parameters_are_checked_and_kept() -> None:
     assert matcher.leakage.security == "broken"
     assert ObliviousTopicMatch(SCHEMA).leakage.security == "computational"
     assert matcher.costs
-    assert "AES block per pair" in matcher.explain()
+    assert "per pair: 1 x AES block" in matcher.explain()
     for role in (matcher.publisher(TEXTS), matcher.subscriber(), matcher):
         assert "IBM" not in repr(role)
 

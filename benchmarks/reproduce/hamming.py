@@ -214,7 +214,7 @@ def plot(rows: list[Row], path: str) -> None:
         )
     axes.axhline(1, color="grey", linewidth=0.8)
     axes.annotate("1 s", (2, 1.3), color="grey")
-    axes.set(xscale="log", yscale="log", xlabel="bits n", ylabel="broker, seconds a match")
+    axes.set(xscale="log", yscale="log", xlabel="bits n", ylabel="broker, seconds per match")
     axes.set_xticks(SIZES, [str(n) for n in SIZES])
     axes.minorticks_off()
     axes.set_title("Private Hamming match by OFSGP (dots measured, lines extrapolated)")

@@ -197,12 +197,12 @@ class Matcher(PublicParameters, ABC):
         common = (
             (
                 "messages",
-                f"{self.event_bytes:,} bytes an event, {self.interest_bytes:,} bytes an interest "
+                f"{self.event_bytes:,} bytes per event, {self.interest_bytes:,} bytes per interest "
                 f"({HEADER_BYTES} of them header)",
             ),
             (
                 "randomness",
-                f"{self.randomness_bytes:,} bytes a round "
+                f"{self.randomness_bytes:,} bytes per round "
                 f"({-(-self.randomness_bytes // 16):,} AES blocks)",
             ),
         )

@@ -201,12 +201,12 @@ class ObliviousTopicMatch(PublicParameters):
         lines = [
             f"ObliviousTopicMatch over {', '.join(self.attributes)}",
             f"  operators:   {', '.join(self.operators)}",
-            f"  messages:    {self.request_bytes:,} bytes a request, {self.session_bytes(1):,} "
-            f"bytes a session of one topic, {self.event_bytes(1):,} bytes an event for one "
+            f"  messages:    {self.request_bytes:,} bytes per request, {self.session_bytes(1):,} "
+            f"bytes per session of one topic, {self.event_bytes(1):,} bytes per event for one "
             "request; reusable",
         ]
         lines += [
-            f"  {cost.role + ':':<13}{cost.count:,g} {cost.operation} per {cost.per}"
+            f"  {cost.role + ':':<13}per {cost.per}: {cost.count:,g} x {cost.operation}"
             for cost in self.costs
         ]
         return "\n".join([*lines, *("  " + line for line in str(self.leakage).splitlines())])
