@@ -10,7 +10,7 @@ labels, no contents, and not which contents are equal.
 The ledger is an SQLite file. A claim is one transaction: all its rounds are on disk when it
 returns, or none, even if the process is killed or several processes write at once. The file is
 opened for each claim, and a fork waits for a claim in progress to end, so a child inherits nothing.
-Consecutive rounds are stored as one row, 16 bytes each.
+Consecutive rounds are stored as one row, 16 bytes per round.
 
 Hazards: a file that was lost, copied elsewhere or restored from a backup knows nothing of what
 other copies have seen: in that case, start with new seeds. Network file systems whose locks do not

@@ -137,7 +137,7 @@ class PaillierPublicKey:
         return m % self.n * self.n + 1
 
     def check(self, ciphertexts: Iterable[int]) -> list[int]:
-        """Places of values that are none: not in 1..n^2 - 1, or with a factor in common with n."""
+        """Places of what is not a ciphertext: outside 1..n^2 - 1, or sharing a factor with n."""
         values = list(ciphertexts)
         bad = [place for place, value in enumerate(values) if not 0 < value < self.n2]
         if bad or gcd(product(values, self.n), self.n) != 1:

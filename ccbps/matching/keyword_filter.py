@@ -99,7 +99,7 @@ class KeywordFilterMatch(WordMatcher):
             partitions: for an attribute, (cells, shifts): ranges are widened to whole cells.
             false_positives: desired chance that an absent word is found; determines those of the
                 next two that are not given.
-            hashes: t, the bits that each word sets.
+            hashes: t, how many bits each word sets.
             bits: m, bits of a filter, a multiple of 64.
 
         Raises:

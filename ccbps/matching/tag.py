@@ -122,8 +122,8 @@ class TagMatch(ReusableMatcher):
                 different groups show nothing of one another; an event has tags for each group.
 
         Raises:
-            ParameterError: an attribute is unknown, `groups` is not a positive number, or events
-                would have more than 2^14 tags.
+            ParameterError: an attribute is unknown, `groups` is not a positive whole number, or
+                events would have more than 2^14 tags.
         """
         wanted = "topic must name attributes of the schema, each once"
         if not isinstance(topic, Iterable):
