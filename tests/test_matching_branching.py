@@ -1064,9 +1064,9 @@ def test_explain_states_sizes_and_the_leakage_card(name: str) -> None:
     for number in (
         f"{matcher.program.size + 1} nodes",
         f"{len(matcher.program.edges)} edges",
-        f"{matcher.event_bytes:,} bytes an event",
-        f"{matcher.encoding.layout.bits:,} bits a message",
-        f"{matcher.randomness_bytes:,} bytes a round",
+        f"{matcher.event_bytes:,} bytes per event",
+        f"{matcher.encoding.layout.bits:,} bits per message",
+        f"{matcher.randomness_bytes:,} bytes per round",
         *(f"{role} {count:,}" for role, count in matcher.encoding.operations.items()),
     ):
         assert number in text

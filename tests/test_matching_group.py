@@ -1395,8 +1395,8 @@ def test_matcher_shows_its_sizes_and_no_constant(name: str) -> None:
         f"{matcher.group.name}, {matcher.group.order} elements",
         f"{2 * length + 1:,} elements: {length:,} of the publisher, {length + 1:,} of the",
         "segments",
-        f"{matcher.event_bytes:,} bytes an event, {matcher.interest_bytes:,} bytes an interest",
-        f"{matcher.randomness_bytes:,} bytes a round",
+        f"{matcher.event_bytes:,} bytes per event, {matcher.interest_bytes:,} bytes per interest",
+        f"{matcher.randomness_bytes:,} bytes per round",
         f"publisher {2 * length:,}, subscriber {2 * length:,}, broker {2 * length:,}",
     ):
         assert part in text

@@ -93,7 +93,7 @@ def test_matchers_travel_and_say_what_they_are(matcher: ReusableMatcher) -> None
     assert (matcher.reusable, matcher.rounds) == (True, False)
     assert matcher.operators
     text = matcher.explain()
-    for part in (f"{matcher.event_bytes:,} bytes an event", *str(matcher.leakage).splitlines()):
+    for part in (f"{matcher.event_bytes:,} bytes per event", *str(matcher.leakage).splitlines()):
         assert part in text
     assert json.loads(json.dumps(matcher.leakage.to_dict()))["reuse"] == "reusable"
     assert all(cost.count > 0 and cost.operation for cost in matcher.costs)

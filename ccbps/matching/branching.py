@@ -212,10 +212,10 @@ class BranchingMatch(Matcher):
             [
                 ("shape", shape),
                 ("program", f"{self.program.size + 1} nodes, {len(self.program.edges)} edges"),
-                ("matrix", f"{self.encoding.layout.bits:,} bits a message"),
+                ("matrix", f"{self.encoding.layout.bits:,} bits per message"),
                 (
                     "operations",
-                    "64-bit word operations a pair: "
+                    "64-bit word operations per pair: "
                     + ", ".join(f"{cost.role} {cost.count:,}" for cost in self.costs),
                 ),
             ],

@@ -123,8 +123,8 @@ class _FixedStructureMatch(GroupMatch):
     @property
     def _hidden(self) -> str:
         return (
-            "everything of the predicate but that its program has at most "
-            f"{self.instructions:,} instructions, as any of depth {self.depth} has"
+            "everything about the predicate, except that its program has at most "
+            f"{self.instructions:,} instructions, as any predicate's of depth {self.depth} has"
         )
 
     def program(self, interest: Interest) -> PreservingProgram:

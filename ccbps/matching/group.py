@@ -164,7 +164,7 @@ class GroupMatch(Matcher):
                 ),
                 (
                     "operations",
-                    "group products a pair: "
+                    "group products per pair: "
                     + ", ".join(f"{cost.role} {cost.count:,}" for cost in self.costs),
                 ),
             ],

@@ -172,23 +172,23 @@ class Matcher(PublicParameters, ABC):
         return LeakageCard(
             scheme=type(self).__name__,
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("every attribute of the event, beyond what the answer says of it", hidden),
+            hides=("every attribute of the event, beyond what the answer says about it", hidden),
             learns=(
                 "whether the event matches the predicate",
                 f"public parameters: {public}",
                 "which messages belong to one pair and round",
-                "over many pairs, which are of one event or one subscription, as far as "
-                "labels and rounds tell",
+                "over many pairs, which of them belong to one event or one subscription, as far "
+                "as labels and rounds tell",
             ),
             security="perfect",
             assumption=(
-                "each round's randomness is uniform, known to the pair only and used once; "
-                "with SharedSeed instead of OneTimePad, AES-256-CTR and HKDF-SHA256 stand for it"
+                "each round's randomness is uniform, known only to the pair and used once; with "
+                "SharedSeed instead of OneTimePad, it comes from AES-256-CTR and HKDF-SHA256"
             ),
             reuse="one-time",
             hazards=(
-                "a round used for two events or two predicates",
-                "the broker and one of the two clients work together",
+                "a round is used for two events or two predicates",
+                "the broker colludes with one of the two clients",
             ),
         )
 
@@ -197,12 +197,12 @@ class Matcher(PublicParameters, ABC):
         common = (
             (
                 "messages",
-                f"{self.event_bytes:,} bytes an event, {self.interest_bytes:,} bytes an interest "
+                f"{self.event_bytes:,} bytes per event, {self.interest_bytes:,} bytes per interest "
                 f"({HEADER_BYTES} of them header)",
             ),
             (
                 "randomness",
-                f"{self.randomness_bytes:,} bytes a round "
+                f"{self.randomness_bytes:,} bytes per round "
                 f"({-(-self.randomness_bytes // 16):,} AES blocks)",
             ),
         )

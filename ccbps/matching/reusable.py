@@ -141,8 +141,8 @@ class ReusableMatcher(PublicParameters, ABC):
         lines = [
             f"{type(self).__name__} over {', '.join(self.schema)} ({self.schema.bits} bits)",
             f"  operators:   {', '.join(self.operators)}",
-            f"  messages:    {self.event_bytes:,} bytes an event, {self.interest_bytes:,} bytes an "
-            f"interest ({HEADER_BYTES} of them header); reusable"
+            f"  messages:    {self.event_bytes:,} bytes per event, {self.interest_bytes:,} bytes "
+            f"per interest ({HEADER_BYTES} of them header); reusable"
             + (", covering" if self.covering else ""),
         ]
         lines += [
