@@ -122,7 +122,7 @@ class AspeMatch(ReusableMatcher):
                 "a value nor a bound nor their distribution is known",
             ),
             learns=(
-                "every match, and where there is none, which bounds fail",
+                "every match, and for pairs that do not match, which bounds fail",
                 "which bounds are of the same attribute (linear dependence)",
                 "all differences between values and bounds of an attribute, and with them their "
                 "order, covering, and which ends of a subscription are open",

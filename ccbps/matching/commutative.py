@@ -117,7 +117,7 @@ class CommutativeMatch(ReusableMatcher):
             learns=(
                 "every match",
                 "which events and which subscriptions have the same keyword",
-                "which messages were made with the same client's key",
+                "which messages were made with the same client key",
             ),
             security="broken" if toy else "computational",
             assumption=f"decisional Diffie-Hellman in {self.group.name}{short}; no client "

@@ -124,7 +124,8 @@ class _FixedStructureMatch(GroupMatch):
     def _hidden(self) -> str:
         return (
             "everything about the predicate, except that its program has at most "
-            f"{self.instructions:,} instructions, as any predicate's of depth {self.depth} has"
+            f"{self.instructions:,} instructions, as has that of any predicate of depth "
+            f"{self.depth}"
         )
 
     def program(self, interest: Interest) -> PreservingProgram:
