@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 __all__ = ["FROM_ANSWERS", "LeakageCard"]
 
 FROM_ANSWERS: Final = (
-    "from answers: which subscriptions match the same events orders nested ones, and places every "
-    "event between their bounds",
-    "from answers: whoever can have events of his choice published finds a bound of k bits with k "
-    "of them",
+    "from answers: seeing which subscriptions match the same events puts nested ones in order, "
+    "and every event between their bounds",
+    "from answers: anyone who can have events of their choice published finds a bound of k bits "
+    "with k of them",
 )
 """Attacks that no matcher can prevent if it tells the adversary who matched what."""
 

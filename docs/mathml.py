@@ -21,7 +21,7 @@ def block(self: Any, node: nodes.math_block) -> None:
     """A formula on lines of its own."""
     text = node.astext()
     if r"\\" in text:
-        text = rf"\begin{{aligned}}{text}\end{{aligned}}"
+        text = rf"\begin{{align*}}{text}\end{{align*}}"
     self.body.append(f'<div class="math">{convert(text, display="block")}</div>')
     raise nodes.SkipNode
 

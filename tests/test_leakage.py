@@ -92,7 +92,7 @@ def test_branching_cards_tell_box_and_template_apart() -> None:
 def test_group_cards_tell_what_of_a_subscription_is_public() -> None:
     fixed, public = OFSGPMatch(SCHEMA, 1).leakage, PublicFunctionMatch.hamming(4).leakage
     assert any("depth 1" in text for text in fixed.learns)
-    assert any("everything of the predicate" in text for text in fixed.hides)
+    assert any("everything about the predicate" in text for text in fixed.hides)
     assert any("the circuit" in text for text in public.learns)
     assert not any("predicate" in text for text in public.hides)
     assert any("y, t" in text for text in public.hides)
@@ -124,4 +124,4 @@ def test_cards_of_all_matchers_are_of_one_time_messages(matcher: Matcher) -> Non
     assert card.scheme == type(matcher).__name__
     assert (card.security, card.reuse, card.attacks) == ("perfect", "one-time", FROM_ANSWERS)
     assert any("used for two events" in hazard for hazard in card.hazards)
-    assert any("work together" in hazard for hazard in card.hazards)
+    assert any("colludes" in hazard for hazard in card.hazards)

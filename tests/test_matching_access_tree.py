@@ -211,4 +211,4 @@ def test_matchers_are_rebuilt_and_say_what_they_leak() -> None:
     assert matcher.leakage.attacks[0].startswith("tree shapes: 12 comparisons give every event")
     text = matcher.explain()
     assert "the tree of every interest and the positions of its bits" in text
-    assert "per event: 6 x exponentiation (most)" in text
+    assert "per event: 6 x exponentiation (at most)" in text

@@ -300,8 +300,8 @@ def test_card_and_costs() -> None:
     matcher = toy(equalities=2)
     text = matcher.explain()
     assert "per pair: 2 x product and SHA-256 of a block" in text
-    assert "which interests hold equal values, of all users" in text
-    assert "which events hold equal values, of all users" in toy("events").explain()
+    assert "which interests hold equal values, across all users" in text
+    assert "which events hold equal values, across all users" in toy("events").explain()
     assert "secp256k1" in KeywordMatch(SCHEMA).explain()
     assert not matcher.covering
     _, broker, *_ = roles(matcher)

@@ -132,26 +132,30 @@ class AccessTreeMatch(ProxySearchMatcher):
         return LeakageCard(
             scheme="AccessTreeMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("bits of events that no interest has a leaf for and no other bit implies",),
+            hides=(
+                "bits of events for which no interest has a leaf, and which no other bit implies",
+            ),
             learns=(
-                "the tree of every interest and the positions of its bits; for comparisons, "
-                "that is the constant and the bit that each leaf asks for",
-                "which leaves hold for which event: the values of all bits that leaves are about, "
-                "or their mirror image",
-                "which leaves are equal, of all users",
+                "the tree of every interest and the positions of its bits; for a comparison, "
+                "that gives the constant and the bit that each leaf asks for",
+                "which leaves hold for which event: the values of all bits that some leaf asks "
+                "for, or their mirror image",
+                "which leaves are equal, across all users",
                 "who sent each message",
             ),
             security="broken",
             assumption=f"decisional Diffie-Hellman in {self.group}, SHA-256 as a random oracle, "
-            "HMAC-SHA256 pseudorandom; nobody compares, and the broker works with no user, "
-            "revoked ones included",
+            "HMAC-SHA256 pseudorandom; nobody uses comparisons, and the broker colludes with no "
+            "user, not even a revoked one",
             reuse="reusable",
             hazards=("any user can write and read under every other user's keywords",),
             attacks=(
-                "tree shapes: 12 comparisons give every event and every interest, exactly where "
-                "the attribute is nullable, else up to a mirror image",
-                "leaf results: one known event gives the bits of all others that tokens cover",
-                "broker and one user: x and s, then every value by a dictionary",
+                "tree shapes: 12 comparisons give every event and every interest, exactly if "
+                "the attribute is nullable, otherwise up to a mirror image",
+                "leaf results: one known event gives, of all other events, the bits that tokens "
+                "cover",
+                "broker and one user: together they have x and s, and find every value by "
+                "trying a dictionary",
             ),
         )
 
@@ -160,12 +164,12 @@ class AccessTreeMatch(ProxySearchMatcher):
         """Operations of each role."""
         bits, leaves = self.schema.bits, self.leaves
         return (
-            Cost("publisher", "event", "exponentiation of a fixed base", 3 * bits),
-            Cost("subscriber", "interest", "exponentiation of a fixed base (most)", 3 * leaves),
-            Cost("broker", "event", "exponentiation (most)", bits),
-            Cost("broker", "event", "product and SHA-256 of a block (most)", 2 * bits),
-            Cost("broker", "interest", "exponentiation (most)", leaves),
-            Cost("broker", "pair", "Boolean operation (most)", leaves),
+            Cost("publisher", "event", "fixed-base exponentiation", 3 * bits),
+            Cost("subscriber", "interest", "fixed-base exponentiation (at most)", 3 * leaves),
+            Cost("broker", "event", "exponentiation (at most)", bits),
+            Cost("broker", "event", "product and SHA-256 of a block (at most)", 2 * bits),
+            Cost("broker", "interest", "exponentiation (at most)", leaves),
+            Cost("broker", "pair", "Boolean operation (at most)", leaves),
         )
 
     # -- clients ------------------------------------------------------------------------------

@@ -111,37 +111,40 @@ class AspeMatch(ReusableMatcher):
         numbers = (
             "greatest common divisors of products give the factors"
             if self.exact
-            else "codes are whole numbers, and only one reading of the cross-ratios makes all so"
+            else "codes are whole numbers, and only one reading of the cross-ratios makes all "
+            "of them whole"
         )
         return LeakageCard(
             scheme=f"AspeMatch ({'exact' if self.exact else 'real numbers'})",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "where exactly in its domain an attribute's values lie, while they fill a small "
-                "part of it, none is NULL, no subscription is open at an end, and neither a value, "
-                "a bound nor how they are distributed is known",
+                "exactly where in its domain an attribute's values lie, as long as they fill a "
+                "small part of it, none is NULL, no subscription is open at an end, and neither "
+                "a value nor a bound nor their distribution is known",
             ),
             learns=(
-                "every match, and on which bounds it fails",
+                "every match, and for pairs that do not match, which bounds fail",
                 "which bounds are of the same attribute (linear dependence)",
-                "all differences of values and bounds of an attribute, and with them order, "
-                "covering, and which ends of a subscription are open",
-                "values and bounds themselves where the events fill an attribute's domain",
+                "all differences between values and bounds of an attribute, and with them their "
+                "order, covering, and which ends of a subscription are open",
+                "the values and bounds themselves, where the events fill an attribute's domain",
             ),
             security="broken",
-            assumption="two subscriptions and a few hundred events give it away, nothing known",
+            assumption="two subscriptions and a few hundred events break it, with nothing known "
+            "beforehand",
             reuse="reusable",
             hazards=(
-                "the key is given to subscribers: it is for a trusted security manager, which "
+                "the key is given to subscribers: it is for a trusted security manager, who "
                 "encrypts their subscriptions",
-                "an update of keys reaches others than the broker, or the key of an epoch is "
-                "found: the updates give all others",
+                "a key update reaches anyone but the broker, or the key of one epoch is found: "
+                "the updates give the keys of all others",
             ),
             attacks=(
                 f"ciphertext only: {numbers}; all differences are read, and where the events fill "
-                "a domain all values and bounds",
-                "known plaintext: d + 2 known events give the key up to a factor, and all messages",
-                "with a publisher, or any holder of the key: all messages",
+                "a domain, all values and bounds",
+                "known plaintext: d + 2 known events give the key up to a factor, and with it "
+                "all messages",
+                "with a publisher, or anyone else who holds the key: all messages",
             ),
         )
 

@@ -110,26 +110,26 @@ class CommutativeMatch(ReusableMatcher):
             scheme="CommutativeMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "which keyword an element stands for, from who lacks the key that clients share "
-                "and knows no event, no subscription and no frequency",
+                "which keyword an element stands for, from anyone who lacks the key that "
+                "clients share and knows no event, no subscription and no frequency",
                 "clients' names",
             ),
             learns=(
                 "every match",
                 "which events and which subscriptions have the same keyword",
-                "which messages are from the same client key",
+                "which messages were made with the same client key",
             ),
             security="broken" if toy else "computational",
-            assumption=f"decisional Diffie-Hellman in {self.group.name}{short}; no client works "
-            "with the broker",
+            assumption=f"decisional Diffie-Hellman in {self.group.name}{short}; no client "
+            "colludes with the broker",
             reuse="reusable",
             hazards=(
-                "the broker works with one client: two nodes in a row hold all layers",
+                "the broker colludes with a client: two nodes in a row hold all layers",
                 "a client that is also the broker, or sees its table, can try all keywords",
                 *toy,
             ),
             attacks=(
-                "dictionary: broker and one client find every keyword they can think of",
+                "dictionary: the broker and one client find every keyword that they can think of",
                 "chosen filters: a client subscribes to guesses, or publishes them, and the broker "
                 "compares; no key is needed",
                 "frequency: the most frequent element is the most frequent keyword",

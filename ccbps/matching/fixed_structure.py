@@ -123,8 +123,9 @@ class _FixedStructureMatch(GroupMatch):
     @property
     def _hidden(self) -> str:
         return (
-            "everything of the predicate but that its program has at most "
-            f"{self.instructions:,} instructions, as any of depth {self.depth} has"
+            "everything about the predicate, except that its program has at most "
+            f"{self.instructions:,} instructions, as has that of any predicate of depth "
+            f"{self.depth}"
         )
 
     def program(self, interest: Interest) -> PreservingProgram:

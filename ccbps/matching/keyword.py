@@ -141,8 +141,8 @@ class KeywordMatch(ProxySearchMatcher):
         """What the broker learns."""
         shown, hidden = "interests", "events"
         never: tuple[str, ...] = (
-            "which interests can never hold, where the tokens of an attribute are more than its "
-            "values, or others repeat theirs",
+            "which interests can never hold, if an attribute has more tokens than values, or if "
+            "the tokens of other interests repeat",
         )
         if self.trapdoors == "events":
             shown, hidden, never = hidden, shown, ()
@@ -150,26 +150,27 @@ class KeywordMatch(ProxySearchMatcher):
             scheme="KeywordMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "which value a keyword stands for, from who knows no event, no interest and no "
-                "frequency",
-                f"which {hidden} are equal, beyond the results of single equalities",
+                "which value a keyword stands for, from anyone who knows no event, no interest "
+                "and no frequency",
+                f"which {hidden} are equal, beyond what the results of single equalities show",
             ),
             learns=(
-                "which attribute of an event equals which constant of an interest, also where "
+                "which attribute of an event equals which constant of an interest, even where "
                 "the interest as a whole does not match",
-                f"which {shown} hold equal values, of all users",
+                f"which {shown} hold equal values, across all users",
                 *never,
                 "which attributes an interest names",
                 "who sent each message",
             ),
             security="computational",
             assumption=f"decisional Diffie-Hellman in {self.group}, SHA-256 as a random oracle, "
-            "HMAC-SHA256 pseudorandom; the broker works with no user, revoked ones included",
+            "HMAC-SHA256 pseudorandom; the broker colludes with no user, not even a revoked one",
             reuse="reusable",
             hazards=("any user can write and read under every other user's keywords",),
             attacks=(
                 "frequency: the most frequent token is the most frequent value",
-                "broker and one user: x and s, then every value by a dictionary",
+                "broker and one user: together they have x and s, and find every value by "
+                "trying a dictionary",
             ),
         )
 
@@ -178,8 +179,8 @@ class KeywordMatch(ProxySearchMatcher):
         """Operations of each role."""
         n, m = len(self.schema), self.equalities
         return (
-            Cost("publisher", "event", "exponentiation of a fixed base", 3 * n),
-            Cost("subscriber", "interest", "exponentiation of a fixed base", 3 * m),
+            Cost("publisher", "event", "fixed-base exponentiation", 3 * n),
+            Cost("subscriber", "interest", "fixed-base exponentiation", 3 * m),
             Cost("broker", "event", "exponentiation", n),
             Cost("broker", "interest", "exponentiation", m),
             Cost("broker", "pair", "product and SHA-256 of a block", m),

@@ -152,8 +152,8 @@ class KeywordDictionaryMatch(WordMatcher):
         words = float(self._shape[0] * self._shape[1])
         return (
             Cost("publisher", "event", "AES block", self.size),
-            Cost("subscriber", "interest", "AES block, at most", words),
-            Cost("broker", "pair", "AES block, at most", words),
+            Cost("subscriber", "interest", "AES block (at most)", words),
+            Cost("broker", "pair", "AES block (at most)", words),
         )
 
     def _secrets(self, key: Mapping[str, Any]) -> tuple[Indices, Words]:

@@ -78,7 +78,7 @@ class KeywordFilterMatch(WordMatcher):
 
     scheme = "keyword filter"
     named = "trapdoors"
-    never = "each is one word, that nobody else has"
+    never = "each has one word that nobody else has"
     answered = ", with false positives"
     repeated = "their common words"
 
@@ -155,9 +155,9 @@ class KeywordFilterMatch(WordMatcher):
         used = self.hashes * self.words
         return (
             Cost("publisher", "event", "AES block", 2 * used),
-            Cost("subscriber", "interest", "AES block, at most", float(np.prod(self._shape))),
-            Cost("broker", "pair", "AES block, at most", float(np.prod(self._shape))),
-            Cost("broker", "pair", "AES block, for a word that is absent", 2),
+            Cost("subscriber", "interest", "AES block (at most)", float(np.prod(self._shape))),
+            Cost("broker", "pair", "AES block (at most)", float(np.prod(self._shape))),
+            Cost("broker", "pair", "AES block (for a word that is absent)", 2),
         )
 
     def _trapdoors(self, key: Mapping[str, Any], families: Words, values: Words) -> Words:

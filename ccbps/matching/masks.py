@@ -102,29 +102,31 @@ class AdditiveMaskMatch(ReusableMatcher):
             scheme="AdditiveMaskMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "where in its domain an attribute's values lie, while they fill a small part of "
-                "it, none is NULL, no range is open at an end, and neither a value, a bound nor "
-                "how they are distributed is known",
+                "where in its domain an attribute's values lie, as long as they fill a small "
+                "part of it, none is NULL, no range is open at an end, and neither a value nor "
+                "a bound nor their distribution is known",
             ),
             learns=(
                 "every match",
-                "differences and order of all values and bounds of an attribute",
-                "values and bounds themselves where the events fill an attribute's domain",
+                "the differences and the order of all values and bounds of an attribute",
+                "the values and bounds themselves, where the events fill an attribute's domain",
                 "which attributes a subscription constrains",
             ),
             security="broken",
-            assumption="a few events of Bool, Category or UInt(8) give away their key",
+            assumption="a few events give away the key of a Bool, a Category or a UInt(8)",
             reuse="reusable",
-            hazards=("a client works with the broker: it has all masks",),
+            hazards=("a client colludes with the broker: it has all masks",),
             attacks=(
-                "events alone: if their spread is the domain, the least is the key, as for Bool, "
-                "Category and UInt(8) it soon is",
-                "known plaintext: one (value, message) gives the attribute's key and all values",
-                "known width: a range as wide as the domain starts at the key, and so does x < c; "
-                "no plaintext is needed",
-                "events alone: NULL is 0, and known as what occurs often and far below all others",
-                "distribution: if it is known, the middle of all events gives the key to about a "
-                "thousandth of the domain",
+                "events alone: once their values span the domain, the least message is the key; "
+                "for Bool, Category and UInt(8) they soon do",
+                "known plaintext: one value and its message give the attribute's key and all "
+                "values",
+                "known width: a range as wide as the domain starts at the key, and so does that "
+                "of x < c; no plaintext is needed",
+                "events alone: NULL is 0, and recognized as what occurs often and lies far "
+                "below all others",
+                "distribution: if it is known, the median of all events gives the key to about "
+                "a thousandth of the domain",
             ),
         )
 
@@ -264,17 +266,19 @@ class MaskedTopicMatch(ReusableMatcher):
             scheme="MaskedTopicMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "topics, from those who neither have the group key nor know how often topics "
-                "occur, of those that no event or subscription is known of",
+                "topics of which no event or subscription is known, from anyone who neither has "
+                "the group key nor knows how often topics occur",
             ),
             learns=("every match", "which events and subscriptions have the same topic"),
             security="computational",
-            assumption="HMAC-SHA256 is a pseudo-random function",
+            assumption="HMAC-SHA256 is a pseudorandom function",
             reuse="reusable",
-            hazards=("a client works with the broker: with the group key it can try all topics",),
+            hazards=(
+                "a client colludes with the broker: with the group key it can try all topics",
+            ),
             attacks=(
                 "frequency: the most frequent token is the most frequent topic",
-                "known plaintext: one event names all events and subscriptions of its topic",
+                "known plaintext: one known event names all events and subscriptions of its topic",
             ),
         )
 

@@ -172,23 +172,23 @@ class Matcher(PublicParameters, ABC):
         return LeakageCard(
             scheme=type(self).__name__,
             adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("every attribute of the event, beyond what the answer says of it", hidden),
+            hides=("every attribute of the event, beyond what the answer says about it", hidden),
             learns=(
                 "whether the event matches the predicate",
                 f"public parameters: {public}",
                 "which messages belong to one pair and round",
-                "over many pairs, which are of one event or one subscription, as far as "
-                "labels and rounds tell",
+                "over many pairs, which of them belong to one event or one subscription, as far "
+                "as labels and rounds tell",
             ),
             security="perfect",
             assumption=(
-                "each round's randomness is uniform, known to the pair only and used once; "
-                "with SharedSeed instead of OneTimePad, AES-256-CTR and HKDF-SHA256 stand for it"
+                "each round's randomness is uniform, known only to the pair and used once; with "
+                "SharedSeed instead of OneTimePad, it comes from AES-256-CTR and HKDF-SHA256"
             ),
             reuse="one-time",
             hazards=(
-                "a round used for two events or two predicates",
-                "the broker and one of the two clients work together",
+                "a round is used for two events or two predicates",
+                "the broker colludes with one of the two clients",
             ),
         )
 

@@ -153,16 +153,16 @@ class ObliviousTopicMatch(PublicParameters):
         return LeakageCard(
             scheme="ObliviousTopicMatch",
             answers=False,
-            adversary="the broker, who keeps all it relays and alters what it likes, and clients "
-            "other than those of the matching topic",
+            adversary="the broker, which keeps all it relays and alters what it likes, and "
+            "clients other than those of the matching topic",
             hides=(
                 "events, payloads and subscriptions",
                 "whether an event matches a subscription",
                 "which events, or which subscriptions, have equal topics",
             ),
             learns=(
-                "how many requests, topics and events there are, from whom, when, of which size",
-                "subscribers: which events are of their own topics, and nothing of the others",
+                "how many requests, topics and events there are, from whom, when, and of what size",
+                "subscribers: which events are of their own topics, and nothing about the others",
                 "publishers: how many requests each subscriber makes",
             ),
             security="computational" if self.group.security else "broken",
@@ -170,15 +170,18 @@ class ObliviousTopicMatch(PublicParameters):
             "Ed25519",
             reuse="reusable",
             hazards=(
-                "a publisher answers as many requests as somebody has guesses: admit for a number",
-                "an identity came by way of somebody who could put its own in the place",
+                "a publisher answers as many requests as somebody has guesses: admit each "
+                "subscriber with a number of requests",
+                "an identity was handed over by somebody who could replace it with another",
                 "subscribers of a topic pass on what they read",
-                "an event number is used for two events: save the publisher's key after it counted",
+                "an event number is used for two events: save the publisher's key after each "
+                "batch that its counter numbered",
                 *(() if self.group.security else toy),
             ),
             attacks=(
-                "guessing: a subscriber learns of one topic for each request that is answered",
-                "behaviour: who reacts to an event, or complains of an altered one, has read it",
+                "guessing: a subscriber learns about one topic per request that is answered",
+                "behaviour: whoever reacts to an event, or complains about an altered one, has "
+                "read it",
             ),
         )
 

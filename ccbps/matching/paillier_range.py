@@ -121,36 +121,37 @@ class PaillierRangeMatch(ReusableMatcher):
             scheme="PaillierRangeMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "where in its domain an attribute's values lie, while they fill a small part of "
-                "it, none is NULL, no subscription is open at an end, and neither a value, a bound "
-                "nor how they are distributed is known",
+                "where in its domain an attribute's values lie, as long as they fill a small "
+                "part of it, none is NULL, no subscription is open at an end, and neither a "
+                "value nor a bound nor their distribution is known",
             ),
             learns=(
-                "every match, and the answer of each comparison: value with low, value with high",
-                "of two events without any subscription, the difference of the values of an "
-                "attribute times a secret r_p, up to less than r_p",
-                "of two bounds of an attribute, their exact difference times r_p; r_p is the "
+                "every match, and the answer of each comparison: of the value with the low "
+                "bound, and with the high one",
+                "from two events, without any subscription, the difference of an attribute's "
+                "values times a secret r_p, with an error of less than r_p",
+                "from two bounds of an attribute, their exact difference times r_p; r_p is the "
                 "greatest common divisor of such numbers",
-                "so the order, equality and differences of all bounds; the order of values, and "
-                "their differences to within 1",
-                "values themselves where the events fill an attribute's domain: nearly all of "
-                "Bool and Category, of UInt(8) to within 1",
+                "hence the order, equality and differences of all bounds; the order of values, "
+                "and their differences to within 1",
+                "the values themselves, where the events fill an attribute's domain: nearly all "
+                "of Bool and Category exactly, those of UInt(8) to within 1",
                 "which attributes a subscription constrains",
             ),
             security="broken",
             assumption="whatever the modulus, events alone give away their differences",
             reuse="reusable",
             hazards=(
-                "a toy modulus, which anyone can factor",
-                "the broker works together with one client: r_p and all blindings are theirs",
-                "a known domain: the bounds of an unconstrained attribute are its two ends, those "
-                "of x < c begin at one",
+                "the modulus is a toy, which anyone can factor",
+                "the broker colludes with one client: together they have r_p and all blindings",
+                "a known domain: the bounds of an unconstrained attribute are its two ends, and "
+                "those of x < c begin at one of them",
                 "g_p = n + 1 in place of the random one: mu then gives the factors of n",
             ),
             attacks=(
-                "events alone: if their spread is the domain, it gives r_p and all values to "
-                "within 1",
-                "two publications: their quotient shows the scaled difference of values",
+                "events alone: once their values span the domain, their spread gives r_p, and "
+                "all values to within 1",
+                "two events: their quotient shows the scaled difference of their values",
                 "two subscriptions: their quotient shows r_p times the exact difference",
                 "three or more bounds: a greatest common divisor shows r_p",
                 "one known value: every other value of the attribute to within 1",

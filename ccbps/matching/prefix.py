@@ -140,28 +140,29 @@ class PrefixMatch(ReusableMatcher):
             scheme="PrefixMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "in which half of a prefix's range a value lies, where no bound of a subscription, "
-                "no known value, NULL among them, no known distribution and no end of the domain "
-                "tells",
+                "in which half of a prefix's range a value lies, as long as none of these "
+                "tells: a bound of a subscription, a known value (NULL is one), a known "
+                "distribution, an end of the domain",
             ),
             learns=(
                 "every match",
-                "how many leading bits any two values, or bounds, of an attribute share; with it "
+                "how many leading bits any two values or bounds of an attribute share; hence "
                 "which are equal, and how often",
                 "which attributes a subscription constrains",
-                "number and lengths of a range's prefixes: with them the number of its codes, and "
-                "the digits of both bounds after their first difference, up to a reflection",
+                "the number and the lengths of a range's prefixes: hence the number of its "
+                "codes, and the digits of both bounds after their first difference, up to a "
+                "reflection",
                 "from some 100 intervals together, where all values and bounds lie, up to one "
                 "reflection of the domain",
             ),
             security="broken",
-            assumption="100 intervals give away where values lie, nothing known",
+            assumption="100 intervals give away where values lie, with nothing known beforehand",
             reuse="reusable",
-            hazards=("a client works with the broker: it has the keys of all attributes",),
+            hazards=("a client colludes with the broker: it has the keys of all attributes",),
             attacks=(
                 "ciphertext only: 100 intervals place events within 1 % of the domain, up to one "
                 "reflection, which a single known value or x < c resolves",
-                "distribution: if it is known, events alone are placed, without a subscription",
+                "distribution: if it is known, events are placed without a single subscription",
                 "known plaintext: m known values give every other value its longest prefix in "
                 "common with one of them, and one bit more",
                 "ranges: the lengths of the prefixes of x < c are the digits of c, so such a "

@@ -175,26 +175,27 @@ class TagMatch(ReusableMatcher):
             scheme="TagMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "what of an event no key fits: two events that none fits look alike, whether they "
-                "are equal, close or far apart",
-                "on which side of an interval with two bounds that does not hold a value lies, and "
-                "how far, unless other intervals show it",
-                "results of single intervals where a topic that is asked for differs",
-                "before there are events: everything of one subscription by itself; of two of "
-                "different groups, by themselves, whether they are alike",
+                "those parts of an event that no key fits: two events that no key fits look "
+                "alike, whether they are equal, close or far apart",
+                "for an interval with two bounds that does not hold: on which side of it a "
+                "value lies, and how far away, unless other intervals show it",
+                "the results of single intervals, where an event's topic is not the one asked for",
+                "before there are events: everything about one subscription, taken by itself; "
+                "and whether two of different groups, taken by themselves, are alike",
             ),
             learns=(
-                "for each pair, which of the subscription's intervals hold, in its topic",
-                "for an interval that holds, which of its prefixes does: events in one such part "
-                "of a subscription's interval are seen to be so",
-                "over many events, how often each key fits; so, where the values' distribution is "
-                "known, the constants",
-                "from many subscriptions and some events, with nothing known, the constants, up to "
-                "one reflection: a key that ever fits is no decoy",
+                "for each pair, which of the subscription's intervals hold, within its topic",
+                "for an interval that holds, which of its prefixes does: that is, which events "
+                "lie in the same part of a subscription's interval",
+                "over many events, how often each key fits; hence, where the distribution of "
+                "values is known, the constants",
+                "from many subscriptions and some events, with nothing known beforehand, the "
+                "constants, up to one reflection: a key that ever fits is not a decoy",
                 "within a group and epoch, from subscriptions alone: which ask for the same topic",
                 "within a group, epoch and topic, from subscriptions alone: which bounds of an "
-                "attribute begin with the same bits, and how many; which intervals are equal; "
-                "which are equalities, open, or never hold; of two bounds, the bit where they part",
+                "attribute begin with the same bits, and with how many; which intervals are "
+                "equal; which are equalities, are open, or never hold; for an interval with two "
+                "bounds, the bit at which they part",
                 "public parameters: the schema, the topics' names, the number of groups",
             ),
             security="computational",
@@ -202,29 +203,31 @@ class TagMatch(ReusableMatcher):
             "SHAKE256 and HMAC-SHA-256 with a key as pseudorandom functions",
             reuse="reusable",
             hazards=(
-                "who has a group's key, any client of it, reads with the broker the events that "
-                "reach the group and its subscriptions, and can make both",
-                "two events with one nonce show their common prefixes",
+                "anyone who has a group's key, that is, any client of it, can, together with "
+                "the broker, read the events that reach the group and the group's "
+                "subscriptions, and can make both",
+                "two events with the same nonce show their common prefixes",
             ),
             attacks=(
-                "frequency: of uniform values one in 2^n has a prefix of n bits, so counted hits "
-                "give the lengths of an interval's prefixes, and these its width: 100 events give "
-                "c, of x < c, to about 2 % of the domain, 1,000 to 0.2 %",
-                "hits, nothing known: what fits once shows which bit it ends in; 30 events and 300 "
-                "x < c of one group and epoch give c to about 1 % of the domain, 100 events to "
-                "0.5 %, or all of them reflected",
-                "frequency: how often a prefix is found is how often it occurs; subscriptions to "
-                "all values of an attribute together sort its events by value",
+                "frequency: one in 2^n uniform values has a given prefix of n bits, so counting "
+                "hits gives the lengths of an interval's prefixes, and these give its width: "
+                "100 events give the c of x < c to about 2 % of the domain, 1,000 to 0.2 %",
+                "hits, nothing known: a key that fits even once shows the last bit of its "
+                "prefix; 30 events and 300 subscriptions x < c of one group and epoch give c to "
+                "about 1 % of the domain, 100 events to 0.5 %, or all of them reflected",
+                "frequency: how often a prefix is found is how often it occurs; subscriptions "
+                "to all values of an attribute, taken together, sort events by its value",
                 "subscriptions only: the most frequent topic, or equality, is the most popular one",
-                "subscriptions only: bounds of a known uneven distribution are told by how many "
-                "begin alike; if it falls by e over 40 % of the domain, 30 of one group and epoch "
-                "give c to about 5 % of the domain, 300 to 3 %, 3,000 to 1 %",
-                "subscriptions only, nothing known: a domain whose size is no power of two shows "
-                "first bits, bounds that fill a domain show their highest bit",
-                "subscriptions only: where the two bounds of an interval part, the upper one has "
-                "the 1; 30 such intervals of one group and epoch, with random bounds, give upper "
-                "bounds of all subscriptions to about 4 % of the domain, 300 to 1 %, or all of "
-                "them reflected",
+                "subscriptions only: bounds with a known uneven distribution are recognized by "
+                "how many begin alike; if its density falls by a factor of e over 40 % of the "
+                "domain, 30 of one group and epoch give c to about 5 % of the domain, 300 to 3 "
+                "%, 3,000 to 1 %",
+                "subscriptions only, nothing known: a domain whose size is not a power of two "
+                "shows first bits, and bounds that fill a domain show their highest bit",
+                "subscriptions only: at the first bit in which the two bounds of an interval "
+                "differ, the upper one has the 1; 30 such intervals of one group and epoch, "
+                "with random bounds, give the upper bounds of all subscriptions to about 4 % of "
+                "the domain, 300 to 1 %, or all of them reflected",
             ),
         )
 
@@ -236,10 +239,10 @@ class TagMatch(ReusableMatcher):
         )
         blocks *= self.groups
         return (
-            Cost("publisher", "event", "AES block, about", float(blocks + self.tags)),
-            Cost("subscriber", "interest", "AES block, about", float(self.keys)),
-            Cost("broker", "pair", "AES block, at most", float(self.keys)),
-            Cost("broker", "pair", "AES block, if the first interval fails", self._sizes[0]),
+            Cost("publisher", "event", "AES block (about)", float(blocks + self.tags)),
+            Cost("subscriber", "interest", "AES block (about)", float(self.keys)),
+            Cost("broker", "pair", "AES block (at most)", float(self.keys)),
+            Cost("broker", "pair", "AES block (if the first interval fails)", self._sizes[0]),
         )
 
     def _bits(self, at: int) -> int:

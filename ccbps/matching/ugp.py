@@ -98,7 +98,7 @@ class UGPMatch(GroupMatch):
     @property
     def _hidden(self) -> str:
         return (
-            "everything of the predicate but that its program has at most "
+            "everything about the predicate, except that its program has at most "
             f"{4**self.depth} instructions"
         )
 

@@ -50,41 +50,46 @@ class WordMatcher(ReusableMatcher):
         learns = [
             f"every match of a predicate widened to the vocabulary{self.answered}",
             f"the result of each word of each subscription{self.answered}",
-            "the number of words of a subscription, and which subscriptions share words",
-            "which words are of one attribute, and of which one, from their number and results",
-            "which words are NULL and its opposite, where somebody asks for both",
-            f"which subscriptions never hold, in many events: {self.never}",
+            "the number of words in a subscription, and which subscriptions share words",
+            "which words belong to one attribute, and to which one, from their number and results",
+            "which words stand for NULL and its opposite, where somebody asks for both",
+            f"which subscriptions never hold, over many events: {self.never}",
         ]
         attacks = [
             f"equal {self.named}: which subscriptions want the same word",
-            "frequency: how often a word is found is how often it occurs; with known "
-            "frequencies, words have names",
+            "frequency: how often a word is found is how often it occurs; known frequencies "
+            "tell which word is which",
         ]
         if self.vocabulary.points:
-            learns.append("the order of points, or the reverse, and between which an event lies")
+            learns.append(
+                "the order of points, or its reverse, and between which two of them an event lies"
+            )
             attacks.append(
-                "containment of answers: points in order, and every event between two of them"
+                "containment of answers: it puts points in order, and every event between two "
+                "of them"
             )
         if self.vocabulary.cells:
             learns += [
                 "the number of cells of a range, and so its width to within two cells",
-                "the order of all cells of a partition, or the reverse, from ranges alone; and "
+                "the order of all cells of a partition, or its reverse, from ranges alone; and "
                 "the cell of each event",
             ]
             attacks += [
-                "ranges alone: 150 give all cells of a partition in order; with 200 and their "
-                "results, every event to 1.3 % of the domain, or all of them reflected",
-                "clauses and results: the attribute of each word",
+                "ranges alone: 150 give all cells of a partition in order; 200 and their "
+                "results place every event within 1.3 % of the domain, or all of them reflected",
+                "clauses and results: they tell the attribute of each word",
             ]
         return LeakageCard(
             scheme=type(self).__name__,
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "which value other than NULL a word of an attribute without ranges stands for, "
-                "from who knows no event, no subscription and no frequency",
-                "words of an event that nobody subscribed to and that no others imply",
-                "which events are equal, beyond the results of words that are subscribed to",
-                "the number of an event's words, beyond what schema and results of words tell",
+                "from anyone who knows no event, no subscription and no frequency",
+                "words of an event that nobody has subscribed to and that no other words imply",
+                "which events are equal, beyond what the results of words that are subscribed "
+                "to show",
+                "the number of an event's words, beyond what the schema and the results of "
+                "words tell",
             ),
             learns=tuple(learns),
             security="broken" if self.vocabulary.cells else "computational",
@@ -92,7 +97,7 @@ class WordMatcher(ReusableMatcher):
             reuse="reusable",
             hazards=(
                 "any client has the keys and can read all events and subscriptions",
-                f"two events with one nonce show {self.repeated}",
+                f"two events with the same nonce show {self.repeated}",
             ),
             attacks=tuple(attacks),
         )
