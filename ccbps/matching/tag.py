@@ -119,7 +119,8 @@ class TagMatch(ReusableMatcher):
             topic: attributes that subscriptions compare with = or leave open. Each doubles the
                 tags of an event.
             groups: how many groups of subscribers, each with its own keys. Subscriptions of
-                different groups show nothing of one another; an event has tags for each group.
+                different groups show nothing of one another by themselves, until many events have
+                hit them; an event has tags for each group.
 
         Raises:
             ParameterError: an attribute is unknown, `groups` is not a positive whole number, or
