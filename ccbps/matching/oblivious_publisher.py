@@ -320,10 +320,28 @@ class ObliviousPublisher(Confined):
                 out[rows, start:stop] = key.slots(taken[rows], wrapped)
         return out
 
-    def _places(self, codes: NDArray[np.uint64]) -> NDArray[np.intp]:
+    def serves(self, events: Any) -> NDArray[np.bool_]:
+        """Which events are of this publisher's topics, shape (events,).
+
+        Args:
+            events: `Events`, or any records `Schema.encode` takes.
+
+        Raises:
+            EventError: a record does not fit the schema.
+        """
+        layout = self._layout
+        batch = layout.schema.encode(events)
+        own: NDArray[np.bool_] = self._found(keyword_codes(batch, layout.attributes)) >= 0
+        return own
+
+    def _found(self, codes: NDArray[np.uint64]) -> NDArray[np.intp]:
+        """The place of each event's topic; -1 where the publisher has none."""
         distinct, index = np.unique(codes, axis=0, return_inverse=True)
         found = [self._place.get(row.tobytes(), -1) for row in distinct.astype("<u8")]
-        places = np.array(found, dtype=np.intp)[index.reshape(-1)]
+        return np.array(found, dtype=np.intp)[index.reshape(-1)]
+
+    def _places(self, codes: NDArray[np.uint64]) -> NDArray[np.intp]:
+        places = self._found(codes)
         bad = np.flatnonzero(places < 0)
         if len(bad):
             raise EventError(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +29,17 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from ccbps.errors import DecodeError, EventError, ParameterError
 from ccbps.matching.oblivious_topic import ObliviousSubscriber, ObliviousTopicMatch
 from ccbps.matching.role_keys import RoleKey
-from ccbps.spark.arrow import binary_column, binary_rows, check_room, integers, is_valid
-from ccbps.spark.causes import MATCH_NOTHING, check_on_error, refuse_rows
+from ccbps.spark.arrow import binary_rows, check_room, integers, is_valid
+from ccbps.spark.causes import (
+    MATCH_NOTHING,
+    check_on_error,
+    encoded,
+    encoded_type,
+    examine_events,
+    no_reasons,
+    refuse_rows,
+    usable,
+)
 from ccbps.spark.confine import confined
 from ccbps.spark.frames import (
     check_keep,
@@ -60,6 +69,7 @@ def publish_events(
     payload: str | None = None,
     keep: Sequence[str] = (),
     output: str = "event_message",
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Encrypt events of the publisher's topics, one message each, for everybody.
 
@@ -78,9 +88,13 @@ def publish_events(
             then, if the matcher has no payloads.
         keep: other columns to leave as they are, in the clear, for everybody to see.
         output: name of the message column.
+        on_error: "raise" fails the job at the first record that does not fit the schema, or is of
+            none of the publisher's topics, and at the first payload that is too long; "reject"
+            gives these NULL and the reason, which shows no value, in a string column "rejected".
 
     Returns:
-        `number`, what `keep` names and a binary message column, NULL where number or payload is.
+        `number`, what `keep` names and a binary message column, NULL where number or payload is;
+        with "reject", also "rejected" (NULL where nothing is wrong).
 
     Raises:
         ParameterError: a column is missing, of the wrong type, used twice, or not wanted; `keep`
@@ -91,6 +105,8 @@ def publish_events(
         EventError (when the result is computed): a record does not fit the schema, or belongs to
             none of the publisher's topics; names its number.
     """
+    check_on_error(on_error)
+    reject = on_error == "reject"
     check_key(key)
     check_matcher(matcher, ObliviousTopicMatch)
     attributes = list(matcher.schema)
@@ -109,7 +125,7 @@ def publish_events(
     require(df, [*attributes, *kept], whole=[number], binary=binary, rest=False)
     refuse_floats(df, attributes)
 
-    @F.arrow_udf("binary")
+    @F.arrow_udf(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
         columns = row.flatten()
@@ -119,25 +135,41 @@ def publish_events(
         records = pa.RecordBatch.from_arrays(
             [column.filter(pa.array(valid)) for column in columns[len(public) :]], names=attributes
         )
-        for column in chosen:
-            long = pc.index(pc.greater(pc.binary_length(column), matcher.payload_bytes), True)
-            if long.as_py() >= 0:
-                raise ParameterError(
-                    f"{row_name([number], [numbers], long.as_py())}: the payload is longer than "
-                    f"payload_bytes={matcher.payload_bytes}"
-                )
         publisher = matcher.publisher_from(role_key(key))
+        reasons = no_reasons(len(numbers))
+        events: Any = records
+        if reject:
+            events, reasons = examine_events(matcher.schema, records)
+            own = publisher.serves(events)
+            reasons[np.flatnonzero(usable(reasons))[~own]] = "none of the publisher's topics"
+            events = events.take(np.flatnonzero(own))
+        for column in chosen:
+            long = pc.greater(pc.binary_length(column), matcher.payload_bytes)
+            rows = np.flatnonzero(long.to_numpy(zero_copy_only=False))
+            problem = f"the payload is longer than payload_bytes={matcher.payload_bytes}"
+            if len(rows) and not reject:
+                named = row_name([number], [numbers], int(rows[0]))
+                raise ParameterError(f"{named}: {problem}")
+            short = ~np.isin(np.flatnonzero(usable(reasons)), rows)
+            reasons[rows[usable(reasons)[rows]]] = problem
+            events = events.take(np.flatnonzero(short)) if reject else events
+        good = pa.array(usable(reasons))
+        numbers, *chosen = [column.filter(good) for column in (numbers, *chosen)]
         check_room(len(numbers), matcher.event_bytes(publisher.requests))
         payloads = chosen[0].to_pylist() if chosen else None
         try:
-            messages = publisher.encode(records, payloads, integers(numbers))
+            messages = publisher.encode(events, payloads, integers(numbers))
         except EventError as error:
             named = row_name([number], [numbers], error.row or 0)
             raise EventError(f"{named}: {error}", attribute=error.attribute) from None
-        return binary_column(messages, valid)
+        whole = no_reasons(len(row))
+        whole[valid] = reasons
+        sent = valid.copy()
+        sent[valid] = usable(reasons)
+        return encoded(messages, sent, whole if reject else None)
 
     row = encode(struct([number, *binary, *attributes]))
-    result = finish_encoded(df, kept, row, output, reject=False)
+    result = finish_encoded(df, kept, row, output, reject)
     check_once(df, [number], "each number is for one event, once")
     return result
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -244,6 +245,52 @@ def test_records_payloads_and_numbers_that_do_not_fit_fail_the_job(
     ):
         with pytest.raises(Exception, match=problem):
             published(bad, key).collect()
+
+
+def test_rows_that_cannot_be_published_are_set_aside(spark: SparkSession, folder: Path) -> None:
+    rows = table(20)
+    foreign = rows["issue"][3].as_py()
+    narrow = MATCHER.publisher([topic for topic in TOPICS if foreign not in topic])
+    at = pc.equal  # rows by their number
+    events = rows.column("event")
+    prices = pc.if_else(at(events, 5), 5000, rows.column("price"))
+    payloads = pc.if_else(at(events, 7), b"x" * 17, rows.column("payload"))
+    numbers = pc.if_else(at(events, 9), None, rows.column("number"))
+    bad = pa.table(
+        {
+            "event": events,
+            "number": numbers,
+            "issue": rows["issue"],
+            "price": prices,
+            "payload": payloads,
+        }
+    )
+    df = spark.createDataFrame(bad)
+    found = cs.publish_events(
+        df,
+        MATCHER,
+        keep(folder / "narrow2", narrow.key),
+        payload="payload",
+        keep=["event"],
+        on_error="reject",
+    ).orderBy("event")
+    reasons = {row.event: (row.event_message is None, row.rejected) for row in found.collect()}
+    for event, issue in zip(range(20), rows["issue"].to_pylist(), strict=True):
+        missing, reason = reasons[event]
+        if event == 5:
+            assert missing
+            assert "price" in reason
+            assert "5000" not in reason
+        elif event == 9:
+            assert missing
+            assert reason is None
+        elif issue == foreign:
+            assert (missing, reason) == (True, "none of the publisher's topics")
+        elif event == 7:
+            assert missing
+            assert "payload is longer" in reason
+        else:
+            assert (missing, reason) == (False, None)
 
 
 def test_columns_and_keys_that_do_not_fit_are_refused(
