@@ -69,12 +69,8 @@ AT_START = process_state()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side (pytest -n 2 --dist loadgroup), Spark's tests share a process, and so do those
-    of a file; Spark's come first, as they take longest."""
+    """Spark's tests come first: they take longest, and files are run side by side."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
-    for item in items:
-        group = "spark" if item.get_closest_marker("spark") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_finish() -> None:
