@@ -11,7 +11,7 @@ RUN := $(BIN)/python
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
 # Tests run in this many processes, the Spark tests in one of them.
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 # Arguments passed on: make test ARGS="-k wire", make quickstart ARGS="--events 1000"
