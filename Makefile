@@ -10,9 +10,9 @@ RUN := $(BIN)/python
 # Spark's workers run in the same environment as the driver.
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
-# Tests run in this many processes, the Spark tests in one of them.
+# Tests run in this many processes, a file at a time; they often wait for Spark to start.
 WORKERS ?= 3
-PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Arguments passed on: make test ARGS="-k wire", make quickstart ARGS="--events 1000"
 ARGS ?=
