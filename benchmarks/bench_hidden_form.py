@@ -15,9 +15,9 @@ import numpy as np
 from timing import machine, one_core, seconds
 
 from ccbps import Category, Decimal, Schema, SharedSeed, UInt
+from ccbps.inputs.circuit import predicate_circuit
 from ccbps.matching import BranchingMatch, OFSGPMatch
 from ccbps.matching.matcher import Matcher
-from ccbps.predicates.circuit import predicate_circuit
 
 ISSUE = Category(["AAPL", "GOOG", "IBM", "MSFT"])
 SMALL = Schema(issue=ISSUE, price=UInt(6))

@@ -19,7 +19,7 @@ from timing import machine, one_core, seconds
 
 from ccbps import Decimal, Schema, SharedSeed, UInt
 from ccbps.dictionary import DictionaryColumn
-from ccbps.ledger import DiskLedger
+from ccbps.keys.ledger import DiskLedger
 from ccbps.matching import BranchingMatch
 
 COUNT = 100_000

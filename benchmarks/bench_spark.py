@@ -26,8 +26,8 @@ from timing import machine, one_thread, seconds
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
+from ccbps.arrow import binary_rows
 from ccbps.matching import BranchingMatch
-from ccbps.spark.arrow import binary_rows
 
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
 SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))

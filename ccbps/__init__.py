@@ -16,7 +16,8 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from ccbps.errors import BrokenSchemeWarning, CcbpsError
-from ccbps.pad import OneTimePad
+from ccbps.keys.pad import OneTimePad
+from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
 from ccbps.predicates import (
     Bool,
     Category,
@@ -29,7 +30,6 @@ from ccbps.predicates import (
     Timestamp,
     UInt,
 )
-from ccbps.randomness import EpochSeed, SeedRing, SharedSeed
 
 if TYPE_CHECKING:
     from ccbps import delivery as delivery

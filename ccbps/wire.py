@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Bytes
 from ccbps.errors import DecodeError
 
 __all__ = [
@@ -35,7 +36,6 @@ __all__ = [
     "write_header",
 ]
 
-Bytes = NDArray[np.uint8]
 
 HEADER_BYTES: Final = 16
 TAG_BYTES: Final = 8

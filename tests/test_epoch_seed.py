@@ -17,8 +17,8 @@ from ccbps import EpochSeed, Schema, SeedRing, SharedSeed, UInt
 from ccbps.delivery import PayloadOpener, PayloadSealer
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
+from ccbps.keys.seeds import parse_seeds
 from ccbps.matching import BranchingMatch
-from ccbps.randomness import parse_seeds
 
 SECRET = bytes(range(32))
 MATCHER = BranchingMatch.box(Schema(a=UInt(4)))

@@ -23,11 +23,11 @@ from ccbps.ciphers.group_layers import GroupKey, GroupLayers
 from ccbps.ciphers.paillier_keys import PaillierSecretKey
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.errors import KeyMismatchError, SerializationError
-from ccbps.keys import SecretBytes
-from ccbps.matching.aspe_epochs import AspeUpdate
-from ccbps.matching.role_keys import RoleKey
-from ccbps.pad import OneTimePad
-from ccbps.randomness import SharedSeed
+from ccbps.keys.pad import OneTimePad
+from ccbps.keys.role_key import RoleKey
+from ccbps.keys.secret import SecretBytes
+from ccbps.keys.seeds import SharedSeed
+from ccbps.matching.boxes.aspe_epochs import AspeUpdate
 
 
 def subclasses(kind: type[SecretBytes]) -> Iterator[type[SecretBytes]]:

@@ -18,11 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbps import OneTimePad, Schema, SharedSeed, UInt, ledger
+from ccbps import OneTimePad, Schema, SharedSeed, UInt
 from ccbps.delivery import PayloadOpener, PayloadSealer
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
-from ccbps.ledger import DiskLedger, Marks
+from ccbps.keys import ledger
+from ccbps.keys.ledger import DiskLedger, Marks
 from ccbps.matching import BranchingMatch, OFSGPMatch
 from ccbps.matching.roles import _event_content
 

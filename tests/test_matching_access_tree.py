@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ccbps.matching.access_tree as access_tree
+import ccbps.matching.users.access_tree as access_tree
 from ccbps import Category, Schema, UInt
 from ccbps.errors import DecodeError, ParameterError, PredicateError, UnsupportedPredicateError
 from ccbps.matching import AccessTreeMatch

@@ -23,9 +23,9 @@ from ccbps.errors import (
     SerializationError,
     UnsupportedPredicateError,
 )
+from ccbps.keys.role_key import RoleKey
 from ccbps.matching import AspeMatch
-from ccbps.matching.aspe_epochs import AspeKeyServer, AspeUpdate
-from ccbps.matching.role_keys import RoleKey
+from ccbps.matching.boxes.aspe_epochs import AspeKeyServer, AspeUpdate
 from ccbps.predicates import Predicate
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.strategies import predicates, record, rows, schemas, small_types

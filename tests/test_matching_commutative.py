@@ -15,7 +15,7 @@ from ccbps import Category, Schema, UInt
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, PohligHellman
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, UnsupportedPredicateError
 from ccbps.matching import CommutativeMatch
-from ccbps.matching.commutative_chain import Chain, FilterMessage, NotificationMessage
+from ccbps.overlay.commutative_chain import Chain, FilterMessage, NotificationMessage
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.reusable_checks import roles
 from tests.topic_strategies import topics_and_records

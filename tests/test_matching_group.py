@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import ccbps.matching.group as group_matching
+import ccbps.matching.one_time.group_program as group_matching
 from ccbps import Bool, Category, OneTimePad, Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
 from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, bristol
@@ -44,6 +44,7 @@ from ccbps.errors import (
     UnknownAttributeError,
     UnsupportedPredicateError,
 )
+from ccbps.inputs.circuit import event_bits, predicate_circuit
 from ccbps.matching import (
     BranchingMatch,
     FSGPMatch,
@@ -52,8 +53,7 @@ from ccbps.matching import (
     PublicFunctionMatch,
     UGPMatch,
 )
-from ccbps.matching.group import GroupMatch
-from ccbps.predicates.circuit import event_bits, predicate_circuit
+from ccbps.matching.one_time.group_program import GroupMatch
 from ccbps.programs.barrington import preserving_length
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.circuit_strategies import all_rows

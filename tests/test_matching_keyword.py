@@ -17,9 +17,9 @@ from ccbps.errors import (
     ParameterError,
     UnsupportedPredicateError,
 )
+from ccbps.keys.role_key import RoleKey
 from ccbps.matching import KeywordMatch
-from ccbps.matching.role_keys import RoleKey
-from ccbps.matching.users import ProxySearchMatcher
+from ccbps.matching.users.users import ProxySearchMatcher
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.strategies import record, rows, schemas
 

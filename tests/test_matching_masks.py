@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ccbps import Category, Keyword, Schema, Text, UInt
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
 from ccbps.matching import AdditiveMaskMatch, MaskedTopicMatch
-from ccbps.matching.cells import GROUP
+from ccbps.matching.boxes.cells import GROUP
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.reusable_checks import check_answers, check_covering, roles
 from tests.strategies import record, rows, schemas, small_types

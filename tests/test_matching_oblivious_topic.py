@@ -31,10 +31,10 @@ from ccbps.errors import (
     SerializationError,
     UnsupportedPredicateError,
 )
+from ccbps.keys.role_key import RoleKey
 from ccbps.matching import ObliviousTopicMatch, TagMatch
-from ccbps.matching.oblivious_layout import SIGNED
-from ccbps.matching.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
-from ccbps.matching.role_keys import RoleKey
+from ccbps.matching.session.layout import SIGNED
+from ccbps.matching.session.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
 from ccbps.wire import HEADER_BYTES
 from tests.topic_strategies import equalities, introduce, sign, topics_and_records
 

@@ -21,10 +21,10 @@ from ccbps.errors import (
     PredicateError,
     UnsupportedPredicateError,
 )
+from ccbps.inputs.prefixes import most_prefixes, range_prefixes
 from ccbps.matching import PrefixMatch
-from ccbps.matching.cells import GROUP
-from ccbps.matching.prefix_bodies import UNUSED
-from ccbps.predicates.prefixes import most_prefixes, range_prefixes
+from ccbps.matching.boxes.cells import GROUP
+from ccbps.matching.boxes.prefix_bodies import UNUSED
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.reusable_checks import check_answers, check_covering, roles
 from tests.strategies import schemas, small_types

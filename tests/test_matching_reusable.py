@@ -23,9 +23,9 @@ from ccbps.errors import (
     PredicateError,
     SerializationError,
 )
-from ccbps.matching.masks import AdditiveMaskMatch, MaskedTopicMatch
+from ccbps.keys.role_key import RoleKey
+from ccbps.matching.boxes.additive_mask import AdditiveMaskMatch, MaskedTopicMatch
 from ccbps.matching.reusable import ReusableMatcher
-from ccbps.matching.role_keys import RoleKey
 from ccbps.wire import Cause
 from tests.reusable_checks import roles
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from ccbps import Category, Keyword, Schema, Text, UInt
 from ccbps.ciphers.word_prf import NonceHash
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
+from ccbps.inputs.prefixes import most_prefixes, range_prefixes
+from ccbps.keys.role_key import RoleKey
 from ccbps.matching import TagMatch, tag
-from ccbps.matching.role_keys import RoleKey
-from ccbps.matching.tag_covers import NOT_NULL, PREFIX, nodes_of, nodes_within
-from ccbps.matching.tag_keys import group_of
+from ccbps.matching.boxes.tag_covers import NOT_NULL, PREFIX, nodes_of, nodes_within
+from ccbps.matching.boxes.tag_keys import group_of
 from ccbps.predicates import Predicate
-from ccbps.predicates.prefixes import most_prefixes, range_prefixes
 from ccbps.wire import HEADER_BYTES, Cause
 from tests.reusable_checks import roles
 from tests.strategies import Drawn, Node, leaves, record, rows, schemas

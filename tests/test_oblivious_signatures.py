@@ -18,8 +18,8 @@ from ccbps.ciphers.signatures import (
 )
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching import ObliviousTopicMatch
-from ccbps.matching.oblivious_layout import OPENED, SIGNED
-from ccbps.matching.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
+from ccbps.matching.session.layout import OPENED, SIGNED
+from ccbps.matching.session.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
 from ccbps.wire import HEADER_BYTES
 from tests.topic_strategies import introduce, sign
 
@@ -85,8 +85,8 @@ def test_two_identities_of_one_name_are_not_taken_for_one(monkeypatch: pytest.Mo
     publisher, subscriber = parties()
     own = name_of(subscriber.identity), name_of(publisher.identity)
     stranger = SigningKey.generate().identity
-    monkeypatch.setattr("ccbps.matching.oblivious_publisher.name_of", lambda _: own[0])
-    monkeypatch.setattr("ccbps.matching.oblivious_subscriber.name_of", lambda _: own[1])
+    monkeypatch.setattr("ccbps.matching.session.publisher.name_of", lambda _: own[0])
+    monkeypatch.setattr("ccbps.matching.session.subscriber.name_of", lambda _: own[1])
     with pytest.raises(ParameterError, match="another subscriber has that name"):
         publisher.admit(stranger)
     with pytest.raises(ParameterError, match="another publisher has that name"):

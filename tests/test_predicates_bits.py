@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccbps import Category, Schema, UInt
 from ccbps.errors import ParameterError
-from ccbps.predicates.bits import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree, iter_literals
+from ccbps.inputs.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree, iter_literals
 from ccbps.predicates.form import InRange
 from ccbps.predicates.schema import Events
 from tests.strategies import predicates, record, rows, schemas

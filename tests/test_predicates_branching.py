@@ -13,6 +13,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.inputs.branching import CompiledForm, box_form, event_words
 from ccbps.predicates import (
     AllOf,
     AnyOf,
@@ -31,7 +32,6 @@ from ccbps.predicates import (
     Text,
     UInt,
 )
-from ccbps.predicates.branching import CompiledForm, box_form, event_words
 from ccbps.predicates.codes import unpack
 from tests.strategies import (
     Const,

@@ -10,8 +10,8 @@ from numpy.testing import assert_array_equal
 
 from ccbps.circuits import Op
 from ccbps.errors import ParameterError
+from ccbps.inputs.circuit import event_bits, predicate_circuit
 from ccbps.predicates import Category, Schema, Text, UInt
-from ccbps.predicates.circuit import event_bits, predicate_circuit
 from ccbps.predicates.codes import unpack
 from tests.strategies import predicates, record, rows, schemas, small_types
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps.errors import ParameterError
-from ccbps.predicates.prefixes import Prefix, most_prefixes, range_prefixes
+from ccbps.inputs.prefixes import Prefix, most_prefixes, range_prefixes
 
 
 def codes_of(prefix: Prefix, bits: int) -> range:

@@ -27,14 +27,14 @@ from ccbps.errors import (
     RandomnessReuseError,
     ShapeError,
 )
-from ccbps.matching import BranchingMatch
-from ccbps.pad import OneTimePad
-from ccbps.randomness import (
+from ccbps.keys.pad import OneTimePad
+from ccbps.keys.rounds import RoundLedger, as_rounds
+from ccbps.keys.seeds import (
     RandomnessReader,
     RandomnessSource,
     SharedSeed,
 )
-from ccbps.rounds import RoundLedger, as_rounds
+from ccbps.matching import BranchingMatch
 
 LAST = 2**64 - 1
 SEED = SharedSeed(bytes(range(32)))

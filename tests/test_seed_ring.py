@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ccbps import Schema, SeedRing, SharedSeed, UInt
 from ccbps.errors import KeyMismatchError, ParameterError, SerializationError
+from ccbps.keys.seeds import parse_seeds
 from ccbps.matching import BranchingMatch
-from ccbps.randomness import parse_seeds
 
 MASTER = SharedSeed(bytes(range(32)))
 MATCHER = BranchingMatch.box(Schema(a=UInt(4)))

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ccbps.ciphers.signatures import SIGNATURE_BYTES
-from ccbps.matching.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
+from ccbps.matching.session.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
 from ccbps.predicates import Schema
 from tests.strategies import Const, Node, record, render, rows, schemas
 

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra import drawing, lanes, lookup, sl24
-from ccbps.algebra.group import Bits, Bulk, Bytes, Group, Ranks, all_permutations, require_rows
-from ccbps.algebra.lanes import LANES, PLANES, Lanes, Words, empty, scratch
+from ccbps.algebra.group import Bits, Bulk, Group, all_permutations, require_rows
+from ccbps.algebra.lanes import LANES, PLANES, Lanes, empty, scratch
+from ccbps.arrays import Bytes, Ranks, Words
 from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["A5", "AlternatingGroup"]

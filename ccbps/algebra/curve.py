@@ -31,15 +31,14 @@ from hashlib import sha256
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbps.algebra.modular import integer, inverse_many
 from ccbps.algebra.prime_order import PowerTable, PrimeOrderGroup
+from ccbps.arrays import Bytes
 from ccbps.errors import ParameterError
 
 __all__ = ["Secp256k1Group"]
 
-Bytes = NDArray[np.uint8]
 Point = tuple[Any, Any]
 
 P: Final = integer(2**256 - 2**32 - 977)

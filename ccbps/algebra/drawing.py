@@ -19,16 +19,15 @@ from math import isqrt
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbps.algebra import sl24
 from ccbps.algebra.group import require_rows
-from ccbps.algebra.lanes import PLANES, Lanes, Words, empty, scratch
+from ccbps.algebra.lanes import PLANES, Lanes, empty, scratch
 from ccbps.algebra.rejection import Reserve
+from ccbps.arrays import Bytes, Words
 
 __all__ = ["random_bytes", "reserve", "uniform"]
 
-Bytes = NDArray[np.uint8]
 
 BLOCK: Final = 8192
 """Words of a sequence whose rejected draws are replaced together. It decides which spare draw goes

@@ -26,14 +26,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Bytes, Ranks
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["POINTS", "Bits", "Bulk", "Bytes", "Group", "Ranks"]
+__all__ = ["POINTS", "Bits", "Bulk", "Group"]
 
 POINTS: Final = 5
 
-Ranks = NDArray[np.uint8]
-Bytes = NDArray[np.uint8]
 Bits = NDArray[Any]
 """Bits of sequences: bool of shape (batch, length), or what the group's `pack` made of them."""
 Bulk = NDArray[Any]

@@ -21,11 +21,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Words
 from ccbps.errors import ParameterError
 
 __all__ = ["LANES", "PLANES", "Lanes", "Words", "empty", "pack", "scratch", "unpack"]
 
-Words = NDArray[np.uint64]
 
 LANES: Final = 64
 PLANES: Final = 8

@@ -12,13 +12,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ccbps.arrays import Bytes
 from ccbps.errors import ShapeError
 
 __all__ = ["BLOCK", "pair_table", "products", "tree"]
 
-Bytes = NDArray[np.uint8]
 
 BLOCK: Final = 1 << 14
 """Elements treated at a time: indices and results stay in the cache."""

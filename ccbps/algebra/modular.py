@@ -14,18 +14,18 @@ Source: fixed-base windows [BGMW92]; simultaneous inversion [M87].
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import gmpy2  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Randomness
 from ccbps.errors import ParameterError
 
 __all__ = [
     "FixedBase",
-    "Randomness",
     "from_bytes",
     "gcd",
     "integer",
@@ -48,8 +48,6 @@ __all__ = [
     "to_bytes",
 ]
 
-Randomness = Callable[[int], bytes]
-"""``randomness(n)``: n fresh uniform bytes."""
 
 _ROUNDS: Final = 40
 """Of GMP's test: Baillie-PSW and 16 times Miller-Rabin. No composite is known to pass it."""

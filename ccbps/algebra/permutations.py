@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra import lookup
-from ccbps.algebra.group import Bits, Bulk, Bytes, Group, Ranks, all_permutations, require_rows
+from ccbps.algebra.group import Bits, Bulk, Group, all_permutations, require_rows
 from ccbps.algebra.lookup import BLOCK
 from ccbps.algebra.rejection import Reserve
+from ccbps.arrays import Bytes, Ranks
 from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["S5", "SymmetricGroup"]

@@ -28,7 +28,6 @@ from hashlib import shake_256
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbps.algebra.modular import (
     FixedBase,
@@ -41,12 +40,11 @@ from ccbps.algebra.modular import (
     rows_from,
     rows_to,
 )
+from ccbps.arrays import Bytes, Randomness
 from ccbps.errors import DecodeError, ParameterError
 
 __all__ = ["GROUPS", "ModpGroup", "PowerTable", "PrimeOrderGroup", "prime_order_group"]
 
-Bytes = NDArray[np.uint8]
-Randomness = Callable[[int], bytes]
 Element: TypeAlias = Any
 """An element of a group: opaque, immutable, comparable with ==."""
 

@@ -23,11 +23,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Reals
 from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["MAX_INNER", "PRIMES", "Residues"]
 
-Reals = NDArray[np.float64]
 
 PRIMES: Final = (8388593, 8388587, 8388581, 8388571, 8388547, 8388539)
 """The six greatest primes below 2^23."""

@@ -31,13 +31,12 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Reals, Words
 from ccbps.errors import ParameterError, ShapeError
-from ccbps.keys import Confined
+from ccbps.keys.secret import Confined
 
 __all__ = ["MAX_CONDITION", "RealAspe", "random_factors", "tolerance", "update_queries", "updated"]
 
-Reals = NDArray[np.float64]
-Words = NDArray[np.uint64]
 
 MAX_CONDITION: Final = 2.0**10
 """Matrices beyond this condition number are refused: products would lose too many digits."""

@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.residues import Residues
+from ccbps.arrays import Reals
 from ccbps.errors import ParameterError, ShapeError
-from ccbps.keys import Confined
+from ccbps.keys.secret import Confined
 
 __all__ = ["LEAST_FACTOR_BITS", "ModularAspe", "suited"]
 
-Reals = NDArray[np.float64]
 
 LEAST_FACTOR_BITS: Final = 12
 MOST_FACTOR_BITS: Final = 31

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.algebra.modular import Randomness, from_bytes, inverse
+from ccbps.algebra.modular import from_bytes, inverse
 from ccbps.algebra.prime_order import PrimeOrderGroup
+from ccbps.arrays import Randomness
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys import SecretBytes
+from ccbps.keys.secret import SecretBytes
 
 __all__ = ["GroupKey", "GroupLayers"]
 

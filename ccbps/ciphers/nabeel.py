@@ -29,19 +29,11 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ccbps.algebra.modular import (
-    Randomness,
-    gcd,
-    integer,
-    inverse,
-    lcm,
-    powmod,
-    random_below,
-    random_unit,
-)
+from ccbps.algebra.modular import gcd, integer, inverse, lcm, powmod, random_below, random_unit
+from ccbps.arrays import Randomness
 from ccbps.ciphers.paillier_keys import PaillierSecretKey, whole
 from ccbps.errors import ParameterError
-from ccbps.keys import Confined
+from ccbps.keys.secret import Confined
 
 __all__ = ["NabeelComparer", "NabeelEncoder", "NabeelParameters"]
 

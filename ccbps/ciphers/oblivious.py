@@ -25,7 +25,7 @@ Source: [COR99]; [DCSTW13]; [Survey] section 4.6.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -34,12 +34,12 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from ccbps.algebra.prime_order import PrimeOrderGroup
+from ccbps.arrays import Randomness
 from ccbps.errors import DecodeError, ParameterError
 
 __all__ = ["AGREED_KEY_BYTES", "EqCot"]
 
 Rows = NDArray[np.uint8]
-Randomness = Callable[[int], bytes]
 Element: TypeAlias = Any
 
 AGREED_KEY_BYTES: Final = 32

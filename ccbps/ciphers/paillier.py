@@ -28,10 +28,11 @@ import os
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ccbps.algebra.modular import FixedBase, Randomness, from_bytes, powmod, random_unit
+from ccbps.algebra.modular import FixedBase, from_bytes, powmod, random_unit
+from ccbps.arrays import Randomness
 from ccbps.ciphers.paillier_keys import PaillierPublicKey, PaillierSecretKey
 from ccbps.errors import ParameterError
-from ccbps.rounds import this_process
+from ccbps.keys.rounds import this_process
 
 __all__ = ["PaillierEncryptor", "PaillierPublicKey", "PaillierSecretKey"]
 

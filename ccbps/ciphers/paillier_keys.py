@@ -18,7 +18,6 @@ from operator import index
 from typing import Final, Self
 
 from ccbps.algebra.modular import (
-    Randomness,
     gcd,
     integer,
     inverse,
@@ -30,8 +29,9 @@ from ccbps.algebra.modular import (
     random_prime,
     random_unit,
 )
+from ccbps.arrays import Randomness
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys import SecretBytes
+from ccbps.keys.secret import SecretBytes
 
 __all__ = ["PaillierPublicKey", "PaillierSecretKey", "whole"]
 

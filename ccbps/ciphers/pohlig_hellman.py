@@ -29,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.modular import (
-    Randomness,
     from_bytes,
     integer,
     inverse,
@@ -41,9 +40,10 @@ from ccbps.algebra.modular import (
     rows_to,
 )
 from ccbps.algebra.prime_order import ModpGroup
+from ccbps.arrays import Randomness
 from ccbps.ciphers.group_layers import key_stream
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys import SecretBytes
+from ccbps.keys.secret import SecretBytes
 
 __all__ = ["MODP_2048", "TOY_PRIME_64", "LayerKey", "PohligHellman"]
 

@@ -23,19 +23,17 @@ Source: [S91]; [RY07] on what it prevents.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbps.algebra.prime_order import PrimeOrderGroup
+from ccbps.arrays import Bools, Randomness
 from ccbps.errors import ParameterError
 
 __all__ = ["PossessionProofs"]
 
-Bools = NDArray[np.bool_]
-Randomness = Callable[[int], bytes]
 Element: TypeAlias = Any
 
 NONCE_BYTES: Final = 32

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -39,16 +39,13 @@ from itertools import islice
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbps.algebra.prime_order import PowerTable, PrimeOrderGroup
-from ccbps.keys import Confined
+from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.keys.secret import Confined
 
 __all__ = ["MasterKey", "ProxySearch", "SearchForm", "SearchTokens", "UserKey"]
 
-Bytes = NDArray[np.uint8]
-Bools = NDArray[np.bool_]
-Randomness = Callable[[int], bytes]
 
 DIGEST_BYTES: Final = 16
 KEY_BYTES: Final = 32

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 
 from ccbps.errors import ParameterError
-from ccbps.keys import SecretBytes
+from ccbps.keys.secret import SecretBytes
 
 __all__ = [
     "IDENTITY_BYTES",

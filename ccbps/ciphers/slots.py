@@ -29,9 +29,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import ArrayLike, NDArray
 
+from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
-from ccbps.keys import Confined, SecretBytes
-from ccbps.rounds import RoundLedger, as_rounds, this_process
+from ccbps.keys.rounds import RoundLedger, as_rounds, this_process
+from ccbps.keys.secret import Confined, SecretBytes
 
 __all__ = [
     "BLOCK",
@@ -47,8 +48,6 @@ __all__ = [
     "unseal",
 ]
 
-Bytes = NDArray[np.uint8]
-Bools = NDArray[np.bool_]
 Numbers = NDArray[np.uint64]
 
 BLOCK: Final = 16

@@ -23,20 +23,20 @@ Source: [GJJS04]; [Survey] section 4.2 and chapter 6, both without proofs; [RY07
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.prime_order import PrimeOrderGroup
+from ccbps.arrays import Randomness
 from ccbps.ciphers.possession import PossessionProofs
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 
 __all__ = ["UniversalCipher"]
 
 Rows = NDArray[np.uint8]
-Randomness = Callable[[int], bytes]
 Element: TypeAlias = Any
 Ciphertext: TypeAlias = tuple[Element, Element, Element, Element]
 

@@ -25,13 +25,12 @@ from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.typing import NDArray
 
-from ccbps.keys import Confined
+from ccbps.arrays import Words
+from ccbps.keys.secret import Confined
 
 __all__ = ["KEY_BYTES", "NonceHash", "WordKeys", "to_blocks"]
 
-Words = NDArray[np.uint64]
 
 KEY_BYTES: Final = 16
 _CHUNK: Final = 1 << 14

@@ -24,12 +24,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Bools, Words
 from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["Circuit", "Gate", "Op", "pack_lanes", "unpack_lanes"]
 
-Words = NDArray[np.uint64]
-Bools = NDArray[np.bool_]
 
 WORD = 64
 # Values of all wires that evaluation holds at a time: 2**20 words are 8 MB, about a second cache.

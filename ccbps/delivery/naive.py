@@ -29,15 +29,15 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import ArrayLike, NDArray
 
+from ccbps.arrays import Bytes
 from ccbps.dictionary import DictionaryColumn, pair_column
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.ledger import DiskLedger
-from ccbps.randomness import SeedRing, SharedSeed
-from ccbps.rounds import RoundLedger, as_rounds
+from ccbps.keys.ledger import DiskLedger
+from ccbps.keys.rounds import RoundLedger, as_rounds
+from ccbps.keys.seeds import SeedRing, SharedSeed
 
 __all__ = ["KEY_BYTES", "OVERHEAD_BYTES", "PayloadOpener", "PayloadSealer"]
 
-Bytes = NDArray[np.uint8]
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
@@ -81,8 +81,8 @@ class PayloadSealer:
         Args:
             seed: the publisher's master.
             ledger: path of a file that remembers event numbers and rounds across sealers, processes
-                and restarts (`ccbps.ledger`), created if missing. With it, an event may be sealed
-                and wrapped again unchanged.
+                and restarts (`ccbps.keys.ledger`), created if missing. With it, an event may be
+                sealed and wrapped again unchanged.
 
         Raises:
             LedgerError: the file cannot be used.

@@ -14,14 +14,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Bytes, Words
 from ccbps.encodings.halves import SIGN, Half, bit_masks
 from ccbps.encodings.tiles import SHIFTS, TILE_COLUMNS, Shape
 from ccbps.encodings.triangle import WORD
 
 __all__ = ["ArrayDecoder", "ArrayEncoder", "Draw"]
 
-Bytes = NDArray[np.uint8]
-Words = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 Draw = Callable[[int, int], Bytes]
 """``draw(start, stop)``: the shared randomness of pairs start .. stop - 1, asked for in order and

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Bytes, Words
 from ccbps.encodings.array_kernels import ArrayDecoder, ArrayEncoder, Draw
 from ccbps.encodings.halves import Half
 from ccbps.encodings.tiles import Shape
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BranchingEncoding", "Draw", "use_compiled"]
 
-Bytes = NDArray[np.uint8]
-Words = NDArray[np.uint64]
 
 COMPILED_BATCH: Final = 1024
 """Messages from which a batch is treated by compiled kernels, once they are loaded."""

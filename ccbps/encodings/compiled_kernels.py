@@ -20,6 +20,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from ccbps.arrays import Bytes, Words
 from ccbps.encodings.array_kernels import Draw
 from ccbps.encodings.halves import Half
 from ccbps.encodings.kernel_plans import decoder_plan, encoder_plan
@@ -28,8 +29,6 @@ from ccbps.encodings.triangle import WORD
 
 __all__ = ["CompiledDecoder", "CompiledEncoder", "compiled_decoder", "compiled_encoder"]
 
-Bytes = NDArray[np.uint8]
-Words = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
 CACHE_BYTES: Final = 1 << 18

@@ -31,14 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.group import Group
+from ccbps.arrays import Bools, Bytes, Ranks
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.wire import TAG_BYTES
 
 __all__ = ["LAYOUT", "SEGMENT", "TRAILER_BYTES", "GroupEncoding", "Segment"]
 
-Bytes = NDArray[np.uint8]
-Ranks = NDArray[np.uint8]
-Bools = NDArray[np.bool_]
 Bulk = NDArray[Any]
 """A batch of sequences as `ccbps.algebra.group.Group` holds them."""
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ccbps.arrays import Words
 from ccbps.encodings.tiles import SHIFTS
 from ccbps.encodings.triangle import WORD
 from ccbps.programs.branching import Label
 
 __all__ = ["SIGN", "Half", "bit_masks"]
 
-Words = NDArray[np.uint64]
 
 SIGN: Final = np.int64(WORD - 1)
 _TO_SIGN: Final = np.arange(WORD - 1, -1, -1, dtype=np.uint64)[:, None]

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ccbps.arrays import Words
 from ccbps.encodings.halves import Half
 from ccbps.encodings.tiles import Shape
 from ccbps.encodings.triangle import WORD
 
 __all__ = ["decoder_plan", "encoder_plan"]
-
-Words = NDArray[np.uint64]
 
 
 def _joined(*tables: Iterable[tuple[int, ...]]) -> Words:

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Words
 from ccbps.encodings.triangle import WORD, TriangleLayout
 
 __all__ = ["SHIFTS", "TILE_COLUMNS", "Fold", "Read", "Scatter", "Shape", "Tile"]
 
-Words = NDArray[np.uint64]
 
 TILE_COLUMNS: Final = 16
 """Columns of a tile; divides 64. Three tiles of a block of messages fit the second-level cache."""

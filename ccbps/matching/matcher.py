@@ -14,19 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Bytes, Rounds
 from ccbps.dictionary import DictionaryColumn
+from ccbps.keys.seeds import Pairs, RandomnessReader, RandomnessSource
 from ccbps.leakage import LeakageCard
 from ccbps.matching.parameters import Cost, PublicParameters
 from ccbps.matching.roles import Broker, Interest, Publisher, Subscriber
 from ccbps.predicates import Schema
 from ccbps.predicates.schema import Events
-from ccbps.randomness import Pairs, RandomnessReader, RandomnessSource
 from ccbps.wire import HEADER_BYTES
 
 __all__ = ["Matcher"]
-
-Bytes = NDArray[np.uint8]
-Rounds = NDArray[np.uint64]
 
 
 class Matcher(PublicParameters, ABC):
@@ -97,8 +95,8 @@ class Matcher(PublicParameters, ABC):
         Args:
             seed: shared with the subscriber, or a master of many pairs.
             ledger: path of a file that remembers rounds across roles, processes and restarts
-                (`ccbps.ledger`), created if missing; None to remember them in memory, as long as
-                the role lives.
+                (`ccbps.keys.ledger`), created if missing; None to remember them in memory, as long
+                as the role lives.
 
         Raises:
             LedgerError: the file cannot be used.

@@ -13,10 +13,19 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any, Final, Literal, Self
 
-from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.errors import KeyMismatchError, ParameterError, UnsupportedPredicateError
+from ccbps.keys.role_key import Role, RoleKey
 from ccbps.predicates import Predicate, Schema
 
-__all__ = ["ROLES", "ClientRole", "Cost", "PublicParameters", "bound_predicate", "fingerprint_of"]
+__all__ = [
+    "ROLES",
+    "ClientRole",
+    "Cost",
+    "PublicParameters",
+    "bound_predicate",
+    "check_key",
+    "fingerprint_of",
+]
 
 
 def fingerprint_of(described: Mapping[str, Any]) -> bytes:
@@ -137,3 +146,14 @@ def bound_predicate(schema: Schema, interest: Any, what: str = "an interest") ->
             summary="private constants need values; call bind first",
         )
     return interest
+
+
+def check_key(matcher: PublicParameters, key: RoleKey, role: Role) -> None:
+    """Raise KeyMismatchError unless this is a key of that role and matcher."""
+    if not isinstance(key, RoleKey):
+        where = "; matcher.key_server() gives it" if getattr(matcher, "has_key_server", 0) else ""
+        raise KeyMismatchError(f"a {role} needs a RoleKey, got {type(key).__name__}{where}")
+    if key.matcher != matcher.fingerprint:
+        raise KeyMismatchError(f"this key belongs to another matcher than {matcher!r}")
+    if key.role != role:
+        raise KeyMismatchError(f"this is the key of a {key.role}, wanted a {role}'s")

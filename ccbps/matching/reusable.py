@@ -29,27 +29,26 @@ from contextvars import ContextVar
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.errors import BrokenSchemeWarning, ParameterError
-from ccbps.keys import Confined
+from ccbps.keys.role_key import KEY_ID_BYTES, Role, RoleKey
+from ccbps.keys.secret import Confined
 from ccbps.leakage import LeakageCard
-from ccbps.matching.parameters import Cost, PublicParameters, bound_predicate, fingerprint_of
-from ccbps.matching.reusable_roles import (
-    Randomness,
-    ReusableBroker,
-    ReusablePublisher,
-    ReusableSubscriber,
+from ccbps.matching.parameters import (
+    Cost,
+    PublicParameters,
+    bound_predicate,
+    check_key,
+    fingerprint_of,
 )
-from ccbps.matching.role_keys import KEY_ID_BYTES, Role, RoleKey, check_key
+from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.schema import Events
 from ccbps.wire import HEADER_BYTES
 
 __all__ = ["KeyServer", "ReusableMatcher"]
 
-Bytes = NDArray[np.uint8]
-Bools = NDArray[np.bool_]
 
 _again: ContextVar[bool] = ContextVar("_again", default=False)
 """Whether a matcher is made again that somebody was already told is broken."""

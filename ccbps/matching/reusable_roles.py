@@ -6,16 +6,17 @@ messages of another matcher, of another master key or of another epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.errors import CcbpsError, DecodeError, KeyMismatchError, ParameterError, PredicateError
-from ccbps.keys import Confined
-from ccbps.matching.role_keys import Role, RoleKey, check_key
+from ccbps.keys.role_key import Role, RoleKey
+from ccbps.keys.secret import Confined
+from ccbps.matching.parameters import check_key
 from ccbps.predicates import Predicate
 from ccbps.wire import HEADER_BYTES, VERSION, Cause, Kind, raise_for
 
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ReusableBroker", "ReusablePublisher", "ReusableSubscriber", "Table"]
 
-Bytes = NDArray[np.uint8]
-Bools = NDArray[np.bool_]
-Randomness = Callable[[int], bytes]
-"""``randomness(n)``: n fresh uniform bytes; the operating system's unless a test says otherwise."""
 
 MATCH_ROWS: Final = 1 << 12
 """Events matched with all interests at a time."""

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ccbps.arrays import Bytes
 from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings, pair_column
 from ccbps.errors import CcbpsError, DecodeError, ParameterError, PredicateError, ShapeError
-from ccbps.ledger import DiskLedger
-from ccbps.pad import OneTimePad
+from ccbps.keys.ledger import DiskLedger
+from ccbps.keys.pad import OneTimePad
+from ccbps.keys.rounds import RoundLedger, as_rounds
+from ccbps.keys.seeds import Pairs, RandomnessReader, RandomnessSource
 from ccbps.predicates import Predicate
 from ccbps.predicates.schema import Events
-from ccbps.randomness import Pairs, RandomnessReader, RandomnessSource
-from ccbps.rounds import RoundLedger, as_rounds
 from ccbps.wire import raise_for
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "Interest", "Publisher", "Subscriber"]
 
-Bytes = NDArray[np.uint8]
 Interest = str | Predicate | Circuit | Mapping[str, Any]
 """One subscription: a predicate, a circuit (where a matcher takes circuits), or values for a
 matcher's private constants."""

@@ -22,17 +22,15 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbps.algebra.group import Group
+from ccbps.arrays import Index, Ranks
 from ccbps.circuits.circuit import Circuit, Op
 from ccbps.errors import ParameterError
 from ccbps.programs.group import NONE, PreservingProgram
 
 __all__ = ["MAX_LENGTH", "fixed_structure", "partner_of", "preserving", "preserving_length"]
 
-Ranks = NDArray[np.uint8]
-Index = NDArray[np.signedinteger[Any]]
 
 MAX_LENGTH: Final = 1 << 28
 """Longer programs are refused: nobody could run them, and their arrays would fill the memory."""

@@ -18,19 +18,18 @@ Not protected: interstitial elements show the predicate. Blind them before they 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.group import Group
 from ccbps.algebra.lookup import pair_table, tree
+from ccbps.arrays import Index, Ranks
 from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["NONE", "GroupProgram", "PreservingProgram"]
 
-Ranks = NDArray[np.uint8]
-Index = NDArray[np.signedinteger[Any]]
 
 NONE: Final = -1
 """In an index sequence: no input bit, always 0. Padding takes it."""

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.group import Group
+from ccbps.arrays import Index, Ranks
 from ccbps.circuits.builder import CircuitBuilder
 from ccbps.errors import ParameterError
 from ccbps.programs.barrington import (
@@ -39,9 +39,6 @@ from ccbps.programs.barrington import (
 from ccbps.programs.group import PreservingProgram
 
 __all__ = ["Selector", "barrington_selector", "optimized_selector", "seams", "selected"]
-
-Ranks = NDArray[np.uint8]
-Index = NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

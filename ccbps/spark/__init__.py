@@ -18,9 +18,9 @@ except ModuleNotFoundError as error:
         "worker's Python that lacks it: set PYSPARK_PYTHON to the interpreter that has ccbps"
     ) from error
 
+from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
-from ccbps.spark.keysource import EnvKey, FileKey, KeySource
 from ccbps.spark.matching import match, match_column
 from ccbps.spark.oblivious import open_events, publish_events
 from ccbps.spark.reusable import encrypt_events, encrypt_interests, match_all

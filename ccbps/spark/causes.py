@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ccbps.arrays import Bools
+from ccbps.arrow import binary_column, row_name
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import DecodeError, ParameterError, PredicateError
 from ccbps.matching.matcher import Matcher
 from ccbps.matching.reusable import ReusableMatcher
 from ccbps.predicates import Schema
 from ccbps.predicates.schema import Events
-from ccbps.spark.arrow import binary_column
-from ccbps.spark.frames import row_name
 from ccbps.wire import Cause
 
 __all__ = [
@@ -37,7 +37,6 @@ __all__ = [
     "usable",
 ]
 
-Bools = NDArray[np.bool_]
 Reasons = NDArray[np.object_]
 """For each row, why it is set aside, in words; None where it is not."""
 

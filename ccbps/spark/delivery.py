@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from ccbps.arrow import binary_column, binary_rows, integers, is_valid, with_nulls
 from ccbps.delivery.naive import KEY_BYTES, PAD_TO, PayloadOpener, PayloadSealer
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.spark.arrow import binary_column, binary_rows, integers, is_valid, with_nulls
-from ccbps.spark.confine import confined
+from ccbps.keys.confine import confined
+from ccbps.keys.sources import KeySource, master, seeds
 from ccbps.spark.frames import (
     check_keep,
     check_key,
@@ -24,7 +25,6 @@ from ccbps.spark.frames import (
     require,
     struct,
 )
-from ccbps.spark.keysource import KeySource, master, seeds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

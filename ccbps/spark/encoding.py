@@ -20,11 +20,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
+from ccbps.arrow import check_room, row_name, strings
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, ParameterError, PredicateError
+from ccbps.keys.confine import confined
+from ccbps.keys.sources import KeySource, seeds
 from ccbps.matching import Matcher
 from ccbps.matching.roles import Subscriber
-from ccbps.spark.arrow import check_room, strings
 from ccbps.spark.causes import (
     check_on_error,
     encoded,
@@ -35,7 +37,6 @@ from ccbps.spark.causes import (
     or_null,
     usable,
 )
-from ccbps.spark.confine import confined
 from ccbps.spark.frames import (
     check_keep,
     check_key,
@@ -45,10 +46,8 @@ from ccbps.spark.frames import (
     ordered,
     refuse_floats,
     require,
-    row_name,
     struct,
 )
-from ccbps.spark.keysource import KeySource, seeds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

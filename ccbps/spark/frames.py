@@ -11,14 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
+from ccbps.arrow import integers, is_valid, strings
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.keys.sources import KeySource
 from ccbps.matching.matcher import Matcher
-from ccbps.matching.oblivious_topic import ObliviousTopicMatch
 from ccbps.matching.parameters import PublicParameters
 from ccbps.matching.reusable import ReusableMatcher
-from ccbps.spark.arrow import integers, is_valid, strings
-from ccbps.spark.keysource import KeySource
+from ccbps.matching.session.oblivious_topic import ObliviousTopicMatch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,7 +35,6 @@ __all__ = [
     "ordered",
     "refuse_floats",
     "require",
-    "row_name",
     "struct",
 ]
 
@@ -222,8 +221,3 @@ def ordered(
     label, number = strings(pairs.filter(mask)), integers(rounds.filter(mask))
     order = np.lexsort((number, label.index))
     return valid, order, DictionaryColumn(label.values, label.index[order]), number[order]
-
-
-def row_name(names: Sequence[str], columns: Sequence[pa.Array], row: int) -> str:
-    """A row by its public columns, for an error: ``subscription='s1', round=5``."""
-    return ", ".join(f"{n}={c[row].as_py()!r}" for n, c in zip(names, columns, strict=True))

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
+from ccbps.arrow import binary_rows, is_valid
 from ccbps.errors import ParameterError
 from ccbps.matching import Matcher
-from ccbps.spark.arrow import binary_rows, is_valid
 from ccbps.spark.causes import cause_texts, check_on_error, refuse
 from ccbps.spark.frames import check_matcher, check_once, column, finish, require
 from ccbps.wire import Cause

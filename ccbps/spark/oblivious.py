@@ -26,10 +26,12 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
+from ccbps.arrow import binary_rows, check_room, integers, is_valid, row_name
 from ccbps.errors import DecodeError, EventError, ParameterError
-from ccbps.matching.oblivious_topic import ObliviousSubscriber, ObliviousTopicMatch
-from ccbps.matching.role_keys import RoleKey
-from ccbps.spark.arrow import binary_rows, check_room, integers, is_valid
+from ccbps.keys.confine import confined
+from ccbps.keys.role_key import RoleKey
+from ccbps.keys.sources import KeySource, role_key
+from ccbps.matching.session.oblivious_topic import ObliviousSubscriber, ObliviousTopicMatch
 from ccbps.spark.causes import (
     MATCH_NOTHING,
     check_on_error,
@@ -40,7 +42,6 @@ from ccbps.spark.causes import (
     refuse_rows,
     usable,
 )
-from ccbps.spark.confine import confined
 from ccbps.spark.frames import (
     check_keep,
     check_key,
@@ -49,10 +50,8 @@ from ccbps.spark.frames import (
     finish_encoded,
     refuse_floats,
     require,
-    row_name,
     struct,
 )
-from ccbps.spark.keysource import KeySource, role_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

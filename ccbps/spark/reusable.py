@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from ccbps.arrays import Bytes
+from ccbps.arrow import binary_rows, check_room, is_valid, row_name, strings
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, ParameterError, PredicateError
+from ccbps.keys.confine import confined
+from ccbps.keys.role_key import RoleKey
+from ccbps.keys.sources import KeySource, role_key
 from ccbps.matching.reusable import ReusableMatcher
 from ccbps.matching.reusable_roles import (
     ReusableBroker,
@@ -29,8 +33,6 @@ from ccbps.matching.reusable_roles import (
     ReusableSubscriber,
     Table,
 )
-from ccbps.matching.role_keys import RoleKey
-from ccbps.spark.arrow import binary_rows, check_room, is_valid, strings
 from ccbps.spark.causes import (
     MATCH_NOTHING,
     check_on_error,
@@ -42,7 +44,6 @@ from ccbps.spark.causes import (
     refuse,
     usable,
 )
-from ccbps.spark.confine import confined
 from ccbps.spark.frames import (
     check_keep,
     check_key,
@@ -51,10 +52,8 @@ from ccbps.spark.frames import (
     finish_encoded,
     refuse_floats,
     require,
-    row_name,
     struct,
 )
-from ccbps.spark.keysource import KeySource, role_key
 from ccbps.wire import Cause
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 
 __all__ = ["encrypt_events", "encrypt_interests", "match_all"]
 
-Bytes = NDArray[np.uint8]
 
 MATCH_CELLS: Final = 1 << 24
 """Pairs of an event and an interest decided at a time: a byte each."""

@@ -21,18 +21,11 @@ from pyspark.sql import functions as F
 from ccbps.errors import ParameterError
 from ccbps.matching import Matcher
 from ccbps.spark.causes import cause_texts, check_on_error, refuse
-from ccbps.spark.folder import Folder
 from ccbps.spark.frames import check_matcher, check_partitions, column, require
-from ccbps.spark.storefiles import RUNS, PartReader, PartWriter, Refused
-from ccbps.spark.storeindex import (
-    Index,
-    StoreKind,
-    WriterRun,
-    is_unfinished,
-    latest,
-    message_width,
-)
-from ccbps.spark.storeplan import pair_names, pair_rows, pairs_of_blocks, plan
+from ccbps.store.files import RUNS, PartReader, PartWriter, Refused
+from ccbps.store.folder import Folder
+from ccbps.store.index import Index, StoreKind, WriterRun, is_unfinished, latest, message_width
+from ccbps.store.plan import pair_names, pair_rows, pairs_of_blocks, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

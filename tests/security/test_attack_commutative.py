@@ -21,7 +21,7 @@ import pytest
 from ccbps import Category, Schema
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.matching import CommutativeMatch
-from ccbps.matching.commutative_chain import Chain, ChainNode
+from ccbps.overlay.commutative_chain import Chain, ChainNode
 from ccbps.wire import HEADER_BYTES
 
 CIPHER = PohligHellman(TOY_PRIME_64)

@@ -20,7 +20,7 @@ from ccbps.ciphers.signatures import SIGNATURE_BYTES
 from ccbps.ciphers.slots import SlotKey, unseal
 from ccbps.errors import DecodeError
 from ccbps.matching import ObliviousTopicMatch
-from ccbps.matching.oblivious_layout import NUMBERED, OPENED, SIGNED
+from ccbps.matching.session.layout import NUMBERED, OPENED, SIGNED
 from ccbps.wire import HEADER_BYTES
 from tests.topic_strategies import introduce, sign
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ccbps import Category, Decimal, Schema, UInt
 from ccbps.matching import PrefixMatch
-from ccbps.matching.prefix_bodies import UNUSED
+from ccbps.matching.boxes.prefix_bodies import UNUSED
 from ccbps.wire import HEADER_BYTES
 
 Bytes = NDArray[np.uint8]

@@ -1,7 +1,7 @@
 """Attacks on TagMatch by who sees subscriptions alone, and what groups of subscribers change.
 
 The attacker has messages and public parameters. Keys that subscriptions have in common are what
-they show of one another; `ccbps.matching.tag_covers` says which those are.
+they show of one another; `ccbps.matching.boxes.tag_covers` says which those are.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from scipy import stats
 
 from ccbps import Category, Decimal, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
+from ccbps.inputs.prefixes import range_prefixes
 from ccbps.matching import TagMatch, tag
-from ccbps.predicates.prefixes import range_prefixes
 from ccbps.wire import HEADER_BYTES
 
 Bytes = NDArray[np.uint8]

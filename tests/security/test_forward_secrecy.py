@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps import EpochSeed, Schema, SeedRing, SharedSeed, UInt
+from ccbps.keys.seeds import parse_seeds
 from ccbps.matching import BranchingMatch
-from ccbps.randomness import parse_seeds
 
 MATCHER = BranchingMatch.box(Schema(a=UInt(4)))
 PAIRS = ["alice", "bob"]

@@ -23,7 +23,7 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5, Group
 from ccbps.circuits import Circuit, Gate, Op
 from ccbps.matching import FSGPMatch, OFSGPMatch, PublicFunctionMatch, UGPMatch
-from ccbps.matching.group import GroupMatch
+from ccbps.matching.one_time.group_program import GroupMatch
 from ccbps.wire import HEADER_BYTES
 from tests.circuit_strategies import all_rows
 from tests.planted_encoding import PlantedEncoding, encoded, laid_out, positions, view

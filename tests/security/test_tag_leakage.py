@@ -22,8 +22,8 @@ from scipy import stats
 
 from ccbps import Category, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
+from ccbps.inputs.prefixes import range_prefixes
 from ccbps.matching import TagMatch, tag
-from ccbps.predicates.prefixes import range_prefixes
 from ccbps.wire import HEADER_BYTES
 
 Bytes = NDArray[np.uint8]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps.spark.arrow import binary_column, binary_rows, integers, strings, with_nulls
+from ccbps.arrow import binary_column, binary_rows, integers, strings, with_nulls
 
 TYPES = [pa.binary(), pa.large_binary()]
 

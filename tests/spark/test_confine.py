@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ccbps.spark.confine import confined
+from ccbps.keys.confine import confined
 
 SECRET = "IBMSECRET"
 
@@ -50,7 +50,7 @@ def test_locals_are_gone_and_lines_are_not(function: Callable[[str], None]) -> N
     text = without_locals()
     assert "in fail" in text
     # The caller's own frames are not this package's.
-    inner = text.split("ccbps/spark/confine.py", 1)[1]
+    inner = text.split("ccbps/keys/confine.py", 1)[1]
     assert SECRET not in inner
 
 

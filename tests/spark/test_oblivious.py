@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.keys.role_key import RoleKey
 from ccbps.matching import ObliviousTopicMatch
-from ccbps.matching.role_keys import RoleKey
 from tests.spark.conftest import MODE, Places
 from tests.topic_strategies import introduce
 

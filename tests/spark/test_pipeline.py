@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from ccbps import Category, Decimal, EpochSeed, Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import KeyMismatchError, ParameterError, RandomnessReuseError
+from ccbps.keys import sources as keysource
 from ccbps.matching import BranchingMatch
-from ccbps.spark import keysource
 from tests.spark.conftest import KEY, MODE, Places
 
 pytestmark = pytest.mark.spark

@@ -24,9 +24,10 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching import BranchingMatch
-from ccbps.spark import storefiles, storeplan
-from ccbps.spark.folder import Folder
-from ccbps.spark.storeindex import Index, StoreKind, WriterRun
+from ccbps.store import files as storefiles
+from ccbps.store import plan as storeplan
+from ccbps.store.folder import Folder
+from ccbps.store.index import Index, StoreKind, WriterRun
 
 pytestmark = pytest.mark.spark
 

@@ -1,0 +1,113 @@
+"""Arrow columns as NumPy arrays and back, without a copy where the bytes allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bytes
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import ParameterError, ShapeError
+
+__all__ = [
+    "binary_column",
+    "binary_rows",
+    "check_room",
+    "integers",
+    "is_valid",
+    "row_name",
+    "strings",
+    "with_nulls",
+]
+
+
+def is_valid(*arrays: pa.Array) -> NDArray[np.bool_]:
+    """Rows in which no column is NULL, shape (rows,)."""
+    out = np.ones(len(arrays[0]), dtype=np.bool_)
+    for array in arrays:
+        if array.null_count:
+            out &= array.is_valid().to_numpy(zero_copy_only=False)
+    return out
+
+
+def binary_rows(array: pa.Array, width: int) -> tuple[Bytes, NDArray[np.bool_]]:
+    """A binary column as rows of `width` bytes: (rows, good), good where there are that many.
+
+    A view of the column's buffer where every row is good; else a copy, zero where it is not.
+    """
+    if pa.types.is_fixed_size_binary(array.type):
+        array = array.cast(pa.binary())
+    large = pa.types.is_large_binary(array.type)
+    if not (large or pa.types.is_binary(array.type)):
+        raise ParameterError(f"messages must be a binary column, got {array.type}")
+    _, offset_buffer, data = array.buffers()
+    kind = np.int64 if large else np.int32
+    if not len(array):
+        return np.empty((0, width), dtype=np.uint8), np.empty(0, dtype=np.bool_)
+    offsets = np.frombuffer(offset_buffer, dtype=kind)[array.offset :][: len(array) + 1]
+    values = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
+    good = (np.diff(offsets) == width) & is_valid(array)
+    if good.all():
+        return values[offsets[0] : offsets[-1]].reshape(len(array), width), good
+    rows = np.zeros((len(array), width), dtype=np.uint8)
+    if good.any():
+        rows[good] = binary_rows(array.filter(pa.array(good)), width)[0]
+    return rows, good
+
+
+def check_room(rows: int, width: int) -> None:
+    """Refuse an Arrow batch before its messages are made, if they do not fit one binary column."""
+    if rows * width > np.iinfo(np.int32).max:
+        raise ShapeError(
+            f"{rows} messages of {width} bytes are too many for one Arrow batch of 2 GiB; set "
+            "spark.sql.execution.arrow.maxRecordsPerBatch to "
+            f"{max(1, np.iinfo(np.int32).max // (4 * width))} or less"
+        )
+
+
+def binary_column(rows: Bytes, valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Rows of bytes as a binary column; NULL where not `valid`.
+
+    With `valid`, `rows` holds the valid rows only, in order.
+    """
+    width = rows.shape[1]
+    lengths = np.full(len(rows) if valid is None else len(valid), width, dtype=np.int64)
+    if valid is not None:
+        lengths[~valid] = 0
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    check_room(len(rows), width)
+    mask = None
+    if valid is not None and not valid.all():
+        mask = pa.array(valid).buffers()[1]
+    return pa.Array.from_buffers(
+        pa.binary(),
+        len(lengths),
+        [mask, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(rows))],
+    )
+
+
+def with_nulls(values: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
+    """A column with `values` in the valid rows, in order, and NULL in the others."""
+    return values.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
+
+
+def integers(array: pa.Array) -> NDArray[np.int64]:
+    """A column of whole numbers without NULL."""
+    out: NDArray[np.int64] = pc.cast(array, pa.int64()).to_numpy(zero_copy_only=False)
+    return out
+
+
+def strings(array: pa.Array) -> DictionaryColumn[str]:
+    """A column without NULL as strings, each distinct one once."""
+    encoded = pc.cast(array, pa.string()).dictionary_encode()
+    index = encoded.indices.to_numpy(zero_copy_only=False).astype(np.intp)
+    return DictionaryColumn(encoded.dictionary.to_pylist(), index)
+
+
+def row_name(names: Sequence[str], columns: Sequence[pa.Array], row: int) -> str:
+    """A row by its public columns, for an error: ``subscription='s1', round=5``."""
+    return ", ".join(f"{n}={c[row].as_py()!r}" for n, c in zip(names, columns, strict=True))

@@ -1,0 +1,1 @@
+"""What schemes see of an event: bits of a program or circuit, prefixes, topics, words."""

@@ -1,0 +1,68 @@
+"""Keywords of events and subscriptions: the values of some attributes together, as codes.
+
+What matchers of equality compare: one value for each attribute of the keyword, and nothing about
+the others. Rows of limbs, uint64, the most significant limb of each attribute first.
+
+Hazard: keywords are plaintext.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ccbps.arrays import Words
+from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.codes import pack
+from ccbps.predicates.schema import Events
+
+__all__ = ["keyword_attributes", "keyword_codes", "keyword_of"]
+
+
+def keyword_attributes(schema: Schema, attributes: Sequence[str] | None) -> tuple[str, ...]:
+    """The attributes that make a keyword, in the schema's order; all of them for None.
+
+    Raises:
+        ParameterError: none, not in the schema, or named twice.
+    """
+    if attributes is None:
+        return schema.names
+    chosen = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+    unknown = [name for name in chosen if name not in schema]
+    if unknown or not chosen or len(set(chosen)) != len(chosen):
+        raise ParameterError(
+            f"attributes must name some of {', '.join(schema)}, each once, got {chosen}"
+        )
+    return tuple(name for name in schema if name in chosen)
+
+
+def keyword_codes(events: Events, attributes: Sequence[str]) -> Words:
+    """The keyword of each event, shape (events, limbs)."""
+    return np.concatenate([events.codes[name] for name in attributes]).T
+
+
+def keyword_of(predicate: Predicate, attributes: Sequence[str]) -> Words:
+    """The keyword that a predicate names, shape (limbs,).
+
+    Raises:
+        UnsupportedPredicateError: it leaves a keyword attribute open, or constrains another one.
+    """
+    schema, names = predicate.schema, ", ".join(attributes)
+    codes = []
+    for name, (low, high) in predicate.box().ranges.items():
+        if name not in attributes:
+            if (low, high) != (0, schema[name].size - 1):
+                raise UnsupportedPredicateError(
+                    f"{name!r} is not part of the keyword ({names}): leave it out",
+                    text=predicate.text,
+                )
+            continue
+        if low != high:
+            raise UnsupportedPredicateError(
+                f"a keyword has one value of {name!r}: use = on each of {names}",
+                text=predicate.text,
+            )
+        codes.append(pack([low], schema[name].limbs)[:, 0])
+    return np.concatenate(codes)

@@ -1,0 +1,1 @@
+"""Secrets: seeds, pads, role keys; the rounds they may be used in; where they are kept."""

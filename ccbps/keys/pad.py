@@ -1,0 +1,160 @@
+"""One-time pads: shared randomness from true random bytes.
+
+Round r reads bytes r*w .. r*w + w - 1, where w is what a round of the matcher takes. Security is
+perfect as long as each side uses each byte only once: so all publishers over one pad object
+share one ledger of rounds, and all subscribers another.
+
+Hazard: two objects made from the same bytes know nothing of each other; nor do two processes,
+unless their roles share a ledger on disk (`ccbps.keys.ledger`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from threading import Lock
+from typing import Self
+
+import numpy as np
+
+from ccbps.arrays import Bytes, Rounds
+from ccbps.errors import (
+    PadExhaustedError,
+    ParameterError,
+    RandomnessReuseError,
+    SerializationError,
+)
+from ccbps.keys.ledger import TAG_BYTES, Marks, name_of
+from ccbps.keys.rounds import RoundLedger
+from ccbps.keys.secret import SecretBytes
+from ccbps.keys.seeds import Pairs, RandomnessReader
+
+__all__ = ["OneTimePad"]
+
+
+class OneTimePad(SecretBytes):
+    """True random bytes that two parties hold copies of, read by position: round r is bytes
+    ``r * width .. (r + 1) * width - 1``, with the width of the matcher that uses it.
+
+    A pad serves one matcher, and uses each round once per side: a role refuses a round that another
+    role of its side has used over the same object. A role that asks for bytes beyond its end raises
+    `PadExhaustedError`.
+
+    Example:
+        >>> from ccbps import OneTimePad, Schema, UInt
+        >>> from ccbps.matching import BranchingMatch
+        >>> matcher = BranchingMatch.box(Schema(price=UInt(16)))
+        >>> pad = OneTimePad.generate(1000 * matcher.randomness_bytes)      # for 1,000 rounds
+        >>> events = matcher.publisher(pad).encode([{"price": 119}], rounds=[0])
+        >>> copy = OneTimePad(pad.export_secret())                          # the subscriber's
+        >>> interests = matcher.subscriber(copy).encode("price < 120", rounds=[0])
+        >>> matcher.broker().match(events, interests)
+        array([ True])
+    """
+
+    kind = "one-time pad"
+    __slots__ = ("_array", "_bound", "_ledgers", "_lock")
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._array = np.frombuffer(self._secret, dtype=np.uint8)
+        self._bound: tuple[bytes, int] | None = None
+        # Here, and not with the first role: a fork in between would not be noticed.
+        holder = "a role of this one-time pad"
+        self._ledgers = {side: RoundLedger(holder=holder) for side in ("publisher", "subscriber")}
+        self._lock = Lock()
+
+    @classmethod
+    def generate(cls, length: int) -> Self:
+        """`length` bytes from the operating system's generator."""
+        if not isinstance(length, (int, np.integer)) or length < 0:
+            raise ParameterError(f"length must be a whole number of bytes from 0, got {length!r}")
+        return cls(os.urandom(length))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """The bytes of a file.
+
+        Raises:
+            ParameterError: the file cannot be read.
+        """
+        try:
+            return cls(Path(path).read_bytes())
+        except OSError as error:
+            raise ParameterError(f"pad file {path} cannot be read: {error.strerror}") from None
+
+    def __len__(self) -> int:
+        return len(self._secret)
+
+    def fingerprint(self) -> str:
+        """Refused: any hash of a pad would tell something about it.
+
+        Raises:
+            SerializationError: always.
+        """
+        raise SerializationError("a one-time pad has no fingerprint: it would leak part of the pad")
+
+    def __repr__(self) -> str:
+        return f"<OneTimePad of {len(self)} bytes>"
+
+    def __hash__(self) -> int:
+        return hash((self.kind, len(self)))
+
+    def ledger(self, side: str) -> RoundLedger:
+        """The rounds that roles of one side have used over this object."""
+        return self._ledgers[side]
+
+    def owner(self, fingerprint: bytes) -> Marks:
+        """What a ledger on disk keeps of the matcher that a pad serves; as if for one round."""
+        tags = np.frombuffer(name_of(fingerprint), dtype=np.uint8).reshape(1, TAG_BYTES)
+        return Marks([name_of(b"one-time pad")], None, tags)
+
+    def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
+        """See `RandomnessSource.marks`: rounds only.
+
+        Hiding a tag of the content would take bytes of the pad, so there is no tag, and no round
+        passes twice. A pad has no name either: a ledger serves one pad.
+        """
+        tags = np.zeros((len(rounds), TAG_BYTES), dtype=np.uint8)
+        return Marks([name_of(purpose)], None, tags, bound=False)
+
+    def reader(
+        self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
+    ) -> RandomnessReader:
+        """See `RandomnessSource.reader`.
+
+        Raises:
+            RandomnessReuseError: the pad already serves another purpose.
+            PadExhaustedError: a round lies beyond the end of the pad.
+        """
+        if pairs is not None:
+            raise ParameterError("a one-time pad belongs to one pair: it takes no pair labels")
+        self._bind(purpose, width, for_good=False)
+        available = len(self._array) // width
+        if len(rounds) and int(rounds.max()) >= available:
+            raise PadExhaustedError(
+                f"round {int(rounds.max())} lies beyond the pad: {len(self._array)} bytes last for "
+                f"rounds 0..{available - 1} of {width} bytes"
+                if available
+                else f"the pad has {len(self._array)} bytes, one round needs {width}"
+            )
+        table = self._array[: available * width].reshape(available, width)
+
+        def read(start: int, stop: int) -> Bytes:
+            # Bound when bytes are handed out: rounds may still be refused before that.
+            self._bind(purpose, width, for_good=True)
+            rows: Bytes = table[rounds[start:stop].astype(np.intp)]
+            return rows
+
+        return read
+
+    def _bind(self, purpose: bytes, width: int, *, for_good: bool) -> None:
+        """Refuse a second purpose; with `for_good`, there is one from now on."""
+        with self._lock:
+            if self._bound not in (None, (purpose, width)):
+                raise RandomnessReuseError(
+                    "this one-time pad already serves another matcher; its bytes would be used "
+                    "twice"
+                )
+            if for_good:
+                self._bound = purpose, width

@@ -1,0 +1,189 @@
+"""Where an executor finds a key: by name, never by value.
+
+A key that travels inside a Spark plan, a configuration or a broadcast ends up in event logs, in
+temporary files or in error messages. A `KeySource` travels instead; each Python worker reads the
+key itself, once. The text is that of `SharedSeed.to_text` (a publisher's master seed, from which
+every pair's seed is derived), `EpochSeed.to_text` (the same for an epoch, with its pairs' seeds),
+`SeedRing.to_text` (the seeds of some pairs, for subscribers) or, for reusable matchers,
+`RoleKey.to_text`: of a key that a key server gives out or, with `ObliviousTopicMatch`, of a role's
+own `key`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+from ccbps.errors import KeyMismatchError, ParameterError
+from ccbps.keys.confine import confined
+from ccbps.keys.role_key import RoleKey
+from ccbps.keys.seeds import SeedRing, SharedSeed, parse_seeds
+
+__all__ = ["EnvKey", "FileKey", "KeySource", "master", "role_key", "seeds"]
+
+Key = SharedSeed | SeedRing | RoleKey
+_KEY_TEXTS: Final = ("ccbps-seed-", "ccbps-role-key-")
+
+
+@runtime_checkable
+class KeySource(Protocol):
+    """Anything picklable that can load a key where it is needed: a `FileKey`, an `EnvKey`, or a
+    class of your own that asks a secret store.
+
+    Example:
+        >>> from ccbps.spark import EnvKey, FileKey, KeySource
+        >>> isinstance(FileKey("/run/secrets/publisher"), KeySource)
+        True
+    """
+
+    def load(self) -> Key:
+        """The seed, seeds or role key.
+
+        Raises:
+            KeyMismatchError: there is no key, or the text is none of these.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FileKey:
+    """A key in a file that the Python workers can read: on one machine any file, on a cluster a
+    mounted secret. Works in a session that is already running, so use it in notebooks.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from ccbps import SharedSeed
+        >>> from ccbps.spark import FileKey
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "publisher.key")
+        >>> path.touch(mode=0o600, exist_ok=False)          # nobody else may read it
+        >>> _ = path.write_text(SharedSeed.generate().to_text())
+        >>> key = FileKey(path)
+        >>> key.load()
+        <SharedSeed ...>
+
+    Attributes:
+        path: of the file. A relative path is looked up in the workers' folder.
+    """
+
+    path: str | os.PathLike[str]
+
+    def __post_init__(self) -> None:
+        _check_place("FileKey", "the path of a file", self.path, (str, os.PathLike))
+
+    def load(self) -> Key:
+        """See `KeySource.load`."""
+        return _from_file(os.fspath(self.path))
+
+
+@dataclass(frozen=True, slots=True)
+class EnvKey:
+    """A key in an environment variable of the Python workers.
+
+    Local sessions inherit the environment the driver had when Java started, so a later change is
+    not seen; on a cluster let the platform's secret store set the variable on the executors. In a
+    notebook, where Spark is already running, use a `FileKey`.
+
+    Example:
+        >>> from ccbps.spark import EnvKey
+        >>> EnvKey("CCBPS_SEED")              # the name travels, the key does not
+        EnvKey(name='CCBPS_SEED')
+
+    Attributes:
+        name: of the variable.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _check_place("EnvKey", "the name of an environment variable", self.name, (str,))
+
+    def load(self) -> Key:
+        """See `KeySource.load`."""
+        return _from_environment(self.name)
+
+
+def _check_place(source: str, wanted: str, place: object, kinds: tuple[type, ...]) -> None:
+    if isinstance(place, kinds) and not str(place).lstrip().startswith(_KEY_TEXTS):
+        return
+    got = "a key itself" if isinstance(place, kinds) else type(place).__name__
+    raise ParameterError(
+        f"{source} takes {wanted}, got {got}; write the key's to_text() to a file that only you "
+        "may read, and pass FileKey('path')"
+    )
+
+
+def master(key: KeySource) -> SharedSeed:
+    """The publisher's master seed; a ring of pairs' seeds will not do."""
+    seed = key.load()
+    if not isinstance(seed, SharedSeed):
+        raise KeyMismatchError(f"{key!r} holds single pairs' seeds; this needs the master seed")
+    return seed
+
+
+def seeds(key: KeySource) -> SharedSeed | SeedRing:
+    """What encoders of one-time matchers take."""
+    found = key.load()
+    if isinstance(found, RoleKey):
+        raise KeyMismatchError(f"{key!r} holds the key of a reusable matcher; this needs seeds")
+    return found
+
+
+def role_key(key: KeySource) -> RoleKey:
+    """What roles of reusable matchers take."""
+    found = key.load()
+    if not isinstance(found, RoleKey):
+        raise KeyMismatchError(
+            f"{key!r} holds seeds; a reusable matcher needs a RoleKey: its KeyServer gives it, or "
+            "the role"
+        )
+    return found
+
+
+# The last text of each place, and its key: parsed once, and dropped as soon as another text stands
+# there, as the seed of an epoch that is over must be.
+_parsed: dict[str, tuple[str, Key]] = {}
+
+
+@confined
+def _parse(place: str, text: str) -> Key:
+    known, key = _parsed.pop(place, ("", None))
+    if key is None or known != text:
+        key, problem = None, ""
+        try:
+            role = text.lstrip().startswith(_KEY_TEXTS[1])
+            key = RoleKey.from_text(text) if role else parse_seeds(text)
+        except KeyMismatchError as error:
+            problem = str(error)
+        if key is None or problem:
+            text = known = ""
+            raise KeyMismatchError(f"{place}: {problem}")
+    _parsed[place] = text, key
+    return key
+
+
+@confined
+def _from_environment(name: str) -> Key:
+    if name not in os.environ:
+        raise KeyMismatchError(
+            f"environment variable {name} is not set on the Python worker, which has the "
+            "environment that Spark was started with: what a notebook sets later is not seen. "
+            "Write to_text() of the SharedSeed, SeedRing or RoleKey to a file and pass "
+            f"FileKey('path'), or set {name} and start the notebook's kernel, and Spark, again"
+        )
+    return _parse(f"environment variable {name}", os.environ[name])
+
+
+@confined
+def _from_file(path: str) -> Key:
+    text, problem = "", None
+    try:
+        text = Path(path).read_text("utf-8")
+    except OSError as error:
+        problem = error.strerror
+    except UnicodeDecodeError:
+        problem = "it is not text"
+    if problem is None:
+        return _parse(f"key file {path}", text)
+    hint = "" if Path(path).is_absolute() else "; its path is relative to the worker's folder"
+    raise KeyMismatchError(f"key file {path} cannot be read on the Python worker: {problem}{hint}")

@@ -1,0 +1,155 @@
+"""AES-256 for rows of one or many keys: the key stream by round, and tags of rows.
+
+Round r reads blocks r*n .. r*n + n - 1, where n is the number of 16-byte blocks a round needs, so
+any round can be reached directly. Consecutive rounds of one key cost one pass of the cipher; rows
+in no particular order have their counters written out and enciphered key by key.
+
+Tags are CBC-MAC. Hazard: that is a pseudorandom function for rows of one length under a key only.
+
+Sources: NIST SP 800-38A (CTR); Bellare, Kilian and Rogaway, JCSS 61(3), 2000 (CBC-MAC).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bytes, Rounds
+
+__all__ = ["BLOCK", "KeyStream", "row_tags"]
+
+
+BLOCK: Final = 16
+KEPT_CONTEXTS: Final = 1 << 12
+"""Ciphers that one reader keeps ready: about 1 KiB each."""
+SHORT_RUN: Final = 4
+"""Runs of fewer consecutive rounds are enciphered together, block by block."""
+
+
+class KeyStream:
+    """Hands out the key stream of a batch in order: rows start .. stop - 1, each once.
+
+    Args:
+        ciphers: the keys.
+        index: each row's key, shape (batch,); None where there is one key.
+        rounds: uint64, shape (batch,).
+        width: bytes per round.
+    """
+
+    def __init__(
+        self,
+        ciphers: list[algorithms.AES256],
+        index: NDArray[np.intp] | None,
+        rounds: Rounds,
+        width: int,
+    ) -> None:
+        self._algorithms = ciphers
+        self._index = np.zeros(len(rounds), dtype=np.intp) if index is None else index
+        self._rounds, self._width = rounds, width
+        self._blocks = -(-width // BLOCK)
+        # A run is a stretch of rows with one key and consecutive rounds.
+        new_run = np.ones(len(rounds), dtype=np.bool_)
+        new_run[1:] = (rounds[1:] - rounds[:-1] != 1) | (np.diff(self._index) != 0)
+        new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not wrap around
+        self._new_run, self._runs = new_run, np.flatnonzero(new_run)
+        self._open: tuple[int, CipherContext] | None = None
+        self._enciphers: dict[int, CipherContext] = {}
+        self._zeros = np.zeros(0, dtype=np.uint8)
+        self._buffer = np.zeros(0, dtype=np.uint8)
+
+    def __call__(self, start: int, stop: int) -> Bytes:
+        stride = self._blocks * BLOCK
+        size = (stop - start) * stride
+        if len(self._zeros) < size:
+            self._zeros = np.zeros(size, dtype=np.uint8)
+            self._buffer = np.empty(size + BLOCK - 1, dtype=np.uint8)
+        first, last = np.searchsorted(self._runs, [start, stop - 1], side="right")
+        edges = [start, *self._runs[first:last].tolist(), stop]
+        if len(edges) - 1 > max(1, (stop - start) // SHORT_RUN):
+            self._scattered(start, stop)
+        else:
+            for low, high in pairwise(edges):
+                self._run(low, high, (low - start) * stride)
+        return self._buffer[:size].reshape(stop - start, stride)[:, : self._width]
+
+    def _run(self, low: int, high: int, offset: int) -> None:
+        """Rows of one key with consecutive rounds, continuing the cipher where it stands."""
+        if self._open is None or self._open[0] != low or self._new_run[low]:
+            counter = int(self._rounds[low]) * self._blocks
+            mode = modes.CTR((counter % (1 << 128)).to_bytes(BLOCK, "big"))
+            context = Cipher(self._algorithms[self._index[low]], mode).encryptor()
+        else:
+            context = self._open[1]
+        size = (high - low) * self._blocks * BLOCK
+        context.update_into(
+            self._zeros[:size].data, self._buffer[offset : offset + size + BLOCK - 1].data
+        )
+        self._open = high, context
+
+    def _scattered(self, start: int, stop: int) -> None:
+        """Rows in any order: write out the counter blocks and encipher them, key by key."""
+        rounds, index = self._rounds[start:stop], self._index[start:stop]
+        stride = self._blocks * BLOCK
+        rows = self._buffer[: (stop - start) * stride].reshape(-1, stride)
+        order = np.argsort(index, kind="stable")
+        edges = [*np.flatnonzero(np.diff(index[order], prepend=-1)).tolist(), len(order)]
+        counters = _counter_blocks(rounds[order], self._blocks).view(np.uint8).reshape(-1, stride)
+        stream = np.empty(len(order) * stride + BLOCK - 1, dtype=np.uint8)
+        for low, high in pairwise(edges):
+            context = self._encipher(int(index[order[low]]))
+            context.update_into(counters[low:high].data, stream[low * stride :].data)
+        rows[order] = stream[: len(order) * stride].reshape(-1, stride)
+        self._open = None
+
+    def _encipher(self, key: int) -> CipherContext:
+        """AES of single blocks: it has no state, so a key that occurs again reuses its cipher."""
+        context = self._enciphers.get(key)
+        if context is None:
+            if len(self._enciphers) >= KEPT_CONTEXTS:
+                self._enciphers.clear()
+            context = Cipher(self._algorithms[key], modes.ECB()).encryptor()
+            self._enciphers[key] = context
+        return context
+
+
+def row_tags(
+    ciphers: list[algorithms.AES256], index: NDArray[np.intp] | None, rows: Bytes
+) -> Bytes:
+    """CBC-MAC of each row under its key: uint8, shape (batch, 16).
+
+    Args:
+        ciphers, index: the keys, and each row's; None where there is one.
+        rows: uint8, shape (batch, a multiple of 16); one key's rows always have that width.
+    """
+    order = np.arange(len(rows)) if index is None else np.argsort(index, kind="stable")
+    owner = np.zeros(len(rows), dtype=np.intp) if index is None else index[order]
+    edges = [*np.flatnonzero(np.diff(owner, prepend=-1)).tolist(), len(rows)]
+    contexts = [
+        (low, high, Cipher(ciphers[owner[low]], modes.ECB()).encryptor())
+        for low, high in pairwise(edges)
+    ]
+    blocks = rows[order].reshape(len(rows), -1, BLOCK)
+    state = np.zeros((len(rows), BLOCK), dtype=np.uint8)
+    room = np.empty(len(rows) * BLOCK + BLOCK - 1, dtype=np.uint8)
+    for place in range(blocks.shape[1]):
+        state ^= blocks[:, place]
+        for low, high, context in contexts:
+            context.update_into(state[low:high].data, room[low * BLOCK :].data)
+        state[:] = room[: len(rows) * BLOCK].reshape(-1, BLOCK)
+    tags = np.empty_like(state)
+    tags[order] = state
+    return tags
+
+
+def _counter_blocks(rounds: Rounds, blocks: int) -> NDArray[np.uint64]:
+    """The 128-bit big-endian numbers round * blocks + j, j < blocks: shape (batch, blocks, 2)."""
+    half, low_half = np.uint64(32), np.uint64(0xFFFFFFFF)
+    factor = np.uint64(blocks)
+    carried = (rounds >> half) * factor + ((rounds & low_half) * factor >> half)
+    low = (rounds * factor)[:, None] + np.arange(blocks, dtype=np.uint64)
+    high = (carried >> half)[:, None] + (low < (rounds * factor)[:, None])
+    return np.ascontiguousarray(np.stack([high, low], axis=-1).astype(">u8"))

@@ -1,0 +1,1 @@
+"""Reusable schemes whose subscriptions are boxes: an interval for each attribute."""

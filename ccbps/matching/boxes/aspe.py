@@ -1,0 +1,267 @@
+"""AspeMatch: conjunctions of intervals by scalar products that encryption preserves.
+
+An event of d attributes is a query q of ASPE (`ccbps.ciphers.aspe`), of dimension d for all
+attributes together. A bound p on attribute j stands for two points p1, p2 that are mirror images
+in q_j = p; q_j > p iff (P2 - P1) . Q > 0, and swapping the points reverses that. A subscription
+has a lower and an upper bound for every attribute, so nobody needs to be told operators, and all
+bounds and all attributes are one matrix product. What is sent is P2 - P1, which is all that
+matching uses: it says less than the two points, in half the bytes.
+
+Bounds lie half-way between codes: products are never 0, and equality is two bounds. Open ends are
+drawn outside the domain and bounds are shuffled, so that no bound is known beforehand. Both corners
+of a subscription's box are sent as well, as events: a box that contains both covers it.
+
+Who encrypts: in [CGB10] a trusted security manager encrypts subscriptions, not their subscribers.
+"Subscriber" here means that manager, whose part `AspeKeyServer.encode` plays; publishers hold the
+key too.
+
+Hazard: the broker reads all differences from ciphertexts alone, as codes are whole numbers; d + 2
+known events give it the key. See the leakage card.
+Sources: [CGB10], [OFMR15] for key updates, [WCKM09] for the cipher, [Survey] section 4.3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.errors import ParameterError
+from ccbps.keys.role_key import Role, RoleKey
+from ccbps.leakage import LeakageCard
+from ccbps.matching.boxes.aspe_epochs import AspeBroker, AspeKeyServer, Stored
+from ccbps.matching.boxes.aspe_moduli import FARTHEST, Moduli
+from ccbps.matching.boxes.aspe_reals import Numbers, Reals
+from ccbps.matching.parameters import Cost
+from ccbps.matching.reusable import ReusableMatcher
+from ccbps.predicates import Schema
+from ccbps.predicates.schema import Events
+from ccbps.wire import Cause
+
+__all__ = ["AspeMatch"]
+
+Ranges = tuple[tuple[int, int], ...]
+
+MAX_BITS: Final = 64
+CORNERS: Final = 64
+"""Interests whose own corners are looked at together."""
+
+
+class AspeMatch(ReusableMatcher):
+    """Sign of scalar products; conjunctions of intervals. Broken by ciphertexts alone.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import AspeMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = AspeMatch(schema)
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
+
+    scheme = "ASPE"
+    operators = ("=", "<", "interval", "prefix", "and")
+    covering = True
+
+    def __init__(self, schema: Schema, *, exact: bool = False) -> None:
+        """
+        Args:
+            schema: attributes of at most 64 bits; for real numbers fewer, about 32.
+            exact: integers modulo a product of primes rather than float64: any 64-bit attribute,
+                about 10 times the broker's work.
+
+        Raises:
+            ParameterError: an attribute is too wide, or there are too many.
+        """
+        for name in schema:
+            if schema[name].bits > MAX_BITS:
+                raise ParameterError(
+                    f"attribute {name!r} must have at most {MAX_BITS} bits, got {schema[name].bits}"
+                )
+        self.exact = bool(exact)
+        sizes = [schema[name].size for name in schema]
+        self._numbers: Numbers = Moduli(sizes) if exact else Reals(schema.names, sizes)
+        # Bounds as 64-bit integers where FARTHEST times their size is one.
+        self._wide = FARTHEST * max(sizes) >= 1 << 62
+        self._sizes = np.array(sizes, dtype=object if self._wide else np.int64)
+        width, d, n = self._numbers.width, len(schema), self._numbers.shape[-1]
+        self._set_up(schema, width, (2 * d + 2) * width, {"exact": self.exact, "numbers": n})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.schema, self.exact)
+
+    @property
+    def leakage(self) -> LeakageCard:
+        """What the broker learns."""
+        numbers = (
+            "greatest common divisors of products give the factors"
+            if self.exact
+            else "codes are whole numbers, and only one reading of the cross-ratios makes all "
+            "of them whole"
+        )
+        return LeakageCard(
+            scheme=f"AspeMatch ({'exact' if self.exact else 'real numbers'})",
+            adversary="the broker, which follows the protocol and keeps all it sees",
+            hides=(
+                "exactly where in its domain an attribute's values lie, as long as they fill a "
+                "small part of it, none is NULL, no subscription is open at an end, and neither "
+                "a value nor a bound nor their distribution is known",
+            ),
+            learns=(
+                "every match, and for pairs that do not match, which bounds fail",
+                "which bounds are of the same attribute (linear dependence)",
+                "all differences between values and bounds of an attribute, and with them their "
+                "order, covering, and which ends of a subscription are open",
+                "the values and bounds themselves, where the events fill an attribute's domain",
+            ),
+            security="broken",
+            assumption="two subscriptions and a few hundred events break it, with nothing known "
+            "beforehand",
+            reuse="reusable",
+            hazards=(
+                "the key is given to subscribers: it is for a trusted security manager, who "
+                "encrypts their subscriptions",
+                "a key update reaches anyone but the broker, or the key of one epoch is found: "
+                "the updates give the keys of all others",
+            ),
+            attacks=(
+                f"ciphertext only: {numbers}; all differences are read, and where the events fill "
+                "a domain, all values and bounds",
+                "known plaintext: d + 2 known events give the key up to a factor, and with it "
+                "all messages",
+                "with a publisher, or anyone else who holds the key: all messages",
+            ),
+        )
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role."""
+        d = len(self.schema)
+        n, primes = self._numbers.shape[-1], self._numbers.shape[0] if self.exact else 1
+        return (
+            Cost("publisher", "event", "float64 multiplication", n * n * primes),
+            Cost("subscriber", "interest", "float64 multiplication", (2 * d + 2) * n * n * primes),
+            Cost("broker", "pair", "float64 multiplication", 2 * d * n * primes),
+        )
+
+    def key_server(self, key: RoleKey | None = None) -> AspeKeyServer:
+        """A key server, which can also encrypt subscriptions and change keys."""
+        return AspeKeyServer(self, key)
+
+    def broker(self, key: RoleKey) -> AspeBroker:
+        """The role that matches, and moves what it stores to new keys."""
+        return AspeBroker(self, key, "broker", os.urandom)
+
+    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+        return self._numbers.generate(randomness)
+
+    def _issue(
+        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    ) -> dict[str, Any]:
+        # Queries need the inverse, points the matrix: either gives the other.
+        return {} if role == "broker" else dict(master)
+
+    def _encode_events(
+        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+    ) -> None:
+        codes = [events.codes[name][0] for name in self.schema]
+        each = self._numbers.words
+        words = _words(randomness, len(out) * each).reshape(-1, each)
+        out[:] = self._numbers.encrypt_events(key, codes, words)
+
+    def _prepare(self, interest: Any) -> Ranges:
+        return tuple(self._predicate(interest).box().ranges.values())
+
+    def _encode_interests(
+        self,
+        key: Mapping[str, Any],
+        interests: Sequence[Ranges],
+        out: Bytes,
+        randomness: Randomness,
+    ) -> None:
+        count, d, each = len(interests), len(self.schema), self._numbers.words
+        ranges = np.array(interests, dtype=self._sizes.dtype).transpose(0, 2, 1)
+        low, high = ranges[:, 0], ranges[:, 1]  # (count, d)
+        words = _words(randomness, count * (6 * d + (2 * d + 2) * each))
+        drawn = words[: 4 * d * count].reshape(4, count, d)
+        near = [(word >> np.uint64(1)).astype(self._sizes.dtype) % self._sizes for word in drawn]
+        # Open ends: corners up to one domain outside of it, bounds further out, up to two. So an
+        # open corner is inside an open bound and outside of every other, as the domain's end is.
+        first, last = low == 0, high == self._sizes - 1
+        bounds = np.stack(
+            [
+                np.where(first, -2 * (self._sizes + near[0]), 2 * low) - 1,
+                np.where(last, 2 * (2 * self._sizes - 1 + near[1]), 2 * high) + 1,
+            ],
+            axis=1,
+        )
+        corners = np.stack(
+            [
+                np.where(first, -2 * near[2], 2 * low),
+                np.where(last, 2 * (self._sizes - 1 + near[3]), 2 * high),
+            ],
+            axis=1,
+        )
+        order_words, rest = np.split(words[4 * d * count :], [2 * d * count])
+        order = np.argsort(order_words.reshape(count, 2 * d), axis=1)
+        bound_words, corner_words = np.split(rest, [2 * d * count * each])
+        split = 2 * d * self._numbers.width
+        out[:, :split] = self._numbers.encrypt_bounds(
+            key, bounds, order, bound_words.reshape(count, 2 * d, each)
+        )
+        out[:, split:] = self._numbers.encrypt_corners(
+            key, corners, corner_words.reshape(count, 2, each)
+        )
+
+    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        return np.where(self._numbers.valid(bodies), Cause.NONE, Cause.VALUE).astype(np.uint8)
+
+    _check_interests = _check_events
+
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> Stored:
+        numbers = self._numbers.numbers_of(bodies)
+        corners = numbers[:, -2:].reshape(-1, *self._numbers.shape)
+        return Stored(self._numbers.differences(numbers[:, :-2]), self._numbers.queries(corners))
+
+    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: Stored) -> Bools:
+        queries = self._numbers.queries(self._numbers.numbers_of(events)[:, 0])
+        return self._numbers.inside(queries, table.differences)
+
+    def _covers(self, key: Mapping[str, Any], wide: Stored, narrow: Stored) -> Bools:
+        contained = self._contained(narrow, wide)
+        empty = np.empty(len(contained), dtype=np.bool_)
+        for start in range(0, len(empty), CORNERS):
+            at = slice(start, start + CORNERS)
+            some = Stored(
+                np.ascontiguousarray(narrow.differences[..., at]),
+                narrow.corners[..., 2 * start : 2 * (start + CORNERS), :],
+            )
+            # Only a box without events does not contain its own corners.
+            empty[at] = ~self._contained(some, some).diagonal()
+        return np.asarray((contained | empty[:, None]).T)
+
+    def _contained(self, boxes: Stored, others: Stored) -> Bools:
+        """Which boxes have both corners in which others."""
+        inside = self._numbers.inside(boxes.corners, others.differences)
+        return np.asarray(inside[0::2] & inside[1::2])
+
+
+def _rebuilt(schema: Schema, exact: bool) -> AspeMatch:
+    return AspeMatch(schema, exact=exact)
+
+
+def _words(randomness: Randomness, count: int) -> Words:
+    """Random words: 32 random bytes, stretched by AES-256 in counter mode."""
+    stream = Cipher(algorithms.AES(randomness(32)), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)

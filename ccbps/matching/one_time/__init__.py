@@ -1,0 +1,1 @@
+"""Schemes over shared one-time randomness: a message for every pair."""

@@ -1,0 +1,1 @@
+"""Schemes in which publisher and subscriber talk before there are events."""

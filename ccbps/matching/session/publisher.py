@@ -1,0 +1,352 @@
+"""The publisher of an `ObliviousTopicMatch`: answers those it admits, encrypts events.
+
+It can be saved: `key` holds all of it, and the matcher's `publisher_from` restores it.
+
+Conventions: answers follow from the request and a secret. The same request gets the same answer
+whenever it comes, and takes no further slot: an answer that was lost can be had again, and whoever
+replays a request gets nothing new.
+
+Hazards: a key is a copy of its role at that moment. A publisher that is restored from an old key
+counts through the same event numbers again, which shows events that are alike, and opens one of two
+payloads to anyone who knows the other: save the key again after each use of the counter, or give
+`encode` numbers from a source that never goes back. Within one role, `encode` makes sure of that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import shake_256
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccbps.arrays import Bytes
+from ccbps.ciphers.signatures import (
+    IDENTITY_BYTES,
+    NAME_BYTES,
+    SIGNATURE_BYTES,
+    SigningKey,
+    check_identity,
+    name_of,
+    signed_by,
+)
+from ccbps.ciphers.slots import (
+    SLOT_KEY_BYTES,
+    EventNumbers,
+    SlotKey,
+    check_payloads,
+    joined_keys,
+    seal,
+    sealing_keys,
+    split_keys,
+)
+from ccbps.errors import EventError, KeyMismatchError, ParameterError
+from ccbps.inputs.topic import keyword_codes
+from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
+from ccbps.keys.secret import Confined, SecretBytes
+from ccbps.matching.session.layout import (
+    DAMAGED,
+    DIGEST_BYTES,
+    EVENT,
+    NUMBER_BYTES,
+    NUMBERED,
+    OPENED,
+    PLACE_BYTES,
+    REQUEST,
+    SESSION,
+    SIGNED,
+    Layout,
+    raw,
+    whole,
+)
+from ccbps.wire import HEADER_BYTES
+
+__all__ = ["ObliviousPublisher"]
+
+
+_STRANGER = "of a subscriber that was not admitted; call admit with its identity if it may ask"
+_UNSIGNED = "not signed by the subscriber that it names, or altered"
+_TOO_MANY = "beyond the number that its subscriber was admitted with"
+
+
+class ObliviousPublisher(Confined):
+    """Answers requests, each once, and encrypts events. Made by `ObliviousTopicMatch.publisher`.
+
+    Several threads may use one.
+    """
+
+    def __init__(self, layout: Layout, key: RoleKey) -> None:
+        layout.check_key(key, "publisher")
+        self._layout = layout
+        # By name: a subscriber's identity, and how many requests it may make.
+        self._subscribers: dict[bytes, tuple[bytes, int | None]] = {}
+        # By a request's digest: the place of its slot, and whose it is. By name: how many they are.
+        self._answered: dict[bytes, tuple[int, bytes]] = {}
+        self._asked: Counter[bytes] = Counter()
+        # Of `answer`: a request's place must be that of its keys.
+        self._lock = Lock()
+        problem = True
+        # No secret in a local variable of this frame: tracebacks may show those.
+        with contextlib.suppress(LookupError, TypeError, ValueError):
+            self._restore(key.export_secret_data(), key.key_id)
+            problem = False
+        if problem:
+            raise KeyMismatchError(DAMAGED)
+
+    def _restore(self, data: Mapping[str, Any], key_id: bytes) -> None:
+        self._signing = SigningKey(raw(data["signing"], SigningKey.length))
+        name = name_of(self.identity)
+        self._name = np.frombuffer(name, dtype=np.uint8)
+        for identity, limit in data["subscribers"]:
+            self.admit(raw(identity, IDENTITY_BYTES), limit)
+        for place, (digest, asker) in enumerate(data["answered"]):
+            self._answered[raw(digest, DIGEST_BYTES)] = place, raw(asker, NAME_BYTES)
+        self._asked.update(asker for _, asker in self._answered.values())
+        self._topics = [raw(topic, self._layout.topic_bytes) for topic in data["topics"]]
+        self._keys = [split_keys(keys) for keys in data["keys"]]
+        self._payload = SlotKey(raw(data["payload"], SLOT_KEY_BYTES))
+        self._answers = SecretBytes(raw(data["answers"], SLOT_KEY_BYTES))
+        self._numbers = EventNumbers(whole(int(data["next"], 16), (1 << 64) + 1))
+        self._place = {topic: place for place, topic in enumerate(self._topics)}
+        fits = (
+            name[:KEY_ID_BYTES] == key_id
+            and len(self._keys) == len(self._topics) == len(self._place)
+            and {len(keys) for keys in self._keys} == {len(data["answered"]), len(self._answered)}
+            and set(self._asked) <= set(self._subscribers)
+        )
+        if not fits:
+            raise ValueError
+
+    @property
+    def key(self) -> RoleKey:
+        """All of this role, to save it: topics, whom it admits, sessions, and the next number.
+
+        Save it again after `admit` and `answer`, or a restored role lacks what they did; and after
+        `encode` without `numbers`, or a restored role counts through the same numbers again.
+        """
+        with self._lock:
+            data = {
+                "signing": self._signing.export_secret().hex(),
+                "subscribers": [(who.hex(), limit) for who, limit in self._subscribers.values()],
+                "answered": [
+                    (digest.hex(), name.hex()) for digest, (_, name) in self._answered.items()
+                ],
+                "topics": [topic.hex() for topic in self._topics],
+                "keys": [joined_keys(keys) for keys in self._keys],
+                "payload": self._payload.export_secret().hex(),
+                "answers": self._answers.export_secret().hex(),
+                "next": f"{self._numbers.next:x}",
+            }
+        name = self._name[:KEY_ID_BYTES].tobytes()
+        return RoleKey.make(self._layout.fingerprint, "publisher", name, 0, data)
+
+    def __repr__(self) -> str:
+        return f"<ObliviousPublisher of {len(self._topics)} topics, {self.requests} requests>"
+
+    @property
+    def identity(self) -> bytes:
+        """32 public bytes, for `ObliviousSubscriber.trust`."""
+        return self._signing.identity
+
+    @property
+    def requests(self) -> int:
+        """How many requests have been answered."""
+        return len(self._answered)
+
+    def admit(self, identity: bytes, requests: int | None = None) -> None:
+        """Let a subscriber ask. Call it again, with another number, to change how often.
+
+        Args:
+            identity: the subscriber's `identity`, received in a way that no broker can tamper with.
+            requests: how many of its requests to answer in all; None for any number.
+
+        Raises:
+            ParameterError: not an identity, or one with another's name (one chance in 2^64);
+                requests is not a number.
+        """
+        identity = check_identity(identity)
+        if requests is not None and (type(requests) is not int or requests < 0):
+            raise ParameterError(f"requests must be a number from 0 on, or None; got {requests!r}")
+        name = name_of(identity)
+        with self._lock:
+            if self._subscribers.get(name, (identity,))[0] != identity:
+                raise ParameterError(
+                    "another subscriber has that name; let this one make a new role"
+                )
+            self._subscribers[name] = identity, requests
+
+    def answer(self, requests: Bytes) -> Bytes:
+        """Open sessions: one answer to each request, with a part for each topic.
+
+        A request that was answered before gets the same answer, and takes no further slot.
+
+        Args:
+            requests: uint8, shape (count, request_bytes); of subscribers that were admitted.
+
+        Returns:
+            uint8, shape (count, session_bytes(topics)); for the subscribers.
+
+        Raises:
+            DecodeError: some bytes are not requests of this matcher, are from a subscriber that was
+                not admitted or has used up its number, are not signed by it, or do not hold
+                elements of the group; names rows, and answers none.
+        """
+        layout, cot = self._layout, self._layout.transfer
+        layout.check(requests, REQUEST, layout.request_bytes, 0, "request")
+        count, topics = len(requests), len(self._topics)
+        out = np.zeros((count, layout.session_bytes(topics)), dtype=np.uint8)
+        if not count:
+            return out
+        with self._lock:
+            digests, fresh = self._examined(requests)
+            contexts = [layout.context(self.identity, digest) for digest in digests]
+            keys, responses = cot.respond(
+                requests[:, SIGNED:-SIGNATURE_BYTES],
+                self._topics * count,
+                [context for context in contexts for _ in range(topics)],
+                lambda size: self._stream(digests, size),
+                of=[row for row in range(count) for _ in range(topics)],
+            )
+            for digest, row in fresh.items():
+                name = requests[row, HEADER_BYTES:SIGNED].tobytes()
+                for place, known in enumerate(self._keys):
+                    known.append(SlotKey(keys[row * topics + place]))
+                self._asked[name] += 1
+                # Last: `encode` in another thread makes slots for what stands here.
+                self._answered[digest] = len(self._answered), name
+        out[:, :HEADER_BYTES] = layout.headers(SESSION, requests[:, 8:HEADER_BYTES])
+        out[:, HEADER_BYTES:SIGNED] = self._name
+        places = np.array([self._answered[digest][0] for digest in digests], dtype="<u4")
+        out[:, SIGNED:OPENED] = places.view(np.uint8).reshape(-1, PLACE_BYTES)
+        out[:, OPENED:-SIGNATURE_BYTES] = responses.reshape(count, -1)
+        for message, digest in zip(out, digests, strict=True):
+            signature = self._signing.sign(layout.session(message, digest))
+            message[-SIGNATURE_BYTES:] = np.frombuffer(signature, dtype=np.uint8)
+        return out
+
+    def _examined(self, requests: Bytes) -> tuple[list[bytes], dict[bytes, int]]:
+        """Digests of requests, and the rows of those that were not answered before."""
+        layout = self._layout
+        digests = [layout.digest(request) for request in requests]
+        more: Counter[bytes] = Counter()
+        fresh: dict[bytes, int] = {}
+        problems: dict[int, str] = {}
+        for row, (request, digest) in enumerate(zip(requests, digests, strict=True)):
+            name = request[HEADER_BYTES:SIGNED].tobytes()
+            if name not in self._subscribers:
+                problems[row] = f"a request {_STRANGER}"
+                continue
+            identity, limit = self._subscribers[name]
+            signature = request[-SIGNATURE_BYTES:].tobytes()
+            if not signed_by(identity, layout.request(request), signature):
+                problems[row] = f"a request {_UNSIGNED}"
+            elif digest in self._answered or digest in fresh:
+                continue
+            elif limit is not None and self._asked[name] + more[name] >= limit:
+                problems[row] = f"a request {_TOO_MANY}"
+            else:
+                fresh[digest] = row
+                more[name] += 1
+        layout.refuse(problems)
+        return digests, fresh
+
+    def _stream(self, digests: Sequence[bytes], size: int) -> bytes:
+        """What answers draw: pseudorandom, the same for a request whatever it is answered with."""
+        label = b"ccbps oblivious answers\0"
+        streams = [
+            shake_256(label + self._answers.export_secret() + digest).digest(size // len(digests))
+            for digest in digests
+        ]
+        # All r are drawn first, then all u and all k: of each stream a third.
+        parts = np.frombuffer(b"".join(streams), dtype=np.uint8).reshape(len(digests), 3, -1)
+        return parts.swapaxes(0, 1).tobytes()
+
+    def encode(
+        self,
+        events: Any,
+        payloads: Sequence[bytes] | None = None,
+        numbers: ArrayLike | None = None,
+    ) -> Bytes:
+        """Messages for everybody. The same event, payload and number give the same message.
+
+        Args:
+            events: `Events`, or any records `Schema.encode` takes.
+            payloads: one for each event, of at most `payload_bytes` bytes; none if that is 0.
+            numbers: uint64, shape (events,), each for one event ever and public; None to continue
+                the counter. It goes on beyond the greatest number used.
+
+        Returns:
+            uint8, shape (events, event_bytes(requests)).
+
+        Raises:
+            EventError: a record does not fit the schema, or belongs to none of the publisher's
+                topics.
+            ParameterError: payloads or numbers do not fit.
+            RandomnessReuseError: this role has used a number, or an earlier one may have: it is
+                below the counter in the key this role was restored from. Encodes nothing.
+        """
+        layout = self._layout
+        batch = layout.schema.encode(events)
+        places = self._places(keyword_codes(batch, layout.attributes))
+        if payloads is not None and not layout.payload_bytes:
+            raise ParameterError("this matcher has no payloads: make it with payload_bytes")
+        payloads = [b""] * batch.count if payloads is None else payloads
+        if len(payloads) != batch.count:
+            raise ParameterError(f"{len(payloads)} payloads do not go with {batch.count} events")
+        check_payloads(payloads, layout.payload_bytes)
+        requests = self.requests
+        out = np.zeros((batch.count, layout.event_bytes(requests)), dtype=np.uint8)
+        taken = self._numbers.take(batch.count, numbers)
+        if not batch.count:
+            return out
+        names = np.broadcast_to(self._name, (batch.count, NAME_BYTES))
+        out[:, :HEADER_BYTES] = layout.headers(EVENT, names)
+        out[:, HEADER_BYTES:NUMBERED] = taken.astype("<u8").view(np.uint8).reshape(-1, NUMBER_BYTES)
+        keys = None
+        if layout.payload_bytes:
+            keys = sealing_keys(self._payload, taken, payloads)
+            sealed = seal(payloads, layout.payload_bytes, keys, out[:, :NUMBERED])
+            out[:, NUMBERED : layout.fixed_bytes] = sealed
+        for place in np.unique(places).tolist():
+            rows = np.flatnonzero(places == place)
+            wrapped = None if keys is None else keys[rows]
+            for slot, key in enumerate(self._keys[place][:requests]):
+                start = layout.event_bytes(slot)
+                stop = start + layout.slot_bytes
+                out[rows, start:stop] = key.slots(taken[rows], wrapped)
+        return out
+
+    def serves(self, events: Any) -> NDArray[np.bool_]:
+        """Which events are of this publisher's topics, shape (events,).
+
+        Args:
+            events: `Events`, or any records `Schema.encode` takes.
+
+        Raises:
+            EventError: a record does not fit the schema.
+        """
+        layout = self._layout
+        batch = layout.schema.encode(events)
+        own: NDArray[np.bool_] = self._found(keyword_codes(batch, layout.attributes)) >= 0
+        return own
+
+    def _found(self, codes: NDArray[np.uint64]) -> NDArray[np.intp]:
+        """The place of each event's topic; -1 where the publisher has none."""
+        distinct, index = np.unique(codes, axis=0, return_inverse=True)
+        found = [self._place.get(row.tobytes(), -1) for row in distinct.astype("<u8")]
+        return np.array(found, dtype=np.intp)[index.reshape(-1)]
+
+    def _places(self, codes: NDArray[np.uint64]) -> NDArray[np.intp]:
+        places = self._found(codes)
+        bad = np.flatnonzero(places < 0)
+        if len(bad):
+            raise EventError(
+                f"row {bad[0]} is of none of this publisher's topics ({len(bad)} such rows); "
+                "make a publisher with all topics it has events of",
+                row=int(bad[0]),
+            )
+        return places

@@ -1,0 +1,351 @@
+"""The subscriber of `ccbps.matching.session.oblivious_topic`: asks for topics and opens events.
+
+It can be saved: `key` holds all of it, and the matcher's `subscriber_from` restores it.
+
+Conventions: of one publisher's answers to one request, the first is taken, for good. No
+message that comes later, old or new, takes its place.
+
+Hazard: a key is a copy of its role at that moment: without the requests that came later it cannot
+use the answers to them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.ciphers.signatures import (
+    IDENTITY_BYTES,
+    NAME_BYTES,
+    SIGNATURE_BYTES,
+    SigningKey,
+    check_identity,
+    name_of,
+    signed_by,
+)
+from ccbps.ciphers.slots import SlotKey, joined_keys, split_keys, unseal
+from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, PredicateError
+from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
+from ccbps.keys.secret import Confined
+from ccbps.matching.session.layout import (
+    DAMAGED,
+    DIGEST_BYTES,
+    EVENT,
+    NUMBERED,
+    OPENED,
+    PLACE_BYTES,
+    REQUEST,
+    SESSION,
+    SIGNED,
+    Layout,
+    raw,
+    whole,
+)
+from ccbps.predicates import Predicate
+from ccbps.wire import HEADER_BYTES
+
+__all__ = ["ObliviousSubscriber", "Opened"]
+
+
+_STRANGER = "of a publisher that is not trusted; call trust with its identity if it is"
+_UNSIGNED = "not signed by the publisher that it names for this request, or altered"
+_ANOTHER = "unlike the one that this publisher gave to the request before; encode a new request"
+_UNKNOWN = "of a publisher whose sessions were not accepted; call accept with its answers"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Opened:
+    """What a subscriber reads of a batch of events.
+
+    Attributes:
+        matched: which events are of which of its topics, bool (events, interests).
+        payloads: of each event that is of one of them, None for the others.
+    """
+
+    matched: Bools
+    payloads: list[bytes | None]
+
+    def __repr__(self) -> str:
+        return f"<Opened: {len(self.payloads)} events>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Asked:
+    """A request of this subscriber: z, the interest's place among all, and the digest."""
+
+    secret: int
+    interest: int
+    digest: bytes
+
+
+class ObliviousSubscriber(Confined):
+    """Asks for topics and opens events. Made by `ObliviousTopicMatch.subscriber`.
+
+    Several threads may use one.
+    """
+
+    def __init__(self, layout: Layout, key: RoleKey, randomness: Randomness = os.urandom) -> None:
+        layout.check_key(key, "subscriber")
+        self._layout, self._randomness = layout, randomness
+        # By name: publishers' identities, and this role's requests.
+        self._publishers: dict[bytes, bytes] = {}
+        self._requests: dict[bytes, _Asked] = {}
+        # By publisher and interest: the slot's place, and a key for each of its topics.
+        self._sessions: dict[bytes, dict[int, tuple[int, list[SlotKey]]]] = {}
+        # A request's place is the number of those before it.
+        self._lock = Lock()
+        problem = True
+        # No secret in a local variable of this frame: tracebacks may show those.
+        with contextlib.suppress(LookupError, TypeError, ValueError):
+            self._restore(key.export_secret_data(), key.key_id)
+            problem = False
+        if problem:
+            raise KeyMismatchError(DAMAGED)
+
+    def _restore(self, data: Mapping[str, Any], key_id: bytes) -> None:
+        self._signing = SigningKey(raw(data["signing"], SigningKey.length))
+        for identity in data["publishers"]:
+            self.trust(raw(identity, IDENTITY_BYTES))
+        order = int(self._layout.transfer.group.order)
+        for place, (name, secret, digest) in enumerate(data["requests"]):
+            z = whole(int(secret, 16), order)
+            self._requests[raw(name, NAME_BYTES)] = _Asked(z, place, raw(digest, DIGEST_BYTES))
+        count = 0
+        for publisher, interest, place, keys in data["sessions"]:
+            session = whole(place, 1 << 8 * PLACE_BYTES), split_keys(keys)
+            interest = whole(interest, len(self._requests))
+            if not session[1]:
+                raise ValueError
+            self._sessions.setdefault(raw(publisher, NAME_BYTES), {})[interest] = session
+            count += 1
+        fits = (
+            name_of(self.identity)[:KEY_ID_BYTES] == key_id
+            and len(self._requests) == len(data["requests"])
+            and sum(map(len, self._sessions.values())) == count
+            and set(self._sessions) <= set(self._publishers)
+        )
+        if not fits:
+            raise ValueError
+
+    def __repr__(self) -> str:
+        return f"<ObliviousSubscriber of {len(self._requests)} interests>"
+
+    @property
+    def key(self) -> RoleKey:
+        """All of this role, to save it: whom it trusts, requests with secrets, and sessions.
+
+        Save it again after `trust`, `encode` and `accept`.
+        """
+        with self._lock:
+            requests = [
+                (name.hex(), f"{asked.secret:x}", asked.digest.hex())
+                for name, asked in self._requests.items()
+            ]
+            sessions = [
+                (publisher.hex(), interest, place, joined_keys(keys))
+                for publisher, own in self._sessions.items()
+                for interest, (place, keys) in own.items()
+            ]
+        data = {
+            "signing": self._signing.export_secret().hex(),
+            "publishers": [identity.hex() for identity in self._publishers.values()],
+            "requests": requests,
+            "sessions": sessions,
+        }
+        name = name_of(self.identity)[:KEY_ID_BYTES]
+        return RoleKey.make(self._layout.fingerprint, "subscriber", name, 0, data)
+
+    @property
+    def identity(self) -> bytes:
+        """32 public bytes, for `ObliviousPublisher.admit`."""
+        return self._signing.identity
+
+    def trust(self, identity: bytes) -> None:
+        """Take sessions from a publisher from now on.
+
+        Args:
+            identity: the publisher's `identity`, received in a way that no broker can tamper with.
+
+        Raises:
+            ParameterError: not an identity, or one with another's name (one chance in 2^64).
+        """
+        identity = check_identity(identity)
+        if self._publishers.setdefault(name_of(identity), identity) != identity:
+            raise ParameterError("another publisher has that name; let this one make a new role")
+
+    def encode(self, interest: Any | Iterable[Any]) -> Bytes:
+        """Signed requests for one topic, or for a list of them; for every publisher.
+
+        Returns:
+            uint8, shape (interests, request_bytes).
+
+        Raises:
+            PredicateError: a predicate does not parse, does not fit the schema, or does not name
+                one topic; `row` says which of several.
+        """
+        layout = self._layout
+        one = isinstance(interest, (str, Predicate)) or not isinstance(interest, Iterable)
+        words = []
+        for row, value in enumerate([interest] if one else interest):
+            try:
+                words.append(layout.topic(value))
+            except PredicateError as error:
+                error.row = row
+                raise
+        out = np.zeros((len(words), layout.request_bytes), dtype=np.uint8)
+        if not words:
+            return out
+        secrets, rows = layout.transfer.request(words, self._randomness)
+        drawn = self._randomness(NAME_BYTES * len(words))
+        names = np.frombuffer(drawn, dtype=np.uint8).reshape(-1, NAME_BYTES)
+        out[:, :HEADER_BYTES] = layout.headers(REQUEST, names)
+        out[:, HEADER_BYTES:SIGNED] = np.frombuffer(name_of(self.identity), dtype=np.uint8)
+        out[:, SIGNED:-SIGNATURE_BYTES] = rows
+        with self._lock:
+            for name, secret, message in zip(names, secrets, out, strict=True):
+                signature = self._signing.sign(layout.request(message))
+                message[-SIGNATURE_BYTES:] = np.frombuffer(signature, dtype=np.uint8)
+                asked = _Asked(int(secret), len(self._requests), layout.digest(message))
+                self._requests[name.tobytes()] = asked
+        return out
+
+    def accept(self, sessions: Bytes) -> int:
+        """Take trusted publishers' answers to this subscriber's requests; others are passed over.
+
+        Returns:
+            How many were its own; a repeated answer counts, and changes nothing.
+
+        Raises:
+            DecodeError: some bytes are not sessions of this matcher; or an answer to one of its own
+                requests is from a publisher that is not trusted, is not signed by it for this
+                request, does not hold elements of the group, or is not the one that was accepted
+                before. Names rows, and accepts none.
+        """
+        layout, cot = self._layout, self._layout.transfer
+        least = layout.session_bytes(1)
+        topics = 1 + layout.check(sessions, SESSION, least, cot.response_bytes, "session")
+        own = self._examined(sessions)
+        rows = list(own)
+        problems: dict[int, str] = {}
+        agreed: list[bytes] = []
+        try:
+            agreed = cot.finish(
+                [asked.secret for _, asked in own.values() for _ in range(topics)],
+                sessions[rows, OPENED:-SIGNATURE_BYTES].reshape(-1, cot.response_bytes),
+                [
+                    layout.context(self._publishers[publisher], asked.digest)
+                    for publisher, asked in own.values()
+                    for _ in range(topics)
+                ],
+            )
+        except DecodeError as error:
+            bad = zip(error.rows, error.causes, strict=True)
+            problems = {rows[part // topics]: cause for part, cause in bad}
+        layout.refuse(problems)
+        taken: dict[tuple[bytes, int], tuple[int, list[SlotKey]]] = {}
+        with self._lock:
+            for at, (row, (publisher, asked)) in enumerate(own.items()):
+                place = int.from_bytes(sessions[row, SIGNED:OPENED].tobytes(), "little")
+                keys = [SlotKey(key) for key in agreed[at * topics : (at + 1) * topics]]
+                known = self._sessions.get(publisher, {}).get(asked.interest, (place, keys))
+                if taken.setdefault((publisher, asked.interest), known) != (place, keys):
+                    problems[row] = f"a session {_ANOTHER}"
+            layout.refuse(problems)
+            for (publisher, interest), session in taken.items():
+                self._sessions.setdefault(publisher, {})[interest] = session
+        return len(own)
+
+    def _examined(self, sessions: Bytes) -> dict[int, tuple[bytes, _Asked]]:
+        """By row: publisher and request of the sessions that are this subscriber's."""
+        found: dict[int, tuple[bytes, _Asked]] = {}
+        problems: dict[int, str] = {}
+        for row, session in enumerate(sessions):
+            asked = self._requests.get(session[8:HEADER_BYTES].tobytes())
+            if asked is None:
+                continue
+            name = session[HEADER_BYTES:SIGNED].tobytes()
+            if name not in self._publishers:
+                problems[row] = f"a session {_STRANGER}"
+                continue
+            signature = session[-SIGNATURE_BYTES:].tobytes()
+            signed = self._layout.session(session, asked.digest)
+            if signed_by(self._publishers[name], signed, signature):
+                found[row] = name, asked
+            else:
+                problems[row] = f"a session {_UNSIGNED}"
+        self._layout.refuse(problems)
+        return found
+
+    def open(self, events: Bytes) -> Opened:
+        """What the events say to this subscriber.
+
+        Raises:
+            DecodeError: some bytes are not events of this matcher, or of a publisher whose sessions
+                were not accepted; or a payload was altered. Names rows.
+        """
+        layout = self._layout
+        layout.check(events, EVENT, layout.fixed_bytes, layout.slot_bytes, "event")
+        opened, problems = self.examine(events)
+        layout.refuse(problems)
+        return opened
+
+    def examine(self, events: Bytes) -> tuple[Opened, dict[int, str]]:
+        """Like `open`, but malformed events match nothing: also says which they are, and why.
+
+        Raises:
+            DecodeError: events of this matcher do not have that many bytes.
+        """
+        layout = self._layout
+        fixed, size = layout.fixed_bytes, layout.slot_bytes
+        slots = layout.parts(events, fixed, size, "event")
+        with self._lock:
+            requests = len(self._requests)
+            known = {name: list(own.items()) for name, own in self._sessions.items()}
+        out = Opened(np.zeros((len(events), requests), dtype=np.bool_), [None] * len(events))
+        foreign = layout.foreign(events, EVENT)
+        problems = dict.fromkeys(np.flatnonzero(foreign).tolist(), layout.cause("event"))
+        words = np.ascontiguousarray(events[:, 8:NUMBERED]).view("<u8")
+        for name in np.unique(words[~foreign, 0]):
+            rows = np.flatnonzero(~foreign & (words[:, 0] == name))
+            sessions = known.get(name.tobytes())
+            if sessions is None:
+                problems |= dict.fromkeys(rows.tolist(), _UNKNOWN)
+                continue
+            for interest, (place, keys) in sessions:
+                if place >= slots:  # The events are older than the session.
+                    continue
+                own = events[rows, fixed + place * size : fixed + (place + 1) * size]
+                for key in keys:
+                    same = key.recognizes(words[rows, 1], own)
+                    out.matched[rows[same], interest] = True
+                    if layout.payload_bytes and same.any():
+                        opened = key.payload_keys(words[rows[same], 1], own[same])
+                        self._unseal(events, rows[same], opened, out.payloads, problems)
+        out.matched[list(problems)] = False
+        return out, problems
+
+    def _unseal(
+        self,
+        events: Bytes,
+        rows: NDArray[np.intp],
+        keys: Bytes,
+        payloads: list[bytes | None],
+        problems: dict[int, str],
+    ) -> None:
+        for row, key in zip(rows.tolist(), keys, strict=True):
+            if payloads[row] is not None or row in problems:
+                continue
+            head = events[row, :NUMBERED].tobytes()
+            sealed = events[row, NUMBERED : self._layout.fixed_bytes].tobytes()
+            try:
+                payloads[row] = unseal(sealed, key.tobytes(), head)
+            except DecodeError as error:
+                problems[row] = str(error)

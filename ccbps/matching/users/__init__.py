@@ -1,0 +1,1 @@
+"""Reusable schemes in which every user has a key of its own."""

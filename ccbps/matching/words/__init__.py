@@ -1,0 +1,1 @@
+"""Reusable schemes that compare words of events and subscriptions."""

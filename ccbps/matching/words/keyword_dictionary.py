@@ -1,0 +1,335 @@
+"""KeywordDictionaryMatch: one masked bit for every word of a dictionary; exact for words.
+
+P is a secret permutation of the D words. A subscription to word j is the position p = P(j) and its
+key r_p = F(k, p). An event is a fresh nonce N and D bits: the bit at p says whether the event has
+the word P^-1(p), XORed with a bit of G(r_p, N). So the broker reads the bits it has keys for and no
+others.
+
+Words are those of `ccbps.inputs.words`, and "a = code" for every code of an attribute or for
+the values given as its dictionary. Equalities are exact; ranges are widened as that module says.
+
+Hazard: positions are deterministic and a broker sees each word's result. With partitions it is
+broken: ranges alone show the order of all cells. Any client can read everything.
+Source: [RR06] by way of [Survey] section 4.1, after [CM05].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
+from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.inputs.words import EQUAL, KINDS, Column, Vocabulary, by_attribute, listed
+from ccbps.matching.clauses import gaps
+from ccbps.matching.parameters import Cost
+from ccbps.matching.words.word_matcher import NONCE_BYTES, WordMatcher
+from ccbps.predicates import Schema
+from ccbps.predicates.schema import Events
+from ccbps.predicates.types import Refused
+from ccbps.wire import Cause
+
+__all__ = ["KeywordDictionaryMatch"]
+
+Indices = NDArray[np.int64]
+
+SLOT_BYTES: Final = 4 + KEY_BYTES
+UNUSED: Final = (1 << 32) - 1
+MAX_WORDS: Final = 1 << 20
+_BITS: Final = 1 << 16
+"""Masked bits made or read together."""
+_PLACE: Final = 1
+_KEY: Final = 2
+
+Prepared = tuple[tuple[int, ...], ...]
+"""Clauses of word numbers."""
+
+
+class KeywordDictionaryMatch(WordMatcher):
+    """Conjunctions of equalities (exact) and widened ranges, one masked bit for each word.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import KeywordDictionaryMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = KeywordDictionaryMatch(schema, points={"price": [100, 120]})
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
+
+    scheme = "keyword dictionary"
+    named = "positions"
+    never = "they are one word, whatever their text"
+    repeated = "the words they differ in"
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        dictionaries: Mapping[str, Sequence[Any]] | None = None,
+        points: Mapping[str, Sequence[Any]] | None = None,
+        partitions: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        """
+        Args:
+            schema: any attributes; ranges need points or partitions.
+            dictionaries: for an attribute, the values that subscriptions may ask for by
+                equality; all values where nothing is given. May be empty.
+            points: for an attribute, ascending values that ranges are widened to.
+            partitions: for an attribute, (cells, shifts): ranges are widened to whole cells.
+
+        Raises:
+            ParameterError: a parameter is out of range, or the dictionary has more than 2^20 words.
+        """
+        self.vocabulary = Vocabulary(schema, points, partitions)
+        chosen = by_attribute("dictionaries", dictionaries, "{'price': [50, 100]}")
+        for name, values in chosen.items():
+            if name not in schema:
+                raise ParameterError(f"the schema has no attribute {name!r} for a dictionary")
+            chosen[name] = listed(f"dictionary of {name!r}", values)
+        self._given: dict[str, Any] = {"dictionaries": chosen, **self.vocabulary.given}
+        self._codes: dict[int, Any] = {}
+        self._starts: dict[int, int] = {}
+        size = 1  # word 0 is in no event: for predicates that nothing fulfils
+        for number, name in enumerate(schema):
+            for kind, count in enumerate(self._sizes(number, name)):
+                self._starts[KINDS * number + kind] = size
+                size += count
+        if size > MAX_WORDS:
+            raise ParameterError(
+                f"the dictionary must have at most {MAX_WORDS} words, got {size}: give "
+                "`dictionaries` for attributes with many values"
+            )
+        self.size = size
+        self._shape = (self.vocabulary.clauses, self.vocabulary.slots)
+        slots = self._shape[0] * self._shape[1]
+        described = {
+            schema.names[number]: [hex(code) for code in codes]
+            for number, codes in self._codes.items()
+        }
+        public = {**self.vocabulary.describe(), "dictionaries": described}
+        self._set_up(schema, NONCE_BYTES + -(-size // 8), SLOT_BYTES * slots, public)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(KeywordDictionaryMatch, **self._given), (self.schema,)
+
+    def _sizes(self, number: int, name: str) -> tuple[int, int, int, int]:
+        """Words of each kind of an attribute."""
+        kind = self.vocabulary.schema[name]
+        equal = kind.size
+        if name in self._given["dictionaries"]:
+            try:
+                values = self._given["dictionaries"][name]
+                codes = sorted({kind.number_of(value) + kind.lowest for value in values})
+            except Refused as error:
+                raise ParameterError(
+                    f"dictionary of {name!r}: {error}; wanted {kind.accepts}"
+                ) from None
+            self._codes[number] = [0, *codes] if kind.nullable else codes
+            equal = len(self._codes[number])
+        cells, shifts, _ = self.vocabulary.cells.get(name, (-1, 0, 0))
+        points = len(self.vocabulary.points.get(name, ()))
+        return equal, int(kind.nullable), 2 * points, shifts * (cells + 1)
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role."""
+        words = float(self._shape[0] * self._shape[1])
+        return (
+            Cost("publisher", "event", "AES block", self.size),
+            Cost("subscriber", "interest", "AES block (at most)", words),
+            Cost("broker", "pair", "AES block (at most)", words),
+        )
+
+    def _secrets(self, key: Mapping[str, Any]) -> tuple[Indices, Words]:
+        """Place of each word, and the key of each place, shape (D, 2)."""
+        words = WordKeys(bytes.fromhex(key["words"]))
+        blocks = np.zeros((2, self.size, 2), dtype=np.uint64)
+        blocks[:, :, 0] = np.arange(self.size)
+        blocks[0, :, 1], blocks[1, :, 1] = _PLACE, _KEY
+        drawn, keys = words.extend(np.zeros(2, dtype=np.uint64), blocks)
+        # The order of pseudorandom 128-bit numbers is a pseudorandom permutation.
+        places = np.empty(self.size, dtype=np.int64)
+        places[np.lexsort((drawn[:, 0], drawn[:, 1]))] = np.arange(self.size)
+        return places, keys
+
+    def _numbers(self, column: Column) -> tuple[Indices, Bools]:
+        """Word numbers of a column, and which events have a word of the dictionary there."""
+        attribute, kind = divmod(column.family, KINDS)
+        count = column.values.shape[1]
+        holds = np.ones(count, dtype=np.bool_) if column.holds is None else column.holds.copy()
+        if kind == EQUAL and attribute in self._codes:
+            codes = self._codes[attribute]
+            known, given = _sortable(codes, len(column.values)), _comparable(column.values)
+            if not codes:
+                return np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_)
+            number = np.minimum(np.searchsorted(known, given), len(codes) - 1)
+            holds &= known[number] == given
+        else:
+            number = np.where(holds, column.values[-1], 0).astype(np.int64)
+        return self._starts[column.family] + number, holds
+
+    def _encode_events(
+        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+    ) -> None:
+        places, keys = self._secrets(key)
+        hashed = NonceHash(bytes.fromhex(key["permutation"]))
+        found = [self._numbers(column) for column in self.vocabulary.of_events(events)]
+        numbers = places[np.stack([number for number, _ in found], axis=1)]
+        holds = np.stack([hold for _, hold in found], axis=1)
+        nonces = to_blocks(randomness(NONCE_BYTES * events.count))
+        out[:, :NONCE_BYTES] = nonces.view(np.uint8).reshape(events.count, -1)
+        step = max(1, _BITS // self.size)
+        for start in range(0, events.count, step):
+            at = slice(start, start + step)
+            bits = (hashed.all_pairs(keys, nonces[at]) & np.uint64(1)).astype(np.bool_)
+            row, column = np.nonzero(holds[at])
+            bits[row, numbers[at][row, column]] ^= True
+            out[at, NONCE_BYTES:] = np.packbits(bits, axis=1, bitorder="little")
+
+    def _prepare(self, interest: Any) -> Prepared:
+        predicate = self._predicate(interest)
+        clauses = self.vocabulary.of_predicate(predicate)
+        if clauses is None:
+            return ((0,),)
+        return tuple(
+            tuple(self._number(family, value, predicate.text) for family, value in clause)
+            for clause in clauses
+        )
+
+    def _number(self, family: int, value: int, text: str) -> int:
+        attribute, kind = divmod(family, KINDS)
+        codes = self._codes.get(attribute)
+        if kind == EQUAL and codes is not None:
+            if value not in codes:
+                raise UnsupportedPredicateError(
+                    f"the dictionary of {self.schema.names[attribute]!r} does not have the value "
+                    "asked for",
+                    text=text,
+                )
+            value = codes.index(value)
+        return self._starts[family] + value
+
+    def _encode_interests(
+        self,
+        key: Mapping[str, Any],
+        interests: Sequence[Prepared],
+        out: Bytes,
+        randomness: Randomness,
+    ) -> None:
+        places, keys = self._secrets(key)
+        clauses, slots = self._shape
+        body = np.zeros((clauses, slots, SLOT_BYTES), dtype=np.uint8)
+        for row, found in enumerate(interests):
+            body[:] = 0
+            body[..., :4] = 255
+            # In the order of places, not of attributes.
+            chosen = sorted(sorted(places[list(clause)].tolist()) for clause in found)
+            for number, clause in enumerate(chosen):
+                at = body[number, : len(clause)]
+                at[:, :4] = np.array(clause, dtype="<u4").view(np.uint8).reshape(-1, 4)
+                at[:, 4:] = keys[clause].view(np.uint8)
+            out[row] = body.reshape(-1)
+
+    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        bad = bodies[:, -1] >> np.uint8((self.size - 1) % 8) > 1
+        return np.where(bad, Cause.PADDING, Cause.NONE).astype(np.uint8)
+
+    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+        places, keys = self._slots_of(bodies)
+        bad = (places >= self.size) & (places != UNUSED)
+        bad |= (places == UNUSED) & keys.any(axis=3)
+        wrong = bad.any(axis=(1, 2)) | gaps(places != UNUSED)
+        return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
+
+    def _slots_of(self, bodies: Bytes) -> tuple[Indices, Words]:
+        parts = bodies.reshape(len(bodies), *self._shape, SLOT_BYTES)
+        places = np.ascontiguousarray(parts[..., :4]).view("<u4")[..., 0].astype(np.int64)
+        return places, np.ascontiguousarray(parts[..., 4:]).view("<u8")
+
+    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> tuple[Indices, Words]:
+        places, keys = self._slots_of(bodies)
+        return (
+            np.ascontiguousarray(places.transpose(1, 2, 0)),
+            np.ascontiguousarray(keys.transpose(1, 2, 0, 3)),
+        )
+
+    def _match_all(
+        self, key: Mapping[str, Any], events: Bytes, table: tuple[Indices, Words]
+    ) -> Bools:
+        hashed = NonceHash(bytes.fromhex(key["permutation"]))
+        places, keys = table
+        out = np.empty((len(events), places.shape[2]), dtype=np.bool_)
+        step = max(1, _BITS // 4 // len(out[0])) if len(events) else 1
+        for start in range(0, len(events), step):
+            rows = events[start : start + step]
+            nonces = to_blocks(rows[:, :NONCE_BYTES].tobytes())
+            body = np.ascontiguousarray(rows[:, NONCE_BYTES:])
+            out[start : start + step] = self._match_some(hashed, nonces, body, places, keys)
+        return out
+
+    def _match_some(
+        self, hashed: NonceHash, nonces: Words, body: Bytes, places: Indices, keys: Words
+    ) -> Bools:
+        flat, count, total = body.reshape(-1), len(nonces), places.shape[2]
+        out = np.ones((count, total), dtype=np.bool_)
+        for clause, alternatives in enumerate(places):
+            columns = np.flatnonzero(alternatives[0] != UNUSED)
+            if not len(columns):
+                break  # clauses in use come first: `gaps` refuses others
+            # The first clause for all pairs, the others where all before it hold.
+            pairs = np.flatnonzero(out[:, columns]) if clause else np.arange(count * len(columns))
+            event, place = np.divmod(pairs, len(columns))
+            interest = columns.take(place)
+            holds = np.zeros(len(pairs), dtype=np.bool_)
+            for slot, at in enumerate(alternatives):
+                wanted = at.take(interest)
+                tested = np.flatnonzero((wanted != UNUSED) & ~holds)
+                if not len(tested):
+                    continue
+                chosen, wanted = event.take(tested), wanted.take(tested)
+                if not clause and len(tested) == len(pairs):
+                    mine = keys[clause, slot].take(columns, axis=0)
+                    tags = hashed.all_pairs(mine, nonces).reshape(-1)
+                else:
+                    mine = keys[clause, slot].take(interest.take(tested), axis=0)
+                    tags = hashed.pairs(mine, nonces.take(chosen, axis=0))
+                byte = flat.take(chosen * body.shape[1] + (wanted >> 3))
+                bit = byte >> (wanted & 7).astype(np.uint8)
+                holds[tested] = (bit ^ tags.astype(np.uint8)) & 1
+            out[event[~holds], interest[~holds]] = False
+        return out
+
+    def _covers(
+        self, key: Mapping[str, Any], wide: tuple[Indices, Words], narrow: tuple[Indices, Words]
+    ) -> Bools:
+        """Where all clauses of the wide one are among the narrow one's: never wrongly true."""
+        first, second = (table[0].transpose(2, 0, 1) for table in (wide, narrow))
+        out = np.ones((len(first), len(second)), dtype=np.bool_)
+        for clause in range(first.shape[1]):
+            mine = first[:, clause]
+            among = (mine[:, None, None] == second[None]).all(axis=3).any(axis=2)
+            out &= among | (mine[:, 0] == UNUSED)[:, None]
+        return out
+
+
+def _comparable(values: Words) -> NDArray[np.bytes_]:
+    """Codes (limbs, n) as byte strings of one length that compare as numbers do."""
+    joined = np.ascontiguousarray(values.T.astype(">u8"))
+    return joined.view(f"S{8 * len(values)}").reshape(-1)
+
+
+def _sortable(codes: Sequence[int], limbs: int) -> NDArray[np.bytes_]:
+    return np.array([code.to_bytes(8 * limbs, "big") for code in codes], dtype=f"S{8 * limbs}")

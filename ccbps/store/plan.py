@@ -1,0 +1,215 @@
+"""Which rows of two message stores belong together: planned by indexes, found by rounds.
+
+The driver plans pieces of work from the indexes alone; a worker finds each piece's pairs in the
+files, and hands their messages to the broker in blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bytes, Numbers
+from ccbps.store.files import PartReader
+from ccbps.store.index import Index
+
+__all__ = ["Pairs", "pair_names", "pair_rows", "pairs_of_blocks", "plan"]
+
+
+# Pairs of a piece of work, about; also at most the answers of a run in one row.
+PIECE_ROWS: Final = 1 << 15
+# Neighbouring messages are decided where they lie, if there are that many bytes at a time; fewer
+# are gathered in blocks, which the kernel prefers to many short calls.
+VIEW_BYTES: Final = 1 << 20
+BLOCK_BYTES: Final = 8 << 20
+
+
+class Segments(NamedTuple):
+    """Pairs whose messages follow one another on both sides: first rows there, and how many."""
+
+    events: Numbers
+    interests: Numbers
+    lengths: Numbers
+
+
+class Pairs(NamedTuple):
+    """Pairs of messages that belong together, run by run.
+
+    `counts`: pairs of each run, shape (runs,). `rounds`: of each pair, or None where each run's
+    rounds are consecutive from its `first` on. `segments`: where the messages are.
+    """
+
+    counts: Numbers
+    rounds: Numbers | None
+    segments: Segments
+
+
+def plan(events: Index, interests: Index) -> pa.Table:
+    """Pieces of work: which rows of which parts may belong together.
+
+    Returns:
+        one row per piece: `event_part`, `interest_part` and `runs`, an Arrow IPC stream with one
+        row per run: `subscription`, `event_start`, `event_stop`, `interest_start`, `interest_stop`,
+        and `first`. Where `first` is not NULL, both sides hold the consecutive rounds from there
+        on; else rounds must be looked up.
+    """
+    found = pc.index_in(events.subscription, value_set=interests.subscription)
+    e = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+    i = found.drop_null().to_numpy()
+    low = np.maximum(events.first[e], interests.first[i])
+    high = np.minimum(events.last[e], interests.last[i])
+    overlap = low <= high
+    e, i, low, high = e[overlap], i[overlap], low[overlap], high[overlap]
+    order = np.lexsort((events.start[e], interests.part[i], events.part[e]))
+    e, i, low, high = e[order], i[order], low[order], high[order]
+
+    dense = _dense(events)[e] & _dense(interests)[i]
+    sides = []
+    for index, runs in ((events, e), (interests, i)):
+        start = np.where(dense, index.start[runs] + (low - index.first[runs]), index.start[runs])
+        stop = np.where(dense, start + (high - low) + 1, index.stop[runs])
+        sides.append((start, stop))
+    (event_start, event_stop), (interest_start, interest_stop) = sides
+
+    # Cut long runs by the rows of events; where rounds are looked up, each cut may need all rows of
+    # interests.
+    cuts = -(-(event_stop - event_start) // PIECE_ROWS)
+    run, cut = spans(np.zeros_like(cuts), cuts)
+    ahead = cut * PIECE_ROWS
+    together = dense[run]
+    start = event_start[run] + ahead
+    stop = np.minimum(start + PIECE_ROWS, event_stop[run])
+    other = interest_start[run] + np.where(together, ahead, 0)
+    table = pa.table(
+        {
+            "subscription": events.subscription.take(pa.array(e[run])),
+            "event_start": start,
+            "event_stop": stop,
+            "interest_start": other,
+            "interest_stop": np.where(together, other + (stop - start), interest_stop[run]),
+            "first": pa.array(low[run] + ahead, mask=~together),
+        }
+    )
+
+    # Put short runs of the same two parts together.
+    parts = events.part[e][run], interests.part[i][run]
+    rows = stop - start
+    number = (np.cumsum(rows) - rows) // PIECE_ROWS
+    new = np.ones(len(run), dtype=np.bool_)
+    new[1:] = np.any([np.diff(x) != 0 for x in (*parts, number)], axis=0)
+    starts = np.flatnonzero(new)
+    stops = np.append(starts[1:], len(run))[: len(starts)]
+    names = [
+        pa.array(index.parts, pa.string()).take(pa.array(part[starts]))
+        for index, part in zip((events, interests), parts, strict=True)
+    ]
+    streams = [_stream(table.slice(a, b - a)) for a, b in zip(starts, stops, strict=True)]
+    return pa.table(
+        [*names, pa.array(streams, pa.binary())], names=["event_part", "interest_part", "runs"]
+    )
+
+
+def _dense(index: Index) -> NDArray[np.bool_]:
+    """Runs whose rounds are consecutive: as many as rows, since none comes twice."""
+    dense: NDArray[np.bool_] = index.last - index.first == index.stop - index.start - 1
+    return dense
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    out: bytes = sink.getvalue().to_pybytes()
+    return out
+
+
+def spans(starts: Numbers, stops: Numbers) -> tuple[NDArray[np.intp], Numbers]:
+    """The whole numbers of several spans, one after the other: (span, number), shape (total,)."""
+    lengths = stops - starts
+    span = np.repeat(np.arange(len(starts)), lengths)
+    before = np.cumsum(lengths) - lengths
+    return span, np.arange(len(span)) + (starts - before)[span]
+
+
+def pair_rows(runs: pa.RecordBatch, events: PartReader, interests: PartReader) -> Pairs:
+    """Pairs of messages that belong together, by `plan`'s runs."""
+    names = "event_start", "event_stop", "interest_start", "interest_stop"
+    start, stop, other, end = (runs[name].to_numpy() for name in names)
+    if not runs["first"].null_count:
+        return Pairs(stop - start, None, _joined(start, other, stop - start))
+    run, rows = spans(start, stop)
+    rounds = events.rounds[rows]
+    found = lower_bound(interests.rounds, other[run], end[run], rounds)
+    there = found < end[run]
+    there[there] = interests.rounds[found[there]] == rounds[there]
+    segments = _joined(rows[there], found[there], np.ones(int(there.sum()), dtype=np.int64))
+    return Pairs(np.bincount(run[there], minlength=len(start)), rounds[there], segments)
+
+
+def pair_names(runs: pa.RecordBatch, pairs: Pairs) -> tuple[pa.Array, pa.Array]:
+    """Subscription and round of each pair."""
+    run = np.repeat(np.arange(len(runs)), pairs.counts)
+    rounds = pairs.rounds
+    if rounds is None:
+        first = runs["first"].to_numpy()
+        rounds = spans(first, first + pairs.counts)[1]
+    return runs["subscription"].take(pa.array(run)), pa.array(rounds)
+
+
+def _joined(events: Numbers, interests: Numbers, lengths: Numbers) -> Segments:
+    """Segments with those put together that follow one another on both sides."""
+    new = np.ones(len(lengths), dtype=np.bool_)
+    for rows in (events, interests):
+        new[1:] &= rows[1:] == rows[:-1] + lengths[:-1]
+    new[1:] = ~new[1:]
+    starts = np.flatnonzero(new)
+    if len(starts):
+        lengths = np.add.reduceat(lengths, starts)
+    return Segments(events[starts], interests[starts], lengths)
+
+
+def lower_bound(values: Numbers, start: Numbers, stop: Numbers, wanted: Numbers) -> Numbers:
+    """First place in ``values[start:stop]``, ascending, with at least `wanted`, else `stop`.
+
+    Of each row of `start`, `stop` and `wanted`, shape (rows,), at once.
+    """
+    low, high = start.copy(), stop.copy()
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        less = open_.copy()
+        less[open_] = values[middle[open_]] < wanted[open_]
+        low = np.where(less, middle + 1, low)
+        high = np.where(open_ & ~less, middle, high)
+    return low
+
+
+def pairs_of_blocks(
+    segments: Segments, events: PartReader, interests: PartReader
+) -> Iterator[tuple[Bytes, Bytes]]:
+    """Messages of all pairs in order, in blocks for the kernel, each side (block, its width)."""
+    total, width = int(segments.lengths.sum()), max(events.width, interests.width)
+    if total * width < VIEW_BYTES * len(segments.lengths):
+        rows, others = (
+            spans(first, first + segments.lengths)[1]
+            for first in (segments.events, segments.interests)
+        )
+        step = max(1, BLOCK_BYTES // width)
+        for start in range(0, total, step):
+            at = slice(start, start + step)
+            yield events.gather(rows[at]), interests.gather(others[at])
+        return
+    for row, other, length in zip(*(part.tolist() for part in segments), strict=True):
+        done = 0
+        while done < length:
+            views = (
+                events.view(row + done, length - done),
+                interests.view(other + done, length - done),
+            )
+            count = min(map(len, views))
+            yield views[0][:count], views[1][:count]
+            done += count
