@@ -17,7 +17,8 @@ from ccbps.ciphers.word_prf import NonceHash
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
 from ccbps.inputs.prefixes import most_prefixes, range_prefixes
 from ccbps.keys.role_key import RoleKey
-from ccbps.matching import TagMatch, tag
+from ccbps.matching import TagMatch
+from ccbps.matching.boxes import tag
 from ccbps.matching.boxes.tag_covers import NOT_NULL, PREFIX, nodes_of, nodes_within
 from ccbps.matching.boxes.tag_keys import group_of
 from ccbps.predicates import Predicate

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from ccbps import Schema, UInt, key_stream
+from ccbps import Schema, UInt
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import (
     KeyMismatchError,
@@ -27,6 +27,7 @@ from ccbps.errors import (
     RandomnessReuseError,
     ShapeError,
 )
+from ccbps.keys import stream as key_stream
 from ccbps.keys.pad import OneTimePad
 from ccbps.keys.rounds import RoundLedger, as_rounds
 from ccbps.keys.seeds import (

@@ -31,7 +31,7 @@ TEXTS = [f"topic = '{name}'" for name in NAMES]
 
 PAYING = ObliviousTopicMatch(MATCHER.schema, payload_bytes=16, group="toy64")
 RECORDS, PAYLOADS = [{"topic": NAMES[0]}], [b"for alice alone"]
-ROLES = "ccbps.matching.oblivious_"
+ROLES = "ccbps.matching.session."
 
 
 class Relay:

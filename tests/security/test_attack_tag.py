@@ -17,7 +17,8 @@ from scipy import stats
 from ccbps import Category, Decimal, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.inputs.prefixes import range_prefixes
-from ccbps.matching import TagMatch, tag
+from ccbps.matching import TagMatch
+from ccbps.matching.boxes import tag
 from ccbps.wire import HEADER_BYTES
 
 Bytes = NDArray[np.uint8]
