@@ -36,7 +36,6 @@ from ccbps.ciphers.paillier import PaillierEncryptor
 from ccbps.ciphers.paillier_keys import PaillierSecretKey
 from ccbps.ciphers.prefix_preserving import CryptoPAn
 from ccbps.matching import Matcher
-from ccbps.matching.reusable import ReusableMatcher
 
 ISSUES = ["AAPL", "FB", "GOOG", "IBM", "MSFT"]
 SCHEMA = Schema(issue=Category(ISSUES), price=UInt(12), day=UInt(8))
@@ -73,7 +72,7 @@ class Case:
         predicates: what interests are.
     """
 
-    make: Callable[[], ReusableMatcher]
+    make: Callable[[], Matcher]
     events: int = 1000
     interests: int = 1000
     between: tuple[int, int] = (1, 1000)
@@ -440,9 +439,9 @@ def repeated_subscriptions() -> list[Row]:
     ]
 
 
-def samples() -> dict[str, Matcher | ReusableMatcher]:
+def samples() -> dict[str, Matcher]:
     """The matchers that are measured, by name."""
-    made: dict[str, Matcher | ReusableMatcher] = {n: case.make() for n, case in CASES.items()}
+    made: dict[str, Matcher] = {n: case.make() for n, case in CASES.items()}
     return made | {name: make() for name, make in ONE_TIME.items()}
 
 

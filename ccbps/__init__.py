@@ -16,8 +16,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from ccbps.errors import BrokenSchemeWarning, CcbpsError
-from ccbps.keys.pad import OneTimePad
-from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
+from ccbps.keys import EpochSeed, OneTimePad, SeedRing, SharedSeed
 from ccbps.predicates import (
     Bool,
     Category,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from ccbps import matching as matching
     from ccbps import spark as spark
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Bool",

@@ -16,7 +16,9 @@ from ccbps.errors import ParameterError, ShapeError
 __all__ = [
     "binary_column",
     "binary_rows",
+    "by_round",
     "check_room",
+    "chosen",
     "integers",
     "is_valid",
     "row_name",
@@ -111,3 +113,23 @@ def strings(array: pa.Array) -> DictionaryColumn[str]:
 def row_name(names: Sequence[str], columns: Sequence[pa.Array], row: int) -> str:
     """A row by its public columns, for an error: ``subscription='s1', round=5``."""
     return ", ".join(f"{n}={c[row].as_py()!r}" for n, c in zip(names, columns, strict=True))
+
+
+def by_round(
+    pairs: pa.Array, rounds: pa.Array
+) -> tuple[NDArray[np.intp], DictionaryColumn[str], NDArray[np.int64]]:
+    """The order by pair and round, which runs the cipher longest; labels and rounds in that order.
+
+    Columns without NULL.
+    """
+    label, number = strings(pairs), integers(rounds)
+    order = np.lexsort((number, label.index))
+    return order, DictionaryColumn(label.values, label.index[order]), number[order]
+
+
+def chosen(rows: NDArray[np.bool_], *columns: pa.Array) -> list[pa.Array]:
+    """Some rows of columns; the columns themselves, if these are all."""
+    if rows.all():
+        return list(columns)
+    mask = pa.array(rows)
+    return [column.filter(mask) for column in columns]

@@ -3,10 +3,11 @@
 =====  =======  ================================================================
 bytes  field    meaning
 =====  =======  ================================================================
-0      kind     1 = event, 2 = interest
+0      kind     `Kind`: 1 = event, 2 = interest
 1      version  of the message format: 1
 2-7    matcher  first 6 bytes of the matcher's fingerprint (its public parameters)
-8-15   tag      8 bytes of the pair's shared randomness for this round
+8-15   tag      8 bytes of the pair's shared randomness for this round; or, where
+                a key server gives keys, 6 bytes of the key's id and 2 of its epoch
 =====  =======  ================================================================
 
 Both messages of a pair and round carry the same tag. It is randomness that serves no other purpose,
@@ -16,7 +17,7 @@ different pairs, rounds or seeds (one chance in 2^64) where it would otherwise c
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import Final
 
 import numpy as np
@@ -27,11 +28,14 @@ from ccbps.errors import DecodeError
 
 __all__ = [
     "HEADER_BYTES",
+    "SERVER_BYTES",
     "TAG_BYTES",
     "VERSION",
     "Cause",
     "Kind",
     "check_headers",
+    "check_key_headers",
+    "key_header",
     "raise_for",
     "write_header",
 ]
@@ -40,13 +44,30 @@ __all__ = [
 HEADER_BYTES: Final = 16
 TAG_BYTES: Final = 8
 VERSION: Final = 1
+SERVER_BYTES: Final = 2
+"""First bytes of a key's id, which name its server and stay when the key changes."""
 
 
+@unique
 class Kind(IntEnum):
-    """Which party a message comes from."""
+    """The first byte of everything that has a header: what it is. No other module defines one.
+
+    Events and interests have the header above; behind the kind and the version of the others stands
+    what their own modules say: `ccbps.delivery.naive` and `ccbps.matching.session.layout`.
+    """
 
     EVENT = 1
     INTEREST = 2
+    PAYLOAD = 3
+    """A sealed payload."""
+    REQUEST = 4
+    """A subscriber asks for a session."""
+    SESSION = 5
+    """A publisher's answer to a request."""
+    SESSION_EVENT = 6
+    """An event for the subscribers of sessions."""
+    TABLE = 7
+    """A saved table of interests: `ccbps.matching.table`."""
 
 
 class Cause(IntEnum):
@@ -68,6 +89,7 @@ class Cause(IntEnum):
     VALUE = 13
     USER = 14
     SEGMENT = 15
+    ALTERED = 16
 
     @property
     def text(self) -> str:
@@ -91,6 +113,7 @@ _TEXTS: Final = {
     Cause.EPOCH: "the message was made in another key epoch",
     Cause.VALUE: "the message holds a value that no message of this scheme has",
     Cause.USER: "the message is from a user this broker does not serve: revoked, or not admitted",
+    Cause.ALTERED: "the message was altered on its way, or made without a key of its side",
     Cause.SEGMENT: "a segment is from another message, or out of place: pieces were mixed up",
 }
 
@@ -103,6 +126,30 @@ def write_header(messages: Bytes, kind: Kind, fingerprint: bytes, tags: Bytes) -
     """Write the headers of messages, shape (batch, bytes); `tags` has shape (batch, 8)."""
     messages[:, : HEADER_BYTES - TAG_BYTES] = _first_word(kind, fingerprint)
     messages[:, HEADER_BYTES - TAG_BYTES : HEADER_BYTES] = tags
+
+
+def key_header(kind: Kind, fingerprint: bytes, key_id: bytes, epoch: int) -> Bytes:
+    """The header of all messages that one key makes: 6 bytes of its id and 2 of its epoch stand in
+    place of the tag."""
+    head = bytes([kind, VERSION]) + fingerprint[:6] + key_id + epoch.to_bytes(2, "little")
+    return np.frombuffer(head, dtype=np.uint8)
+
+
+def check_key_headers(heads: Bytes, wanted: Bytes) -> Bytes:
+    """The `Cause` for refusing each header, shape (count, 16), that is not `key_header`'s."""
+    event = wanted[0] == Kind.EVENT
+    causes = np.zeros(len(heads), dtype=np.uint8)
+    other = heads != wanted
+    if not other.any():
+        return causes
+    causes[other[:, 14:].any(axis=1)] = Cause.EPOCH
+    # A server's next keys have new ids: a key of this server and of another epoch is old or new.
+    key = other[:, 8:14].any(axis=1)
+    server = other[:, 8 : 8 + SERVER_BYTES].any(axis=1)
+    causes[key & (server | (causes == Cause.NONE))] = Cause.KEY
+    causes[other[:, 2:8].any(axis=1)] = Cause.EVENT_MATCHER if event else Cause.INTEREST_MATCHER
+    causes[other[:, :2].any(axis=1)] = Cause.EVENT_KIND if event else Cause.INTEREST_KIND
+    return causes
 
 
 def check_headers(events: Bytes, interests: Bytes, fingerprint: bytes) -> NDArray[np.uint8]:

@@ -22,7 +22,9 @@ sys.path.insert(0, str(DOCS.parent / "benchmarks"))
 
 from bench_reusable import TOPIC, samples
 
-from ccbps.matching import ObliviousTopicMatch
+from ccbps import Schema, UInt
+from ccbps.leakage import Protects
+from ccbps.matching import SCHEMES, Matcher
 
 BEGIN = "<!-- from reusable.json, by python docs/leakage_table.py -->"
 END = "<!-- end of what docs/leakage_table.py writes -->"
@@ -40,6 +42,11 @@ The table gives only the first words of what is learned and of the attacks; each
 links to the full text. Bytes are those of an event's message and of an interest's.
 
 """
+PROTECTED = """A dot says that a broker with messages, answers and public parameters, and nobody's
+help, learns nothing about it but what answers say (`card.protects`). The matchers that are not
+listed keep none of this whole: their cards say what of it they hide in part.
+
+"""
 MORE = """The next table has all steps of the same matchers. A publisher encrypts an event, a
 subscriber an interest. The broker works once per interest, when it arrives, once per event, and
 once per pair.
@@ -48,12 +55,28 @@ NOTE = """The time per pair is what one more interest adds for each event of a b
 {most} events, once the interest has arrived: the slope between few and many interests.
 KeywordMatch and AccessTreeMatch test equal words once, for all interests together. Bits are often
 equal, so the time per pair of AccessTreeMatch is small beside that per event. All figures of
-one-time matchers are per pair, since each message belongs to one pair. ObliviousTopicMatch is not
-measured here, since its broker does nothing but relay: see
-[its page](matchers/oblivious_topic.md).
+one-time matchers are per pair, since each message belongs to one pair. A dash stands where there is
+nothing to measure, or nothing measured here. The broker of ObliviousTopicMatch does nothing but
+relay: see [its page](matchers/oblivious_topic.md).
 
 Microseconds on one core: {machine}.
 """
+WANTED = (
+    (TOPIC, "issue = 'IBM' AND day = 5"),
+    (Schema(x=UInt(8)), "hamming(x, :y) <= 2"),
+    (Schema(x=UInt(1)), "x = 1"),
+)
+"""Predicates that schemes without figures are asked to propose a matcher for."""
+PROTECTS = {
+    Protects.EVENT: "events",
+    Protects.CONSTANTS: "constants",
+    Protects.ATTRIBUTES: "which attributes",
+    Protects.FORMULA: "form",
+    Protects.MATCH: "matches",
+    Protects.EQUALITY_OF_EVENTS: "equal events",
+    Protects.EQUALITY_OF_INTERESTS: "equal subscriptions",
+}
+"""Titles of what a card may protect."""
 STEPS = {
     "event": "per event: encrypt",
     "interest": "per interest: encrypt",
@@ -67,35 +90,66 @@ STEPS = {
 def leakage(measured: dict[str, Any]) -> str:
     """All of leakage.md."""
     figures = {row["matcher"]: row for row in measured["rows"]}
-    rows, costs, details = [], [], []
-    oblivious = ObliviousTopicMatch(TOPIC, ["issue", "day"])
-    for name, matcher in [*samples().items(), ("ObliviousTopicMatch", oblivious)]:
-        card, row = matcher.leakage, figures.get(name)
-        kind = f"{card.security}, {card.reuse}" + (", covering" if matcher.covering else "")
+    rows, costs, details, protected = [], [], [], []
+    for name, matcher in matchers().items():
+        row = figures.get(name)
+        rows.append(row_of(matcher, row, name))
+        details.append(card_of(matcher, name))
         link = f"[{name}](#{anchor(name)})"
-        cells = [f"{link}: {kind}", ", ".join(matcher.operators)]
-        cells += [short(card.learns, words=2), short(card.attacks)]
-        if row is None:
-            rows.append([*cells, "-", "-", "-"])
-        else:
-            size = f"{row['event bytes']:,} + {row['interest bytes']:,}"
-            rows.append([*cells, size, figure(row.get("once")), figure(row["pair"])])
+        if kept := matcher.leakage.protects:
+            protected.append([link, *("●" if one in kept else "" for one in PROTECTS)])
+        if row is not None:
             costs.append([link, *(figure(row.get(what)) for what in STEPS)])
-        details += ["", f"## {name}", "", f"{card.assumption[0].upper()}{card.assumption[1:]}."]
-        for title, points in (
-            ("The broker learns", card.learns),
-            ("It does not learn", card.hides),
-            ("Void if", card.hazards),
-            ("Known attacks", card.attacks),
-        ):
-            if points:
-                details += ["", f"{title}:", "", *(f"- {point}" for point in points)]
     head = ["scheme", "operators", "the broker learns", "attacks", "bytes"]
     head += ["broker: µs per event", "µs per pair"]
     batches = [row["events"] for row in measured["rows"] if "events" in row]
     note = NOTE.format(least=min(batches), most=f"{max(batches):,}", machine=measured["machine"])
-    tables = [table(head, rows), MORE, table(["µs", *STEPS.values()], costs), note]
-    return HEAD + "\n".join([*tables, *details[1:]]) + "\n"
+    tables = [table(head, rows), PROTECTED + table(["scheme", *PROTECTS.values()], protected)]
+    tables += [MORE, table(["µs", *STEPS.values()], costs), note]
+    return HEAD + "\n".join([*tables, "\n\n".join(details)]) + "\n"
+
+
+def matchers() -> dict[str, Matcher]:
+    """A matcher or more of every scheme: those that are measured, and of the others the first that
+    they propose."""
+    found = samples()
+    for scheme in SCHEMES:
+        if not any(isinstance(matcher, scheme) for matcher in found.values()):
+            found[scheme.__name__] = next(
+                matcher
+                for schema, text in WANTED
+                for matcher in scheme.propose(schema, schema.parse(text))
+            )
+    return found
+
+
+def row_of(matcher: Matcher, row: dict[str, Any] | None, name: str = "") -> list[str]:
+    """A matcher's row of the first table; `row` has its figures."""
+    name, card = name or type(matcher).__name__, matcher.leakage
+    kind = f"{card.security}, {card.reuse}" + (", covering" if matcher.covering else "")
+    cells = [f"[{name}](#{anchor(name)}): {kind}", ", ".join(matcher.operators)]
+    cells += [short(card.learns, words=2), short(card.attacks)]
+    if row is None:
+        return [*cells, "-", "-", "-"]
+    size = f"{matcher.event_bytes:,} + {matcher.interest_bytes:,}"
+    return [*cells, size, figure(row.get("once")), figure(row["pair"])]
+
+
+def card_of(matcher: Matcher, name: str = "") -> str:
+    """A matcher's card as a section."""
+    card = matcher.leakage
+    lines = [f"## {name or type(matcher).__name__}", ""]
+    lines.append(f"{card.assumption[0].upper()}{card.assumption[1:]}.")
+    for title, points in (
+        ("The broker learns", card.learns),
+        ("It does not learn", card.hides),
+        ("Void if", card.hazards),
+        ("Known attacks", card.attacks),
+    ):
+        if points:
+            lines += ["", f"{title}:", "", *(f"- {point}" for point in points)]
+    lines += ["", f"Integrity: {card.integrity}."]
+    return "\n".join(lines)
 
 
 def peers(measured: dict[str, Any]) -> str:

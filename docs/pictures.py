@@ -40,6 +40,7 @@ from drawing import (
     WIDTH,
     Drawing,
 )
+from layers import draw_layers
 
 IMAGES = DOCS / "images"
 
@@ -222,6 +223,7 @@ def pictures() -> dict[str, str]:
         "group_blinding.svg": draw_blinding(),
         "parties.svg": draw_parties(),
         "choosing.svg": draw_choice(),
+        "layers.svg": draw_layers(),
     }
 
 

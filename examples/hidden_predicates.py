@@ -53,8 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     spark = session(options.master)
     events = spark.createDataFrame(quotes)
     interests = spark.createDataFrame(pa.table({"subscription": names, "predicate": texts}))
-    pairs = interests.select("subscription").crossJoin(events).repartition(8, "subscription")
-    rounds = interests.crossJoin(events.select("round")).repartition(8, "subscription")
+    pairs = interests.select("subscription").crossJoin(events).repartition(4, "subscription")
+    rounds = interests.crossJoin(events.select("round")).repartition(4, "subscription")
 
     started = time.perf_counter()
     matched = cs.match(
@@ -143,7 +143,7 @@ def session(master: str) -> SparkSession:
         .config("spark.driver.memory", "3g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "8")
+        .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.execution.arrow.maxBytesPerBatch", "8m")
         .getOrCreate()
     )

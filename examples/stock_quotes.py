@@ -40,7 +40,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tqdm import tqdm
 
-from ccbps import Category, Decimal, Schema, SharedSeed, UInt
+from ccbps import Category, Decimal, Schema, SeedRing, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.delivery import PayloadOpener
 from ccbps.errors import DecodeError
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     spark = None
     try:
         with os.fdopen(handle, "w") as file:
-            file.write(seed.ring(subscriptions["subscription"].to_pylist()).to_text())
+            file.write(SeedRing.of(seed, subscriptions["subscription"].to_pylist()).to_text())
         print(f"{quotes.num_rows:,} quotes, {subscriptions.num_rows} private subscriptions")
         print(MATCHER.explain(), "\n")
         expected = announce(quotes.num_rows, subscriptions.num_rows, output)

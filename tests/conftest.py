@@ -1,6 +1,7 @@
 """Hypothesis profiles, and a guard: no import and no test changes the process all tests share.
 
-HYPOTHESIS_PROFILE chooses dev, ci or thorough; without it, CI decides.
+HYPOTHESIS_PROFILE chooses dev, ci or thorough; without it, CI decides. Of dev and ci, a run without
+slow tests takes a third of the examples.
 """
 
 from __future__ import annotations
@@ -15,18 +16,25 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Kernels start slowly (a program, its layout, its tiles), so no example has a deadline.
-settings.register_profile("dev", deadline=None)
-# Derandomised, CI sees the same examples every time: more of them would find nothing new.
-settings.register_profile(
-    "ci",
-    deadline=None,
-    derandomize=True,
-    max_examples=60,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+from tests import effort
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Profiles, with as many examples as the run has time for."""
+    effort.everything = config.getoption("markexpr") != "not slow"
+    # Kernels start slowly (a program, its layout, its tiles), so no example has a deadline.
+    settings.register_profile("dev", deadline=None, max_examples=effort.examples(100))
+    # Derandomised, CI sees the same examples every time: more of them would find nothing new.
+    settings.register_profile(
+        "ci",
+        deadline=None,
+        derandomize=True,
+        max_examples=effort.examples(60),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
+    chosen = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev")
+    settings.load_profile(chosen)
 
 
 def process_state() -> dict[str, Any]:
@@ -68,9 +76,47 @@ def changes(before: dict[str, Any], seconds: float = 1) -> list[str]:
 AT_START = process_state()
 
 
+def scope(nodeid: str) -> str:
+    """What of the tests stays together in one process: a file, or all that share a Spark session.
+
+    Spark Connect has a process of its own anyway.
+    """
+    path = nodeid.partition("::")[0]
+    shared = path.startswith("tests/spark/") and not path.endswith("/test_connect.py")
+    return "tests/spark" if shared else path
+
+
+SECONDS = {
+    "tests/spark": 75,
+    "tests/test_conformance.py": 30,
+    "tests/spark/test_connect.py": 25,
+    "tests/test_encodings_branching.py": 16,
+    "tests/test_matching_group.py": 16,
+    "tests/security/test_group_perfect.py": 12,
+    "tests/security/test_branching_perfect.py": 12,
+    "tests/test_matching_branching.py": 8,
+    "tests/test_circuits_blocks.py": 7,
+}
+"""What the longest scopes take, about."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark's tests come first: they take longest, and files are run side by side."""
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    """Long scopes come first, so that at the end no process works while others have nothing."""
+    items.sort(key=lambda item: -SECONDS.get(scope(item.nodeid), 0))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadfile``: as that, but all tests of Spark count as one file."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByScope(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return scope(nodeid)
+
+    return ByScope(config, log)
 
 
 def pytest_collection_finish() -> None:

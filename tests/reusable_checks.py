@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import pytest
 from hypothesis import strategies as st
 
+from ccbps.arrays import Bytes
 from ccbps.errors import UnsupportedPredicateError
-from ccbps.matching import KeyServer, ReusableMatcher
-from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
+from ccbps.matching import Broker, KeyServer, Matcher, Publisher, Subscriber
+from ccbps.matching.access import MAC_BYTES
+from ccbps.wire import HEADER_BYTES
 from tests.strategies import predicates, record, rows
+
+BODY: Final = slice(HEADER_BYTES, -MAC_BYTES)
+"""Where a scheme's own bytes are, in a message made with a key."""
+
+
+def sealed(role: Publisher | Subscriber | Broker, messages: Bytes) -> Bytes:
+    """Altered messages, of one side, with the MACs that somebody with the role's key can give
+    them: a broker can, for both sides."""
+    access: Any = role._access
+    access.authenticate(messages)
+    return messages
+
+
+def secrets_of(key: Any) -> dict[str, Any]:
+    """The scheme's own part of a key."""
+    return {name: value for name, value in key.export_secret_data().items() if name != "macs"}
 
 
 def roles(
-    matcher: ReusableMatcher, server: KeyServer | None = None
-) -> tuple[ReusablePublisher, ReusableSubscriber, ReusableBroker]:
+    matcher: Matcher, server: KeyServer | None = None
+) -> tuple[Publisher, Subscriber, Broker]:
     """The three roles under the keys of one server."""
     server = matcher.key_server() if server is None else server
     return (
@@ -23,7 +43,7 @@ def roles(
     )
 
 
-def check_answers(matcher: ReusableMatcher, data: st.DataObject) -> None:
+def check_answers(matcher: Matcher, data: st.DataObject) -> None:
     """Random events and boxes: answers are the plaintext meaning; what is no box is refused."""
     schema = matcher.schema
     publisher, subscriber, broker = roles(matcher)
@@ -44,7 +64,7 @@ def check_answers(matcher: ReusableMatcher, data: st.DataObject) -> None:
         assert column.tolist() == predicate.evaluate(records).tolist()
 
 
-def check_covering(matcher: ReusableMatcher, data: st.DataObject) -> None:
+def check_covering(matcher: Matcher, data: st.DataObject) -> None:
     """Random boxes: one interest covers another where its box contains the other's."""
     schema = matcher.schema
     _, subscriber, broker = roles(matcher)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps.algebra import A5, S5, Group
-from ccbps.algebra.sl24 import IDENTITY, rank_codes
+from ccbps.algebra.sl24 import rank_codes
 from ccbps.errors import ParameterError
 from tests.reference.permutation_groups import (
     Permutation,
@@ -98,7 +98,6 @@ def test_alpha_and_beta_are_barringtons(group: Group, elements: list[Permutation
     assert {beta, inverse(ALPHA), inverse(beta)} <= conjugates
     assert commutator(ALPHA, beta) == (5, 4, 2, 1, 3)
     assert commutator(ALPHA, beta) in conjugates
-    assert group.one_line(group.commutator(group.alpha, group.beta)) == (5, 4, 2, 1, 3)
 
 
 def test_a5_has_two_classes_of_five_cycles() -> None:
@@ -131,7 +130,7 @@ def test_commutators_in_a5_have_few_orders(orders: tuple[int, int], found: set[i
 def test_sl24_is_a5() -> None:
     elements = alternating()
     codes = rank_codes([tuple(image - 1 for image in p) for p in elements]).tolist()
-    assert len(set(codes)) == 60 and codes[0] == IDENTITY
+    assert len(set(codes)) == 60 and codes[0] == 0b01_00_00_01  # the identity, a0 lowest
     rank = {code: i for i, code in enumerate(codes)}
     for i, x in enumerate(codes):
         for j, y in enumerate(codes):

@@ -77,7 +77,6 @@ def test_what_has_no_inverse_is_refused_and_not_shown() -> None:
         (lambda: m.random_below(0), "must be positive"),
         (lambda: m.random_unit(1), "at least 2"),
         (lambda: m.random_prime(1), "at least 2 bits"),
-        (lambda: m.safe_prime(4), "at least 5 bits"),
         (lambda: m.to_bytes(256, 1), "does not fit 1 unsigned bytes"),
         (lambda: m.rows_to([1, -1], 1), "does not fit 1 unsigned bytes"),
     ],
@@ -104,9 +103,6 @@ def test_primes() -> None:
     for bits in (2, 3, 5, 16, 128):
         p = m.random_prime(bits, os.urandom)
         assert m.is_prime(p) and p.bit_length() == bits
-    for bits in (5, 8, 20, 21, 96):
-        p = m.safe_prime(bits, os.urandom)
-        assert m.is_safe_prime(p) and p.bit_length() == bits
     assert (m.random_prime(64) * m.random_prime(64)).bit_length() == 128
 
 

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "ccbps",
+    "ccbps.keys",
     "ccbps.matching",
     "ccbps.predicates",
     "ccbps.delivery",

@@ -20,15 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps.ciphers.paillier import PaillierEncryptor, PaillierPublicKey, PaillierSecretKey
-from ccbps.ciphers.paillier_batch import PaillierCiphertexts
-from ccbps.errors import (
-    CcbpsError,
-    DecodeError,
-    KeyMismatchError,
-    ParameterError,
-    SerializationError,
-    ShapeError,
-)
+from ccbps.errors import KeyMismatchError, ParameterError, SerializationError
 
 TOY = 256
 P61, P89 = 2**61 - 1, 2**89 - 1
@@ -117,9 +109,6 @@ def test_ciphertexts_that_are_none_are_refused() -> None:
     for value in wrong:
         with pytest.raises(ParameterError, match="ciphertext"):
             secret.decrypt(value)
-    with pytest.raises(DecodeError, match="value 1 is not a ciphertext") as refusal:
-        PaillierCiphertexts(public, [good, 0, p])
-    assert refusal.value.rows == (1, 2)
 
 
 def test_ciphertext_of_another_key_is_refused_where_that_can_be_seen() -> None:
@@ -132,11 +121,6 @@ def test_ciphertext_of_another_key_is_refused_where_that_can_be_seen() -> None:
             secret.decrypt(encryptor.encrypt(m) % secret.public.n2)
         refused += 1
     assert refused == 20
-    batch = PaillierCiphertexts.encrypt(encryptor, [1])
-    with pytest.raises(KeyMismatchError, match="another key"):
-        batch.decrypt(secret)
-    with pytest.raises(KeyMismatchError, match="different keys"):
-        batch + PaillierCiphertexts.encrypt(keys("subgroup")[1], [1])
 
 
 @both
@@ -205,11 +189,11 @@ def test_messages_that_are_no_integers_are_refused_when_encrypted(form: str, val
         lambda m: encryptor.encrypt_many([1, m]),
         lambda m: public.add_plain(made, m),
         lambda k: public.multiply(made, k),
-        lambda m: PaillierCiphertexts.encrypt(encryptor, [1, m]),
     ]
     for call in calls:
         with pytest.raises(ParameterError, match="must be an integer, got"):
             call(value)
+    assert secret.decrypt_many(encryptor.encrypt_many(np.arange(3))) == [0, 1, 2]
     for same in (np.int64(5), np.uint8(5), True):
         assert secret.decrypt(encryptor.encrypt(same)) == int(same)
 
@@ -299,46 +283,6 @@ def test_a_child_that_has_its_parents_number_starts_with_an_empty_pool(
 def test_parameters_out_of_range_are_refused(call: Any, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         call()
-
-
-@both
-@given(values=st.lists(messages, min_size=1, max_size=4), k=messages)
-def test_batches(form: str, values: list[int], k: int) -> None:
-    secret, encryptor = keys(form)
-    batch = PaillierCiphertexts.encrypt(encryptor, values)
-    numbers = np.array(values, dtype=object)
-    same = PaillierCiphertexts.from_rows(secret.public, batch.rows())
-
-    def read(found: PaillierCiphertexts) -> list[int]:
-        return list(found.decrypt(secret, signed=True))
-
-    assert read(same) == values and list(same) == batch.values and len(same) == len(values)
-    assert read(batch + same) == [2 * v for v in values]
-    assert read(batch + k) == read(k + batch) == [v + k for v in values]
-    assert read(batch + numbers) == read(numbers + batch) == [2 * v for v in values]
-    assert read(batch * 3) == read(3 * batch) == [3 * v for v in values]
-    assert read(batch * np.arange(len(values))) == [v * i for i, v in enumerate(values)]
-    assert read(batch.sum()) == [sum(values)]
-    assert str(len(values)) in repr(batch)
-
-
-def test_batches_refuse_what_they_cannot_do() -> None:
-    secret, encryptor = keys("textbook")
-    batch = PaillierCiphertexts.encrypt(encryptor, np.arange(3))
-    rows = batch.rows()
-    calls: list[tuple[Any, type[CcbpsError], str]] = [
-        (lambda: batch + np.arange(2), ShapeError, "3 ciphertexts and 2"),
-        (lambda: batch * np.arange(2), ShapeError, "3 ciphertexts and 2"),
-        (lambda: batch * batch, ParameterError, "not by a ciphertext"),
-        (lambda: batch + 0.5, ParameterError, "an integer, got float"),
-        (lambda: PaillierCiphertexts.encrypt(encryptor, ["7"]), ParameterError, "got str"),
-        (lambda: PaillierCiphertexts.encrypt(encryptor, [[7]]), ShapeError, "one-dimensional"),
-        (lambda: PaillierCiphertexts.from_rows(secret.public, rows[:, 1:]), ShapeError, "uint8"),
-        (lambda: PaillierCiphertexts.from_rows(secret.public, rows * 0), DecodeError, "value 0"),
-    ]
-    for call, error, message in calls:
-        with pytest.raises(error, match=message):
-            call()
 
 
 @both

@@ -64,18 +64,6 @@ def test_cone_keeps_chosen_outputs_and_no_other_gate(circuit, data):
     assert circuit.cone().output_depths == circuit.output_depths
 
 
-@given(circuits(min_outputs=1), st.data())
-def test_substitute_composes(inner, data):
-    outer = data.draw(circuits(max_inputs=3))
-    inner = Circuit(inner.inputs, inner.gates, (inner.outputs * 3)[: outer.inputs])
-    if len(inner.outputs) != outer.inputs:
-        with pytest.raises(ParameterError, match="inner must have"):
-            outer.substitute(inner)
-        return
-    joined = outer.substitute(inner)
-    assert table(joined) == [value(outer, row) for row in table(inner)]
-
-
 @pytest.mark.parametrize("rows", [0, 1, 63, 64, 65, 200])
 def test_lanes_hold_64_rows_a_word(rows):
     bits = np.random.default_rng(rows).integers(0, 2, (rows, 5)).astype(bool)

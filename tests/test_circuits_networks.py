@@ -66,10 +66,11 @@ def test_sizes_between_powers_of_two():
 def test_lines_are_reached_at_the_depth_of_their_cone(make):
     network = make(16)
     circuit = network.circuit()
-    assert network.line_depths == tuple(circuit.cone([i]).depth for i in range(16))
-    assert max(network.line_depths) == network.depth
+    depths = [circuit.cone([i]).depth for i in range(16)]
+    assert depths == list(circuit.output_depths)
+    assert max(depths) == network.depth
     # The extremes are an AND and an OR of everything.
-    assert network.line_depths[0] == network.line_depths[15] == 4
+    assert depths[0] == depths[15] == 4
 
 
 @BOTH
@@ -106,7 +107,7 @@ def test_hamming_circuit_has_the_depth_of_one_line():
     y = [0, 1] * 8
     for t in range(16):
         fixed = hamming_circuit(16, t, y=y)
-        assert fixed.depth == batcher(16).line_depths[15 - t]
+        assert fixed.depth == batcher(16).circuit().output_depths[15 - t]
         assert hamming_circuit(16, t).depth == fixed.depth + 2
         assert fixed.cone() == fixed
     depths = [hamming_circuit(16, t, network="bose-nelson", y=y).depth for t in (0, 7, 15)]

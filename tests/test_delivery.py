@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps import EpochSeed, SharedSeed
-from ccbps.delivery import PayloadOpener, PayloadSealer
-from ccbps.delivery.naive import KEY_BYTES, OVERHEAD_BYTES, PAD_TO
+from ccbps.ciphers.payloads import PAD_TO
+from ccbps.delivery import PayloadOpener, PayloadSealer, naive
+from ccbps.delivery.naive import KEY_BYTES, OVERHEAD_BYTES
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, RandomnessReuseError
+from ccbps.wire import Kind
 
 SEED = SharedSeed(bytes(range(32)))
 
@@ -96,13 +98,13 @@ def test_a_changed_byte_is_a_decode_error(position: int) -> None:
     sealed = bytearray(sealer.seal([b"quote"], [3])[0])
     wrapped = sealer.wrap([3], [9], pairs=["alice"])
     sealed[position] ^= 1
-    with pytest.raises(DecodeError, match="not a payload"):
+    with pytest.raises(DecodeError, match=r"not a (sealed )?payload"):
         PayloadOpener(SEED.pair("alice")).open([bytes(sealed)], wrapped, [9])
 
 
 def test_short_bytes_and_wrong_shapes_are_decode_errors() -> None:
     opener = PayloadOpener(SEED)
-    with pytest.raises(DecodeError, match="not a payload"):
+    with pytest.raises(DecodeError, match=r"not a (sealed )?payload"):
         opener.open([b"\x03\x01"], np.zeros((1, KEY_BYTES), np.uint8), [0])
     with pytest.raises(DecodeError, match="wrapped"):
         opener.open([b"x"], np.zeros((1, 31), np.uint8), [0])
@@ -172,3 +174,16 @@ def test_a_forked_child_seals_and_wraps_nothing_with_its_parents_sealer() -> Non
     process.join()
     sealer.seal([b"x"], [0])
     sealer.wrap([0], [0], pairs=["alice"])
+
+
+def test_payloads_of_another_kind_or_version_are_refused_even_with_their_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for front in (bytes([Kind.PAYLOAD, naive.VERSION + 1]), bytes([Kind.EVENT, naive.VERSION])):
+        sealer = PayloadSealer(SEED)
+        with monkeypatch.context() as patch:
+            patch.setattr(naive, "FRONT", front)
+            sealed = sealer.seal([b"x"], [0])
+        wrapped = sealer.wrap([0], [0], pairs=["alice"])
+        with pytest.raises(DecodeError, match="row 0: not a sealed payload of this version"):
+            PayloadOpener(SEED.pair("alice")).open(sealed, wrapped, [0])

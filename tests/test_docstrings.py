@@ -15,7 +15,7 @@ import ccbps
 from ccbps import CcbpsError
 
 FINDER = doctest.DocTestFinder()
-PACKAGES = ("ccbps", "ccbps.matching", "ccbps.predicates", "ccbps.delivery")
+PACKAGES = ("ccbps", "ccbps.keys", "ccbps.matching", "ccbps.predicates", "ccbps.delivery")
 
 
 def modules() -> Iterator[str]:

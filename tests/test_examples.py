@@ -1,4 +1,7 @@
-"""Every example runs, on little data, in a process of its own."""
+"""Every example runs as a program, in a process of its own.
+
+In the session that other tests have, and on less data, they run in `tests/spark/test_examples.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-SMALL = {
-    "hidden_predicates.py": ["--events", "150", "--subscribers", "8"],
-    "stock_quotes.py": ["--events", "300", "--subscribers", "12", "--output", "."],
+# Enough data for every picture.
+ARGUMENTS = {
+    "hidden_predicates.py": ["--events", "1500", "--subscribers", "24"],
+    "stock_quotes.py": ["--events", "2000", "--subscribers", "30", "--output", "."],
 }
 # For so little data, Java's second compiler and its parallel collector take longer than they save.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -28,13 +32,15 @@ def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
     """All examples that are asked for, at once: they mostly wait for Spark to start."""
-    wanted = [p for p in EXAMPLES if any(p.name in item.name for item in request.session.items)]
+    names = {item.name for item in request.session.items}
     out: Running = {}
-    for path in wanted:
+    for path in EXAMPLES:
+        if f"test_example_runs[{path.name}]" not in names:
+            continue
         folder = tmp_path_factory.mktemp(path.stem)
         with (folder / "stdout").open("w") as stdout, (folder / "stderr").open("w") as stderr:
             process = subprocess.Popen(
-                [sys.executable, str(path), *SMALL[path.name]],
+                [sys.executable, str(path), *ARGUMENTS[path.name]],
                 cwd=folder,
                 env={
                     **os.environ,
@@ -51,6 +57,7 @@ def running(
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("name", [path.name for path in EXAMPLES])
 def test_example_runs(name: str, running: Running) -> None:
@@ -59,7 +66,7 @@ def test_example_runs(name: str, running: Running) -> None:
     stdout, stderr = ((folder / stream).read_text() for stream in ("stdout", "stderr"))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     assert "differences                          0" in stdout
-    if "--output" in SMALL[name]:
+    if "--output" in ARGUMENTS[name]:
         sizes = re.search(r"bytes written +([\d,]+) +announced: ([\d,]+)", stdout)
         assert sizes is not None
         wrote, said = (int(text.replace(",", "")) for text in sizes.groups())

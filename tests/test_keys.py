@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 
 import ccbps
-from ccbps.algebra.prime_order import prime_order_group
+from ccbps.algebra.named_groups import prime_order_group
 from ccbps.ciphers.group_layers import GroupKey, GroupLayers
 from ccbps.ciphers.paillier_keys import PaillierSecretKey
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.errors import KeyMismatchError, SerializationError
 from ccbps.keys.pad import OneTimePad
-from ccbps.keys.role_key import RoleKey
+from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.seeds import SharedSeed
-from ccbps.matching.boxes.aspe_epochs import AspeUpdate
+from ccbps.keys.text_form import write_key
 
 
 def subclasses(kind: type[SecretBytes]) -> Iterator[type[SecretBytes]]:
@@ -62,7 +62,7 @@ def role_key(kind: type[RoleKey]) -> bytes:
 # Kinds that are not made of any bytes: two samples, and how one is made of them.
 SAMPLES: dict[type[SecretBytes], tuple[list[bytes], Callable[[Any], SecretBytes]]] = {
     RoleKey: ([role_key(RoleKey), role_key(RoleKey)], RoleKey),
-    AspeUpdate: ([role_key(AspeUpdate), role_key(AspeUpdate)], AspeUpdate),
+    KeyUpdate: ([role_key(KeyUpdate), role_key(KeyUpdate)], KeyUpdate),
     PaillierSecretKey: (
         [PaillierSecretKey.generate(128, toy=True).export_secret() for _ in range(2)],
         PaillierSecretKey,
@@ -255,7 +255,7 @@ def outside(error: BaseException) -> str:
     return shown
 
 
-@pytest.mark.parametrize("kind", [RoleKey, AspeUpdate, PaillierSecretKey])
+@pytest.mark.parametrize("kind", [RoleKey, KeyUpdate, PaillierSecretKey])
 def test_errors_hold_no_secret_in_their_frames(kind: type[SecretBytes]) -> None:
     damaged, secret = raw(kind)[:-1] + b" ", hidden(kind)
     with pytest.raises(KeyMismatchError) as caught:
@@ -264,12 +264,12 @@ def test_errors_hold_no_secret_in_their_frames(kind: type[SecretBytes]) -> None:
     assert not leaks(shown, secret)
     if issubclass(kind, RoleKey):
         with pytest.raises(KeyMismatchError) as caught:
-            kind.from_text(f"ccbps-role-key-1:{damaged.hex()}")
+            kind.from_text(write_key(kind._text_kind("broker"), damaged))
         assert not leaks(outside(caught.value), secret)
         assert secret.hex() not in outside(caught.value)
 
 
-@pytest.mark.parametrize("kind", [RoleKey, AspeUpdate])
+@pytest.mark.parametrize("kind", [RoleKey, KeyUpdate])
 def test_data_of_a_role_key_leaves_by_one_door_and_is_nobody_elses(kind: type[RoleKey]) -> None:
     key = kind(role_key(kind))
     assert not hasattr(key, "data")

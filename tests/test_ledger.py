@@ -18,14 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbps import OneTimePad, Schema, SharedSeed, UInt
+from ccbps import OneTimePad, Schema, SeedRing, SharedSeed, UInt
 from ccbps.delivery import PayloadOpener, PayloadSealer
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
 from ccbps.keys import ledger
-from ccbps.keys.ledger import DiskLedger, Marks
+from ccbps.keys.ledger import DiskLedger
+from ccbps.keys.randomness import Marks
 from ccbps.matching import BranchingMatch, OFSGPMatch
-from ccbps.matching.roles import _event_content
+from ccbps.matching.roles import event_content
+from tests.effort import examples
 
 LAST = 2**64 - 1
 SEED = SharedSeed(bytes(range(32)))
@@ -134,7 +136,7 @@ def test_a_pair_is_the_same_under_master_ring_and_its_own_seed(tmp_path: Path) -
     path = tmp_path / "rounds"
     BOX.publisher(SEED, ledger=path).encode(ONE, [4], pairs=["alice"])
     same: list[tuple[Any, Any]] = [
-        (SEED.ring(["bob", "alice"]), ["alice"]),
+        (SeedRing.of(SEED, ["bob", "alice"]), ["alice"]),
         (SEED.pair("alice"), None),
     ]
     for seed, pairs in same:
@@ -161,7 +163,7 @@ claims = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(batches=claims, width=st.sampled_from([1, 2, 3, 48]))
 def test_ledger_answers_as_a_dictionary_would(
     tmp_path_factory: pytest.TempPathFactory,
@@ -228,7 +230,7 @@ def test_the_file_tells_no_content_without_the_seed(tmp_path: Path) -> None:
         """What a reader finds who tries every event, with this seed for the right one."""
         zero, label = uint64([0]), DictionaryColumn(pairs[:1], np.zeros(1, np.intp))
         records = [{"a": a, "b": b} for a in range(16) for b in range(8)]
-        codes = [_event_content(SCHEMA.encode([record])) for record in records]
+        codes = [event_content(SCHEMA.encode([record])) for record in records]
         purpose = b"publisher " + BOX.fingerprint
         return {master.marks(purpose, zero, label, code).tags.tobytes() for code in codes} & tags
 

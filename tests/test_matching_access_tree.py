@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import json
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,10 @@ import ccbps.matching.users.access_tree as access_tree
 from ccbps import Category, Schema, UInt
 from ccbps.errors import DecodeError, ParameterError, PredicateError, UnsupportedPredicateError
 from ccbps.matching import AccessTreeMatch
+from ccbps.matching.access import MAC_BYTES
 from ccbps.wire import HEADER_BYTES, Cause
+from tests.effort import examples
+from tests.reusable_checks import BODY, sealed
 from tests.strategies import predicates, record, rows, schemas, small_types
 from tests.test_matching_keyword import roles
 
@@ -34,6 +37,7 @@ TEXTS = [
     "hamming(price, 7) <= 1",
     "NOT (price = 3)",
 ]
+MANY = " OR ".join(f"price = {n} AND issue < 'GOOG'" for n in range(0, 16, 2))
 
 
 def toy(leaves: int | None = None, schema: Schema = SCHEMA) -> AccessTreeMatch:
@@ -41,7 +45,7 @@ def toy(leaves: int | None = None, schema: Schema = SCHEMA) -> AccessTreeMatch:
 
 
 @given(schema=schemas(small_types(), 3), data=st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_answers_are_the_plaintext_meaning(schema: Schema, data: st.DataObject) -> None:
     matcher = toy(200, schema)
     _, broker, publisher, alice, bob = roles(matcher, "alice", "bob")
@@ -61,8 +65,8 @@ def test_full_size(group: str) -> None:
     expected = [SCHEMA.parse(text).evaluate(RECORDS).tolist() for text in TEXTS]
     assert broker.match_all(events, interests).T.tolist() == expected
     width = {"secp256k1": 33, "modp2048": 256}[group]
-    assert matcher.event_bytes == HEADER_BYTES + 8 + 6 * (2 * width + 16)
-    assert matcher.interest_bytes == HEADER_BYTES + 8 + 12 * (2 + 2 * width + 4)
+    assert matcher.event_bytes == HEADER_BYTES + 8 + 6 * (2 * width + 16) + MAC_BYTES
+    assert matcher.interest_bytes == HEADER_BYTES + 8 + 12 * (2 + 2 * width + 4) + MAC_BYTES
 
 
 def test_wide_attributes() -> None:
@@ -87,14 +91,17 @@ def test_at_most_two_tokens_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = toy()
     _, broker, publisher, alice, bob = roles(matcher, "alice", "bob")
     texts = [f"price {operator} {bound}" for operator in ("<", ">", "=") for bound in range(1, 15)]
-    table = broker.prepare(np.concatenate([alice.encode(texts), bob.encode(texts)])).content
+    table = (
+        broker.prepare(np.concatenate([alice.encode(texts), bob.encode(texts)])).parts[0].content
+    )
     assert {len(tokens) for tokens in table.tokens.values()} == {2}
     assert sum(len(tokens) for tokens in table.tokens.values()) == 2 * 4
     counted = []
     evaluate = access_tree.evaluate
     monkeypatch.setattr(access_tree, "evaluate", lambda *tree: counted.append(1) or evaluate(*tree))
     events = publisher.encode(RECORDS)
-    found = matcher._match_all(broker._key, events[:, HEADER_BYTES:], table)
+    key = broker._access.key
+    found = matcher.match(key, matcher.open_events(key, events[:, BODY]), table)
     assert (found[:, : len(texts)] == found[:, len(texts) :]).all()
     assert len(counted) <= len(texts)  # equal trees once
 
@@ -124,7 +131,7 @@ def test_long_lists_are_nested_and_long_thresholds_refused() -> None:
 
 
 def test_parameters() -> None:
-    for wrong in (0, 20_000, "8"):
+    for wrong in (0, 20_000, "8", True):
         with pytest.raises(ParameterError, match=r"leaves must be 1\.\.16384"):
             toy(wrong)  # type: ignore[arg-type]
     wide = Schema({f"a{number}": UInt(64) for number in range(1024)})
@@ -137,7 +144,8 @@ def test_malformed_bodies() -> None:
     _, broker, publisher, alice = roles(matcher)
     events = np.repeat(publisher.encode(RECORDS[:1]), 3, axis=0)
     events[1, HEADER_BYTES + 8 : HEADER_BYTES + 16] = 255
-    events[2, -32:] = 0
+    events[2, BODY][-32:] = 0
+    sealed(publisher, events)
     assert broker.examine_events(events).tolist() == [0, Cause.VALUE, Cause.VALUE]
     good = alice.encode("price < 3 OR issue = 'IBM'")  # 4 + 2 leaves
 
@@ -145,10 +153,10 @@ def test_malformed_bodies() -> None:
         row = good.copy()
         for place, value in changes:
             row[0, place] = value
-        return row
+        return sealed(alice, row)
 
     steps = HEADER_BYTES + 8 + 7 * (2 + 16)
-    used = int((good[0, steps:].reshape(-1, 2)[:, 1] > 0).sum())
+    used = int((good[0, steps:-MAC_BYTES].reshape(-1, 2)[:, 1] > 0).sum())
     last = steps + 2 * (used - 1)
     bad = [
         changed((HEADER_BYTES + 8, 6)),  # a position beyond the last bit
@@ -167,6 +175,7 @@ def test_malformed_bodies() -> None:
     swapped = alice.encode("price < 3")
     body = swapped[0, HEADER_BYTES + 8 :]
     body[18:36], body[90:108] = body[90:108].copy(), body[18:36].copy()  # a gap between the leaves
+    sealed(alice, swapped)
     assert broker.examine_interests(swapped).tolist() == [Cause.VALUE]
     with pytest.raises(DecodeError, match="a value that no message of this scheme has"):
         broker.prepare(bad[0])
@@ -181,9 +190,10 @@ def test_any_altered_step_is_refused_or_another_sound_tree() -> None:
     steps = HEADER_BYTES + 8 + 6 * (2 + 16)
     random = np.random.default_rng(1)
     altered = np.repeat(good, 3000, axis=0)
-    places = random.integers(steps, good.shape[1], (3000, 2))
+    places = random.integers(steps, good.shape[1] - MAC_BYTES, (3000, 2))
     for column in places.T:
         altered[np.arange(3000), column] = random.integers(0, 5, 3000)
+    sealed(alice, altered)
     passed = altered[broker.examine_interests(altered) == 0]
     assert 10 < len(passed) < 3000
     assert broker.match_all(events, passed).shape == (3, len(passed))
@@ -196,6 +206,10 @@ def test_revoked_users_and_empty_batches() -> None:
     table = broker.prepare(np.concatenate([alice.encode("price < 15"), bob.encode("price < 15")]))
     broker.revoke(server.revoke("subscriber", "bob"))
     assert broker.match_all(events, table).tolist() == [[True, False]] * 3
+    table.add(alice.encode(["TRUE", "price > 3"]))  # one part now, with bob's interest in it
+    answers = [[True, False, True, price > 3] for price in (3, 12, 5)]
+    assert broker.match_all(events, table).tolist() == answers
+    assert broker.load(table.to_bytes(), drop_unserved=True).ids == [0, 2, 3]
     assert broker.match_all(events, alice.encode([])).shape == (3, 0)
     assert broker.match_all(publisher.encode([]), alice.encode("price < 3")).shape == (0, 1)
     with pytest.raises(DecodeError, match="a user this broker does not serve"):
@@ -204,11 +218,19 @@ def test_revoked_users_and_empty_batches() -> None:
 
 def test_matchers_are_rebuilt_and_say_what_they_leak() -> None:
     matcher = toy(9)
-    again = pickle.loads(pickle.dumps(matcher))
+    again = AccessTreeMatch.from_parameters(SCHEMA, json.loads(json.dumps(matcher.parameters())))
     assert again == matcher and again.leaves == 9
     assert matcher != toy(10) and matcher != AccessTreeMatch(SCHEMA, leaves=9)
     assert matcher.leakage.security == "broken"
     assert matcher.leakage.attacks[0].startswith("tree shapes: 12 comparisons give every event")
     text = matcher.explain()
     assert "the tree of every interest and the positions of its bits" in text
-    assert "per event: 6 x exponentiation (at most)" in text
+    assert "per event: 6 x exponentiation (toy64), at most" in text
+
+
+def test_proposals_have_leaves_enough() -> None:
+    for text, leaves in (("price < 5", 12), ("NOT (price = 3) OR issue = 'IBM'", 12), (MANY, 48)):
+        (matcher,) = AccessTreeMatch.propose(SCHEMA, SCHEMA.parse(text))
+        assert matcher.leaves == leaves
+        matcher.prepare(text)
+    assert not list(AccessTreeMatch.propose(SCHEMA, SCHEMA.parse("price < :x")))

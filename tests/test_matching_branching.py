@@ -30,6 +30,7 @@ from ccbps import (
     Keyword,
     OneTimePad,
     Schema,
+    SeedRing,
     SharedSeed,
     Text,
     Timestamp,
@@ -54,7 +55,6 @@ from ccbps.matching import (
     BranchingMatch,
     Broker,
     Matcher,
-    ObliviousTopicMatch,
     OFSGPMatch,
     PublicFunctionMatch,
     Publisher,
@@ -62,6 +62,7 @@ from ccbps.matching import (
 )
 from ccbps.predicates import Events, Predicate
 from ccbps.wire import Cause
+from tests.effort import examples
 from tests.reference.ishai_kushilevitz import encode_event, encode_interest
 from tests.strategies import predicates, record, rows, schemas
 
@@ -158,7 +159,8 @@ def test_box_answers_40000_pairs_as_plaintext() -> None:
     assert_equals_plaintext(BranchingMatch.box(QUOTES), quotes(40_000, rng), texts, bound)
 
 
-def test_template_answers_30000_pairs_as_plaintext() -> None:
+@pytest.mark.parametrize("count", [7_500, pytest.param(30_000, marks=pytest.mark.slow)])
+def test_template_answers_many_pairs_as_plaintext(count: int) -> None:
     rng = np.random.default_rng(2)
     matcher = BranchingMatch(
         QUOTES,
@@ -176,10 +178,10 @@ def test_template_answers_30000_pairs_as_plaintext() -> None:
             "high": int(low + rng.integers(-1, 400_000)),
             "v": int(rng.integers(0, 2**20)),
         }
-        for low in rng.integers(0, 2**20, 6_000)
+        for low in rng.integers(0, 2**20, count // 25)
     ]
     bound = [matcher.template.bind(**interest) for interest in interests]
-    assert_equals_plaintext(matcher, quotes(30_000, rng), interests, bound)
+    assert_equals_plaintext(matcher, quotes(count, rng), interests, bound)
 
 
 def test_box_with_null_answers_30000_pairs_as_plaintext() -> None:
@@ -229,7 +231,7 @@ def test_box_with_null_answers_30000_pairs_as_plaintext() -> None:
 
 
 @given(schema=schemas(max_attributes=3), data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_template_answers_as_plaintext_for_any_schema(schema: Schema, data: st.DataObject) -> None:
     drawn = data.draw(predicates(schema))
     events = schema.encode([record(row) for row in data.draw(rows(schema))])
@@ -239,7 +241,7 @@ def test_template_answers_as_plaintext_for_any_schema(schema: Schema, data: st.D
 
 
 @given(schema=schemas(max_attributes=3), data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_box_answers_as_plaintext_for_any_schema(schema: Schema, data: st.DataObject) -> None:
     drawn = data.draw(predicates(schema, hamming=False))
     predicate = schema.parse(drawn.text).bind(**drawn.private)
@@ -291,17 +293,6 @@ def test_interest_that_no_row_uses_is_not_looked_at() -> None:
     assert np.array_equal(
         found, BranchingMatch.box(QUOTES).subscriber(SEED).encode("price < 3", [0, 1])
     )
-
-
-def test_messages_of_no_rows_have_their_width() -> None:
-    matcher = BranchingMatch.box(QUOTES)
-    publisher, subscriber, broker = roles(matcher)
-    events = publisher.encode({name: [] for name in QUOTES}, [])
-    nothing: list[Any] = ["price < 3", []]
-    for interest in nothing:
-        interests = subscriber.encode(interest, [])
-        assert events.shape == interests.shape == (0, matcher.event_bytes)
-        assert broker.match(events, interests).shape == (0,)
 
 
 def test_messages_are_written_where_the_caller_wants_them() -> None:
@@ -412,37 +403,6 @@ def test_messages_of_different_rounds_look_unrelated() -> None:
     assert len({body.tobytes() for body in bodies}) == 400
 
 
-def test_pieces_are_the_message_and_may_be_cut_anywhere() -> None:
-    matcher = BranchingMatch.box(QUOTES)
-    publisher, subscriber, broker = roles(matcher)
-    events = publisher.encode(quotes(20, np.random.default_rng(13)), range(20))
-    interests = subscriber.encode("price < 300", range(20))
-    answers = broker.match(events, interests).tolist()
-    assert True in answers and False in answers
-    for cut, answer in enumerate(answers):
-        event, interest = events[cut], interests[cut]
-        assert broker.match_chunks([event], [interest]) is answer
-        pieces = [interest[:cut].tobytes(), interest[cut:cut], interest[cut:]]
-        assert broker.match_chunks(iter([event[:cut], event[cut:]]), iter(pieces)) is answer
-        for wrong in ([], [event[1:]], [event, event[:1]]):
-            with pytest.raises(DecodeError, match="events must be uint8 messages"):
-                broker.match_chunks(wrong, [interest])
-            with pytest.raises(DecodeError, match="must be uint8 messages"):
-                broker.match_chunks([event], wrong)
-
-
-def test_pieces_of_one_event_and_interest_are_their_messages() -> None:
-    publisher, subscriber, _ = roles(BranchingMatch.box(QUOTES))
-    one = {name: value for name, (value,) in ROW.items()}
-    events, interests = publisher.encode(ROW, [0]), subscriber.encode("price < 3", [0])
-    publisher, subscriber, _ = roles(BranchingMatch.box(QUOTES))
-    assert np.array_equal(np.concatenate([*publisher.encode_chunks(one, 0)]), events[0])
-    assert np.array_equal(np.concatenate([*subscriber.encode_chunks("price < 3", 0)]), interests[0])
-    for again in (publisher.encode_chunks, lambda _, n: subscriber.encode_chunks("price < 3", n)):
-        with pytest.raises(RandomnessReuseError, match="round 0 was already used"):
-            again(one, 0)
-
-
 # -- a round is used once -----------------------------------------------------------------------
 
 ROW: dict[str, list[Any]] = {"issue": ["IBM"], "price": [1], "volume": [1]}
@@ -485,11 +445,8 @@ def test_costs_are_data_and_explained(matcher: Matcher) -> None:
     assert [(cost.role, cost.per) for cost in matcher.costs] == [
         ("publisher", "pair"), ("subscriber", "pair"), ("broker", "pair")
     ]  # fmt: skip
-    for cost in matcher.costs:
-        assert f"{cost.role} {cost.count:,}" in matcher.explain()
-        assert cost.operation in matcher.explain().replace("operations", "operation").replace(
-            "products", "product"
-        )
+    lines = [" ".join(line.split()) for line in matcher.explain().splitlines()]
+    assert all(f"{cost.role}: per pair: {cost}" in lines for cost in matcher.costs)
 
 
 @pytest.mark.parametrize(
@@ -499,7 +456,6 @@ def test_costs_are_data_and_explained(matcher: Matcher) -> None:
         lambda schema: BranchingMatch(schema, "price < 3"),
         lambda schema: OFSGPMatch(schema, 2),
         lambda schema: PublicFunctionMatch(schema, None, None),
-        ObliviousTopicMatch,
     ],
 )
 def test_a_schema_that_is_none_is_refused(make: Callable[[Any], object]) -> None:
@@ -807,7 +763,7 @@ def test_bad_event_is_refused_with_attribute_and_row(
         ([0, 2**64], "whole numbers"),
         ([[0, 1], [2, 3]], "whole numbers"),
         (7, "whole numbers"),
-        (None, "whole numbers"),
+        (None, "needs rounds"),
     ],
 )
 @both_roles
@@ -948,28 +904,18 @@ def test_matcher_that_was_pickled_or_copied_is_the_same(
     )
     answers = matcher.broker().match(*messages)
     assert 0 < answers.sum() < 50
-    assert np.array_equal(pickle.loads(pickle.dumps(twin.broker())).match(*messages), answers)
+    assert np.array_equal(pickle.loads(pickle.dumps(twin)).broker().match(*messages), answers)
 
 
 @every_matcher
 @both_roles
-@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.deepcopy])
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.deepcopy, copy.copy])
 def test_role_with_a_seed_is_not_pickled_or_copied(
     name: str, role: str, duplicate: Callable[[Any], object]
 ) -> None:
     holder = getattr(MATCHERS[name](), role)(SEED)
     with pytest.raises(SerializationError, match="must not be pickled"):
         duplicate(holder)
-
-
-@every_matcher
-def test_shallow_copy_of_a_role_shares_its_rounds(name: str) -> None:
-    matcher = MATCHERS[name]()
-    subscriber = matcher.subscriber(SEED)
-    twin = copy.copy(subscriber)
-    subscriber.encode(interest_for(matcher), [0])
-    with pytest.raises(RandomnessReuseError):
-        twin.encode(interest_for(matcher), [0])
 
 
 @every_matcher
@@ -1067,7 +1013,7 @@ def test_explain_states_sizes_and_the_leakage_card(name: str) -> None:
         f"{matcher.event_bytes:,} bytes per event",
         f"{matcher.encoding.layout.bits:,} bits per message",
         f"{matcher.randomness_bytes:,} bytes per round",
-        *(f"{role} {count:,}" for role, count in matcher.encoding.operations.items()),
+        *(f"{count:,} x 64-bit word" for count in matcher.encoding.operations.values()),
     ):
         assert number in text
     assert all(line in text for line in str(matcher.leakage).splitlines())
@@ -1095,7 +1041,7 @@ def test_matcher_shows_its_shape_and_attributes(name: str) -> None:
 
 def test_labels_that_no_row_has_are_not_looked_up() -> None:
     pairs = DictionaryColumn(["a", "b"], np.zeros(2, np.intp))
-    subscriber = BranchingMatch.box(QUOTES).subscriber(SEED.ring(["a"]))
+    subscriber = BranchingMatch.box(QUOTES).subscriber(SeedRing.of(SEED, ["a"]))
     assert len(subscriber.encode("price < 3", [0, 1], pairs=pairs)) == 2
 
 
@@ -1187,5 +1133,7 @@ def test_limit_of_the_caller_travels_and_changes_nothing_else() -> None:
     ):
         exact = make(make(4096).program.size + 1)
         again = pickle.loads(pickle.dumps(exact))
-        assert again.max_nodes == exact.max_nodes < 4096
         assert again.fingerprint == exact.fingerprint == make(4096).fingerprint
+        for nodes in (exact.program.size, exact.program.size + 2, 4096, "33", 33.0, None):
+            with pytest.raises(ParameterError, match="nodes"):
+                BranchingMatch.from_parameters(LISTED, {**exact.parameters(), "nodes": nodes})

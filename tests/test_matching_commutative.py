@@ -3,6 +3,7 @@ CommutativeMatch answers as the plaintext does."""
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 from typing import Any
 
@@ -15,9 +16,11 @@ from ccbps import Category, Schema, UInt
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, PohligHellman
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, UnsupportedPredicateError
 from ccbps.matching import CommutativeMatch
+from ccbps.matching.access import MAC_BYTES
 from ccbps.overlay.commutative_chain import Chain, FilterMessage, NotificationMessage
 from ccbps.wire import HEADER_BYTES, Cause
-from tests.reusable_checks import roles
+from tests.effort import examples
+from tests.reusable_checks import BODY, roles, sealed, secrets_of
 from tests.topic_strategies import topics_and_records
 
 TOY = PohligHellman(TOY_PRIME_64)
@@ -158,7 +161,7 @@ def test_a_chain_of_full_size() -> None:
 
 
 @given(drawn=topics_and_records())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_answers_are_the_plaintext_meaning(drawn: Any) -> None:
     schema, attributes, texts, records = drawn
     matcher = CommutativeMatch(schema, attributes, group="toy64")
@@ -186,9 +189,9 @@ def test_clients_that_come_later_match_those_that_were_there() -> None:
     event = {"issue": "IBM", "price": 1}
     events = np.vstack([p.encode([event, event | {"issue": "GOOG"}]) for p in publishers])
     assert broker.match_all(events, interests).tolist() == [[True] * 3, [False] * 3] * 3
-    # On the way to the broker the same keyword looks different for each client.
-    assert len({row.tobytes() for row in interests[:, HEADER_BYTES + 8 :]}) == 3
-    assert len({row.tobytes() for row in events[::2, HEADER_BYTES + 8 :]}) == 3
+    # On the way to the broker the same topic looks different for each client.
+    assert len({row.tobytes() for row in interests[:, BODY][:, 8:]}) == 3
+    assert len({row.tobytes() for row in events[::2, BODY][:, 8:]}) == 3
     assert broker.covers(interests, interests).all()
 
 
@@ -199,7 +202,7 @@ def test_a_publisher_and_a_subscriber_of_one_name_have_different_layers() -> Non
     other = server.subscriber_key("alice").export_secret_data()
     assert one["layers"][0] != other["layers"][0]
     assert one["layers"][1] == other["layers"][1]
-    assert set(server.broker_key().export_secret_data()) == {"broker"}
+    assert set(secrets_of(server.broker_key())) == {"broker"}
 
 
 def test_malformed_elements_are_refused_by_cause() -> None:
@@ -208,10 +211,12 @@ def test_malformed_elements_are_refused_by_cause() -> None:
     events = publisher.encode([{"issue": "IBM", "price": 1}] * 5)
     interests = subscriber.encode(["issue = 'IBM'"] * 5)
     prime = matcher.cipher.prime
-    element = int.from_bytes(events[0, -8:].tobytes(), "big")
+    element = int.from_bytes(events[0, BODY][-8:].tobytes(), "big")
     for row, bad in enumerate((0, 1, prime - 1, prime - element)):
         for messages in (events, interests):
-            messages[row, -8:] = np.frombuffer(bad.to_bytes(8, "big"), dtype=np.uint8)
+            messages[row, BODY][-8:] = np.frombuffer(bad.to_bytes(8, "big"), dtype=np.uint8)
+    sealed(publisher, events)
+    sealed(subscriber, interests)
     wanted = [Cause.VALUE] * 4 + [Cause.NONE]
     assert broker.examine_events(events).tolist() == wanted
     assert broker.examine_interests(interests).tolist() == wanted
@@ -229,7 +234,7 @@ def test_malformed_elements_are_refused_by_cause() -> None:
     "text",
     ["price < 3", "issue = 'IBM' OR issue = 'GOOG'", "TRUE", "issue = 'IBM' AND price = 3"],
 )
-def test_what_is_no_keyword_is_refused(text: str) -> None:
+def test_what_is_no_topic_is_refused(text: str) -> None:
     _, subscriber, _ = roles(CommutativeMatch(SCHEMA, ["issue"], group="toy64"))
     with pytest.raises(UnsupportedPredicateError) as caught:
         subscriber.encode(["issue = 'IBM'", text])
@@ -249,12 +254,12 @@ def test_parameters_are_checked_and_kept() -> None:
     assert len({toy, again, CommutativeMatch(SCHEMA, ["price"], group="toy64")}) == 2
     assert toy != CommutativeMatch(SCHEMA, ["issue"])
     full = CommutativeMatch(SCHEMA)
-    assert full.event_bytes == full.interest_bytes == HEADER_BYTES + 8 + 256
+    assert full.event_bytes == full.interest_bytes == HEADER_BYTES + 8 + 256 + MAC_BYTES
     assert full.leakage.security == "computational"
     assert toy.leakage.security == "broken"
     assert "toy" in str(toy.leakage)
     assert {cost.role for cost in full.costs} == {"publisher", "subscriber", "broker"}
-    assert "exponentiation in modp2048" in full.explain()
+    assert "exponentiation (modp2048, 256-bit exponent)" in full.explain()
     with pytest.raises(KeyMismatchError, match="another matcher"):
         full.broker(toy.key_server().broker_key())
 
@@ -271,3 +276,12 @@ def test_groups_of_full_size(group: str) -> None:
         [True],
         [False],
     ]
+
+
+def test_it_is_proposed_on_the_attributes_that_have_a_value() -> None:
+    found = list(CommutativeMatch.propose(SCHEMA, SCHEMA.parse("issue = 'IBM'")))
+    assert {matcher.attributes for matcher in found} == {("issue",)}
+    assert found[-1].group.name == "modp2048"  # before it the curve, where its library is
+    assert len(found) == 1 + bool(importlib.util.find_spec("coincurve"))
+    for text in ("TRUE", "issue = 'IBM' AND price < 3", "issue = 'IBM' OR price = 3", "FALSE"):
+        assert not list(CommutativeMatch.propose(SCHEMA, SCHEMA.parse(text)))

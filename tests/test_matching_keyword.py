@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import json
 from typing import Any, Literal
 
 import numpy as np
@@ -19,8 +19,11 @@ from ccbps.errors import (
 )
 from ccbps.keys.role_key import RoleKey
 from ccbps.matching import KeywordMatch
+from ccbps.matching.access import MAC_BYTES
 from ccbps.matching.users.users import ProxySearchMatcher
 from ccbps.wire import HEADER_BYTES, Cause
+from tests.effort import examples
+from tests.reusable_checks import BODY, sealed, secrets_of
 from tests.strategies import record, rows, schemas
 
 SCHEMA = Schema(
@@ -49,7 +52,7 @@ def toy(side: Side = "interests", **rest: Any) -> KeywordMatch:
 
 @sides
 @given(schema=schemas(), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_answers_are_the_plaintext_meaning(side: Side, schema: Schema, data: st.DataObject) -> None:
     matcher = KeywordMatch(schema, group="toy64", trapdoors=side)
     _, broker, publisher, alice, bob = roles(matcher, "alice", "bob")
@@ -87,8 +90,8 @@ def test_full_size(group: str, side: Side) -> None:
     ciphertext, trapdoor = 2 * width + 16, 2 * width
     if side == "events":
         ciphertext, trapdoor = trapdoor, ciphertext
-    assert matcher.event_bytes == HEADER_BYTES + 8 + 3 * ciphertext
-    assert matcher.interest_bytes == HEADER_BYTES + 8 + 2 * (1 + trapdoor)
+    assert matcher.event_bytes == HEADER_BYTES + 8 + 3 * ciphertext + MAC_BYTES
+    assert matcher.interest_bytes == HEADER_BYTES + 8 + 2 * (1 + trapdoor) + MAC_BYTES
 
 
 @sides
@@ -98,7 +101,7 @@ def test_contradictions_look_like_equalities(side: Side) -> None:
     interests = alice.encode(["price = 1 AND price = 2", "FALSE", "issue = 'IBM'"])
     found = broker.match_all(publisher.encode(RECORDS), interests)
     assert found.T.tolist() == [[False] * 3, [False] * 3, [True, True, False]]
-    assert (interests[:, HEADER_BYTES:] != 0).sum(axis=1).min() > 16
+    assert (interests[:, BODY] != 0).sum(axis=1).min() > 16
 
 
 def test_messages_of_one_value_are_all_different() -> None:
@@ -128,7 +131,7 @@ def test_a_revoked_user_is_refused_and_others_go_on(side: Side) -> None:
     assert broker.examine_interests(interests).tolist() == [0, Cause.USER, Cause.USER]
     assert broker.match_all(events, interests[:1]).T.tolist() == [[True, True, False]]
     # Neither the server nor a new broker knows bob any more; whoever is revoked stays revoked.
-    assert identifier not in matcher.broker(server.broker_key()).users
+    assert identifier.hex() not in matcher.broker(server.broker_key()).users
     with pytest.raises(ParameterError, match="subscriber 'bob' was revoked"):
         server.subscriber_key("bob")
     with pytest.raises(ParameterError, match="no subscriber 'bob' has a key"):
@@ -195,12 +198,67 @@ def test_users_who_join_later() -> None:
 def test_a_broker_does_not_take_back_whom_it_revoked() -> None:
     matcher = toy()
     server, *_ = roles(matcher)
-    key, alice = server.broker_key(), server.identifier("subscriber", "alice")
+    key = server.broker_key()
+    alice = bytes.fromhex(server.subscriber_key("alice").export_secret_data()["user"])
     first, second = matcher.broker(key), matcher.broker(key)
     first.revoke(alice)
     first.admit(server.broker_key())  # the server still knows alice
-    assert alice not in first.users
-    assert alice in second.users and alice in matcher.broker(key).users
+    assert alice.hex() not in first.users
+    assert alice.hex() in second.users and alice.hex() in matcher.broker(key).users
+    first.admit(key)
+    with pytest.raises(ParameterError, match=f"no user {alice.hex()} is served here"):
+        first.revoke(alice)
+
+
+@sides
+def test_tables_grow_shrink_and_come_back_without_revoked_users(side: Side) -> None:
+    matcher = toy(side)
+    server, broker, publisher, alice, bob = roles(matcher, "alice", "bob")
+    texts = ["price = 3", "issue = 'IBM'", "TRUE"]
+    both = np.concatenate([alice.encode(texts), bob.encode(texts)])
+    events = publisher.encode(RECORDS)
+    table = broker.prepare(both, ids=["a0", "a1", "a2", "b0", "b1", "b2"])
+    broker.revoke(server.revoke("subscriber", "bob"))
+    wanted = {"a0": [1, 0, 1], "a1": [1, 1, 0], "a2": [1, 1, 1]}
+
+    def answers(own: Any) -> dict[Any, list[int]]:
+        return dict(zip(own.ids, broker.match_all(events, own).T.astype(int).tolist(), strict=True))
+
+    # Parts are joined, with bob's interests in them; then one of bob's and one of alice's goes.
+    table.add(alice.encode("size IS NULL"), ids=["late"])
+    table.add(alice.encode([*texts, *texts, "price = 4"]))
+    assert {name: answers(table)[name] for name in wanted} == wanted
+    assert answers(table)["late"] == [0, 1, 0] and answers(table)[6] == [0, 1, 0]
+    assert all(answers(table)[name] == [0, 0, 0] for name in ("b0", "b1", "b2"))
+    table.remove(["a0", "b0", 0, 1, 2, 3, 4, 5])
+    assert answers(table) == {
+        "a1": [1, 1, 0],
+        "a2": [1, 1, 1],
+        "b1": [0, 0, 0],
+        "b2": [0, 0, 0],
+        "late": [0, 1, 0],
+        6: [0, 1, 0],
+    }
+    with pytest.raises(DecodeError, match="revoked, or not admitted"):
+        broker.load(table.to_bytes())
+    loaded = broker.load(table.to_bytes(), drop_unserved=True)
+    assert answers(loaded) == {"a1": [1, 1, 0], "a2": [1, 1, 1], "late": [0, 1, 0], 6: [0, 1, 0]}
+
+
+def test_a_change_of_key_does_not_bring_back_who_was_revoked() -> None:
+    matcher = toy()
+    server, broker, publisher, _, _ = roles(matcher, "alice", "bob")
+    server.revoke("subscriber", "bob")
+    assert server.rotate() is None  # interests are encoded again
+    assert server.users == ()
+    with pytest.raises(ParameterError, match="subscriber 'bob' was revoked"):
+        server.subscriber_key("bob")
+    renewed = matcher.subscriber(server.subscriber_key("alice")).encode("price = 3")
+    assert broker.examine_interests(renewed).tolist() == [Cause.EPOCH]
+    feed = matcher.publisher(server.publisher_key())
+    after = matcher.broker(server.broker_key())
+    assert after.examine_events(publisher.encode(RECORDS)).tolist() == [Cause.EPOCH] * 3
+    assert after.match_all(feed.encode(RECORDS), renewed)[:, 0].tolist() == [True, False, True]
 
 
 def test_keys_are_given_again_and_servers_come_back() -> None:
@@ -220,8 +278,8 @@ def test_keys_are_given_again_and_servers_come_back() -> None:
 
 def test_a_broker_key_holds_no_user_key() -> None:
     server, *_ = roles(toy())
-    assert set(server.broker_key().export_secret_data()) == {"users"}
-    fields = set(server.subscriber_key("alice").export_secret_data())
+    assert set(secrets_of(server.broker_key())) == {"users"}
+    fields = set(secrets_of(server.subscriber_key("alice")))
     assert fields == {"user", "x1", "s", "h"}
 
 
@@ -229,7 +287,7 @@ def test_a_broker_key_holds_no_user_key() -> None:
 
 
 def test_parameters() -> None:
-    for wrong in (0, 4, "2"):
+    for wrong in (0, 4, "2", True):
         with pytest.raises(ParameterError, match=r"equalities must be 1\.\.3"):
             KeywordMatch(SCHEMA, equalities=wrong, group="toy64")  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="trapdoors must be 'interests' or 'events'"):
@@ -259,17 +317,19 @@ def test_predicates_that_are_no_equalities(text: str, problem: str) -> None:
 def test_malformed_bodies() -> None:
     _, broker, publisher, alice = roles(toy())
     events = np.repeat(publisher.encode(RECORDS[:1]), 4, axis=0)
-    body = events[:, HEADER_BYTES + 8 :]
+    body = events[:, BODY][:, 8:]
     body[1, :8] = 255  # no residue
     body[2, 32:64] = 0  # an attribute left out
     body[3, 8:16] = 0
+    sealed(publisher, events)
     assert broker.examine_events(events).tolist() == [0] + [Cause.VALUE] * 3
     interests = np.repeat(alice.encode("issue = 'IBM'"), 5, axis=0)
-    slots = interests[:, HEADER_BYTES + 8 :].reshape(5, 3, 17)
+    slots = interests[:, BODY][:, 8:].reshape(5, 3, 17)
     slots[1, 0, 0] = 3  # no such attribute
     slots[2, 1, 0] = 0  # an attribute without a trapdoor
     slots[3, 0, 1:9] = 255
     slots[4, 0, 0] = 255  # a trapdoor without an attribute
+    sealed(alice, interests)
     assert broker.examine_interests(interests).tolist() == [0] + [Cause.VALUE] * 4
     with pytest.raises(DecodeError, match="a value that no message of this scheme has"):
         broker.match_all(publisher.encode(RECORDS), interests)
@@ -287,9 +347,9 @@ def test_empty_batches() -> None:
 
 
 @sides
-def test_matchers_are_rebuilt_from_their_parameters(side: Side) -> None:
+def test_all_parameters_tell_matchers_apart(side: Side) -> None:
     matcher = toy(side, equalities=2)
-    again = pickle.loads(pickle.dumps(matcher))
+    again = KeywordMatch.from_parameters(SCHEMA, json.loads(json.dumps(matcher.parameters())))
     assert again == matcher and again.equalities == 2 and again.trapdoors == side
     others = [toy(side), toy("events" if side == "interests" else "interests", equalities=2)]
     assert all(other != matcher for other in others)
@@ -299,7 +359,8 @@ def test_matchers_are_rebuilt_from_their_parameters(side: Side) -> None:
 def test_card_and_costs() -> None:
     matcher = toy(equalities=2)
     text = matcher.explain()
-    assert "per pair: 2 x product and SHA-256 of a block" in text
+    assert "per pair: 2 x modular product (toy64), at most" in text
+    assert "per pair: 2 x SHA-256 block, at most" in text
     assert "which interests hold equal values, across all users" in text
     assert "which events hold equal values, across all users" in toy("events").explain()
     assert "secp256k1" in KeywordMatch(SCHEMA).explain()
@@ -307,3 +368,18 @@ def test_card_and_costs() -> None:
     _, broker, *_ = roles(matcher)
     with pytest.raises(ParameterError, match="does not support covering"):
         broker.covers(np.zeros((0, 1), np.uint8), np.zeros((0, 1), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("text", "slots"),
+    [("price = 3", 1), ("price = 3 AND issue = 'IBM'", 2), ("TRUE", 1), ("price = 1 AND FALSE", 1)],
+)
+def test_proposals_have_a_slot_for_each_equality(text: str, slots: int) -> None:
+    (matcher,) = KeywordMatch.propose(SCHEMA, SCHEMA.parse(text))
+    assert matcher.equalities == slots
+    matcher.prepare(text)
+
+
+@pytest.mark.parametrize("text", ["price < 3", "price = 1 OR issue = 'IBM'", "price = :x"])
+def test_nothing_is_proposed_for_other_predicates(text: str) -> None:
+    assert not list(KeywordMatch.propose(SCHEMA, SCHEMA.parse(text)))

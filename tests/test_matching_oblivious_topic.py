@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,12 @@ from hypothesis import strategies as st
 
 from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps.ciphers.oblivious import EqCot
+from ccbps.ciphers.payloads import own_keys
 from ccbps.ciphers.signatures import SIGNATURE_BYTES
-from ccbps.ciphers.slots import SlotKey, sealing_keys
+from ccbps.ciphers.slots import SlotKey
+from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import (
+    BrokenSchemeWarning,
     DecodeError,
     EventError,
     KeyMismatchError,
@@ -32,10 +36,13 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.keys.role_key import RoleKey
-from ccbps.matching import ObliviousTopicMatch, TagMatch
+from ccbps.leakage import Protects
+from ccbps.matching import AdditiveMaskMatch, Answers, Keying, ObliviousTopicMatch
+from ccbps.matching.contract import Draw
 from ccbps.matching.session.layout import SIGNED
 from ccbps.matching.session.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
 from ccbps.wire import HEADER_BYTES
+from tests.effort import examples
 from tests.topic_strategies import equalities, introduce, sign, topics_and_records
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
@@ -48,23 +55,23 @@ def toy(payload_bytes: int = 0) -> ObliviousTopicMatch:
 
 
 @given(drawn=topics_and_records(), data=st.data(), payload=st.sampled_from([0, 9]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_answers_are_the_plaintext_meaning(drawn: Any, data: st.DataObject, payload: int) -> None:
     schema, attributes, texts, records = drawn
     matcher = ObliviousTopicMatch(schema, attributes, payload_bytes=payload, group="toy64")
     own = {equalities(schema, row, attributes) for row in map(dict, records)}
-    by_topic = {matcher._layout.topic(text): text for text in own}
-    subscribers = [matcher.subscriber(), matcher.subscriber()]
+    by_topic = {matcher.prepare(text): text for text in own}
+    subscribers = [matcher.new_subscriber(), matcher.new_subscriber()]
     requests = [subscriber.encode(texts) for subscriber in subscribers]
     if not by_topic:
         with pytest.raises(ParameterError, match="one topic or more"):
-            matcher.publisher([])
+            matcher.new_publisher([])
         return
-    publisher = matcher.publisher(data.draw(st.permutations(list(by_topic.values()))))
+    publisher = matcher.new_publisher(data.draw(st.permutations(list(by_topic.values()))))
     introduce(publisher, *subscribers)
     sessions = publisher.answer(np.vstack(requests))
     payloads = [b"%d" % row for row in range(len(records))]
-    events = publisher.encode(records, payloads if payload else None)
+    events = publisher.encode(records, payloads=payloads if payload else None)
     wanted = np.array([schema.parse(text).evaluate(records) for text in texts]).T
     for subscriber in subscribers:
         assert subscriber.accept(sessions) == len(texts)
@@ -78,7 +85,7 @@ def test_two_threads_answer_no_more_requests_than_were_admitted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     matcher = toy(payload_bytes=4)
-    publisher, alice = matcher.publisher(TEXTS), matcher.subscriber()
+    publisher, alice = matcher.new_publisher(TEXTS), matcher.new_subscriber()
     publisher.admit(alice.identity, requests=1)
     requests, respond = alice.encode(TEXTS[:2]), EqCot.respond
     together = Barrier(2)
@@ -98,15 +105,15 @@ def test_two_threads_answer_no_more_requests_than_were_admitted(
 
 def test_several_publishers_and_requests_that_come_later() -> None:
     matcher = toy(payload_bytes=4)
-    alice, bob = matcher.subscriber(), matcher.subscriber()
-    first, second = matcher.publisher(TEXTS), matcher.publisher(TEXTS[1:])
+    alice, bob = matcher.new_subscriber(), matcher.new_subscriber()
+    first, second = matcher.new_publisher(TEXTS), matcher.new_publisher(TEXTS[1:])
     introduce(first, alice, bob)
-    introduce(second, alice, carol := matcher.subscriber())
+    introduce(second, alice, carol := matcher.new_subscriber())
     wish = alice.encode([TEXTS[2], TEXTS[0]])
     assert alice.accept(first.answer(wish)) == 2
-    before = first.encode(EVENTS, [b"a", b"b", b"c"])
+    before = first.encode(EVENTS, payloads=[b"a", b"b", b"c"])
     assert bob.accept(first.answer(bob.encode(TEXTS[1]))) == 1
-    after = first.encode(EVENTS, [b"d", b"e", b"f"])
+    after = first.encode(EVENTS, payloads=[b"d", b"e", b"f"])
     assert after.shape[1] - before.shape[1] == 32
     assert alice.open(before).payloads == [b"a", None, b"c"]
     assert alice.open(after).matched.tolist() == [[True, False], [False, False], [True, False]]
@@ -115,7 +122,7 @@ def test_several_publishers_and_requests_that_come_later() -> None:
     sessions = second.answer(wish)
     # Two publishers in one batch; alice's interests keep their places.
     second.answer(carol.encode(TEXTS[1]))
-    other = second.encode(EVENTS[:1], [b"g"])
+    other = second.encode(EVENTS[:1], payloads=[b"g"])
     both = np.vstack([after, other])
     with pytest.raises(DecodeError, match="sessions were not accepted") as caught:
         alice.open(both)
@@ -133,8 +140,8 @@ def test_several_publishers_and_requests_that_come_later() -> None:
 
 def test_sessions_are_taken_by_their_subscriber_only() -> None:
     matcher = toy()
-    alice, bob = matcher.subscriber(), matcher.subscriber()
-    publisher = matcher.publisher(TEXTS)
+    alice, bob = matcher.new_subscriber(), matcher.new_subscriber()
+    publisher = matcher.new_publisher(TEXTS)
     introduce(publisher, alice, bob)
     sessions = publisher.answer(alice.encode(TEXTS))
     assert bob.accept(sessions) == 0
@@ -145,23 +152,23 @@ def test_sessions_are_taken_by_their_subscriber_only() -> None:
 
 def test_empty_batches() -> None:
     matcher = toy()
-    subscriber, publisher = matcher.subscriber(), matcher.publisher(TEXTS)
+    subscriber, publisher = matcher.new_subscriber(), matcher.new_publisher(TEXTS)
     introduce(publisher, subscriber)
-    assert subscriber.encode([]).shape == (0, matcher.request_bytes)
+    assert subscriber.encode([]).shape == (0, matcher.interest_bytes)
     assert publisher.answer(subscriber.encode([])).shape == (0, matcher.session_bytes(3))
     subscriber.accept(publisher.answer(subscriber.encode(TEXTS)))
     events = publisher.encode([])
-    assert events.shape == (0, matcher.event_bytes(3))
+    assert events.shape == (0, matcher.event_bytes_for(3))
     assert subscriber.open(events).matched.shape == (0, 3)
 
 
 def test_messages_that_are_not_of_this_matcher_are_refused() -> None:
     matcher, other = toy(), toy(payload_bytes=16)
-    subscriber, publisher = matcher.subscriber(), matcher.publisher(TEXTS)
+    subscriber, publisher = matcher.new_subscriber(), matcher.new_publisher(TEXTS)
     introduce(publisher, subscriber)
     requests = subscriber.encode(TEXTS)
     with pytest.raises(DecodeError, match="row 0: no request of this version and matcher"):
-        publisher.answer(other.subscriber().encode(TEXTS))
+        publisher.answer(other.new_subscriber().encode(TEXTS))
     with pytest.raises(DecodeError, match="requests have 112 bytes, got 113"):
         publisher.answer(np.zeros((1, 113), dtype=np.uint8))
     with pytest.raises(DecodeError, match="uint8 array of shape"):
@@ -184,7 +191,7 @@ def test_messages_that_are_not_of_this_matcher_are_refused() -> None:
 
 def test_elements_outside_the_group_are_refused_and_nothing_is_kept() -> None:
     matcher = toy()
-    subscriber, publisher = matcher.subscriber(), matcher.publisher(TEXTS)
+    subscriber, publisher = matcher.new_subscriber(), matcher.new_publisher(TEXTS)
     introduce(publisher, subscriber)
     requests = subscriber.encode(TEXTS)
     bad = requests.copy()
@@ -208,8 +215,8 @@ def test_elements_outside_the_group_are_refused_and_nothing_is_kept() -> None:
 
 def test_altered_events_do_not_match_or_are_refused() -> None:
     publisher, subscriber = pair(matcher := toy(payload_bytes=8), TEXTS[2:])
-    events = publisher.encode(EVENTS, [b"x", b"y", b"z"])
-    fixed = matcher.event_bytes(0)
+    events = publisher.encode(EVENTS, payloads=[b"x", b"y", b"z"])
+    fixed = matcher.event_bytes
     for column in (HEADER_BYTES, fixed):  # the number, the slot's first block
         bad = events.copy()
         bad[2, column] ^= 1
@@ -217,71 +224,155 @@ def test_altered_events_do_not_match_or_are_refused() -> None:
     for column in (fixed - 1, HEADER_BYTES + 8, fixed + 16):  # the payload, its key
         bad = events.copy()
         bad[2, column] ^= 1
-        with pytest.raises(DecodeError, match="row 2: the payload was altered") as caught:
+        with pytest.raises(DecodeError, match="row 2: not a payload for this key") as caught:
             subscriber.open(bad)
         assert caught.value.rows == (2,)
 
 
 def test_events_and_payloads_that_do_not_fit_are_refused() -> None:
     matcher = toy(payload_bytes=2)
-    publisher = matcher.publisher(TEXTS[:2])
+    publisher = matcher.new_publisher(TEXTS[:2])
     with pytest.raises(EventError, match="row 1 is of none of this publisher's topics") as caught:
         publisher.encode([EVENTS[1], EVENTS[0]])
     assert caught.value.row == 1
     assert "IBM" not in str(caught.value)
     with pytest.raises(ParameterError, match="1 payloads do not go with 2 events"):
-        publisher.encode([EVENTS[1]] * 2, [b""])
-    with pytest.raises(ParameterError, match="payload 0 must be bytes, 2 or less"):
-        publisher.encode([EVENTS[1]], [b"123"])
+        publisher.encode([EVENTS[1]] * 2, payloads=[b""])
+    with pytest.raises(ParameterError, match="payloads must have 2 bytes or less; row 0 has 3"):
+        publisher.encode([EVENTS[1]], payloads=[b"123"])
     with pytest.raises(ParameterError, match="no payloads"):
-        toy().publisher(TEXTS).encode(EVENTS, [b""] * 3)
+        toy().new_publisher(TEXTS).encode(EVENTS, payloads=[b""] * 3)
 
 
 def test_topics_and_interests_are_single_values() -> None:
     matcher = toy()
     for topics in ([], TEXTS[:1] * 2):
         with pytest.raises(ParameterError, match="one topic or more, each once"):
-            matcher.publisher(topics)
+            matcher.new_publisher(topics)
     with pytest.raises(ParameterError, match="got a single one"):
-        matcher.publisher(TEXTS[0])
-    with pytest.raises(UnsupportedPredicateError, match="not part of the keyword"):
-        matcher.publisher(["issue = 'IBM' AND price = 3"])
+        matcher.new_publisher(TEXTS[0])
+    with pytest.raises(UnsupportedPredicateError, match="not part of the topic"):
+        matcher.new_publisher(["issue = 'IBM' AND price = 3"])
     with pytest.raises(UnsupportedPredicateError) as caught:
-        matcher.subscriber().encode([TEXTS[0], "issue <> 'IBM'"])
+        matcher.new_subscriber().encode([TEXTS[0], "issue <> 'IBM'"])
     assert caught.value.row == 1
     with pytest.raises(PredicateError, match="call bind first"):
-        matcher.subscriber().encode("issue = :x")
+        matcher.new_subscriber().encode("issue = :x")
     with pytest.raises(ParameterError, match="got int"):
-        matcher.subscriber().encode(5)
+        matcher.new_subscriber().encode(5)
     other = Schema(issue=SCHEMA["issue"])
     with pytest.raises(ParameterError, match="another schema"):
-        matcher.subscriber().encode(other.parse(TEXTS[0]))
+        matcher.new_subscriber().encode(other.parse(TEXTS[0]))
 
 
 def test_parameters_are_checked_and_kept() -> None:
-    for size in (-1, 2**31, True):
+    for size in (-1, 2**31, True, 5.0, "5"):
         with pytest.raises(ParameterError, match="payload_bytes must be"):
-            toy(payload_bytes=size)
+            toy(payload_bytes=size)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="must name some of"):
         ObliviousTopicMatch(SCHEMA, ["volume"], group="toy64")
     with pytest.raises(ParameterError, match="group must be one of"):
         ObliviousTopicMatch(SCHEMA, group="toy")
     matcher = toy(payload_bytes=5)
-    again = pickle.loads(pickle.dumps(matcher))
-    assert again == matcher
-    assert hash(again) == hash(matcher)
+    parameters = json.loads(json.dumps(matcher.parameters()))
+    assert ObliviousTopicMatch.from_parameters(SCHEMA, parameters) == matcher
+    assert ObliviousTopicMatch(SCHEMA, ["price", "issue"]) == ObliviousTopicMatch(SCHEMA)
     assert matcher != toy()
     assert matcher != ObliviousTopicMatch(SCHEMA, ["issue"], payload_bytes=5)
-    assert matcher != 5
-    flags = matcher.reusable, matcher.rounds, matcher.has_key_server, matcher.covering
-    assert flags == (True, False, False, False)
-    assert matcher.operators == ("=", "and")
-    assert matcher.leakage.security == "broken"
-    assert ObliviousTopicMatch(SCHEMA).leakage.security == "computational"
-    assert matcher.costs
-    assert "per pair: 1 x AES block" in matcher.explain()
-    for role in (matcher.publisher(TEXTS), matcher.subscriber(), matcher):
+    assert (matcher.keying, matcher.answers) == (Keying.SESSION, Answers.SUBSCRIBER)
+    for role in (matcher.new_publisher(TEXTS), matcher.new_subscriber(), matcher):
         assert "IBM" not in repr(role)
+
+
+def test_card_says_that_toys_are_broken() -> None:
+    matcher = toy(payload_bytes=5)
+    assert matcher.leakage.security == "broken" and not matcher.leakage.protects
+    with pytest.warns(BrokenSchemeWarning, match="the group is a toy.*Take group='modp2048'"):
+        toy()
+    card = ObliviousTopicMatch(SCHEMA).leakage
+    assert card.security == "computational" and not any("toy" in text for text in card.attacks)
+    # Attributes and form of a subscription are public: they are the matcher's.
+    assert set(Protects) - card.protects == {Protects.ATTRIBUTES, Protects.FORMULA}
+    text = matcher.explain()
+    assert "topic:       issue" in text
+    assert "per pair: 2 x AES block" in text
+    assert "per interest: 5 x exponentiation (toy64), for each topic" in text
+
+
+@pytest.mark.parametrize("payload", [0, 9])
+def test_sizes_are_those_of_messages(payload: int) -> None:
+    matcher = toy(payload)
+    publisher, subscriber = matcher.new_publisher(TEXTS[:2]), matcher.new_subscriber()
+    introduce(publisher, subscriber)
+    texts = [b"text"] if payload else None
+
+    def event() -> int:
+        return publisher.encode(EVENTS[1:2], payloads=texts).shape[1]
+
+    assert event() == matcher.event_bytes == matcher.event_bytes_for(0)
+    requests = subscriber.encode(TEXTS)
+    assert requests.shape == (3, matcher.interest_bytes)
+    assert publisher.answer(requests).shape == (3, matcher.session_bytes(2))
+    assert event() == matcher.event_bytes_for(3)
+    sizes = matcher.sizes
+    assert event() == HEADER_BYTES + sizes.event + 3 * sizes.event_per_request
+    assert requests.shape[1] == HEADER_BYTES + sizes.interest
+    assert (sizes.randomness, matcher.randomness_bytes) == (0, 0)
+    assert f"{matcher.session_bytes(1)} bytes for one topic" in matcher.explain()
+
+
+def test_nobody_matches_and_nobody_gives_keys() -> None:
+    matcher = toy()
+    with pytest.raises(ParameterError, match=r"no broker that matches: pass on every event"):
+        matcher.broker()
+    with pytest.raises(ParameterError, match=r"no key server: new_publisher\(topics\)"):
+        matcher.key_server()
+    publisher, subscriber = matcher.new_publisher(TEXTS), matcher.new_subscriber()
+    for make, key in ((matcher.publisher, publisher.key), (matcher.subscriber, subscriber.key)):
+        with pytest.raises(ParameterError, match="no ledger"):
+            make(key, ledger="ledger")
+    # Messages are made by roles, who know what they have agreed on.
+    draw, out = Draw(bytes, None, None), np.zeros((3, 200), np.uint8)  # type: ignore[arg-type]
+    interests = DictionaryColumn([matcher.prepare(TEXTS[0])], np.zeros(3, dtype=np.intp))
+    with pytest.raises(ParameterError, match="ObliviousTopicMatch are made by its roles"):
+        matcher.encode_events({}, SCHEMA.encode(EVENTS), draw, out)
+    with pytest.raises(ParameterError, match="ObliviousTopicMatch are made by its roles"):
+        matcher.encode_interests({}, interests, draw, out)
+
+
+def test_what_is_prepared_is_what_is_asked_for_and_what_it_means() -> None:
+    matcher = toy()
+    assert len({matcher.prepare(text) for text in TEXTS}) == 3
+    assert matcher.prepare(SCHEMA.parse("issue = :x").bind(x="IBM")) == matcher.prepare(TEXTS[2])
+    assert matcher.meaning(TEXTS[2], SCHEMA.encode(EVENTS)).tolist() == [True, False, True]
+    for wrong in ("TRUE", "price = 3", "issue = 'IBM' AND price = 3", "issue IN ('IBM', 'GOOG')"):
+        with pytest.raises(UnsupportedPredicateError):
+            matcher.prepare(wrong)
+        with pytest.raises(UnsupportedPredicateError):
+            matcher.new_subscriber().encode(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "attributes"),
+    [
+        ("issue = 'IBM'", ("issue",)),
+        ("price = 3 AND issue = 'IBM'", ("issue", "price")),
+        ("price BETWEEN 3 AND 3", ("price",)),
+    ],
+)
+def test_proposals_have_the_topic_that_a_predicate_names(
+    text: str, attributes: tuple[str, ...]
+) -> None:
+    (matcher,) = ObliviousTopicMatch.propose(SCHEMA, SCHEMA.parse(text))
+    assert (matcher.attributes, matcher.payload_bytes) == (attributes, 0)
+    matcher.prepare(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["TRUE", "FALSE", "price < 3", "issue = 'IBM' AND price < 3", "issue = :x"]
+)
+def test_nothing_is_proposed_for_what_names_no_topic(text: str) -> None:
+    assert not list(ObliviousTopicMatch.propose(SCHEMA, SCHEMA.parse(text)))
 
 
 # -- keys of roles and numbers of events ----------------------------------------------------------
@@ -291,7 +382,7 @@ def pair(
     matcher: ObliviousTopicMatch, wishes: list[str] = TEXTS
 ) -> tuple[ObliviousPublisher, ObliviousSubscriber]:
     """A publisher of all topics and a subscriber of `wishes` that has accepted its sessions."""
-    publisher, subscriber = matcher.publisher(TEXTS), matcher.subscriber()
+    publisher, subscriber = matcher.new_publisher(TEXTS), matcher.new_subscriber()
     introduce(publisher, subscriber)
     subscriber.accept(publisher.answer(subscriber.encode(wishes)))
     return publisher, subscriber
@@ -311,19 +402,19 @@ def test_roles_are_restored_from_their_keys(payload: int) -> None:
     wish = subscriber.encode(TEXTS[1])  # Its session is accepted after it was restored.
     subscriber.accept(other.answer(wish))
     payloads = [b"a", b"b", b"c"] if payload else None
-    first = publisher.encode(EVENTS, payloads)
+    first = publisher.encode(EVENTS, payloads=payloads)
     publisher_key, subscriber_key = kept(publisher.key), kept(subscriber.key)
     assert (publisher_key.role, subscriber_key.role) == ("publisher", "subscriber")
     assert publisher_key.matcher == subscriber_key.matcher == matcher.fingerprint
     assert publisher_key.epoch == subscriber_key.epoch == 0
     assert publisher_key.key_id == bytes(first[0, 8:14])
-    publisher = matcher.publisher_from(publisher_key)
-    subscriber = matcher.subscriber_from(subscriber_key)
+    publisher = matcher.publisher(publisher_key)
+    subscriber = matcher.subscriber(subscriber_key)
     assert publisher.key == publisher_key and subscriber.key == subscriber_key
     # The names, topics, keys and the place of the next slot are those they were.
     subscriber.accept(publisher.answer(wish))
-    second = publisher.encode(EVENTS, payloads)
-    third = other.encode(EVENTS, payloads)
+    second = publisher.encode(EVENTS, payloads=payloads)
+    third = other.encode(EVENTS, payloads=payloads)
     assert not {bytes(row[16:24]) for row in first} & {bytes(row[16:24]) for row in second}
     ibm, goog = [True, False, False], [False, False, True]
     for events, wanted in (
@@ -343,25 +434,27 @@ def test_a_restored_role_gives_the_same_message_for_a_number() -> None:
     publisher, subscriber = pair(matcher)
     key = kept(publisher.key)
     payloads, numbers = [b"a", b"b", b"c"], np.array([7, 2**64 - 1, 9], dtype=np.uint64)
-    messages = publisher.encode(EVENTS, payloads, numbers)
+    messages = publisher.encode(EVENTS, numbers, payloads=payloads)
     assert np.array_equal(messages[:, 16:24].copy().view("<u8")[:, 0], numbers)
     assert subscriber.open(messages).payloads == payloads
     # Run again, in batches of another order, by roles made of the same key.
     for row in (2, 0, 1):
-        again = matcher.publisher_from(key)
-        same = again.encode([EVENTS[row]], [payloads[row]], numbers[[row]])
+        again = matcher.publisher(key)
+        same = again.encode([EVENTS[row]], numbers[[row]], payloads=[payloads[row]])
         assert np.array_equal(same[0], messages[row])
     # Of another publisher, the same event under the same number is another message.
     other, _ = pair(matcher)
-    assert not np.array_equal(other.encode(EVENTS[:1], [b"a"], [7])[0, 24:], messages[0, 24:])
+    assert not np.array_equal(
+        other.encode(EVENTS[:1], [7], payloads=[b"a"])[0, 24:], messages[0, 24:]
+    )
 
 
 def test_each_number_and_payload_has_a_key_of_its_own() -> None:
     matcher = toy(payload_bytes=4)
     publisher, subscriber = pair(matcher, TEXTS[2:])
-    count, place = 50, matcher.event_bytes(0)
+    count, place = 50, matcher.event_bytes
     payloads = [b"same"] * count
-    messages = publisher.encode([EVENTS[0]] * count, payloads)
+    messages = publisher.encode([EVENTS[0]] * count, payloads=payloads)
     (_, keys) = next(iter(subscriber._sessions.values()))[0]
     numbers = np.arange(count, dtype=np.uint64)
     slots = messages[:, place:]
@@ -370,10 +463,10 @@ def test_each_number_and_payload_has_a_key_of_its_own() -> None:
     assert len({row.tobytes() for row in opened}) == count
     # They follow from the payload secret, which the key holds.
     secret = SlotKey(bytes.fromhex(publisher.key.export_secret_data()["payload"]))
-    assert np.array_equal(sealing_keys(secret, numbers, payloads), opened)
-    assert not (sealing_keys(secret, numbers, [b"some"] * count) == opened).all(axis=1).any()
+    assert np.array_equal(own_keys(secret, numbers, payloads), opened)
+    assert not (own_keys(secret, numbers, [b"some"] * count) == opened).all(axis=1).any()
     assert (
-        matcher.publisher(TEXTS).key.export_secret_data()["payload"]
+        matcher.new_publisher(TEXTS).key.export_secret_data()["payload"]
         != publisher.key.export_secret_data()["payload"]
     )
 
@@ -397,26 +490,26 @@ def test_numbers_are_used_once_and_the_counter_goes_on_beyond_them() -> None:
 
 
 def test_events_that_are_refused_take_no_number() -> None:
-    publisher = toy(payload_bytes=2).publisher(TEXTS[:2])
+    publisher = toy(payload_bytes=2).new_publisher(TEXTS[:2])
     with pytest.raises(EventError, match="row 0 is of none"):
-        publisher.encode(EVENTS[:1], [b""], [3])
-    with pytest.raises(ParameterError, match="payload 0 must be"):
-        publisher.encode(EVENTS[1:2], [b"long"], [3])
-    publisher.encode(EVENTS[1:2], [b""], [3])
+        publisher.encode(EVENTS[:1], [3], payloads=[b""])
+    with pytest.raises(ParameterError, match="payloads must have 2 bytes or less"):
+        publisher.encode(EVENTS[1:2], [3], payloads=[b"long"])
+    publisher.encode(EVENTS[1:2], [3], payloads=[b""])
     with pytest.raises(RandomnessReuseError, match="number 3"):
-        publisher.encode(EVENTS[1:2], [b""], [3])
+        publisher.encode(EVENTS[1:2], [3], payloads=[b""])
 
 
 def test_a_restored_publisher_takes_no_number_below_its_counter() -> None:
     matcher = toy()
     publisher, _ = pair(matcher)
     publisher.encode(EVENTS)
-    again = matcher.publisher_from(kept(publisher.key))
+    again = matcher.publisher(kept(publisher.key))
     with pytest.raises(RandomnessReuseError, match=r"number 1 may have been used.* from 3 on"):
         again.encode(EVENTS, numbers=[7, 1, 8])
     assert again.encode(EVENTS[:1])[0, 16] == 3
     assert again.encode(EVENTS[:1], numbers=[8])[0, 16] == 8
-    assert matcher.publisher_from(kept(again.key)).encode(EVENTS[:1])[0, 16] == 9
+    assert matcher.publisher(kept(again.key)).encode(EVENTS[:1])[0, 16] == 9
 
 
 def test_the_counter_has_an_end() -> None:
@@ -424,7 +517,7 @@ def test_the_counter_has_an_end() -> None:
     publisher, subscriber = pair(matcher)
     last = publisher.encode(EVENTS[:1], numbers=[2**64 - 1])
     assert subscriber.open(last).matched.any()
-    for role in (publisher, matcher.publisher_from(kept(publisher.key))):
+    for role in (publisher, matcher.publisher(kept(publisher.key))):
         assert len(role.encode([])) == 0
         with pytest.raises(RandomnessReuseError, match="no 1 numbers left"):
             role.encode(EVENTS[:1])
@@ -432,7 +525,7 @@ def test_the_counter_has_an_end() -> None:
 
 
 def test_numbers_that_do_not_fit_are_refused() -> None:
-    publisher = toy().publisher(TEXTS)
+    publisher = toy().new_publisher(TEXTS)
     bad: list[tuple[Any, str]] = [
         ([1, 2], "3 rows need 3 numbers, got 2"),
         ([1, -2, 3], "must not be negative, got -2"),
@@ -449,15 +542,15 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
 
 
 def test_keys_of_something_else_are_refused() -> None:
-    matcher, tags = toy(), TagMatch(SCHEMA)
+    matcher, masks = toy(), AdditiveMaskMatch(SCHEMA)
     publisher, subscriber = pair(matcher)
     for make, own, other in (
-        (matcher.publisher_from, publisher.key, subscriber.key),
-        (matcher.subscriber_from, subscriber.key, publisher.key),
+        (matcher.publisher, publisher.key, subscriber.key),
+        (matcher.subscriber, subscriber.key, publisher.key),
     ):
         with pytest.raises(KeyMismatchError, match=f"key of a {other.role}, wanted a {own.role}'s"):
             make(other)
-        for key in (tags.key_server().publisher_key(), toy(4).publisher(TEXTS).key):
+        for key in (masks.key_server().publisher_key(), toy(4).new_publisher(TEXTS).key):
             with pytest.raises(KeyMismatchError, match="belongs to another matcher"):
                 make(key)
         with pytest.raises(KeyMismatchError, match=f"a {own.role} needs a RoleKey, got SharedSeed"):
@@ -499,8 +592,8 @@ def damages(key: RoleKey) -> Iterator[dict[str, Any]]:
 def test_damaged_keys_are_refused() -> None:
     publisher, subscriber = pair(matcher := toy(), TEXTS[:2])
     for make, own in (
-        (matcher.publisher_from, publisher.key),
-        (matcher.subscriber_from, subscriber.key),
+        (matcher.publisher, publisher.key),
+        (matcher.subscriber, subscriber.key),
     ):
         assert make(own).key == own
         for data in damages(own):
@@ -517,7 +610,7 @@ def test_damaged_keys_are_refused() -> None:
                 make(changed)
         # A digit that was changed in the text.
         text = own.to_text()
-        with pytest.raises(KeyMismatchError, match="not a role key, or a damaged one"):
+        with pytest.raises(KeyMismatchError, match="key, but damaged"):
             RoleKey.from_text(text[:-9] + ("1" if text[-9] == "0" else "0") + text[-8:])
 
 

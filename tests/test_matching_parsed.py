@@ -10,22 +10,37 @@ import pytest
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.errors import PredicateError
 from ccbps.matching import AdditiveMaskMatch, BranchingMatch
-from ccbps.matching.parameters import ParsedPredicates
+from ccbps.predicates import parsed as module
+from ccbps.predicates.parsed import ParsedPredicates
 
 SCHEMA = Schema(a=UInt(8), b=UInt(6))
 
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each text is parsed."""
+    """How often each text is read, in full or by the shape that it shares with an earlier one."""
     counts: Counter[str] = Counter()
-    plain = Schema.parse
+    plain = ParsedPredicates._read
 
-    def parse(self: Schema, text: str) -> object:
+    def read(self: ParsedPredicates, schema: Schema, names: tuple[str, ...], text: str) -> object:
         counts[text] += 1
-        return plain(self, text)
+        return plain(self, schema, names, text)
 
-    monkeypatch.setattr(Schema, "parse", parse)
+    monkeypatch.setattr(ParsedPredicates, "_read", read)
+    return counts
+
+
+@pytest.fixture
+def read_in_full(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each text goes through sqlglot."""
+    counts: Counter[str] = Counter()
+    plain = module.read_sql
+
+    def read(schema: Schema, text: str) -> object:
+        counts[text] += 1
+        return plain(schema, text)
+
+    monkeypatch.setattr(module, "read_sql", read)
     return counts
 
 
@@ -86,3 +101,26 @@ def test_form_and_box_are_found_once_and_nothing_is_shown() -> None:
     kept = ParsedPredicates(100)
     kept.parse(SCHEMA, "a = 77")
     assert "77" not in repr(kept)
+
+
+def test_texts_of_one_shape_are_read_in_full_once(read_in_full: Counter[str]) -> None:
+    kept = ParsedPredicates(10_000)
+    texts = [f"a < {i} AND b IN (:x, {i % 7}, 5)" for i in range(100)]
+    for text in texts:
+        assert kept.parse(SCHEMA, text).expression == SCHEMA.parse(text).expression
+    assert read_in_full == {texts[0]: 1}
+    # Another schema of the same names, a literal in the structure, another kind of literal.
+    other = Schema(a=UInt(4), b=UInt(6))
+    kept.parse(other, "a < 1 AND b IN (:x, 1, 5)")
+    kept.parse(SCHEMA, "at_least(1, a < 3, b < 4)")
+    kept.parse(SCHEMA, "at_least(2, a < 3, b < 4)")
+    with pytest.raises(PredicateError, match="numbers"):
+        kept.parse(SCHEMA, "a < '1' AND b IN (:x, 1, 5)")
+    assert read_in_full.total() == 5
+
+
+def test_shapes_are_bounded_as_texts_are(read_in_full: Counter[str]) -> None:
+    kept = ParsedPredicates(12)
+    for text in ("a < 1", "b < 1", "a > 1", "a < 2"):
+        kept.parse(SCHEMA, text)
+    assert read_in_full == {"a < 1": 1, "b < 1": 1, "a > 1": 1, "a < 2": 1}

@@ -31,7 +31,7 @@ PAYLOADS = [b"goog", b"ibm"]
 
 
 def parties() -> tuple[ObliviousPublisher, ObliviousSubscriber]:
-    publisher, subscriber = MATCHER.publisher(TEXTS), MATCHER.subscriber()
+    publisher, subscriber = MATCHER.new_publisher(TEXTS), MATCHER.new_subscriber()
     introduce(publisher, subscriber)
     return publisher, subscriber
 
@@ -130,7 +130,7 @@ def test_signatures_hold_for_one_matcher_and_one_kind_of_message() -> None:
 
 def test_subscribers_ask_as_often_as_they_are_admitted_for() -> None:
     publisher, alice = parties()
-    bob = MATCHER.subscriber()
+    bob = MATCHER.new_subscriber()
     introduce(publisher, bob)
     publisher.admit(alice.identity, 2)
     requests = alice.encode([*TEXTS, *TEXTS])
@@ -139,7 +139,7 @@ def test_subscribers_ask_as_often_as_they_are_admitted_for() -> None:
     assert same_after(publisher, lambda: publisher.answer(both), refused) == (2,)
     sessions = publisher.answer(both[[0, 1, 3, 4, 5]])
     # The same ones again are no more; a restored publisher counts on.
-    publisher = MATCHER.publisher_from(publisher.key)
+    publisher = MATCHER.publisher(publisher.key)
     assert np.array_equal(publisher.answer(both[[1, 0, 0]]), sessions[[1, 0, 0]])
     again = np.vstack([requests[0], requests[2:]])
     assert same_after(publisher, lambda: publisher.answer(again), "row 1") == (1, 2, 3, 4)
@@ -158,7 +158,7 @@ def test_a_request_has_one_answer_and_one_slot_however_often_it_comes() -> None:
     assert publisher.requests == 3
     assert np.array_equal(sessions[0], sessions[2])
     before = publisher.key
-    for role in (publisher, MATCHER.publisher_from(before)):
+    for role in (publisher, MATCHER.publisher(before)):
         assert np.array_equal(role.answer(requests[[2, 1]]), sessions[[3, 1]])
         assert np.array_equal(role.answer(requests[:1]), sessions[:1])
         assert role.key == before
@@ -168,14 +168,14 @@ def test_a_request_has_one_answer_and_one_slot_however_often_it_comes() -> None:
     assert not set(map(bytes, last[0, OPENED:].reshape(-1, 8))) & set(
         map(bytes, sessions[0, OPENED:].reshape(-1, 8))
     )
-    other = MATCHER.publisher(TEXTS)
+    other = MATCHER.new_publisher(TEXTS)
     introduce(other, subscriber)
     assert not set(map(bytes, other.answer(requests)[:, OPENED:].reshape(-1, 8))) & set(
         map(bytes, sessions[:, OPENED:].reshape(-1, 8))
     )
     assert subscriber.accept(sessions) == 4
     assert subscriber.accept(last) == 2
-    opened = subscriber.open(publisher.encode(EVENTS, PAYLOADS))
+    opened = subscriber.open(publisher.encode(EVENTS, payloads=PAYLOADS))
     assert opened.matched.tolist() == [[False, True, False, False], [False, False, True, False]]
     assert opened.payloads == PAYLOADS
 
@@ -216,23 +216,23 @@ def test_the_first_answer_stays_whatever_comes_later() -> None:
     requests = subscriber.encode(TEXTS)
     sessions = publisher.answer(requests)
     assert subscriber.accept(sessions) == 3
-    events = publisher.encode(EVENTS, PAYLOADS)
+    events = publisher.encode(EVENTS, payloads=PAYLOADS)
     # The same again, by itself and twice in a batch; also to a subscriber that was restored.
     kept = subscriber.key
-    for role in (subscriber, MATCHER.subscriber_from(kept)):
+    for role in (subscriber, MATCHER.subscriber(kept)):
         assert role.accept(sessions[[0, 1, 0]]) == 3
         assert role.key == kept
     # The publisher, from a key that had not yet the requests: another place for the same request.
-    forgetful = MATCHER.publisher_from(early)
+    forgetful = MATCHER.publisher(early)
     others = forgetful.answer(requests[::-1])
     refused = "row 0: a session unlike the one that this publisher gave to the"
     assert same_after(subscriber, lambda: subscriber.accept(others), refused) == (0, 2)
-    fresh = MATCHER.subscriber_from(subscriber.key)
+    fresh = MATCHER.subscriber(subscriber.key)
     assert fresh.open(events).payloads == PAYLOADS
-    late = MATCHER.subscriber()
+    late = MATCHER.new_subscriber()
     introduce(publisher, late)
     own = late.encode(TEXTS[:1])
-    forgetful = MATCHER.publisher_from(early)
+    forgetful = MATCHER.publisher(early)
     forgetful.admit(late.identity)
     both = np.vstack([publisher.answer(own), forgetful.answer(own)])
     assert same_after(late, lambda: late.accept(both), "row 1: a session unlike") == (1,)
@@ -242,9 +242,9 @@ def test_the_first_answer_stays_whatever_comes_later() -> None:
 def test_publishers_that_are_not_trusted_are_not_believed() -> None:
     publisher, subscriber = parties()
     sessions = publisher.answer(subscriber.encode(TEXTS))
-    careful = MATCHER.subscriber_from(subscriber.key)
+    careful = MATCHER.subscriber(subscriber.key)
     assert careful.accept(sessions) == 3  # Trust is kept in the key.
-    stranger = MATCHER.publisher(TEXTS)
+    stranger = MATCHER.new_publisher(TEXTS)
     stranger.admit(subscriber.identity)
     others = stranger.answer(subscriber.encode(TEXTS))
     mixed = np.vstack([sessions[:1], others[:1]])
@@ -252,4 +252,4 @@ def test_publishers_that_are_not_trusted_are_not_believed() -> None:
     subscriber.trust(stranger.identity)
     assert subscriber.accept(mixed) == 2
     # Who never asked has no use for any of them, and says so.
-    assert MATCHER.subscriber().accept(mixed) == 0
+    assert MATCHER.new_subscriber().accept(mixed) == 0

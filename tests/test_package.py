@@ -98,6 +98,7 @@ def test_wheel_matches_where_the_source_tree_is_not_in_sight(wheel: Path, tmp_pa
     assert answers == "[True, False]"
 
 
+@pytest.mark.slow
 def test_wheel_matches_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "empty", with_pip=True)
     scripts = "Scripts" if os.name == "nt" else "bin"

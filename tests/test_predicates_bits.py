@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from ccbps import Category, Schema, UInt
 from ccbps.errors import ParameterError
 from ccbps.inputs.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree, iter_literals
+from ccbps.predicates.attributes import Events
 from ccbps.predicates.form import InRange
-from ccbps.predicates.schema import Events
+from tests.effort import examples
 from tests.strategies import predicates, record, rows, schemas
 
 NIBBLE = Schema(a=UInt(4))
@@ -68,7 +69,7 @@ def test_ranges_to_the_last_code_that_occurs() -> None:
 
 
 @given(schema=schemas(), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_trees_mean_what_predicates_mean(schema: Schema, data: st.DataObject) -> None:
     predicate = schema.parse(data.draw(predicates(schema, private=False)).text)
     events = schema.encode([record(row) for row in data.draw(rows(schema))])

@@ -13,7 +13,8 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.inputs.branching import CompiledForm, box_form, event_words
+from ccbps.inputs.bits import event_words
+from ccbps.inputs.branching import CompiledForm, box_form
 from ccbps.predicates import (
     AllOf,
     AnyOf,
@@ -33,6 +34,7 @@ from ccbps.predicates import (
     UInt,
 )
 from ccbps.predicates.codes import unpack
+from tests.effort import examples
 from tests.strategies import (
     Const,
     Drawn,
@@ -105,7 +107,7 @@ def test_event_bits_are_the_codes_in_schema_order_most_significant_first(
 
 
 @given(schema=schemas(), data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_program_of_a_predicate_means_the_predicate(schema: Schema, data: st.DataObject) -> None:
     drawn = data.draw(predicates(schema))
     events = schema.encode([record(row) for row in data.draw(rows(schema))])
@@ -116,7 +118,7 @@ def test_program_of_a_predicate_means_the_predicate(schema: Schema, data: st.Dat
 
 
 @given(schema=schemas(), data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_program_with_all_constants_private_means_the_predicate(
     schema: Schema, data: st.DataObject
 ) -> None:
@@ -151,7 +153,7 @@ def every_event(schema: Schema) -> Events:
 
 
 @given(schema=schemas(small_types(), 3), data=st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_program_means_the_predicate_for_every_event_of_a_small_schema(
     schema: Schema, data: st.DataObject
 ) -> None:
@@ -164,7 +166,7 @@ def test_program_means_the_predicate_for_every_event_of_a_small_schema(
 
 
 @given(schema=schemas(), data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_program_of_the_box_means_every_predicate_that_is_a_box(
     schema: Schema, data: st.DataObject
 ) -> None:
@@ -233,7 +235,7 @@ def test_leaves_cost_what_the_table_says(text: str, inner: int, private: int) ->
 
 
 @given(schema=schemas(max_attributes=3), data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_size_is_told_before_the_program_is_put_together(
     schema: Schema, data: st.DataObject
 ) -> None:

@@ -10,7 +10,8 @@ from numpy.testing import assert_array_equal
 
 from ccbps.circuits import Op
 from ccbps.errors import ParameterError
-from ccbps.inputs.circuit import event_bits, predicate_circuit
+from ccbps.inputs.bits import event_bits
+from ccbps.inputs.circuit import predicate_circuit
 from ccbps.predicates import Category, Schema, Text, UInt
 from ccbps.predicates.codes import unpack
 from tests.strategies import predicates, record, rows, schemas, small_types

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ccbps.errors import UnsupportedPredicateError
 from ccbps.predicates import Schema, UInt
+from tests.effort import examples
 from tests.strategies import Drawn, predicates, record, rows, schemas, stored
 
 
@@ -42,7 +43,7 @@ def cases(draw: st.DrawFn) -> tuple[Drawn, list[dict[str, Any]]]:
 
 
 @given(case=cases())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 def test_every_reading_selects_what_sqlite_selects(
     case: tuple[Drawn, list[dict[str, Any]]],
 ) -> None:

@@ -415,8 +415,6 @@ def test_label_sum_cancels_what_occurs_twice() -> None:
     assert both ^ both == ZERO
     assert not both ^ both
     assert both ^ programs.event_bit(1) == programs.interest_bit(2) ^ ONE
-    assert not both.public
-    assert ONE.public
 
 
 def test_constant_has_one_edge_or_none() -> None:

@@ -24,6 +24,7 @@ from ccbps.programs.barrington import (
 from ccbps.programs.group import NONE, GroupProgram, PreservingProgram
 from ccbps.programs.selector import Selector, barrington_selector, optimized_selector, selected
 from tests.circuit_strategies import all_rows
+from tests.effort import examples
 from tests.program_strategies import GATES, complete_circuit, every_formula, seeds, shallow_circuits
 from tests.reference import group_programs as twin
 from tests.reference.circuits import value as circuit_value
@@ -64,7 +65,7 @@ def test_program_computes_the_circuit(circuit: Circuit, group: Group) -> None:
 
 @pytest.mark.parametrize("name", ["S5", "A5"])
 @given(circuit=shallow_circuits(max_depth=2, max_inputs=3, ops=GATES))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_twins_compute_the_circuit_and_have_the_programs_index(name: str, circuit: Circuit) -> None:
     instructions, pieces = twin.program(circuit, name), twin.preserving(circuit, name)
     for bits in product([False, True], repeat=circuit.inputs):
@@ -76,7 +77,7 @@ def test_twins_compute_the_circuit_and_have_the_programs_index(name: str, circui
 
 
 @given(circuit=shallow_circuits(max_depth=2, max_inputs=3), group=groups)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_program_evaluates_as_its_definition_says(circuit: Circuit, group: Group) -> None:
     program = preserving(circuit, group)
     made = tuples(group, program.interstitials), program.index.tolist()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import ccbps
+from ccbps import Category, Schema, SharedSeed
+from ccbps.delivery import PayloadSealer
 from ccbps.errors import DecodeError
+from ccbps.matching import MaskedTopicMatch, ObliviousTopicMatch
 from ccbps.wire import HEADER_BYTES, TAG_BYTES, Cause, Kind, check_headers, raise_for, write_header
 
 Bytes = NDArray[np.uint8]
@@ -92,3 +100,95 @@ def test_causes_have_a_text_each() -> None:
     assert len(set(texts)) == len(Cause) - 1
     assert all(texts)
     assert Cause.NONE.text == ""
+
+
+# -- one registry of kinds ----------------------------------------------------------------------
+
+NAMES = re.compile(
+    r"_?((\w+_)?KIND|HEAD|(MESSAGE_)?(EVENT|INTEREST|PAYLOAD|REQUEST|SESSION|SESSION_EVENT|TABLE))"
+)
+
+
+def is_kind_and_version(value: object) -> bool:
+    return isinstance(value, bytes) and len(value) == 2 and all(0 < byte < 32 for byte in value)
+
+
+def kinds_in(source: str) -> list[str]:
+    """What looks like a kind byte of its own: a named constant, or bytes that start with one."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        value, names = None, []
+        if isinstance(node, ast.Assign):
+            targets = [e for t in node.targets for e in (t.elts if hasattr(t, "elts") else [t])]
+            names, value = [t.id for t in targets if isinstance(t, ast.Name)], node.value
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names, value = [node.target.id], node.value
+        if value is not None and any(map(NAMES.fullmatch, names)):
+            parts = value.elts if isinstance(value, ast.Tuple) else [value]
+            if any(isinstance(p, ast.Constant) and type(p.value) in (int, bytes) for p in parts):
+                found.append(f"line {node.lineno}: {names}")
+        if isinstance(node, ast.ClassDef) and re.search(r"(?<!Store)Kinds?$", node.name):
+            found.append(f"line {node.lineno}: class {node.name}")
+        if isinstance(node, ast.Constant) and is_kind_and_version(node.value):
+            found.append(f"line {node.lineno}: {node.value!r}")
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "bytes" and node.args:
+            items = getattr(node.args[0], "elts", [])
+            if len(items) > 1 and isinstance(items[0], ast.Constant):
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "EVENT, REQUEST, SESSION = 1, 2, 3",
+        "REQUEST = 2",
+        "SESSION: int = 3",
+        'HEAD: Final = b"\\x03\\x01"',
+        'head = b"\\x03\\x01"',
+        "front = bytes([3, VERSION])",
+        "class MessageKind(IntEnum):\n    A = 1",
+        "EVENT_KIND = 7",
+    ],
+)
+def test_a_kind_outside_the_registry_is_found(planted: str) -> None:
+    assert kinds_in(planted)
+    assert not kinds_in("EVENT = [{'a': 2}]\nfront = bytes([Kind.EVENT, VERSION])\nx = b'ab'")
+
+
+def test_kinds_are_distinct_and_defined_here_only() -> None:
+    root = Path(ccbps.__file__).parent
+    modules = sorted(root.rglob("*.py"))
+    assert len(modules) > 100
+    found = {
+        str(path.relative_to(root)): kinds
+        for path in modules
+        if (kinds := kinds_in(path.read_text("utf-8")))
+    }
+    assert list(found) == ["wire.py"], found
+    assert all(any(f"['{kind.name}']" in line for line in found["wire.py"]) for kind in Kind)
+    assert len({kind.value for kind in Kind}) == len(Kind.__members__)
+    assert (Kind.EVENT, Kind.INTEREST) == (1, 2)
+    assert all(0 < kind < 256 for kind in Kind)
+
+
+def test_messages_of_every_kind_start_with_theirs() -> None:
+    seed = SharedSeed(bytes(32))
+    assert PayloadSealer(seed).seal([b"x"], [0])[0][0] == Kind.PAYLOAD
+    schema = Schema(symbol=Category(["A", "B"]))
+    matcher = ObliviousTopicMatch(schema, ["symbol"], group="toy64")
+    publisher, subscriber = matcher.new_publisher(["symbol = 'A'"]), matcher.new_subscriber()
+    publisher.admit(subscriber.identity)
+    subscriber.trust(publisher.identity)
+    requests = subscriber.encode("symbol = 'A'")
+    sessions = publisher.answer(requests)
+    events = publisher.encode([{"symbol": "A"}])
+    topics = MaskedTopicMatch(schema)
+    broker = topics.broker(topics.key_server().broker_key())
+    table = broker.prepare(np.empty((0, topics.interest_bytes), np.uint8))
+    assert table.to_bytes()[0] == Kind.TABLE
+    got = [int(messages[0, 0]) for messages in (requests, sessions, events)]
+    assert got == [Kind.REQUEST, Kind.SESSION, Kind.SESSION_EVENT]
+    for wrong in (sessions[:, : requests.shape[1]], events):
+        with pytest.raises(DecodeError):
+            publisher.answer(wrong)

@@ -45,7 +45,7 @@ def sign(role: ObliviousPublisher | ObliviousSubscriber, message: Any, digest: b
 def topics_and_records(
     draw: st.DrawFn, kinds: Any = None
 ) -> tuple[Schema, tuple[str, ...], list[str], list[dict[str, Any]]]:
-    """A schema, the attributes of the keyword, subscriptions and records, some of them equal."""
+    """A schema, the attributes of the topic, subscriptions and records, some of them equal."""
     schema = draw(schemas(kinds))
     attributes = draw(st.lists(st.sampled_from(schema.names), min_size=1, unique=True))
     chosen = tuple(name for name in schema if name in attributes)

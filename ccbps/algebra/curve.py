@@ -26,7 +26,8 @@ Source: SEC 2 for the constants; simultaneous inversion [M87].
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ from ccbps.algebra.prime_order import PowerTable, PrimeOrderGroup
 from ccbps.arrays import Bytes
 from ccbps.errors import ParameterError
 
-__all__ = ["Secp256k1Group"]
+__all__ = ["Secp256k1Group", "secp256k1_group"]
 
 Point = tuple[Any, Any]
 
@@ -75,13 +76,15 @@ class Secp256k1Group(PrimeOrderGroup):
     name = "secp256k1"
     order = Q
     element_bytes = 33
-    label_bytes = 32
     security = 128
     identity = (integer(0), integer(0))
 
     def __init__(self) -> None:
         self._key = _library()
         self.generator = self.generator_powers([1])[0]
+
+    def __reduce__(self) -> tuple[Callable[[], Secp256k1Group], tuple[()]]:
+        return secp256k1_group, ()
 
     @staticmethod
     def _point(key: Any) -> Point:
@@ -196,3 +199,13 @@ class Secp256k1Group(PrimeOrderGroup):
             if point is not None:
                 return point
         raise ParameterError("no point found")  # cannot happen except with a broken hash
+
+
+@cache
+def secp256k1_group() -> Secp256k1Group:
+    """The group, always the same object.
+
+    Raises:
+        ParameterError: coincurve is not installed.
+    """
+    return Secp256k1Group()

@@ -128,11 +128,6 @@ class Group(ABC):
             result = int(self.multiplication[result, base])
         return result
 
-    def commutator(self, a: int, b: int) -> int:
-        """a b a^-1 b^-1."""
-        table = self.multiplication
-        return int(table[table[a, b], table[self.inverses[a], self.inverses[b]]])
-
     def conjugator(self, a: int, b: int) -> int:
         """The least rank rho of this group with rho^-1 a rho = b.
 

@@ -44,14 +44,12 @@ __all__ = [
     "random_unit",
     "rows_from",
     "rows_to",
-    "safe_prime",
     "to_bytes",
 ]
 
 
 _ROUNDS: Final = 40
 """Of GMP's test: Baillie-PSW and 16 times Miller-Rabin. No composite is known to pass it."""
-_SMALL: Final = int(gmpy2.primorial(1000))
 
 
 def integer(value: int | str) -> int:
@@ -168,13 +166,12 @@ class FixedBase:
     """Powers of one base: a table of base^(d 2^(w i)), and one product for each w-bit digit d.
 
     Attributes:
-        base: as given, reduced.
         modulus: as given.
         bits: exponents are below 2^bits.
         window: bits of a digit. The table has ceil(bits / window) 2^window entries.
     """
 
-    __slots__ = ("_mask", "_rows", "base", "bits", "modulus", "window")
+    __slots__ = ("_mask", "_rows", "bits", "modulus", "window")
 
     def __init__(self, base: int, modulus: int, bits: int, window: int = 8) -> None:
         """
@@ -187,7 +184,7 @@ class FixedBase:
                 f"bits must be positive and window 1..16, got bits={bits}, window={window}"
             )
         self.modulus = n = integer(modulus)
-        self.base = power = integer(base) % n
+        power = integer(base) % n
         self.bits, self.window, self._mask = bits, window, (1 << window) - 1
         self._rows: list[list[int]] = []
         for start in range(0, bits, window):
@@ -282,23 +279,6 @@ def random_prime(bits: int, randomness: Randomness = os.urandom) -> int:
         drawn = random_below(1 << (bits - 2), randomness) | top | 1
         if is_prime(drawn):
             return drawn
-
-
-def safe_prime(bits: int, randomness: Randomness = os.urandom) -> int:
-    """A prime p of `bits` bits with (p - 1) / 2 prime; about a second for 512 bits, and minutes
-    for 2048, so use published groups for those.
-
-    Raises:
-        ParameterError: less than 5 bits.
-    """
-    if bits < 5:
-        raise ParameterError(f"a safe prime is drawn with at least 5 bits, got bits={bits}")
-    sieve = _SMALL if bits > 20 else 1
-    while True:
-        half = random_below(1 << (bits - 2), randomness) | 1 << (bits - 2) | 1
-        p = 2 * half + 1
-        if gcd(half * p, sieve) == 1 and gmpy2.is_prime(half, 1) and is_safe_prime(p):
-            return p
 
 
 # -- bytes --------------------------------------------------------------------------------------

@@ -27,13 +27,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["IDENTITY", "INVERSE_PLANES", "complete", "find_t", "multiply", "rank_codes"]
+__all__ = ["INVERSE_PLANES", "complete", "find_t", "multiply", "rank_codes"]
 
 Rows = Sequence[NDArray[Any]]
 """Arrays of words, one for each plane."""
 
-IDENTITY: Final = 0b01_00_00_01
-"""The identity as eight bits, a0 lowest."""
 INVERSE_PLANES: Final = (6, 7, 2, 3, 4, 5, 0, 1)
 """Planes of the inverse: a and d change places."""
 MULTIPLY_SCRATCH: Final = 12

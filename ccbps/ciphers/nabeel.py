@@ -121,12 +121,6 @@ class NabeelParameters(Confined):
         bits = factor_bits(self.n.bit_length(), value_bits)
         return random_below(1 << (bits - 1), randomness) | 1 << (bits - 1)
 
-    def encode_plain(self, m: int) -> int:
-        """E'(m), from its definition: E(m)^lambda. For tests; clients use E'(1)."""
-        p, q = self._secret.primes()
-        cipher = powmod(self._g, m, self.n2) * self._secret.blinding() % self.n2
-        return powmod(cipher, lcm(p - 1, q - 1), self.n2)
-
 
 def _is_small_fraction(a: int, n: int, bound: int) -> bool:
     """Whether a = x / y or -x / y modulo n for some 0 < x, y < bound; bound^2 must be below n / 2.

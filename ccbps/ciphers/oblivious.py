@@ -155,13 +155,6 @@ class EqCot:
 
     # -- bytes --------------------------------------------------------------------------------
 
-    def check_requests(self, requests: Rows) -> NDArray[np.bool_]:
-        """Which requests are well-formed, shape (count,)."""
-        width = self.group.element_bytes
-        decoded = self.group.decode_many(np.ascontiguousarray(requests).reshape(-1, width))
-        good = np.array([element is not None for element in decoded], dtype=np.bool_)
-        return np.asarray(good.reshape(len(requests), -1).all(axis=1))
-
     def _element(self, word: bytes) -> Element:
         return self.group.hash_to_group(b"ccbps eq-COT\0" + word)
 

@@ -2,7 +2,7 @@
 
 E(m) = (1 + n)^m r^n mod n^2 for messages m modulo n. The product of two ciphertexts is one of the
 sum, a power one of a multiple. Ciphertexts are plain integers here, so that an addition costs what
-GMP takes; `ccbps.ciphers.paillier_batch` keeps many of them together with their key.
+GMP takes; `PaillierPublicKey` adds and multiplies them, `PaillierPublicKey.check` refuses others.
 
 - `PaillierSecretKey.generate(bits)` draws the textbook key. With ``subgroup_bits=256`` each prime
   has a secret prime factor v of that many bits in p - 1, and the public key a generator h of the
@@ -124,7 +124,18 @@ class PaillierEncryptor:
         return plain * self._next_blinding() % self.public.n2
 
     def encrypt_many(self, values: Iterable[int]) -> list[int]:
-        """Ciphertexts of all values."""
+        """Ciphertexts of all values: a sequence or one-dimensional array of integers.
+
+        Raises:
+            ParameterError: one is not an integer, or not between -n and n.
+
+        Example:
+            >>> from ccbps.ciphers.paillier import PaillierEncryptor, PaillierSecretKey
+            >>> secret = PaillierSecretKey.generate(256, subgroup_bits=64, toy=True)
+            >>> sent = PaillierEncryptor(secret.public).encrypt_many([3, 4, -5])
+            >>> secret.decrypt_many(sent, signed=True)
+            [3, 4, -5]
+        """
         return [self.encrypt(value) for value in values]
 
     def refresh(self, ciphertext: int) -> int:

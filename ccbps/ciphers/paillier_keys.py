@@ -280,7 +280,7 @@ class PaillierSecretKey(SecretBytes):
         mp, mq = (half.decrypt(ciphertext, power) for half in self._halves)
         p, q = self.primes()
         m = mp + p * ((mq - mp) * self._p_inverse % q)
-        return m - public.n if signed and m > public.n >> 1 else m
+        return int(m - public.n if signed and m > public.n >> 1 else m)
 
     def decrypt_many(self, ciphertexts: Iterable[int], *, signed: bool = False) -> list[int]:
         """The messages of all."""

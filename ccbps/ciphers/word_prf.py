@@ -1,4 +1,4 @@
-"""Two pseudorandom functions for keyword schemes, both many at a time: F(k, word) and F(y, nonce).
+"""Two pseudorandom functions for schemes of words, both many at a time: F(k, word) and F(y, nonce).
 
 - `WordKeys` turns words into keys: AES-128 in CBC-MAC over 16-byte blocks. Callers make sure that
   no word's blocks are the beginning of another word's (a first block that names the word's kind

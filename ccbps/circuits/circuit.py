@@ -260,28 +260,6 @@ class Circuit:
                 gates.append(Gate(op, place[a], place[b]))
         return Circuit(self.inputs, tuple(gates), tuple(place[wire] for wire in outputs))
 
-    def substitute(self, inner: Circuit) -> Circuit:
-        """The composition self(inner(x)): input i of this circuit becomes output i of `inner`.
-
-        Raises:
-            ParameterError: `inner` does not have as many outputs as this circuit has inputs.
-        """
-        if len(inner.outputs) != self.inputs:
-            raise ParameterError(
-                f"inner must have {self.inputs} outputs, one for each input, "
-                f"got {len(inner.outputs)}"
-            )
-        shift = inner.wires - self.inputs
-
-        def moved(wire: int) -> int:
-            if wire < 0:
-                return wire
-            return inner.outputs[wire] if wire < self.inputs else wire + shift
-
-        gates = [Gate(op, moved(a), moved(b)) for op, a, b in self.gates]
-        outputs = tuple(moved(wire) for wire in self.outputs)
-        return Circuit(inner.inputs, (*inner.gates, *gates), outputs)
-
 
 def pack_lanes(bits: Bools) -> Words:
     """Rows of bits, shape (rows, n), as words of 64 rows each, shape (n, words), uint64.

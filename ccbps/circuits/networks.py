@@ -89,11 +89,6 @@ class SortingNetwork:
         """Number of layers."""
         return len(self.layers)
 
-    @cached_property
-    def line_depths(self) -> tuple[int, ...]:
-        """Depth of each line's cone at the end, as AND and OR gates."""
-        return self.circuit().output_depths
-
     def sort(self, values: NDArray[Any]) -> NDArray[Any]:
         """The network applied to the last axis, shape (..., n); sorted upwards.
 

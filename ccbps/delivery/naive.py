@@ -18,34 +18,42 @@ Sources: NIST SP 800-38D (GCM); Opyrchal and Prakash, USENIX Security 2001, sect
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
 import numpy as np
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import ArrayLike, NDArray
 
 from ccbps.arrays import Bytes
+from ccbps.ciphers.payloads import (
+    NONCE_BYTES,
+    PAD_TO,
+    SEAL_BYTES,
+    as_bytes,
+    open_sealed,
+    seal,
+)
 from ccbps.dictionary import DictionaryColumn, pair_column
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.ledger import DiskLedger
+from ccbps.keys.rings import SeedRing
 from ccbps.keys.rounds import RoundLedger, as_rounds
-from ccbps.keys.seeds import SeedRing, SharedSeed
+from ccbps.keys.seeds import SharedSeed
+from ccbps.wire import Kind
 
 __all__ = ["KEY_BYTES", "OVERHEAD_BYTES", "PayloadOpener", "PayloadSealer"]
 
 
 KEY_BYTES: Final = 32
-NONCE_BYTES: Final = 12
-HEAD: Final = b"\x03\x01"
-"""Kind 3 (payload), version 1; 8 bytes of event number and the nonce follow."""
-OVERHEAD_BYTES: Final = len(HEAD) + 8 + NONCE_BYTES + 16
-PAD_TO: Final = 256
-"""Payloads are padded to a multiple of this many bytes, so that lengths tell little."""
+VERSION: Final = 2
+"""Of sealed payloads."""
+FRONT: Final = bytes([Kind.PAYLOAD, VERSION])
+NONCE_AT: Final = len(FRONT) + 8
+HEAD_BYTES: Final = NONCE_AT + NONCE_BYTES
+"""Kind, version, event number (big-endian) and nonce: what a payload is bound to."""
+OVERHEAD_BYTES: Final = HEAD_BYTES + SEAL_BYTES
 
 _EVENT_KEY: Final = b"delivery: event key"
 _WRAP: Final = b"delivery: key wrap"
@@ -122,7 +130,7 @@ class PayloadSealer:
         """
         if type(pad_to) is not int or pad_to < 1:
             raise ParameterError(f"pad_to must be a whole number, at least 1, got {pad_to!r}")
-        payloads = _as_bytes("payloads", payloads)
+        payloads = as_bytes("payloads", payloads)
         numbers = as_rounds(events, len(payloads), "events")
         if self._disk is None:
             self._sealed.claim(numbers)
@@ -133,10 +141,9 @@ class PayloadSealer:
         keys = self._event_keys(numbers)
         out = []
         for payload, key, number in zip(payloads, keys, numbers.tolist(), strict=True):
-            head, nonce = HEAD + number.to_bytes(8, "big"), os.urandom(NONCE_BYTES)
-            # Padding of ISO/IEC 7816-4: a byte 80, then zeros.
-            padded = payload + b"\x80" + bytes(-(len(payload) + 1) % pad_to)
-            out.append(head + nonce + AESGCM(key.tobytes()).encrypt(nonce, padded, head))
+            nonce = os.urandom(NONCE_BYTES)
+            head = FRONT + number.to_bytes(8, "big") + nonce
+            out.append(head + seal(payload, key.tobytes(), head, pad_to=pad_to, nonce=nonce))
         return out
 
     def wrap(
@@ -194,7 +201,7 @@ class PayloadOpener:
         >>> PayloadOpener(master.pair("bob")).open(ciphertexts, wrapped, rounds=[0])
         Traceback (most recent call last):
             ...
-        ccbps.errors.DecodeError: row 0: not a payload for this pair and round
+        ccbps.errors.DecodeError: row 0: not a payload for this key, or one that was altered
     """
 
     def __init__(self, seed: SharedSeed | SeedRing) -> None:
@@ -223,7 +230,7 @@ class PayloadOpener:
         Raises:
             DecodeError: a ciphertext is malformed, or its key, round or pair is another's.
         """
-        ciphertexts = _as_bytes("ciphertexts", ciphertexts)
+        ciphertexts = as_bytes("ciphertexts", ciphertexts)
         used = as_rounds(rounds, len(ciphertexts))
         if wrapped.shape != (len(ciphertexts), KEY_BYTES) or wrapped.dtype != np.uint8:
             raise DecodeError(
@@ -234,28 +241,13 @@ class PayloadOpener:
             return []
         column = pair_column(pairs, len(used))
         keys = wrapped ^ self._seed.reader(_WRAP, KEY_BYTES, used, column)(0, len(used))
-        start = len(HEAD) + 8
         out = []
         for row, (ciphertext, key) in enumerate(zip(ciphertexts, keys, strict=True)):
-            head, rest = ciphertext[:start], ciphertext[start:]
-            opened = b""
-            if head[:2] == HEAD and len(ciphertext) >= OVERHEAD_BYTES:
-                with contextlib.suppress(InvalidTag):
-                    opened = AESGCM(key.tobytes()).decrypt(
-                        rest[:NONCE_BYTES], rest[NONCE_BYTES:], head
-                    )
-            padded = opened.rstrip(b"\0")
-            if not padded.endswith(b"\x80"):
-                raise DecodeError(f"row {row}: not a payload for this pair and round", rows=(row,))
-            out.append(padded[:-1])
+            head, sealed = ciphertext[:HEAD_BYTES], ciphertext[HEAD_BYTES:]
+            try:
+                if not head.startswith(FRONT):
+                    raise DecodeError("not a sealed payload of this version")
+                out.append(open_sealed(sealed, key.tobytes(), head, nonce=head[NONCE_AT:]))
+            except DecodeError as error:
+                raise DecodeError(f"row {row}: {error}", rows=(row,)) from None
         return out
-
-
-def _as_bytes(name: str, values: Sequence[bytes]) -> list[bytes]:
-    """The same as `bytes`, which nobody can change and whose length counts bytes."""
-    for row, value in enumerate(values):
-        if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise ParameterError(
-                f"{name} must be bytes, one per row; row {row} is {type(value).__name__}"
-            )
-    return [bytes(value) for value in values]

@@ -151,29 +151,34 @@ class BranchingEncoding:
         """Interest messages; as `encode_event`."""
         return self._encode(self._interest, interest, randomness, out, index)
 
-    def decode(self, events: Bytes, interests: Bytes, *, skip: int = 0) -> NDArray[np.bool_]:
+    def decode(self, events: Bytes, interests: Bytes) -> NDArray[np.bool_]:
         """REC: the program's value for each pair of messages.
 
         Args:
-            events: shape (batch, skip + message_bytes), uint8.
+            events: shape (batch, message_bytes), uint8.
             interests: likewise.
-            skip: bytes in front of each message to pass over (a header).
 
         Returns:
             shape (batch,), bool.
         """
-        return self.decode_with_heads(events, interests, skip)[0]
+        heads = np.empty((2, len(events), 0), dtype=np.uint8)
+        return self.decode_with_heads(events, interests, heads)[0]
 
     def decode_with_heads(
-        self, events: Bytes, interests: Bytes, skip: int
-    ) -> tuple[NDArray[np.bool_], Bytes, NDArray[np.bool_]]:
+        self, events: Bytes, interests: Bytes, heads: Bytes
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """As `decode`; also gathers, while the messages are in the cache, what a caller checks.
 
+        Args:
+            events: shape (batch, skip + message_bytes), uint8.
+            interests: likewise.
+            heads: shape (2, batch, skip), for the first `skip` bytes of event and interest
+                messages.
+
         Returns:
-            answers, shape (batch,); the first `skip` bytes of event and interest messages, shape
-            (2, batch, skip); and where unused bits of a message are not zero.
+            answers, shape (batch,), and where unused bits of a message are not zero.
         """
-        width = skip + self.message_bytes
+        width = heads.shape[2] + self.message_bytes
         for name, rows in (("events", events), ("interests", interests)):
             if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != width:
                 raise ShapeError(
@@ -186,13 +191,12 @@ class BranchingEncoding:
             rows if rows.strides[1] == 1 else np.ascontiguousarray(rows)
             for rows in (events, interests)
         )
-        heads = np.empty((2, batch, skip), dtype=np.uint8)
         answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
         decoder = self._decoder(batch, width)
         for start in range(0, batch, decoder.rows):
             at = slice(start, start + decoder.rows)
             decoder.decode(events[at], interests[at], heads[:, at], answers[at], stray[at])
-        return answers, heads, stray
+        return answers, stray
 
     def simulate(self, answers: NDArray[np.bool_], uniform: Bytes) -> tuple[Bytes, Bytes]:
         """SIM: a pair of messages made from the answer alone, distributed as the real ones.

@@ -24,7 +24,7 @@ Source: [SSM] Definitions 4, 10 and 11, Lemmas 5 and 22; Feige, Kilian and Naor 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -63,7 +63,15 @@ class Segment:
 
     @property
     def tag(self) -> slice:
+        """Where its tag is on the wire."""
         return slice(self.place.start - (TAG_BYTES if self.start else 0), self.place.start)
+
+    @property
+    def alone(self) -> Segment:
+        """The same as a piece of its own: its tag, if it has one, and its positions."""
+        front = self.tag.stop - self.tag.start
+        width = self.place.stop - self.place.start
+        return replace(self, place=slice(front, front + width))
 
 
 class GroupEncoding:

@@ -49,7 +49,6 @@ class TriangleLayout:
         bits: s(s+1)/2.
         message_bytes: ``bits`` rounded up to whole bytes.
         words: ``bits`` rounded up to whole 64-bit words.
-        full_words: words that hold one whole piece of 64 rows each.
         full: for each block b, ``(first word, first column, count)`` of its whole pieces.
         partial: the folded pieces, ordered by word and then offset.
         last_byte_mask: bits of the last byte that are in use.
@@ -76,7 +75,6 @@ class TriangleLayout:
             word += count
             waiting += [(c - top + 1, c, top) for c in range(top, min(first, size))]
         self.full = tuple(full)
-        self.full_words = word
         self.partial = _fold(waiting, word)
 
     def bit_position(self, row: int, column: int) -> int:

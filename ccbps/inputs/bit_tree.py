@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ccbps.errors import ParameterError
+from ccbps.predicates import Schema
 from ccbps.predicates.form import (
     AllOf,
     Always,
@@ -29,7 +30,6 @@ from ccbps.predicates.form import (
     HammingWithin,
     InRange,
 )
-from ccbps.predicates.schema import Schema
 
 __all__ = ["FALSE", "TRUE", "BitNode", "Literal", "Threshold", "bit_tree", "iter_literals"]
 

@@ -1,9 +1,9 @@
 """Predicates as branching programs: the program of a code form, and both parties' input bits.
 
-The event's bits are the codes of all attributes, in schema order, most significant bit first. The
-interest's bits are the private bounds of the form's leaves, in the order of the leaves. The program
-depends on the form's structure and public bounds only, so what `CompiledForm.interest_words`
-makes of two subscriptions to one template differs in nothing but the bits.
+The event's bits are those of `ccbps.inputs.bits`. The interest's bits are the private bounds of the
+form's leaves, in the order of the leaves. The program depends on the form's structure and public
+bounds only, so what `CompiledForm.interest_words` makes of two subscriptions to one template
+differs in nothing but the bits.
 
 =======================  =====================================================  ============
 leaf                     program                                                private bits
@@ -23,11 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from ccbps import programs
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
+from ccbps.inputs.bits import WORD, first_bits
+from ccbps.predicates import Schema
 from ccbps.predicates.box import Box
 from ccbps.predicates.form import (
     AllOf,
@@ -40,19 +44,13 @@ from ccbps.predicates.form import (
     Never,
     iter_leaves,
 )
-from ccbps.predicates.schema import Events, Schema
-from ccbps.programs import branching as programs
-from ccbps.programs.branching import ONE, ZERO, BranchingProgram, Label
+from ccbps.programs import ONE, ZERO, BranchingProgram, Label
 
-__all__ = ["CompiledForm", "box_form", "event_words"]
+__all__ = ["CompiledForm", "box_form", "too_many_nodes"]
 
-WORD = 64
 
-_SWAPS = [
-    (np.uint64(4), np.uint64(0x0F0F0F0F0F0F0F0F)),
-    (np.uint64(2), np.uint64(0x3333333333333333)),
-    (np.uint64(1), np.uint64(0x5555555555555555)),
-]
+FAR: Final = 8
+"""How many times the limit a program must have for its nodes not to be counted to the end."""
 
 
 def box_form(schema: Schema, box: Box | None = None) -> Form:
@@ -63,36 +61,6 @@ def box_form(schema: Schema, box: Box | None = None) -> Form:
         return InRange(name, low, high, equal=False, negated=False)
 
     return AllOf(tuple(leaf(name) for name in schema))
-
-
-def event_words(events: Events) -> Words:
-    """The event's input bits, bit i at bit i % 64 of word i // 64: shape (words, count), uint64."""
-    total = sum(events.schema[name].bits for name in events.schema)
-    out = np.zeros((-(-total // WORD), events.count), dtype=np.uint64)
-    position = 0
-    for name in events.schema:
-        bits, limbs = events.schema[name].bits, events.codes[name]
-        # Reversed as one number of 64 * limbs bits, the code starts at bit `skip`.
-        reversed_words = [_reverse(limb) for limb in limbs]
-        skip = WORD * len(limbs) - bits
-        for i in range(-(-bits // WORD)):
-            word = reversed_words[i] >> np.uint64(skip)
-            if skip and i + 1 < len(reversed_words):
-                word |= reversed_words[i + 1] << np.uint64(WORD - skip)
-            place, shift = divmod(position + WORD * i, WORD)
-            out[place] |= word << np.uint64(shift)
-            if shift and place + 1 < len(out):
-                out[place + 1] |= word >> np.uint64(WORD - shift)
-        position += bits
-    return out
-
-
-def _reverse(words: Words) -> Words:
-    """Each 64-bit word with its bits in the opposite order."""
-    out = words.byteswap()
-    for shift, low in _SWAPS:  # neighbouring nibbles, pairs of bits, bits
-        out = (out >> shift & low) | ((out & low) << shift)
-    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +92,23 @@ class CompiledForm:
             ParameterError: the program would have more nodes; it has not been built.
         """
         self.schema = schema
-        self._event_start = {}
-        position = 0
-        for name in schema:
-            self._event_start[name] = position
-            position += schema[name].bits
+        self._first_bits = first_bits(schema)
         self._slots: list[_Slot | None] = []
         self.private_bits = 0
         self._form = form
         # One after the other, as they stand: the order of leaves is the order of their bits.
-        leaves = [self._leaf(leaf) for leaf in iter_leaves(form)]
+        leaves, inner = [], 0
+        summed = max_nodes is not None and not _counts(form)
+        for leaf in iter_leaves(form):
+            leaves.append(self._leaf(leaf))
+            # A program has all inner nodes of its leaves, but for those that count. Far beyond
+            # the limit there is no need to know how many there would be.
+            inner += leaves[-1].inner_nodes
+            if summed and max_nodes is not None and inner > FAR * max_nodes:
+                raise too_many_nodes(inner, max_nodes, counted=False)
         nodes = 1 + self._size(form, iter([leaf.size for leaf in leaves]))
         if max_nodes is not None and nodes > max_nodes:
-            size = nodes - 1
-            raise ParameterError(
-                f"the program would have {nodes:,} nodes, and a message about "
-                f"{size * (size + 1) // 16:,} bytes; max_nodes allows {max_nodes:,}: use fewer or "
-                "narrower conditions, or raise max_nodes if such messages are what you want"
-            )
+            raise too_many_nodes(nodes, max_nodes)
         self.program: BranchingProgram = self._compile(form, iter(leaves))
 
     def interest_words(self, form: Form) -> Words:
@@ -225,7 +192,7 @@ class CompiledForm:
         return next(leaves)
 
     def _value(self, name: str) -> list[Label]:
-        start = self._event_start[name]
+        start = self._first_bits[name]
         return [programs.event_bit(start + i) for i in range(self.schema[name].bits)]
 
     def _private(self, kind: str, bits: int, values: int, flags: int) -> _Slot:
@@ -283,6 +250,23 @@ class CompiledForm:
             else programs.below_constant(value, high + 1)
         )
         return programs.parallel(upper, programs.below_constant(value, low))
+
+
+def _counts(form: Form) -> bool:
+    """Whether a form has `AtLeastOf`, some parts of which may be left out."""
+    parts = form.parts if isinstance(form, AllOf | AnyOf | AtLeastOf) else ()
+    return isinstance(form, AtLeastOf) or any(map(_counts, parts))
+
+
+def too_many_nodes(nodes: int, max_nodes: int, *, counted: bool = True) -> ParameterError:
+    """What says that a program would have more nodes than are allowed."""
+    size = nodes - 1
+    some = "" if counted else "at least "
+    return ParameterError(
+        f"the program would have {some}{nodes:,} nodes, and a message about "
+        f"{size * (size + 1) // 16:,} bytes; max_nodes allows {max_nodes:,}: use fewer or "
+        "narrower conditions, or raise max_nodes if such messages are what you want"
+    )
 
 
 def _constant_bits(value: int, bits: int) -> list[Label]:

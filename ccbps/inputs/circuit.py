@@ -1,8 +1,7 @@
 """Predicates as circuits over the event's bits, the subscription's constants hard-coded.
 
-Wire i is bit i of the event: the codes of all attributes, in schema order, most significant bit
-first, the order in which `ccbps.inputs.branching.event_words` packs them. The output is true
-where the predicate is TRUE in SQL; NULL, which is code 0, is treated as the code form says.
+Wire i is bit i of the event, see `ccbps.inputs.bits`. The output is true where the predicate is
+TRUE in SQL; NULL, which is code 0, is treated as the code form says.
 
 Conditions on one attribute joined by AND, OR and NOT become one set of codes, and its ranges are
 compared, or those of its complement. Codes from `AttributeType.size` up do not occur in events, and
@@ -25,12 +24,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from ccbps.circuits import Circuit, CircuitBuilder, Wire, balance, blocks, negation_normal_form
-from ccbps.errors import ParameterError
-from ccbps.inputs.branching import event_words
-from ccbps.predicates.codes import BoolArray
+from ccbps.algebra.group import Group
+from ccbps.circuits import (
+    Circuit,
+    CircuitBuilder,
+    Wire,
+    balance,
+    blocks,
+    counting,
+    negation_normal_form,
+    without_xor,
+)
+from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.form import (
     AllOf,
     Always,
@@ -41,10 +47,10 @@ from ccbps.predicates.form import (
     InRange,
     Never,
 )
-from ccbps.predicates.predicate import Predicate
-from ccbps.predicates.schema import Events, Schema
+from ccbps.programs.barrington import fixed_structure, preserving_length
+from ccbps.programs.group import PreservingProgram
 
-__all__ = ["event_bits", "form_circuit", "predicate_circuit"]
+__all__ = ["depth_within", "form_circuit", "predicate_circuit", "program_within", "subscribed"]
 
 
 def predicate_circuit(predicate: Predicate) -> Circuit:
@@ -66,11 +72,57 @@ def form_circuit(schema: Schema, form: Form) -> Circuit:
     return balance(negation_normal_form(circuit))
 
 
-def event_bits(events: Events) -> BoolArray:
-    """The inputs of the circuit for every event, shape (count, schema.bits), bool."""
-    packed = np.ascontiguousarray(event_words(events).T.astype("<u8")).view(np.uint8)
-    bits = np.unpackbits(packed, axis=1, count=events.schema.bits, bitorder="little")
-    return bits.view(np.bool_)
+def subscribed(schema: Schema, interest: Predicate | Circuit) -> Circuit:
+    """A subscription's circuit, of the shortest program that is known.
+
+    Args:
+        interest: a predicate of this schema, or a circuit over its bits.
+
+    Raises:
+        ParameterError: a private constant has no value; or a circuit has another number of inputs,
+            or not one output.
+    """
+    if isinstance(interest, Predicate):
+        return predicate_circuit(interest)
+    if interest.inputs != schema.bits:
+        raise ParameterError(
+            f"the circuit must have {schema.bits} inputs, one for each bit of the schema, "
+            f"got {interest.inputs}"
+        )
+    if len(interest.outputs) != 1:
+        raise ParameterError(f"the circuit must have one output, got {len(interest.outputs)}")
+    return min(interest, balance(without_xor(interest)), key=preserving_length)
+
+
+def program_within(
+    schema: Schema, interest: Predicate | Circuit, length: int, group: Group
+) -> PreservingProgram:
+    """A subscription as a program of fixed structure over the schema's bits.
+
+    Args:
+        interest: as for `subscribed`.
+        length: instructions that the program is filled up to.
+
+    Raises:
+        UnsupportedPredicateError: it needs more instructions.
+        ParameterError: see `subscribed`.
+    """
+    circuit = subscribed(schema, interest)
+    needed = preserving_length(circuit)
+    if needed > length:
+        raise UnsupportedPredicateError(
+            f"the predicate's circuit has depth {circuit.depth} and its program {needed:,} "
+            f"instructions; this matcher takes {length:,}, enough for any of depth "
+            f"{depth_within(length)}: use a matcher of greater depth or length, or a simpler "
+            "predicate",
+            text=interest.text if isinstance(interest, Predicate) else "",
+        )
+    return fixed_structure(circuit, length, group)
+
+
+def depth_within(length: int) -> int:
+    """The greatest depth d with 4^d <= length: of circuits whose programs certainly fit."""
+    return (length.bit_length() - 1) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +152,7 @@ class _Compiler:
             case AllOf(parts) | AnyOf(parts):
                 return self._join(parts, isinstance(form, AllOf))
             case AtLeastOf(k, parts):
-                return blocks.at_least(k, [self.wire(part) for part in parts], self.builder)
+                return counting.at_least(k, [self.wire(part) for part in parts], self.builder)
             case InRange():
                 return self._range(form)
             case HammingWithin():
@@ -172,7 +224,7 @@ class _Compiler:
         value = self._values[form.attribute]
         k = len(value)
         different = [x ^ bool(form.value >> (k - 1 - i) & 1) for i, x in enumerate(value)]
-        return ~blocks.at_least(form.limit + 1, different)
+        return ~counting.at_least(form.limit + 1, different)
 
 
 def _unbound(attribute: str) -> ParameterError:

@@ -1,9 +1,9 @@
-"""Keywords of events and subscriptions: the values of some attributes together, as codes.
+"""Topics of events and subscriptions: the values of some attributes together, as codes.
 
-What matchers of equality compare: one value for each attribute of the keyword, and nothing about
+What matchers of equality compare: one value for each attribute of the topic, and nothing about
 the others. Rows of limbs, uint64, the most significant limb of each attribute first.
 
-Hazard: keywords are plaintext.
+Hazard: topics are plaintext.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import pack
-from ccbps.predicates.schema import Events
 
-__all__ = ["keyword_attributes", "keyword_codes", "keyword_of"]
+__all__ = ["topic_attributes", "topic_codes", "topic_of"]
 
 
-def keyword_attributes(schema: Schema, attributes: Sequence[str] | None) -> tuple[str, ...]:
-    """The attributes that make a keyword, in the schema's order; all of them for None.
+def topic_attributes(schema: Schema, attributes: Sequence[str] | None) -> tuple[str, ...]:
+    """The attributes that make a topic, in the schema's order; all of them for None.
 
     Raises:
         ParameterError: none, not in the schema, or named twice.
@@ -38,16 +38,16 @@ def keyword_attributes(schema: Schema, attributes: Sequence[str] | None) -> tupl
     return tuple(name for name in schema if name in chosen)
 
 
-def keyword_codes(events: Events, attributes: Sequence[str]) -> Words:
-    """The keyword of each event, shape (events, limbs)."""
+def topic_codes(events: Events, attributes: Sequence[str]) -> Words:
+    """The topic of each event, shape (events, limbs)."""
     return np.concatenate([events.codes[name] for name in attributes]).T
 
 
-def keyword_of(predicate: Predicate, attributes: Sequence[str]) -> Words:
-    """The keyword that a predicate names, shape (limbs,).
+def topic_of(predicate: Predicate, attributes: Sequence[str]) -> Words:
+    """The topic that a predicate names, shape (limbs,).
 
     Raises:
-        UnsupportedPredicateError: it leaves a keyword attribute open, or constrains another one.
+        UnsupportedPredicateError: an attribute of the topic is left open, or another constrained.
     """
     schema, names = predicate.schema, ", ".join(attributes)
     codes = []
@@ -55,13 +55,13 @@ def keyword_of(predicate: Predicate, attributes: Sequence[str]) -> Words:
         if name not in attributes:
             if (low, high) != (0, schema[name].size - 1):
                 raise UnsupportedPredicateError(
-                    f"{name!r} is not part of the keyword ({names}): leave it out",
+                    f"{name!r} is not part of the topic ({names}): leave it out",
                     text=predicate.text,
                 )
             continue
         if low != high:
             raise UnsupportedPredicateError(
-                f"a keyword has one value of {name!r}: use = on each of {names}",
+                f"a topic has one value of {name!r}: use = on each of {names}",
                 text=predicate.text,
             )
         codes.append(pack([low], schema[name].limbs)[:, 0])

@@ -1,4 +1,4 @@
-"""Vocabulary: events as sets of words, boxes as AND of ORs of words, for the keyword matchers.
+"""Vocabulary: events as sets of words, boxes as AND of ORs of words.
 
 Words of an attribute a:
 
@@ -26,21 +26,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, SupportsIndex, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from ccbps.arrays import Bools, Words
 from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.predicates import Predicate, Schema
+from ccbps.inputs.values import Code, by_attribute, codes_of, codes_to_json, listed, whole_number
+from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.box import Box
 from ccbps.predicates.codes import at_most
-from ccbps.predicates.schema import Events
-from ccbps.predicates.types import EMPTY, Refused
+from ccbps.predicates.types import EMPTY
 
-__all__ = ["Clause", "Column", "Vocabulary", "Word", "by_attribute", "listed", "whole_number"]
+__all__ = ["Clause", "Column", "Vocabulary", "Word", "spread_points"]
 
 
 EQUAL: Final = 0
@@ -57,34 +56,16 @@ Clause: TypeAlias = tuple[Word, ...]
 """Words one of which must hold."""
 
 
-def whole_number(what: str, value: Any, wanted: str) -> int:
-    """An argument that must be an integer, of NumPy or not, as an int."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
-        raise ParameterError(f"{what} must be {wanted}, got {value!r}")
-    try:
-        return value.__index__()
-    except TypeError:  # an array of several numbers
-        raise ParameterError(f"{what} must be {wanted}, got {value!r}") from None
-
-
-def listed(what: str, values: Any) -> list[Any]:
-    """An argument that must hold several values, as a list."""
-    # Text and mappings can be listed, but letters or keys are not what is meant.
-    if not isinstance(values, str | bytes | Mapping):
-        with suppress(TypeError):
-            return list(values)
-    raise ParameterError(f"{what} must be a list of values, got {values!r}")
-
-
-def by_attribute(argument: str, given: Any, example: str) -> dict[str, Any]:
-    """An argument that must be a mapping from attributes, or None, as a dict."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise ParameterError(
-            f"{argument} must be a mapping from attributes, such as {example}, got {given!r}"
-        )
-    return dict(given)
+def spread_points(box: Box, parts: int = 16) -> dict[str, list[Code]]:
+    """Points that cut the domain of each attribute into equal parts, where a box has a range."""
+    points = {}
+    for name, (low, high) in box.ranges.items():
+        kind = box.schema[name]
+        whole = low <= kind.lowest and high == kind.highest
+        if low < high and not whole:
+            cuts = {kind.lowest + kind.cardinality * part // parts for part in range(1, parts)}
+            points[name] = [Code(code) for code in sorted(cuts)]
+    return points
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -118,39 +99,28 @@ class Vocabulary:
         partitions: Mapping[str, tuple[int, int]] | None,
     ) -> None:
         self.schema = schema
-        self.given: dict[str, dict[str, Any]] = {
-            "points": by_attribute("points", points, "{'price': [50, 100]}"),
-            "partitions": by_attribute("partitions", partitions, "{'price': (16, 4)}"),
-        }
-        for name in [*self.given["points"], *self.given["partitions"]]:
-            if name not in schema:
-                raise ParameterError(f"the schema has no attribute {name!r} for points or cells")
-        for name, values in self.given["points"].items():
-            self.given["points"][name] = listed(f"points of {name!r}", values)
-        both = self.given["points"].keys() & self.given["partitions"].keys()
+        chosen = by_attribute(schema, "points", points, "{'price': [50, 100]}")
+        cut = by_attribute(schema, "partitions", partitions, "{'price': (16, 4)}")
+        both = chosen.keys() & cut.keys()
         if both:
             raise ParameterError(f"attribute {min(both)!r}: give points or partitions, not both")
-        self.points = {name: self._points(name, p) for name, p in self.given["points"].items()}
-        self.cells = {name: self._cells(name, c) for name, c in self.given["partitions"].items()}
+        self.points = {name: self._points(name, values) for name, values in chosen.items()}
+        self.cells = {name: self._cells(name, given) for name, given in cut.items()}
         self.columns = len(schema) + sum(schema[name].nullable for name in schema)
         self.columns += sum(len(p) for p in self.points.values())
         self.columns += sum(shifts for _, shifts, _ in self.cells.values())
         self.clauses = len(schema) + len(self.points)
         self.slots = max([1, *(cells + 1 for cells, _, _ in self.cells.values())])
 
-    def describe(self) -> dict[str, Any]:
-        """Points and cells as JSON, for a fingerprint."""
+    def parameters(self) -> dict[str, Any]:
+        """Points and partitions as JSON."""
         return {
-            "points": {name: [str(p) for p in points] for name, points in self.points.items()},
+            "points": codes_to_json(self.points),
             "partitions": {name: list(cells[:2]) for name, cells in self.cells.items()},
         }
 
-    def _points(self, name: str, values: Sequence[Any]) -> list[int]:
-        kind = self.schema[name]
-        try:
-            codes = [kind.number_of(value) + kind.lowest for value in values]
-        except Refused as error:
-            raise ParameterError(f"points of {name!r}: {error}; wanted {kind.accepts}") from None
+    def _points(self, name: str, values: Any) -> list[int]:
+        codes = codes_of(f"points of {name!r}", self.schema[name], values)
         if not codes or codes != sorted(set(codes)):
             raise ParameterError(f"points of {name!r} must be one or more ascending values")
         return codes

@@ -1,9 +1,9 @@
-"""Functions for Python workers whose exceptions show no locals.
+"""Functions whose exceptions show no locals.
 
-With ``spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled`` Spark prints the locals of
-every frame of a traceback into exceptions and logs. Frames of this package may hold the text of a
-key, values of events and private constants; they are emptied before an exception leaves. Spark
-still prints what its own frames hold: the batch of rows.
+Many loggers print the locals of every frame of a traceback, as Spark does with
+``spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled``. Frames of this package may hold the
+text of a key, values of events and private constants; they are emptied before an exception leaves.
+What the caller's own frames hold is still printed.
 """
 
 from __future__ import annotations

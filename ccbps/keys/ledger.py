@@ -25,7 +25,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from typing import Final
@@ -36,14 +35,14 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bytes, Rounds
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
+from ccbps.keys.randomness import TAG_BYTES, Marks
+from ccbps.keys.rounds import ROUND_RULE
 
-__all__ = ["NAME_BYTES", "TAG_BYTES", "DiskLedger", "Marks", "name_of"]
+__all__ = ["DiskLedger"]
 
 Shifted = NDArray[np.int64]
 """Rounds minus 2^63: what SQLite's integers hold, in the same order."""
 
-NAME_BYTES: Final = 16
-TAG_BYTES: Final = 16
 ROW_ROUNDS: Final = 48
 """Most consecutive rounds in a row of the file: five such rows fill a page."""
 WAIT_SECONDS: Final = 60
@@ -74,28 +73,6 @@ if hasattr(os, "register_at_fork"):
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
-    """What a ledger keeps of a batch of rounds.
-
-    Attributes:
-        names: of streams, bytes.
-        index: each row's stream, shape (batch,); None where there is one.
-        tags: uint8, shape (batch, 16): equal in the same stream and round where the content is.
-        bound: False where tags say nothing of the content, so that no round passes twice.
-    """
-
-    names: list[bytes]
-    index: NDArray[np.intp] | None
-    tags: Bytes
-    bound: bool = True
-
-
-def name_of(purpose: bytes) -> bytes:
-    """16 bytes that name a purpose."""
-    return blake2b(purpose, digest_size=NAME_BYTES).digest()
-
-
-@dataclass(frozen=True, slots=True)
 class _Batch:
     """Rounds sorted by stream and number: `rows` of the caller's."""
 
@@ -113,8 +90,7 @@ class DiskLedger:
         self,
         path: str | os.PathLike[str],
         noun: str = "round",
-        rule: str = "each round encodes one event and one predicate, once: encode under a fresh "
-        "round",
+        rule: str = ROUND_RULE,
     ) -> None:
         """
         Args:

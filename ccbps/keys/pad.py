@@ -24,10 +24,9 @@ from ccbps.errors import (
     RandomnessReuseError,
     SerializationError,
 )
-from ccbps.keys.ledger import TAG_BYTES, Marks, name_of
+from ccbps.keys.randomness import TAG_BYTES, Marks, Pairs, RandomnessReader, name_of
 from ccbps.keys.rounds import RoundLedger
 from ccbps.keys.secret import SecretBytes
-from ccbps.keys.seeds import Pairs, RandomnessReader
 
 __all__ = ["OneTimePad"]
 

@@ -1,4 +1,4 @@
-"""The keys that a key server gives out: each names its matcher, master key, role and epoch.
+"""The key of one role: names what it is for (a scheme's fingerprint), master key, role and epoch.
 
 Key material is JSON, with a check of all fields, so that a damaged key is refused and is not just a
 key under which nothing matches. The check uses no secret: it guards against accidents only.
@@ -13,12 +13,14 @@ import contextlib
 import json
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 from ccbps.errors import KeyMismatchError
+from ccbps.keys.confine import confined
 from ccbps.keys.secret import SecretBytes
+from ccbps.keys.text_form import damaged, other_kind, read_key, write_key
 
-__all__ = ["KEY_ID_BYTES", "Role", "RoleKey"]
+__all__ = ["KEY_ID_BYTES", "KeyUpdate", "Role", "RoleKey"]
 
 Role = Literal["server", "publisher", "subscriber", "broker"]
 
@@ -30,7 +32,7 @@ def _check_of(fields: Mapping[str, Any]) -> str:
 
 
 class RoleKey(SecretBytes):
-    """What a key server gives one party: key material of one matcher, role and epoch.
+    """The key of one party: key material of one matcher, role and epoch, from a key server.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -41,7 +43,7 @@ class RoleKey(SecretBytes):
         >>> key = server.subscriber_key("alice")
         >>> key.role, key.epoch
         ('subscriber', 0)
-        >>> from ccbps.matching import RoleKey
+        >>> from ccbps.keys import RoleKey
         >>> RoleKey.from_text(key.to_text()) == key       # to_text() is the secret: for a key file
         True
 
@@ -57,7 +59,7 @@ class RoleKey(SecretBytes):
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
         problem, fields = True, None
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
             fields = json.loads(self._secret)
             if fields.pop("check") != _check_of(fields):
                 raise ValueError
@@ -65,7 +67,11 @@ class RoleKey(SecretBytes):
             self.role: Role = fields["role"]
             self.key_id = bytes.fromhex(fields["key"])
             self.epoch: int = fields["epoch"]
+            if len(self.key_id) != KEY_ID_BYTES:
+                raise ValueError
             if type(self.epoch) is not int or not 0 <= self.epoch < 1 << 16:
+                raise ValueError
+            if self.role not in self._roles():
                 raise ValueError
             problem = type(fields["data"]) is not dict
         fields, secret = None, b""  # Tracebacks may show local variables.
@@ -95,21 +101,62 @@ class RoleKey(SecretBytes):
         data: dict[str, Any] = json.loads(self._secret)["data"]
         return data
 
-    def to_text(self) -> str:
-        """The secret in text form, for a key file or an environment variable."""
-        return f"ccbps-role-key-1:{self.export_secret().hex()}"
+    @classmethod
+    def _roles(cls) -> tuple[str, ...]:
+        """Whose such a key may be."""
+        return get_args(Role)
 
     @classmethod
+    def _text_kind(cls, role: str) -> str:
+        return f"{role}-key"
+
+    def to_text(self) -> str:
+        """The secret in text form, for a key file or an environment variable.
+
+        The role stands in front in clear: ``ccbps-publisher-key-2:``.
+        """
+        return write_key(self._text_kind(self.role), self.export_secret())
+
+    @classmethod
+    @confined
     def from_text(cls, text: str) -> Self:
         """Parse what `to_text` wrote.
 
         Raises:
-            KeyMismatchError: it is not a role key (the text is not shown).
+            KeyMismatchError: it is not the text of such a key, or a damaged one (the text is not
+                shown).
         """
-        kind, _, body = text.strip().partition(":")
-        text = ""
-        if kind != "ccbps-role-key-1" or len(body) % 2 or set(body) - set("0123456789abcdef"):
-            body = ""
-            raise KeyMismatchError("not a role key: expected 'ccbps-role-key-1:' and hex digits")
-        digits, body = [body], ""
-        return cls(bytes.fromhex(digits.pop()))
+        kind, secret = read_key(text)
+        if kind not in map(cls._text_kind, cls._roles()):
+            raise other_kind(kind, f"a {cls.kind}")
+        key = cls(secret)
+        if kind != cls._text_kind(key.role):
+            raise damaged(kind)
+        return key
+
+
+class KeyUpdate(RoleKey):
+    """What brings a broker's stored interests to the next epoch of a master key. For the broker,
+    nobody else.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import AspeMatch
+        >>> server = AspeMatch(Schema(price=UInt(8))).key_server()
+        >>> update = server.rotate()
+        >>> update.role, update.epoch
+        ('broker', 1)
+        >>> update.to_text()[:22]
+        'ccbps-broker-update-2:'
+    """
+
+    kind = "key update"
+    __slots__ = ()
+
+    @classmethod
+    def _roles(cls) -> tuple[str, ...]:
+        return ("broker",)
+
+    @classmethod
+    def _text_kind(cls, role: str) -> str:
+        return f"{role}-update"

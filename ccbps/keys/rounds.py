@@ -1,4 +1,4 @@
-"""Rounds: numbers that name one use of a pair's shared randomness, and a ledger of those used.
+"""Numbers that name one use of a secret, such as rounds and events, and a ledger of those used.
 
 Hazard: this ledger is in memory and lives as long as its role. Whoever makes a new role for the
 same seed must not give it rounds that an earlier one has used; `ccbps.keys.ledger.DiskLedger`
@@ -18,9 +18,18 @@ from numpy.typing import ArrayLike, NDArray
 from ccbps.arrays import Rounds
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.keys.secret import Confined
 
-__all__ = ["RoundLedger", "as_rounds", "this_process"]
+__all__ = ["ROUND_RULE", "RoundLedger", "as_rounds", "this_process"]
 
+ROUND_RULE: Final = (
+    "each round encodes one event and one predicate, once: encode under a fresh round"
+)
+"""What errors say of the use of a round."""
+_PADS_AND_DISKS: Final = (
+    "Make the role in the child, with a pad that it has loaded itself, for {noun}s that no other "
+    "process uses; or give the roles of all processes one ledger on disk, ledger=path"
+)
 
 _ONE: Final = np.uint64(1)
 
@@ -45,26 +54,32 @@ def this_process() -> tuple[int, int]:
     return os.getpid(), _forks
 
 
-class RoundLedger:
-    """Rounds that a role has used, pair by pair; refuses to use one again.
+class RoundLedger(Confined):
+    """Rounds, or other numbers, that a role has used, pair by pair; refuses to use one again.
 
     Kept as intervals, so that sequence numbers take no room, and checked for a whole batch at once.
+    Several threads may use one.
     """
 
     def __init__(
         self,
         noun: str = "round",
-        rule: str = "each round encodes one event and one predicate, once: encode under a fresh "
-        "round",
+        rule: str = ROUND_RULE,
         holder: str = "this role",
+        after_fork: str = _PADS_AND_DISKS,
+        first: int = 0,
     ) -> None:
         """
         Args:
             noun: what errors call a number.
             rule: what errors say of its use.
             holder: who used it, according to errors.
+            after_fork: what errors tell a forked child to do.
+            first: smaller numbers may have been used by an earlier role and are refused; up to
+                2^64, which leaves none.
         """
         self._noun, self._rule, self._holder = noun, rule, holder
+        self._after_fork, self._first = after_fork.format(noun=noun), first
         self._pairs: dict[str | None, int] = {}
         # Disjoint intervals, sorted by pair and first round: columns pair, first, last.
         self._used: tuple[NDArray[np.intp], Rounds, Rounds] = (
@@ -78,6 +93,12 @@ class RoundLedger:
     def forked(self) -> bool:
         """Whether this is a forked child's copy of a ledger that its parent goes on with."""
         return self._process != this_process()
+
+    @property
+    def next(self) -> int:
+        """The number after the greatest that any pair has used; `first` if there is none."""
+        last = self._used[2]
+        return max(self._first, int(last.max()) + 1) if len(last) else self._first
 
     def check(
         self,
@@ -114,14 +135,33 @@ class RoundLedger:
         with self._lock:
             self._used = self._with(rounds, pairs)
 
+    def take(self, count: int) -> Rounds:
+        """Claim the next `count` numbers, for a role of one pair: uint64, shape (count,).
+
+        Raises:
+            RandomnessReuseError: fewer are left below 2^64, or the process has forked since the
+                ledger was made. Takes none.
+        """
+        self._refuse_fork()
+        with self._lock:
+            start = self.next
+            if start + count > 1 << 64:
+                raise RandomnessReuseError(
+                    f"the counter stands at {start} and has no {count} numbers left below 2^64: "
+                    f"give {self._noun}s that were not used"
+                )
+            taken = np.arange(count, dtype=np.uint64)
+            if count:
+                taken += np.uint64(start)
+            self._used = self._with(taken, None)
+        return taken
+
     def _refuse_fork(self) -> None:
         # Before the lock, which the parent may have held when it forked.
         if self.forked:
             raise RandomnessReuseError(
-                f"this process was forked after the role, or its one-time pad, was made: parent "
-                f"and child would use one {self._noun} twice. Make the role in the child, with a "
-                f"pad that it has loaded itself, for {self._noun}s that no other process uses; or "
-                "give the roles of all processes one ledger on disk, ledger=path"
+                "this process was forked after the role, or its one-time pad, was made: parent "
+                f"and child would use one {self._noun} twice. {self._after_fork}"
             )
 
     def _with(
@@ -130,6 +170,11 @@ class RoundLedger:
         """The intervals with a batch added."""
         if not len(rounds):
             return self._used
+        if self._first and int(rounds.min()) < self._first:
+            raise RandomnessReuseError(
+                f"{self._noun} {rounds.min()} may have been used before {self._holder}'s key was "
+                f"saved: give numbers from {self._first} on"
+            )
         names: list[str] | list[None] = [None] if pairs is None else list(pairs.values)
         known = np.array(
             [self._pairs.setdefault(name, len(self._pairs)) for name in names], dtype=np.intp

@@ -1,12 +1,11 @@
-"""Where an executor finds a key: by name, never by value.
+"""Where a process finds a key: by name, never by value.
 
-A key that travels inside a Spark plan, a configuration or a broadcast ends up in event logs, in
-temporary files or in error messages. A `KeySource` travels instead; each Python worker reads the
-key itself, once. The text is that of `SharedSeed.to_text` (a publisher's master seed, from which
-every pair's seed is derived), `EpochSeed.to_text` (the same for an epoch, with its pairs' seeds),
-`SeedRing.to_text` (the seeds of some pairs, for subscribers) or, for reusable matchers,
-`RoleKey.to_text`: of a key that a key server gives out or, with `ObliviousTopicMatch`, of a role's
-own `key`.
+A key that travels inside a query plan, a configuration or a message to another process ends up in
+event logs, in temporary files or in error messages. A `KeySource` travels instead; each process
+that needs the key reads it itself, once. The text is what the key's `to_text` wrote: a publisher's
+master `SharedSeed`, from which every pair's seed is derived; an `EpochSeed`, the same for an epoch,
+with its pairs' seeds; a `SeedRing`, the seeds of some pairs, for subscribers; or a `RoleKey`, which
+a key server gives out or, where there is none, a role has itself as its `key`.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ccbps.errors import KeyMismatchError, ParameterError
+from ccbps.keys.any_key import Key, from_text
 from ccbps.keys.confine import confined
+from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import RoleKey
-from ccbps.keys.seeds import SeedRing, SharedSeed, parse_seeds
+from ccbps.keys.seeds import SharedSeed
+from ccbps.keys.text_form import is_key_text
 
 __all__ = ["EnvKey", "FileKey", "KeySource", "master", "role_key", "seeds"]
-
-Key = SharedSeed | SeedRing | RoleKey
-_KEY_TEXTS: Final = ("ccbps-seed-", "ccbps-role-key-")
 
 
 @runtime_checkable
@@ -33,7 +32,7 @@ class KeySource(Protocol):
     class of your own that asks a secret store.
 
     Example:
-        >>> from ccbps.spark import EnvKey, FileKey, KeySource
+        >>> from ccbps.keys import EnvKey, FileKey, KeySource
         >>> isinstance(FileKey("/run/secrets/publisher"), KeySource)
         True
     """
@@ -48,13 +47,13 @@ class KeySource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileKey:
-    """A key in a file that the Python workers can read: on one machine any file, on a cluster a
-    mounted secret. Works in a session that is already running, so use it in notebooks.
+    """A key in a file that every process which needs it can read: on one machine any file, on a
+    cluster a mounted secret. Works in a session that is already running, so use it in notebooks.
 
     Example:
         >>> import pathlib, tempfile
         >>> from ccbps import SharedSeed
-        >>> from ccbps.spark import FileKey
+        >>> from ccbps.keys import FileKey
         >>> path = pathlib.Path(tempfile.mkdtemp(), "publisher.key")
         >>> path.touch(mode=0o600, exist_ok=False)          # nobody else may read it
         >>> _ = path.write_text(SharedSeed.generate().to_text())
@@ -63,7 +62,7 @@ class FileKey:
         <SharedSeed ...>
 
     Attributes:
-        path: of the file. A relative path is looked up in the workers' folder.
+        path: of the file. A relative path is looked up in the folder of the process that loads it.
     """
 
     path: str | os.PathLike[str]
@@ -78,14 +77,14 @@ class FileKey:
 
 @dataclass(frozen=True, slots=True)
 class EnvKey:
-    """A key in an environment variable of the Python workers.
+    """A key in an environment variable of the process that loads it.
 
-    Local sessions inherit the environment the driver had when Java started, so a later change is
-    not seen; on a cluster let the platform's secret store set the variable on the executors. In a
-    notebook, where Spark is already running, use a `FileKey`.
+    Processes that were started earlier, such as Spark's workers, have the environment of that time,
+    so a later change is not seen; on a cluster let the platform's secret store set the variable. In
+    a notebook, where Spark is already running, use a `FileKey`.
 
     Example:
-        >>> from ccbps.spark import EnvKey
+        >>> from ccbps.keys import EnvKey
         >>> EnvKey("CCBPS_SEED")              # the name travels, the key does not
         EnvKey(name='CCBPS_SEED')
 
@@ -104,7 +103,7 @@ class EnvKey:
 
 
 def _check_place(source: str, wanted: str, place: object, kinds: tuple[type, ...]) -> None:
-    if isinstance(place, kinds) and not str(place).lstrip().startswith(_KEY_TEXTS):
+    if isinstance(place, kinds) and not is_key_text(str(place)):
         return
     got = "a key itself" if isinstance(place, kinds) else type(place).__name__
     raise ParameterError(
@@ -122,20 +121,19 @@ def master(key: KeySource) -> SharedSeed:
 
 
 def seeds(key: KeySource) -> SharedSeed | SeedRing:
-    """What encoders of one-time matchers take."""
+    """Seeds; the key of a role will not do."""
     found = key.load()
     if isinstance(found, RoleKey):
-        raise KeyMismatchError(f"{key!r} holds the key of a reusable matcher; this needs seeds")
+        raise KeyMismatchError(f"{key!r} holds the key of a {found.role}; this needs seeds")
     return found
 
 
 def role_key(key: KeySource) -> RoleKey:
-    """What roles of reusable matchers take."""
+    """The key of a role; seeds will not do."""
     found = key.load()
     if not isinstance(found, RoleKey):
         raise KeyMismatchError(
-            f"{key!r} holds seeds; a reusable matcher needs a RoleKey: its KeyServer gives it, or "
-            "the role"
+            f"{key!r} holds seeds; this needs a RoleKey: a key server gives it, or the role"
         )
     return found
 
@@ -151,12 +149,10 @@ def _parse(place: str, text: str) -> Key:
     if key is None or known != text:
         key, problem = None, ""
         try:
-            role = text.lstrip().startswith(_KEY_TEXTS[1])
-            key = RoleKey.from_text(text) if role else parse_seeds(text)
+            key = from_text(text)
         except KeyMismatchError as error:
             problem = str(error)
-        if key is None or problem:
-            text = known = ""
+        if key is None:
             raise KeyMismatchError(f"{place}: {problem}")
     _parsed[place] = text, key
     return key
@@ -166,9 +162,9 @@ def _parse(place: str, text: str) -> Key:
 def _from_environment(name: str) -> Key:
     if name not in os.environ:
         raise KeyMismatchError(
-            f"environment variable {name} is not set on the Python worker, which has the "
+            f"environment variable {name} is not set in this process; a worker of Spark has the "
             "environment that Spark was started with: what a notebook sets later is not seen. "
-            "Write to_text() of the SharedSeed, SeedRing or RoleKey to a file and pass "
+            "Write the key's to_text() to a file and pass "
             f"FileKey('path'), or set {name} and start the notebook's kernel, and Spark, again"
         )
     return _parse(f"environment variable {name}", os.environ[name])
@@ -185,5 +181,5 @@ def _from_file(path: str) -> Key:
         problem = "it is not text"
     if problem is None:
         return _parse(f"key file {path}", text)
-    hint = "" if Path(path).is_absolute() else "; its path is relative to the worker's folder"
-    raise KeyMismatchError(f"key file {path} cannot be read on the Python worker: {problem}{hint}")
+    hint = "" if Path(path).is_absolute() else f"; its path is relative to {Path.cwd()}"
+    raise KeyMismatchError(f"key file {path} cannot be read in this process: {problem}{hint}")

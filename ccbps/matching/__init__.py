@@ -1,52 +1,31 @@
 """Matchers: one file each, all with the same three roles and verbs."""
 
-from ccbps.keys.role_key import RoleKey
-from ccbps.matching.boxes.additive_mask import AdditiveMaskMatch, MaskedTopicMatch
-from ccbps.matching.boxes.aspe import AspeMatch
-from ccbps.matching.boxes.paillier import PaillierRangeMatch
-from ccbps.matching.boxes.prefix import PrefixMatch
-from ccbps.matching.boxes.tag import TagMatch
+from ccbps.keys.role_key import KeyUpdate, RoleKey
+from ccbps.matching.broker import Broker
+from ccbps.matching.catalogue import *  # noqa: F403
+from ccbps.matching.contract import Answers, Keying
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.key_server import KeyServer
 from ccbps.matching.matcher import Matcher
-from ccbps.matching.one_time.branching import BranchingMatch
-from ccbps.matching.one_time.fixed_structure import FSGPMatch, OFSGPMatch
-from ccbps.matching.one_time.public_function import PublicFunctionMatch
-from ccbps.matching.one_time.universal import UGPMatch
-from ccbps.matching.reusable import KeyServer, ReusableMatcher
-from ccbps.matching.reusable_roles import ReusableBroker, ReusablePublisher, ReusableSubscriber
-from ccbps.matching.roles import Broker, Publisher, Subscriber
-from ccbps.matching.session.oblivious_topic import ObliviousTopicMatch
-from ccbps.matching.users.access_tree import AccessTreeMatch
-from ccbps.matching.users.keyword import KeywordMatch
-from ccbps.matching.words.commutative import CommutativeMatch
-from ccbps.matching.words.keyword_dictionary import KeywordDictionaryMatch
-from ccbps.matching.words.keyword_filter import KeywordFilterMatch
+from ccbps.matching.roles import Publisher, Subscriber
+from ccbps.matching.schemes import SCHEMES, from_json, proposals
+from ccbps.matching.table import Table
 
 __all__ = [
-    "AccessTreeMatch",
-    "AdditiveMaskMatch",
-    "AspeMatch",
-    "BranchingMatch",
+    "SCHEMES",
+    "Answers",
     "Broker",
-    "CommutativeMatch",
-    "FSGPMatch",
+    "Cost",
     "KeyServer",
-    "KeywordDictionaryMatch",
-    "KeywordFilterMatch",
-    "KeywordMatch",
-    "MaskedTopicMatch",
+    "KeyUpdate",
+    "Keying",
     "Matcher",
-    "OFSGPMatch",
-    "ObliviousTopicMatch",
-    "PaillierRangeMatch",
-    "PrefixMatch",
-    "PublicFunctionMatch",
+    "Operation",
     "Publisher",
-    "ReusableBroker",
-    "ReusableMatcher",
-    "ReusablePublisher",
-    "ReusableSubscriber",
     "RoleKey",
     "Subscriber",
-    "TagMatch",
-    "UGPMatch",
+    "Table",
+    "from_json",
+    "proposals",
+    *(scheme.__name__ for scheme in SCHEMES),
 ]

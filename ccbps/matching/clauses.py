@@ -1,101 +1,136 @@
-"""FilterLookup: which words are in which Bloom filters, word after word and bit after bit.
+"""Which events fulfil which interests, where an interest is an AND of clauses, and a clause an OR.
 
-Only what is still undecided is looked at further: a pair of an event and an interest ends at the
-first bit that is not set. The time shows the answers, as the broker knows them anyway.
+Only what is undecided is looked at further: a pair of an event and an interest ends at the first
+clause that does not hold, and a clause at the first alternative that does. The first clause decides
+most pairs, so it is tried with all of them, without indices. The time shows the answers, as the
+broker knows them anyway.
+
+- `all_of` walks from clause to clause, whatever a clause is: `TagMatch`'s are sets of keys.
+- `Alternatives` walks in each clause from alternative to alternative, too. A scheme of words
+  derives from it, says how to test a word with all events and with one event for each interest,
+  and calls `answers`.
+
+Both rely on order: clauses in use come before unused ones, and so do a clause's alternatives. A
+broker refuses interests that do not keep it (`gaps`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from functools import partial
+
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Words
-from ccbps.ciphers.word_prf import NonceHash
+from ccbps.arrays import Bools, Index
 
-__all__ = ["FilterLookup", "gaps", "modulo"]
+__all__ = ["Alternatives", "Test", "all_of", "gaps"]
+
+Test = Callable[[Index, Index], Bools]
+"""``test(event, interest)``: whether a clause holds, for each of some pairs."""
 
 
-def modulo(hashes: Words, bits: int) -> Words:
-    """Positions of hashes in a filter of so many bits."""
-    if bits & (bits - 1) == 0:
-        return hashes & np.uint64(bits - 1)
-    # NumPy divides by a scalar without a division; its remainder does not.
-    return hashes - (hashes // np.uint64(bits)) * np.uint64(bits)
+def all_of(first: Bools, further: Iterable[tuple[Test, Bools | None]]) -> Bools:
+    """Whether all clauses hold, shape (events, interests).
+
+    Args:
+        first: whether the first clause does, shape (events, interests), C-contiguous; changed.
+        further: for each further clause its test, and which interests have it; None if all have.
+            Interests without a clause have none after it, either.
+    """
+    flat, width = first.reshape(-1), first.shape[1]
+    pairs: Index | None = None
+    for test, used in further:
+        if pairs is None:
+            pairs = np.flatnonzero(first if used is None else first & used)
+            event = pairs // width
+        else:
+            event = pairs // width
+            if used is not None:
+                chosen = np.flatnonzero(used.take(pairs - event * width))
+                pairs, event = pairs.take(chosen), event.take(chosen)
+        if not len(pairs):
+            break
+        holds = test(event, pairs - event * width)
+        flat[pairs] = holds
+        pairs = pairs[holds]
+    return first
+
+
+class Alternatives(ABC):
+    """Interests whose clauses are some alternatives each, with some events.
+
+    Args:
+        events: how many there are.
+        used: which alternatives there are, shape (clauses, slots, interests).
+    """
+
+    def __init__(self, events: int, used: Bools) -> None:
+        self.events, self.used = events, used
+
+    @abstractmethod
+    def all_pairs(self, clause: int, slot: int, interests: Index | None) -> Bools:
+        """Whether an alternative holds for every event: shape (events, interests), contiguous.
+
+        Args:
+            clause, slot: which.
+            interests: of which interests; None for all.
+        """
+
+    @abstractmethod
+    def pairs(self, clause: int, slot: int, event: Index, interest: Index) -> Bools:
+        """Whether an alternative of interest[i] holds for event[i], for every i."""
+
+    def answers(self) -> Bools:
+        """Whether all clauses hold, shape (events, interests)."""
+        further = (
+            (partial(self._holds, clause), used[0])
+            for clause, used in enumerate(self.used)
+            if clause and used[0].any()
+        )
+        return all_of(self._first(), further)
+
+    def _first(self) -> Bools:
+        """Whether the first clause holds, for all pairs."""
+        out = np.empty((self.events, self.used.shape[2]), dtype=np.bool_)
+        out[:] = ~self.used[0, 0]
+        for slot, used in enumerate(self.used[0]):
+            count = np.count_nonzero(used)
+            if not count:
+                break
+            left = np.flatnonzero(used & ~out) if slot else None
+            # Pairs taken one by one cost twice what they do in rows.
+            if left is not None and not len(left):
+                continue
+            if left is not None and 2 * len(left) < self.events * count:
+                event = left // len(used)
+                interest = left - event * len(used)
+                out.reshape(-1)[left] = self.pairs(0, slot, event, interest)
+            elif count == len(used):
+                found = self.all_pairs(0, slot, None)
+                out = np.logical_or(out, found, out=out) if slot else found
+            else:
+                columns = np.flatnonzero(used)
+                out[:, columns] |= self.all_pairs(0, slot, columns)
+        return out
+
+    def _holds(self, clause: int, event: Index, interest: Index) -> Bools:
+        """Whether a clause holds, for pairs of which every interest has it."""
+        holds = self.pairs(clause, 0, event, interest)
+        for slot, used in enumerate(self.used[clause][1:], 1):
+            left = np.flatnonzero(used.take(interest) & ~holds)
+            if not len(left):
+                break
+            holds[left] = self.pairs(clause, slot, event.take(left), interest.take(left))
+        return holds
 
 
 def gaps(used: Bools) -> Bools:
     """Which interests have something after something unused; used (interests, clauses, slots).
 
-    Matching stops at the first clause that no interest of a table uses. Past a gap the answer to
-    one interest would depend on the others.
+    The walk stops at an interest's first clause that is not used, and at the first one that none of
+    a table uses. Past a gap the answer to one interest would depend on the others.
     """
     first = used[:, :, 0]
     inside = (used[:, :, 1:] & ~used[:, :, :-1]).any(axis=(1, 2))
     return np.asarray(inside | (first[:, 1:] & ~first[:, :-1]).any(axis=1), dtype=np.bool_)
-
-
-class FilterLookup:
-    """Some events with some interests.
-
-    Shapes: nonces (events, 2); bits (events, m); table, of trapdoors, (clauses, slots, t,
-    interests, 2); used, which of them there are, (clauses, slots, interests).
-    """
-
-    def __init__(
-        self, hashed: NonceHash, nonces: Words, bits: Bools, table: Words, used: Bools
-    ) -> None:
-        self.hashed, self.nonces, self.table, self.used = hashed, nonces, table, used
-        self.flat, self.bits = bits.reshape(-1), bits.shape[1]
-        self.rows = np.arange(len(nonces), dtype=np.uint64) * np.uint64(self.bits)
-
-    def answers(self) -> Bools:
-        """Whether all clauses hold, shape (events, interests)."""
-        # Most pairs are decided by their first word: all pairs, without indices.
-        out = np.empty((len(self.nonces), self.table.shape[3]), dtype=np.bool_)
-        out[:] = ~self.used[0].any(axis=0)
-        for slot, used in enumerate(self.used[0]):
-            if used.all():
-                out |= self._all_pairs(self.table[0, slot])
-            elif used.any():
-                columns = np.flatnonzero(used)
-                out[:, columns] |= self._all_pairs(self.table[0, slot].take(columns, axis=1))
-        if len(self.table) == 1 or not self.used[1].any():
-            return out  # clauses in use come first: `gaps` refuses others
-        flat = out.reshape(-1)
-        pairs = np.flatnonzero(out & self.used[1].any(axis=0))
-        for clause in range(1, len(self.table)):
-            interest = pairs % out.shape[1]
-            holds = ~self.used[clause].any(axis=0).take(interest)
-            for slot, used in enumerate(self.used[clause]):
-                tested = np.flatnonzero(used.take(interest) & ~holds)
-                if len(tested):
-                    left = self._pairs(self.table[clause, slot], pairs.take(tested), out.shape[1])
-                    holds[tested.take(left)] = True
-            flat[pairs[~holds]] = False
-            pairs = pairs[holds]
-        return out
-
-    def _is_set(self, tags: Words, rows: Words) -> Bools:
-        positions = modulo(tags, self.bits)
-        positions += rows
-        return self.flat.take(positions.view(np.int64))
-
-    def _all_pairs(self, keys: Words) -> Bools:
-        """Whether words, keys (t, words, 2), are in all events: (events, words)."""
-        found = self._is_set(self.hashed.all_pairs(keys[0], self.nonces), self.rows[:, None])
-        if len(keys) > 1:
-            flat, pairs = found.reshape(-1), np.flatnonzero(found)
-            flat[:] = False
-            flat[pairs.take(self._pairs(keys[1:], pairs, found.shape[1]))] = True
-        return found
-
-    def _pairs(self, keys: Words, pairs: NDArray[np.intp], words: int) -> NDArray[np.intp]:
-        """Which of some pairs, numbers event * words + word, have the word in the event."""
-        event = pairs // words
-        word = pairs - event * words
-        left = np.arange(len(pairs))
-        for each in keys:
-            tags = self.hashed.pairs(each.take(word, axis=0), self.nonces.take(event, axis=0))
-            good = np.flatnonzero(self._is_set(tags, self.rows.take(event)))
-            left, event, word = left.take(good), event.take(good), word.take(good)
-        return left

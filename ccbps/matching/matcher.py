@@ -1,41 +1,54 @@
-"""The public side of all one-time matchers: schema, sizes, fingerprint, leakage card.
+"""The public side of every matcher: roles, sizes, text form, equality, pickling, explanation.
 
-What differs between schemes is six methods of the matcher, whose names start with an underscore;
-what must never differ is in the roles it makes (`ccbps.matching.roles`).
+    matcher = BranchingMatch.box(schema)                       # rounds: a shared seed
+    events = matcher.publisher(seed).encode(records, rounds)
+    interests = matcher.subscriber(seed).encode(predicates, rounds)
+    matcher.broker().match(events, interests)                  # bool (pairs,)
+
+    matcher = TagMatch(schema)                                 # a key server
+    server = matcher.key_server()
+    events = matcher.publisher(server.publisher_key()).encode(records)
+    interests = matcher.subscriber(server.subscriber_key("alice")).encode(predicates)
+    matcher.broker(server.broker_key()).match_all(events, interests)   # bool (events, interests)
+
+A matcher whose card says "broken" warns when it is made, and its repr says it, too.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+import warnings
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ccbps.arrays import Bytes, Rounds
-from ccbps.dictionary import DictionaryColumn
-from ccbps.keys.seeds import Pairs, RandomnessReader, RandomnessSource
-from ccbps.leakage import LeakageCard
-from ccbps.matching.parameters import Cost, PublicParameters
-from ccbps.matching.roles import Broker, Interest, Publisher, Subscriber
+from ccbps.arrays import Randomness
+from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError
+from ccbps.keys.randomness import RandomnessSource
+from ccbps.keys.role_key import RoleKey
+from ccbps.leakage import LeakageCard, Protects
+from ccbps.matching.access import MAC_BYTES, message_bytes, round_bytes
+from ccbps.matching.broker import Broker
+from ccbps.matching.contract import Keying, Scheme, ServerScheme, Sizes
+from ccbps.matching.key_server import KeyServer
+from ccbps.matching.roles import Publisher, Subscriber
+from ccbps.matching.texts import TEXT_VERSION, matcher_fields, quietly, warns, within_text, written
 from ccbps.predicates import Schema
-from ccbps.predicates.schema import Events
 from ccbps.wire import HEADER_BYTES
 
 __all__ = ["Matcher"]
 
 
-class Matcher(PublicParameters, ABC):
-    """Public parameters of a one-time matcher. Makes the three roles.
+class Matcher(Scheme):
+    """Public parameters of a scheme. Makes its roles.
 
     Example:
         >>> from ccbps import Schema, UInt
         >>> from ccbps.matching import BranchingMatch, Matcher
         >>> matcher = BranchingMatch.box(Schema(price=UInt(16)))
-        >>> isinstance(matcher, Matcher), matcher.reusable
-        (True, False)
+        >>> isinstance(matcher, Matcher), matcher.keying.value, matcher.answers.value
+        (True, 'rounds', 'pairs')
         >>> matcher.event_bytes, matcher.interest_bytes, matcher.randomness_bytes
         (82, 82, 152)
         >>> matcher.leakage.security, matcher.leakage.reuse
@@ -43,134 +56,192 @@ class Matcher(PublicParameters, ABC):
         >>> print(matcher.explain())
         BranchingMatch over price (16 bits)
         ...
+        >>> BranchingMatch.from_json(matcher.to_json()) == matcher
+        True
 
     Attributes:
-        reusable: False, which tells one-time matchers from reusable ones.
-        rounds: True. Messages belong to a round.
-        has_key_server: False. The clients share a seed.
-        covering: False. Interests are not compared with one another.
-        operators: what predicates may use.
-        schema: the events' attributes.
-        private_names: names of the values an interest is a mapping of; None where an interest is a
-            predicate (SQL text or `Predicate`).
-        event_bytes: bytes of one event message, header included.
-        interest_bytes: bytes of one interest message, header included.
+        event_bytes: bytes of one event message, header and MAC included.
+        interest_bytes: bytes of one interest message, header and MAC included.
         randomness_bytes: bytes of shared randomness one round uses.
         fingerprint: 32 bytes that name these public parameters.
     """
 
-    reusable: ClassVar[bool] = False
-    rounds: ClassVar[bool] = True
-    has_key_server: ClassVar[bool] = False
-    covering: ClassVar[bool] = False
-    operators: tuple[str, ...] = (
-        "=", "<", "interval", "prefix", "in", "and", "or", "not", "at_least", "hamming",
-    )  # fmt: skip
-
-    schema: Schema
-    private_names: tuple[str, ...] | None
-    event_bytes: int
-    interest_bytes: int
-    randomness_bytes: int
+    def _set_up(self, schema: Schema, sizes: Sizes) -> None:
+        """To be called at the end of the constructor, when the card can be made."""
+        self.schema, self.sizes = schema, sizes
+        card = self.leakage
+        if card.security == "broken" and warns():
+            warnings.warn(
+                f"{card.scheme} is broken: its broker can read the data. Known attack: "
+                f"{card.attacks[0]}. Take {self.instead}. All attacks: print(matcher.leakage)",
+                BrokenSchemeWarning,
+                stacklevel=3,
+            )
 
     @property
-    @abstractmethod
-    def leakage(self) -> LeakageCard:
-        """What the broker learns."""
+    def event_bytes(self) -> int:
+        """Bytes of one event message, header and MAC included."""
+        return message_bytes(self, "event")
 
     @property
-    @abstractmethod
-    def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role for a pair, as data."""
+    def interest_bytes(self) -> int:
+        """Bytes of one interest message, header and MAC included."""
+        return message_bytes(self, "interest")
 
-    @abstractmethod
-    def explain(self) -> str:
-        """Program size, bytes per side, predicted operations and the leakage card, as text."""
+    @property
+    def randomness_bytes(self) -> int:
+        """Bytes of shared randomness one round uses; 0 where there are no rounds."""
+        return round_bytes(self)
+
+    def __repr__(self) -> str:
+        broken = " [broken]" if self.leakage.security == "broken" else ""
+        return f"<{type(self).__name__}{broken} over {', '.join(self.schema)}>"
+
+    # -- roles ----------------------------------------------------------------------------------
+
+    def key_server(self, key: RoleKey | None = None) -> KeyServer:
+        """A key server with a fresh master key, or with the one that `KeyServer.key` gave out.
+
+        Raises:
+            ParameterError: the matcher has none.
+            KeyMismatchError: the key is not a master key of this matcher.
+        """
+        if not isinstance(self, ServerScheme):
+            raise ParameterError(
+                f"{type(self).__name__} has no key server: publisher and subscriber share a seed"
+            )
+        return KeyServer(self, key)
 
     def publisher(
-        self, seed: RandomnessSource, *, ledger: str | os.PathLike[str] | None = None
+        self,
+        key: RandomnessSource | RoleKey,
+        *,
+        ledger: str | os.PathLike[str] | None = None,
+        randomness: Randomness = os.urandom,
     ) -> Publisher:
         """The role that encodes events.
 
         Args:
-            seed: shared with the subscriber, or a master of many pairs.
-            ledger: path of a file that remembers rounds across roles, processes and restarts
-                (`ccbps.keys.ledger`), created if missing; None to remember them in memory, as long
-                as the role lives.
+            key: with rounds, the seed that is shared with the subscriber, or a master of many
+                pairs; with a key server, `KeyServer.publisher_key`.
+            ledger: with rounds, path of a file that remembers them across roles, processes and
+                restarts (`ccbps.keys.ledger`), created if missing; None to remember them in
+                memory, as long as the role lives.
+            randomness: the operating system's, unless a test says otherwise.
 
         Raises:
+            KeyMismatchError: it is another matcher's or role's key.
             LedgerError: the file cannot be used.
         """
-        return Publisher(self, seed, ledger)
+        return Publisher(self, key, ledger, randomness)
 
     def subscriber(
-        self, seed: RandomnessSource, *, ledger: str | os.PathLike[str] | None = None
+        self,
+        key: RandomnessSource | RoleKey,
+        *,
+        ledger: str | os.PathLike[str] | None = None,
+        randomness: Randomness = os.urandom,
     ) -> Subscriber:
-        """The role that encodes predicates; `ledger` as for `publisher`."""
-        return Subscriber(self, seed, ledger)
+        """The role that encodes predicates; arguments as for `publisher`."""
+        return Subscriber(self, key, ledger, randomness)
 
-    def broker(self) -> Broker:
-        """The role that matches. It holds nothing secret."""
-        return Broker(self)
+    def broker(self, key: RoleKey | None = None) -> Broker:
+        """The role that matches. With rounds it has no key; a key server's holds what it checks
+        messages with, and what the scheme lets a broker know, often nothing more."""
+        return Broker(self, key)
 
-    def _reader(
-        self, source: RandomnessSource, rounds: Rounds, pairs: Pairs | None
-    ) -> RandomnessReader:
-        """The randomness of a batch of rounds, as `_encode_events` and its like read it."""
-        return source.reader(self.fingerprint, self.randomness_bytes, rounds, pairs)
+    # -- as text --------------------------------------------------------------------------------
 
-    @abstractmethod
-    def _prepare(self, interest: Interest) -> Any:
-        """What `_encode_interests` needs to know of one subscription; raises if it is not one."""
+    def to_json(self) -> str:
+        """All public parameters as text, for parties who do not trust one another's pickles."""
+        fields = {
+            "ccbps matcher": TEXT_VERSION,
+            "scheme": self.name,
+            "version": self.version,
+            "schema": json.loads(self.schema.to_json()),
+            "parameters": self.parameters(),
+        }
+        return json.dumps(fields, sort_keys=True)
 
-    @abstractmethod
-    def _content(self, prepared: Any) -> bytes:
-        """Bytes that tell a prepared interest from all others: for a ledger of rounds."""
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The matcher that `to_json` described; `ccbps.matching.from_json` takes any scheme's.
 
-    @abstractmethod
-    def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:
-        """Write messages, shape (batch, event_bytes)."""
+        Raises:
+            DecodeError: it is not such a text, or another scheme's.
+            ParameterError: the parameters are not possible, or messages would have more than
+                64 MiB, which only a constructor may ask for.
+        """
+        if getattr(cls, "name", None) is None:
+            raise ParameterError(
+                f"{cls.__name__} is no scheme: ccbps.matching.from_json(text) finds the scheme"
+            )
+        fields = matcher_fields(text)
+        if json.dumps([fields["scheme"], fields["version"]]) != json.dumps([cls.name, cls.version]):
+            raise DecodeError(
+                f"the text describes {fields['scheme']!r} {fields['version']!r}, wanted "
+                f"{cls.name!r} {cls.version}"
+            )
+        schema = Schema.from_json(json.dumps(fields["schema"]))
+        try:
+            with written(by_anybody=True):
+                made = cls.from_parameters(schema, fields["parameters"])
+                within_text(max(made.event_bytes, made.interest_bytes))
+        except TypeError:
+            made = None
+        # As text: to Python, 1 is True and 1.0. What is left out would follow later defaults.
+        given = json.dumps(fields["parameters"], sort_keys=True)
+        if made is None or json.dumps(made.parameters(), sort_keys=True) != given:
+            raise DecodeError(f"the parameters are not those of a {cls.__name__}")
+        return made
 
-    @abstractmethod
-    def _encode_interests(
-        self, interests: DictionaryColumn[Any], reader: RandomnessReader, out: Bytes
-    ) -> None:
-        """Write messages, shape (batch, interest_bytes), for a column of prepared interests."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (type(self), self.schema, json.dumps(self.parameters()))
 
-    @abstractmethod
-    def _examine(self, events: Bytes, interests: Bytes) -> tuple[NDArray[np.bool_], Bytes]:
-        """Answers and `ccbps.wire.Cause`s of pairs of messages of the right widths."""
+    def explain(self) -> str:
+        """What it is, bytes per side, operations and the leakage card, as text."""
+        return self._explain([])
 
-    def _event_chunks(self, event: Events, reader: RandomnessReader) -> Iterator[Bytes]:
-        """One event's message in pieces; all at once unless a scheme's messages may be huge."""
-        out = np.empty((1, self.event_bytes), dtype=np.uint8)
-        self._encode_events(event, reader, out)
-        yield out[0]
+    def _explain(self, lines: Iterable[tuple[str, str]]) -> str:
+        """`explain`'s text: title, the scheme's own lines, then what all matchers say."""
+        reusable = "one-time" if self.keying is Keying.ROUNDS else "reusable"
+        covering = ", covering" if self.covering else ""
+        mac = f", {MAC_BYTES} MAC" if self.keying is Keying.SERVER else ""
+        common = [
+            ("operators", ", ".join(self.operators)),
+            (
+                "messages",
+                f"{self.event_bytes:,} bytes per event, {self.interest_bytes:,} bytes per interest "
+                f"({HEADER_BYTES} of them header{mac}); {reusable}{covering}",
+            ),
+        ]
+        if self.randomness_bytes:
+            blocks = -(-self.randomness_bytes // 16)
+            common.append(
+                ("randomness", f"{self.randomness_bytes:,} bytes per round ({blocks:,} AES blocks)")
+            )
+        common += [(cost.role, f"per {cost.per}: {cost}") for cost in self.costs]
+        rows = [f"  {name + ':':<13}{text}" for name, text in (*lines, *common)]
+        title = f"{type(self).__name__} over {', '.join(self.schema)} ({self.schema.bits} bits)"
+        card = ["  " + line for line in str(self.leakage).splitlines()]
+        return "\n".join([title, *rows, *card])
 
-    def _interest_chunks(self, interest: Any, reader: RandomnessReader) -> Iterator[Bytes]:
-        """One interest's message in pieces."""
-        out = np.empty((1, self.interest_bytes), dtype=np.uint8)
-        column = DictionaryColumn([interest], np.zeros(1, dtype=np.intp))
-        self._encode_interests(column, reader, out)
-        yield out[0]
-
-    def _match_chunks(self, events: Iterable[Bytes], interests: Iterable[Bytes]) -> bool:
-        """The answer for one event's and one interest's pieces, uint8 arrays of one dimension."""
-        none = np.empty(0, dtype=np.uint8)
-        ours, theirs = (np.concatenate([none, *pieces]) for pieces in (events, interests))
-        return bool(self.broker().match(ours[None], theirs[None])[0])
-
-    def _perfect(self, public: str, hidden: str) -> LeakageCard:
+    def _perfect(self, public: str, hidden: str, protects: Iterable[Protects]) -> LeakageCard:
         """The card of a matcher whose broker learns the answers and nothing else.
 
         Args:
             public: the public parameters, in words.
             hidden: what is hidden of a subscription, in words.
+            protects: what of a subscription that is.
         """
         return LeakageCard(
             scheme=type(self).__name__,
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=("every attribute of the event, beyond what the answer says about it", hidden),
+            protects=frozenset(
+                {Protects.EVENT, Protects.EQUALITY_OF_EVENTS, Protects.EQUALITY_OF_INTERESTS}
+            )
+            | frozenset(protects),
             learns=(
                 "whether the event matches the predicate",
                 f"public parameters: {public}",
@@ -190,20 +261,10 @@ class Matcher(PublicParameters, ABC):
             ),
         )
 
-    def _explain(self, title: str, lines: Iterable[tuple[str, str]]) -> str:
-        """`explain`'s text: title, the scheme's own lines, then what all matchers say."""
-        common = (
-            (
-                "messages",
-                f"{self.event_bytes:,} bytes per event, {self.interest_bytes:,} bytes per interest "
-                f"({HEADER_BYTES} of them header)",
-            ),
-            (
-                "randomness",
-                f"{self.randomness_bytes:,} bytes per round "
-                f"({-(-self.randomness_bytes // 16):,} AES blocks)",
-            ),
-        )
-        rows = [f"  {name + ':':<13}{text}" for name, text in (*lines, *common)]
-        card = ["  " + line for line in str(self.leakage).splitlines()]
-        return "\n".join([title, *rows, *card])
+
+@lru_cache(maxsize=64)
+def _made_again(cls: type[Matcher], schema: Schema, parameters: str) -> Matcher:
+    """What was pickled or copied. A worker that receives the same matcher with every task builds it
+    once, and nobody is warned again."""
+    with quietly(), written(by_anybody=False):
+        return cls.from_parameters(schema, json.loads(parameters))

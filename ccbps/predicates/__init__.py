@@ -7,6 +7,8 @@ belongs to one party; nothing here is encrypted.
 
 from __future__ import annotations
 
+from ccbps.predicates.attributes import Events
+from ccbps.predicates.boolean import Bool
 from ccbps.predicates.box import Box
 from ccbps.predicates.form import (
     AllOf,
@@ -20,11 +22,11 @@ from ccbps.predicates.form import (
     iter_leaves,
 )
 from ccbps.predicates.numeric import Decimal, Int, UInt
-from ccbps.predicates.predicate import Predicate
-from ccbps.predicates.schema import Events, Schema
+from ccbps.predicates.schema import Predicate, Schema
+from ccbps.predicates.suggest import Suggestion
 from ccbps.predicates.temporal import Timestamp
 from ccbps.predicates.textual import Category, Keyword, Text
-from ccbps.predicates.types import AttributeType, Bool
+from ccbps.predicates.types import AttributeType
 
 __all__ = [
     "AllOf",
@@ -45,6 +47,7 @@ __all__ = [
     "Never",
     "Predicate",
     "Schema",
+    "Suggestion",
     "Text",
     "Timestamp",
     "UInt",

@@ -5,23 +5,20 @@ care" is a full range, an equality a short one, a contradiction an empty one. `b
 exactly whether the events for which a predicate is TRUE form one box, whatever way it is written,
 up to a bound on the work.
 
-It works on unions of *products*: for every attribute a set of codes, kept as disjoint sorted
-intervals. AND intersects; OR merges products that differ in one attribute or contain each other.
-If several products remain, their union is a box exactly when it covers its own bounding box.
+`union_of` brings the predicate to a union of products. If several remain, their union is a box
+exactly when it covers its own bounding box.
 
 Not protected: a box is the subscription itself. Its repr hides the ranges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import combinations
-from math import comb
-from typing import Final, TypeAlias
+from typing import Final
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.predicates.attributes import Attributes, Events
 from ccbps.predicates.codes import BoolArray, conjunction, in_range
 from ccbps.predicates.expression import (
     And,
@@ -34,22 +31,21 @@ from ccbps.predicates.expression import (
     iter_nodes,
     operands_of,
 )
-from ccbps.predicates.form import AllOf, Always, AnyOf, AtLeastOf, Form, HammingWithin, InRange
-from ccbps.predicates.schema import Events, Schema
+from ccbps.predicates.form import AllOf, AnyOf, Form, HammingWithin
+from ccbps.predicates.products import (
+    MAX_PRODUCTS,
+    Intervals,
+    NotABox,
+    Product,
+    difference,
+    union_of,
+)
 from ccbps.predicates.types import EMPTY, OPERATORS
 
-__all__ = ["Box", "box_of"]
+__all__ = ["Box", "box_of", "is_empty"]
 
-_MAX_CHOICES: Final = 64
-_MAX_PRODUCTS: Final = 256
 _SHOWN: Final = 5
 """Intervals that an error spells out."""
-
-Intervals: TypeAlias = tuple[tuple[int, int], ...]
-"""Disjoint, not even touching, ascending, each (low, high) inclusive; empty means no code."""
-
-Product: TypeAlias = dict[str, Intervals]
-"""Allowed codes of the attributes that are constrained; never an empty set of codes."""
 
 _HELP: Final = (
     "accepted is a conjunction of intervals, equalities and prefixes; write several "
@@ -77,7 +73,7 @@ class Box:
             attribute and don't-care for the others.
     """
 
-    schema: Schema
+    schema: Attributes
     ranges: dict[str, tuple[int, int]]
 
     def __post_init__(self) -> None:
@@ -98,22 +94,7 @@ class Box:
         )
 
 
-class _NotABox(Exception):
-    """Why there is no box, the same without names, and the attributes it is about.
-
-    `intervals` is what the one attribute needs, where it is one that needs several.
-    """
-
-    def __init__(
-        self, reason: str, summary: str, attributes: Iterable[str], intervals: Intervals = ()
-    ) -> None:
-        super().__init__(reason)
-        self.reason, self.summary = reason, summary
-        self.attributes = frozenset(attributes)
-        self.intervals = intervals
-
-
-def box_of(schema: Schema, form: Form, expression: Expression, text: str) -> Box:
+def box_of(schema: Attributes, form: Form, expression: Expression, text: str) -> Box:
     """The box of a bound predicate.
 
     Args:
@@ -127,8 +108,8 @@ def box_of(schema: Schema, form: Form, expression: Expression, text: str) -> Box
             choices of an at_least or 256 alternatives.
     """
     try:
-        return _single_box(schema, _union(schema, form))
-    except _NotABox as problem:
+        return _single_box(schema, union_of(schema, form))
+    except NotABox as problem:
         position = _position(expression, problem.attributes)
         reason, example = problem.reason, ""
         if problem.intervals:
@@ -154,7 +135,7 @@ def _position(expression: Expression, attributes: frozenset[str]) -> int | None:
 
 
 def _as_written(
-    schema: Schema, expression: Expression, name: str, intervals: Intervals
+    schema: Attributes, expression: Expression, name: str, intervals: Intervals
 ) -> str | None:
     """The intervals in the constants of the text; None where others would be needed.
 
@@ -190,7 +171,7 @@ def _template(name: str, intervals: Intervals) -> str:
     return first + between + last
 
 
-def _single_box(schema: Schema, union: list[Product]) -> Box:
+def _single_box(schema: Attributes, union: list[Product]) -> Box:
     full = {name: (0, schema[name].size - 1) for name in schema}
     if not union:
         return Box(schema, {**full, schema.names[0]: EMPTY})
@@ -205,8 +186,8 @@ def _single_box(schema: Schema, union: list[Product]) -> Box:
     box: Product = {name: (bounds,) for name, bounds in bounding.items()}
     rest = [box]
     for product in union:
-        rest = [piece for part in rest for piece in _difference(schema, part, product)]
-        if len(rest) > _MAX_PRODUCTS:
+        rest = [piece for part in rest for piece in difference(schema, part, product)]
+        if len(rest) > MAX_PRODUCTS:
             break
     if not rest:
         return Box(schema, {**full, **bounding})
@@ -214,9 +195,9 @@ def _single_box(schema: Schema, union: list[Product]) -> Box:
         varying = [name for name in schema if len({product.get(name) for product in union}) > 1]
         names = ", ".join(repr(name) for name in varying)
         summary = "alternatives that differ in several attributes"
-        raise _NotABox(f"{summary} ({names})", summary, varying)
+        raise NotABox(f"{summary} ({names})", summary, varying)
     name, needed = next((n, allowed) for n, allowed in union[0].items() if len(allowed) > 1)
-    raise _NotABox(
+    raise NotABox(
         f"attribute {name!r} needs more than one interval",
         "an attribute needs more than one interval",
         [name],
@@ -224,184 +205,15 @@ def _single_box(schema: Schema, union: list[Product]) -> Box:
     )
 
 
-# -- unions of products -------------------------------------------------------------------------
-
-
-def _union(schema: Schema, form: Form) -> list[Product]:
-    """Products whose union is the true set; no product at all when it is empty."""
-    if isinstance(form, InRange):
-        return _leaf(schema, form)
-    if isinstance(form, Always):
-        return [{}]
-    if isinstance(form, AllOf):
-        return _all_of(schema, [_union(schema, part) for part in form.parts])
+def is_empty(schema: Attributes, form: Form) -> bool:
+    """Whether a bound form certainly holds for no event; False where that is too much work."""
+    if isinstance(form, AllOf) and any(is_empty(schema, part) for part in form.parts):
+        return True
     if isinstance(form, AnyOf):
-        return _any_of(schema, [_union(schema, part) for part in form.parts])
-    if isinstance(form, AtLeastOf):
-        if comb(len(form.parts), form.k) > _MAX_CHOICES:
-            reason = f"at_least with more than {_MAX_CHOICES} ways to choose"
-            raise _NotABox(
-                reason,
-                reason,
-                [leaf for part in form.parts for leaf in _names(part)],
-            )
-        parts = [_union(schema, part) for part in form.parts]
-        choices = combinations(parts, form.k)
-        return _any_of(schema, [_all_of(schema, list(choice)) for choice in choices])
+        return all(is_empty(schema, part) for part in form.parts)
     if isinstance(form, HammingWithin):
-        raise _NotABox(
-            f"a Hamming distance on attribute {form.attribute!r} is not an interval",
-            "a Hamming distance is not an interval",
-            [form.attribute],
-        )
-    return []  # Never
-
-
-def _names(form: Form) -> list[str]:
-    if isinstance(form, (InRange, HammingWithin)):
-        return [form.attribute]
-    return [name for child in form.children for name in _names(child)]
-
-
-def _leaf(schema: Schema, leaf: InRange) -> list[Product]:
-    last = schema[leaf.attribute].size - 1
-    if leaf.low is None or leaf.high is None:
-        raise ParameterError(f"a private constant on attribute {leaf.attribute!r} is not bound")
-    inside: Intervals = ((leaf.low, leaf.high),) if leaf.low <= leaf.high else ()
-    allowed = _complement(inside, last) if leaf.negated else inside
-    if allowed == ((0, last),):
-        return [{}]
-    return [{leaf.attribute: allowed}] if allowed else []
-
-
-# Both combine halves rather than one part after another: a list of thousands of constants then
-# costs about as much as sorting it.
-
-
-def _all_of(schema: Schema, unions: list[list[Product]]) -> list[Product]:
-    if len(unions) < 2:
-        return unions[0] if unions else [{}]
-    middle = len(unions) // 2
-    first, second = _all_of(schema, unions[:middle]), _all_of(schema, unions[middle:])
-    pairs = (_intersection(left, right) for left in first for right in second)
-    return _merged(schema, [product for product in pairs if product is not None])
-
-
-def _any_of(schema: Schema, unions: list[list[Product]]) -> list[Product]:
-    if len(unions) < 2:
-        return unions[0] if unions else []
-    middle = len(unions) // 2
-    first, second = _any_of(schema, unions[:middle]), _any_of(schema, unions[middle:])
-    return _merged(schema, first + second)
-
-
-def _merged(schema: Schema, products: list[Product]) -> list[Product]:
-    """The same union in fewer products, as far as pairs of them can be merged."""
-    done: list[Product] = []
-    waiting = list(reversed(products))
-    while waiting:
-        product = waiting.pop()
-        for place, other in enumerate(done):
-            both = _pair(schema, other, product)
-            if both is not None:
-                del done[place]
-                waiting.append(both)
-                break
-        else:
-            done.append(product)
-            if len(done) > _MAX_PRODUCTS:
-                reason = "too many alternatives"
-                raise _NotABox(reason, reason, {name for one in done for name in one})
-    return done
-
-
-def _pair(schema: Schema, left: Product, right: Product) -> Product | None:
-    """Union of two products if it is a product that is easy to see."""
-    if _contains(left, right):
-        return left
-    if _contains(right, left):
-        return right
-    differing = [name for name in {**left, **right} if left.get(name) != right.get(name)]
-    if len(differing) != 1 or differing[0] not in left or differing[0] not in right:
-        return None  # an attribute that only one of them constrains would be a containment
-    name = differing[0]
-    allowed = _sum(left[name], right[name])
-    merged = {**left, name: allowed}
-    if allowed == ((0, schema[name].size - 1),):
-        del merged[name]
-    return merged
-
-
-def _contains(outer: Product, inner: Product) -> bool:
-    return all(
-        name in inner and _common(inner[name], allowed) == inner[name]
-        for name, allowed in outer.items()
-    )
-
-
-def _intersection(left: Product, right: Product) -> Product | None:
-    merged = {**left, **right}
-    for name in left.keys() & right.keys():
-        merged[name] = _common(left[name], right[name])
-        if not merged[name]:
-            return None
-    return merged
-
-
-def _difference(schema: Schema, whole: Product, part: Product) -> list[Product]:
-    """`whole` without `part`, as disjoint products: one for each attribute that `part` limits."""
-    pieces: list[Product] = []
-    inside = dict(whole)
-    for name, allowed in part.items():
-        last = schema[name].size - 1
-        here = inside.get(name, ((0, last),))
-        outside = _common(here, _complement(allowed, last))
-        if outside:
-            pieces.append({**inside, name: outside})
-        inside[name] = _common(here, allowed)
-        if not inside[name]:
-            return pieces
-    return pieces
-
-
-# -- sets of codes of one attribute -------------------------------------------------------------
-
-
-def _complement(allowed: Intervals, last: int) -> Intervals:
-    """The codes 0..last that are not allowed."""
-    gaps: list[tuple[int, int]] = []
-    start = 0
-    for low, high in allowed:
-        if start < low:
-            gaps.append((start, low - 1))
-        start = high + 1
-    if start <= last:
-        gaps.append((start, last))
-    return tuple(gaps)
-
-
-def _common(left: Intervals, right: Intervals) -> Intervals:
-    """Codes in both sets."""
-    found: list[tuple[int, int]] = []
-    i = j = 0
-    while i < len(left) and j < len(right):
-        low = max(left[i][0], right[j][0])
-        high = min(left[i][1], right[j][1])
-        if low <= high:
-            found.append((low, high))
-        if left[i][1] < right[j][1]:
-            i += 1
-        else:
-            j += 1
-    return tuple(found)
-
-
-def _sum(left: Intervals, right: Intervals) -> Intervals:
-    """Codes in either set; neighbouring codes join into one interval."""
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted(left + right):
-        if joined and low <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
-        else:
-            joined.append((low, high))
-    return tuple(joined)
+        return False
+    try:
+        return not union_of(schema, form)
+    except NotABox:
+        return False

@@ -7,12 +7,21 @@ binding) ask here. Errors say what is accepted and never repeat the constant: it
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from ccbps.predicates.numeric import UInt
 from ccbps.predicates.types import AttributeType, ConstantError
 
-__all__ = ["PatternError", "check_constant", "check_use", "hamming_code", "is_prefix", "selected"]
+__all__ = [
+    "PatternError",
+    "check_constant",
+    "check_use",
+    "hamming_code",
+    "is_prefix",
+    "selected",
+    "told_apart",
+]
 
 
 class PatternError(ConstantError):
@@ -75,8 +84,23 @@ def check_use(kind: AttributeType, use: str) -> None:
 
 def check_constant(kind: AttributeType, use: str, constant: Any) -> None:
     """Raise ConstantError when the constant, other than NULL, does not fit the use."""
-    check_use(kind, use)
     if use == "hamming":
+        check_use(kind, use)
         hamming_code(kind, constant)
     else:
         selected(kind, use, constant)
+
+
+def told_apart(constants: Mapping[Any, Any]) -> Hashable | None:
+    """What two mappings of constants have in common only if they are the same to every attribute;
+    None if a constant cannot be hashed."""
+    # Types too: True is no 1 to a schema. And folds: the hour that clocks repeat in autumn is
+    # twice the same to ==.
+    items = tuple(
+        (name, type(value), value, getattr(value, "fold", 0)) for name, value in constants.items()
+    )
+    try:
+        hash(items)
+    except TypeError:
+        return None
+    return items

@@ -30,6 +30,7 @@ __all__ = [
     "attributes_of",
     "iter_nodes",
     "operands_of",
+    "privates_of",
 ]
 
 
@@ -194,3 +195,13 @@ def attributes_of(expression: Expression) -> tuple[str, ...]:
         if isinstance(node, (Compare, Between, In, Like, IsNull, Hamming))
     ]
     return tuple(dict.fromkeys(names))
+
+
+def privates_of(expression: Expression) -> list[tuple[str, str, Private]]:
+    """(attribute, use, placeholder) of every placeholder, in the order of the text."""
+    return [
+        (attribute, use, operand)
+        for node in iter_nodes(expression)
+        for attribute, use, operand in operands_of(node)
+        if isinstance(operand, Private)
+    ]

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ccbps.errors import ParameterError
+from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import BoolArray, conjunction, disjunction, distance_at_most, in_range
-from ccbps.predicates.schema import Events
 
 __all__ = [
     "AllOf",

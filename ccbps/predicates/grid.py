@@ -44,16 +44,26 @@ class Grid:
         Raises:
             Refused: not on the grid.
         """
-        low, step = self.low, self.step
-        # (value - low) / step in integers: it is asked for every distinct value of a column.
-        above = value.numerator * low.denominator - low.numerator * value.denominator
-        common = value.denominator * low.denominator
-        number, rest = divmod(above * step.denominator, common * step.numerator)
+        number, rest = self._divided(value)
         if not 0 <= number < self.count or (rest and number == self.count - 1):
             raise Refused("out of range")
         if rest:
             raise Refused(self.between)
         return number
+
+    def bisect(self, value: Fraction | int) -> tuple[int, int]:
+        """How many of the numbers are (< value, <= value)."""
+        number, rest = self._divided(value)
+        below = number + (rest > 0)
+        return min(max(below, 0), self.count), min(max(number + 1, 0), self.count)
+
+    def _divided(self, value: Fraction | int) -> tuple[int, int]:
+        """(value - low) / step, rounded down, and whether there is a rest (> 0)."""
+        low, step = self.low, self.step
+        # In integers: it is asked for every constant, and every distinct value of a column.
+        above = value.numerator * low.denominator - low.numerator * value.denominator
+        common = value.denominator * low.denominator
+        return divmod(above * step.denominator, common * step.numerator)
 
     def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome:
         """Numbers of the exact values ``values * 10**-scale``; `values` are of kind i or u."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ccbps.predicates import expression as tree
+from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.constants import hamming_code, is_prefix, selected
 from ccbps.predicates.form import (
     AllOf,
@@ -27,7 +28,6 @@ from ccbps.predicates.form import (
     InRange,
     Never,
 )
-from ccbps.predicates.schema import Schema
 from ccbps.predicates.types import EMPTY
 
 __all__ = ["lower"]
@@ -36,7 +36,7 @@ Range = tuple[int | None, int | None]
 _UNKNOWN: Range = (None, None)
 
 
-def lower(schema: Schema, expression: tree.Expression, constants: Mapping[str, Any]) -> Form:
+def lower(schema: Attributes, expression: tree.Expression, constants: Mapping[str, Any]) -> Form:
     """Code form of "the expression is TRUE".
 
     Args:
@@ -48,7 +48,7 @@ def lower(schema: Schema, expression: tree.Expression, constants: Mapping[str, A
 
 
 class _Lowering:
-    def __init__(self, schema: Schema, constants: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Attributes, constants: Mapping[str, Any]) -> None:
         self.schema = schema
         self.constants = constants
 

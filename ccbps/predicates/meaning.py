@@ -16,6 +16,7 @@ import numpy as np
 
 from ccbps.errors import ParameterError
 from ccbps.predicates import expression as tree
+from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import (
     BoolArray,
     at_most,
@@ -25,7 +26,6 @@ from ccbps.predicates.codes import (
     in_range,
 )
 from ccbps.predicates.constants import hamming_code, selected
-from ccbps.predicates.schema import Events
 
 __all__ = ["evaluate"]
 

@@ -11,7 +11,6 @@ Convention: NaN is a missing value (NULL); infinity is an error; a bool is not a
 from __future__ import annotations
 
 import decimal
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,14 +32,14 @@ _TOLERANCE: Final = 1e-3  # in steps; far above float64's error on 2**40 steps, 
 _MAX_STEPS: Final = 2**40
 
 
-def _exact(constant: Any) -> Fraction:
+def _exact(constant: Any) -> Fraction | int:
     """The exact value of a numeric constant; a float counts as the decimal it prints as."""
     if isinstance(constant, np.generic):
         constant = constant.item()
     if isinstance(constant, bool) or not isinstance(constant, (int, float, decimal.Decimal)):
         raise ConstantError("a numeric attribute compares with numbers, written without quotes")
     if isinstance(constant, int):
-        return Fraction(constant)
+        return int(constant)
     number = decimal.Decimal(str(constant)) if isinstance(constant, float) else constant
     try:
         return _fraction(number)
@@ -67,13 +66,6 @@ def _fraction(number: decimal.Decimal) -> Fraction:
     return Fraction(number)
 
 
-def _split(position: Fraction, count: int) -> tuple[int, int]:
-    """How many of 0..count-1 are (< position, <= position)."""
-    below = min(max(math.ceil(position), 0), count)
-    upto = min(max(math.floor(position) + 1, 0), count)
-    return below, upto
-
-
 class _Number(AttributeType):
     """What numeric types share: exact values are on the grid, and floats are tried on arrays."""
 
@@ -85,6 +77,9 @@ class _Number(AttributeType):
     @abstractmethod
     def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
         """`numbers_of` for values of kind f."""
+
+    def bisect(self, constant: Any) -> tuple[int, int]:
+        return self._grid.bisect(_exact(constant))
 
     def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
         if values.dtype.kind in "iu":
@@ -135,9 +130,6 @@ class _WholeNumber(_Number):
     @cached_property
     def _grid(self) -> Grid:
         return Grid(Fraction(self.least), Fraction(1), self.cardinality, "not a whole number")
-
-    def bisect(self, constant: Any) -> tuple[int, int]:
-        return _split(_exact(constant) - self.least, self.cardinality)
 
     def number_of(self, value: Any) -> int:
         if isinstance(value, np.generic):
@@ -258,7 +250,7 @@ class Decimal(_Number):
         if widest > _MAX_STEPS:
             raise ParameterError("Decimal may have at most 2**40 steps between 0 and low or high")
 
-    @property
+    @cached_property
     def cardinality(self) -> int:
         return int((Fraction(self.high) - Fraction(self.low)) / Fraction(self.step)) + 1
 
@@ -274,10 +266,6 @@ class Decimal(_Number):
     def _grid(self) -> Grid:
         low, step = Fraction(self.low), Fraction(self.step)
         return Grid(low, step, self.cardinality, "not a multiple of step")
-
-    def bisect(self, constant: Any) -> tuple[int, int]:
-        position = (_exact(constant) - Fraction(self.low)) / Fraction(self.step)
-        return _split(position, self.cardinality)
 
     def number_of(self, value: Any) -> int:
         if isinstance(value, np.generic):

@@ -1,33 +1,48 @@
-"""Schema: the named, typed attributes that events carry and predicates speak about; it is public.
+"""Schema and Predicate: what events carry, and one subscription over it.
 
-`Schema.encode` turns a batch of records from any common container into an `Events` value: codes
-of every attribute, many rows at a time. `Schema.parse` reads a predicate in SQL.
+The two make one another: a schema reads a predicate from text, and a predicate that is read from
+JSON brings its schema. A predicate with ``:name`` placeholders is a public template; `bind` makes a
+subscription from it that keeps the template's text and tree and holds the private values beside
+them.
 
-Hazard: `Events` are plaintext. They stay with the publisher, and their repr shows no value.
+Hazard: a bound predicate, and any predicate without placeholders, is the subscriber's secret. Its
+repr shows attribute names only, and `evaluate` is plaintext.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Self
 
-import numpy as np
-import numpy.typing as npt
+from ccbps.errors import (
+    DecodeError,
+    ParameterError,
+    PredicateError,
+    PredicateTypeError,
+    UnsupportedPredicateError,
+)
+from ccbps.predicates.attributes import Attributes, Events
+from ccbps.predicates.box import Box, box_of, is_empty
+from ccbps.predicates.codes import BoolArray
+from ccbps.predicates.constants import PatternError, check_constant, told_apart
+from ccbps.predicates.declared import types_of_arrow, types_of_spark
+from ccbps.predicates.described import from_text, to_text, types_of
+from ccbps.predicates.expression import Expression, Private, attributes_of, privates_of
+from ccbps.predicates.form import Form
+from ccbps.predicates.lowering import lower
+from ccbps.predicates.meaning import evaluate
+from ccbps.predicates.sql import read_sql
+from ccbps.predicates.suggest import Suggestion, suggest
+from ccbps.predicates.types import AttributeType, ConstantError
 
-from ccbps.errors import EventError, ParameterError
-from ccbps.predicates.codes import CodeArray
-from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_of
-from ccbps.predicates.types import AttributeType
+__all__ = ["Predicate", "Schema"]
 
-if TYPE_CHECKING:
-    from ccbps.predicates.predicate import Predicate
-
-__all__ = ["Events", "Schema"]
+_MAX_TEXT: Final = 1 << 20
+"""Characters of a template that comes as JSON."""
 
 
-class Schema:
+class Schema(Attributes):
     """Ordered, immutable mapping of attribute names to attribute types.
 
     ``Schema(issue=Category(["IBM", "SAP"]), price=UInt(16))`` or the same as one mapping.
@@ -49,172 +64,104 @@ class Schema:
             an attribute type.
     """
 
-    __slots__ = ("_attributes",)
-    _attributes: dict[str, AttributeType]
+    __slots__ = ()
 
-    def __init__(
-        self, mapping: Mapping[str, AttributeType] | None = None, /, **attributes: AttributeType
-    ) -> None:
-        if mapping is not None and not isinstance(mapping, Mapping):
-            raise ParameterError(
-                "a schema is made of a mapping of names to attribute types, or of name=type, got "
-                f"{type(mapping).__name__}; for example Schema(price=UInt(16), active=Bool())"
-            )
-        merged: dict[str, Any] = {**(mapping or {}), **attributes}
-        if len(merged) < len(mapping or {}) + len(attributes):
-            raise ParameterError("a schema names every attribute once")
-        if not merged:
-            raise ParameterError("a schema needs at least one attribute")
-        for name, kind in merged.items():
-            if not isinstance(name, str) or not name.isidentifier():
-                raise ParameterError(f"attribute name {name!r} is not an identifier")
-            if not isinstance(kind, AttributeType):
-                raise ParameterError(
-                    f"attribute {name!r} needs an attribute type such as UInt(16), got {kind!r}"
-                )
-        object.__setattr__(self, "_attributes", merged)
+    @classmethod
+    def from_arrow(
+        cls, schema: Any, columns: Iterable[str] | None = None, /, **types: AttributeType
+    ) -> Self:
+        """The schema of an Arrow table.
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Schema is immutable")
+        Booleans and integers become `Bool`, `Int` and `UInt` of the same width. What other types
+        may hold has to be said.
 
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError("a Schema is immutable")
+        Example:
+            >>> import pyarrow as pa
+            >>> from ccbps import Category, Schema
+            >>> table = pa.table({"issue": ["IBM", "SAP"], "volume": [100, 250]})
+            >>> Schema.from_arrow(table.schema, issue=Category(["IBM", "SAP"]))
+            Schema(issue=Category(["IBM", "SAP"]), volume=Int(64, nullable=True))
 
-    def __reduce__(self) -> tuple[type[Schema], tuple[dict[str, AttributeType]]]:
-        return Schema, (self._attributes,)
+        Args:
+            schema: a ``pyarrow.Schema``.
+            columns: names of the columns that become attributes, in this order; all by default.
+            **types: attribute types of some columns, in place of what their types say.
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Attribute names in order."""
-        return tuple(self._attributes)
+        Raises:
+            ParameterError: a column is not there, or its type does not say what it holds; says
+                what to write.
+        """
+        return cls(types_of_arrow(schema, columns, types))
 
-    @property
-    def bits(self) -> int:
-        """Bits of all codes of one event together."""
-        return sum(kind.bits for kind in self._attributes.values())
+    @classmethod
+    def from_spark(
+        cls, schema: Any, columns: Iterable[str] | None = None, /, **types: AttributeType
+    ) -> Self:
+        """The schema of a Spark DataFrame, given its ``StructType``; as `from_arrow`.
 
-    def __getitem__(self, name: str) -> AttributeType:
-        return self._attributes[name]
+        ``Schema.from_spark(df.schema, ["price", "volume"], price=Decimal(0, 1000, "0.01"))``.
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._attributes
+        Raises:
+            ParameterError: as `from_arrow`.
+        """
+        return cls(types_of_spark(schema, columns, types))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._attributes)
+    @classmethod
+    def suggest(cls, data: Any, /, **types: AttributeType) -> Suggestion[Self]:
+        """A schema for data like these, with the reasons for each choice.
 
-    def __len__(self) -> int:
-        return len(self._attributes)
+        The ranges are wider than those seen, so that there is room for what comes; the report says
+        by how much, what each attribute costs, and what to check.
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Schema):
-            return NotImplemented
-        # Order counts: it is the order of the attributes' bits in every message.
-        return list(self._attributes.items()) == list(other._attributes.items())
+        Hazard: a schema is public. Its ranges and its lists of words then come from the data.
 
-    def __hash__(self) -> int:
-        return hash(tuple(self._attributes.items()))
+        Example:
+            >>> from ccbps import Schema
+            >>> found = Schema.suggest({"age": [31, 47, 64], "member": [True, False, True]})
+            >>> found.schema
+            Schema(age=UInt(8), member=Bool())
+            >>> print(found.report)
+            3 records, 9 bits for each event
+            age: UInt(8), 8 bits
+              why: whole numbers from 31 to 64; twice as much fits
+              check: anything but a whole number 0..255 is refused; NULL is refused
+            member: Bool(), 1 bit
+              why: truth values
+              check: anything but true and false is refused; NULL is refused
 
-    def __repr__(self) -> str:
-        return f"Schema({', '.join(f'{name}={kind!r}' for name, kind in self._attributes.items())})"
+        Args:
+            data: what `encode` takes, or a Spark DataFrame, of which the first 100,000 rows are
+                collected, and the least and the greatest value of each column.
+            **types: attribute types of some columns, chosen by you.
 
-    def describe(self) -> dict[str, Any]:
-        """Names and types as JSON values, a list because order counts; for a fingerprint."""
-        described = [{"name": name, **kind.describe()} for name, kind in self._attributes.items()]
-        return {"attributes": described}
+        Raises:
+            ParameterError: no column has values that an attribute may have.
+            EventError: `data` are not columns of one length.
+        """
+        return suggest(cls, data, types)
 
-    def encode(self, records: Any) -> Events:
-        """Encode a batch of records.
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The schema that `to_json` wrote.
+
+        Raises:
+            DecodeError: the text is anything else, whatever is wrong with it.
+        """
+        return cls(
+            types_of({"attributes": from_text("schema", text, {"attributes"})["attributes"]})
+        )
+
+    def to_json(self) -> str:
+        """The schema as JSON text, for other parties; it is public, so all of it is there.
 
         Example:
             >>> from ccbps import Schema, UInt
-            >>> schema = Schema(price=UInt(16), volume=UInt(16, nullable=True))
-            >>> schema.encode([{"price": 120, "volume": 2500}, {"price": 121, "volume": None}])
-            <Events: 2 over price, volume>
-            >>> schema.encode({"price": [120, 121], "volume": [2500, None], "age": [1, 2]})
-            <Events: 2 over price, volume>
-
-        Args:
-            records: mapping of names to columns, list of mappings, pandas or polars DataFrame,
-                pyarrow Table or RecordBatch, structured NumPy array, or whatever else exports
-                itself to Arrow (``__arrow_c_stream__``). Columns that the schema does not name are
-                ignored.
-
-        Raises:
-            EventError: an attribute is missing, columns differ in length, or a value does not fit
-                its type; names the attribute and the first such row, never the value.
+            >>> Schema(price=UInt(16)).to_json()
+            '{"ccbps": "schema", "version": 1, "attributes": [{"name": "price", "type": "UInt", ...'
+            >>> Schema.from_json(Schema(price=UInt(16)).to_json())
+            Schema(price=UInt(16))
         """
-        if isinstance(records, Events):
-            if records.schema != self:
-                raise EventError("these events were encoded with another schema")
-            return records
-        columns = self._columns(records)
-        lengths = {name: length_of(column, name) for name, column in columns.items()}
-        count = lengths[self.names[0]]
-        for name, length in lengths.items():
-            if length != count:
-                raise EventError(
-                    f"attribute {name!r} has {length} values, {self.names[0]!r} has {count}; "
-                    "every record needs one value of each",
-                    attribute=name,
-                )
-        codes = {
-            name: kind.encode(columns[name], attribute=name)
-            for name, kind in self._attributes.items()
-        }
-        return Events(self, count, codes)
-
-    def _columns(self, records: Any) -> dict[str, Any]:
-        if comes_from(records, "pyarrow") and hasattr(records, "column_names"):
-            self._require(list(records.column_names))
-            return {name: records.column(name) for name in self}
-        if comes_from(records, "pandas") and hasattr(records, "columns"):
-            self._require(list(records.columns))
-            return {name: records[name] for name in self}
-        if isinstance(records, np.ndarray) and records.dtype.names is not None:
-            self._require(list(records.dtype.names))
-            return {name: records[name] for name in self}
-        if isinstance(records, Mapping):
-            self._require(list(records))
-            return {name: records[name] for name in self}
-        if isinstance(records, Sequence) and not isinstance(records, (str, bytes)):
-            return self._columns_of_rows(records)
-        if is_arrow(records) and not comes_from(records, "pandas"):
-            return self._columns(arrow_table(records))
-        raise EventError(
-            "records must be a mapping of names to columns, a list of mappings, a pandas or polars "
-            "DataFrame, a pyarrow Table or a structured NumPy array, got "
-            f"{type(records).__name__}"
-        )
-
-    def _require(self, present: list[Any]) -> None:
-        for name in self:
-            if present.count(name) != 1:
-                problem = "appears twice in the records"
-                if name not in present:
-                    problem = f"is missing from the records{_closest(name, present)}"
-                raise EventError(f"attribute {name!r} {problem}", attribute=name)
-
-    def _columns_of_rows(self, rows: Sequence[Any]) -> dict[str, Any]:
-        for row, record in enumerate(rows):
-            if not isinstance(record, Mapping):
-                raise EventError(
-                    f"row {row} is a {type(record).__name__}, expected a mapping of attribute "
-                    "names to values",
-                    row=row,
-                )
-        columns: dict[str, Any] = {}
-        for name in self:
-            try:
-                columns[name] = [record[name] for record in rows]
-            except KeyError:
-                row = next(place for place, record in enumerate(rows) if name not in record)
-                guess = _closest(name, list(rows[row]))
-                raise EventError(
-                    f"attribute {name!r} is missing from row {row}{guess}; NULL is written as None",
-                    attribute=name,
-                    row=row,
-                ) from None
-        return columns
+        return to_text("schema", self.describe())
 
     def parse(self, text: str) -> Predicate:
         """Read a predicate: what you would write after WHERE, with ``:name`` for private constants.
@@ -230,53 +177,215 @@ class Schema:
         Raises:
             PredicateError: one of its subclasses, with text and position.
         """
-        from ccbps.predicates.sql import parse  # sqlglot loads on first use, not at import
-
-        return parse(self, text)
-
-
-def _closest(name: str, present: list[Any]) -> str:
-    """A guess which column was meant, for an error."""
-    by_folded = {known.lower(): known for known in present if isinstance(known, str)}
-    close = difflib.get_close_matches(name.lower(), by_folded, n=1)
-    return f"; the closest is {by_folded[close[0]]!r}" if close else ""
+        expression, _ = read_sql(self, text)
+        return Predicate(self, text, expression)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Events:
-    """A batch of encoded records.
+class Predicate:
+    """A parsed predicate; made by `Schema.parse`.
 
     Example:
         >>> from ccbps import Schema, UInt
-        >>> events = Schema(price=UInt(16)).encode({"price": [120, 121, 122]})
-        >>> len(events)
-        3
-        >>> events.codes["price"]
-        array([[120, 121, 122]], dtype=uint64)
-        >>> events.take([0, 2])
-        <Events: 2 over price>
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> predicate = schema.parse("price < 120 AND volume > 1000")
+        >>> predicate                              # no constants: they are the subscriber's secret
+        <Predicate over price, volume>
+        >>> predicate.evaluate({"price": [119, 119, 121], "volume": [1001, 1000, 1001]})
+        array([ True, False, False])
 
     Attributes:
-        schema: what the codes mean.
-        count: number of records.
-        codes: for every attribute, uint64 of shape (limbs, count), most significant limb first.
+        schema: what its names mean.
+        text: as written.
+        expression: the tree, placeholders included.
+        private_names: names of the placeholders, in order of first appearance.
     """
 
-    schema: Schema
-    count: int
-    codes: dict[str, CodeArray]
+    __slots__ = ("_box", "_constants", "_form", "expression", "private_names", "schema", "text")
 
-    def __len__(self) -> int:
-        return self.count
+    def __init__(
+        self,
+        schema: Schema,
+        text: str,
+        expression: Expression,
+        constants: Mapping[str, Any] | None = None,
+        private_names: tuple[str, ...] | None = None,
+    ) -> None:
+        self.schema = schema
+        self.text = text
+        self.expression = expression
+        self._constants: dict[str, Any] = dict(constants or {})
+        self._box: Box | None = None
+        self._form: Form | None = None
+        if private_names is None:
+            names = [operand.name for _, _, operand in privates_of(expression)]
+            private_names = tuple(dict.fromkeys(names))
+        self.private_names = private_names
 
     def __repr__(self) -> str:
-        return f"<Events: {self.count} over {', '.join(self.schema.names)}>"
+        names = ", ".join(attributes_of(self.expression)) or "no attribute"
+        return f"<Predicate over {names}>"
 
-    def take(self, indices: npt.ArrayLike) -> Events:
-        """The records at `indices` (positions or a bool mask), in that order."""
-        chosen = np.asarray(indices)
-        if chosen.size == 0 and chosen.dtype != np.bool_:
-            chosen = chosen.astype(np.intp)
-        codes = {name: code[:, chosen] for name, code in self.codes.items()}
-        count = int(np.count_nonzero(chosen)) if chosen.dtype == np.bool_ else len(chosen)
-        return Events(self.schema, count, codes)
+    @classmethod
+    def from_json(cls, text: str) -> Predicate:
+        """The template that `to_json` wrote, with its schema.
+
+        Compare its schema with the one agreed upon: the text may come from anybody.
+
+        Raises:
+            DecodeError: the text is anything else, whatever is wrong with it.
+        """
+        content = from_text("predicate", text, {"schema", "text"})
+        schema, written = Schema(types_of(content["schema"])), content["text"]
+        if not isinstance(written, str) or len(written) > _MAX_TEXT:
+            raise DecodeError(f"a template is a string of at most {_MAX_TEXT} characters")
+        try:
+            return schema.parse(written)
+        except PredicateError as error:
+            problem = error.summary
+        raise DecodeError(f"the template does not parse: {problem}")
+
+    def to_json(self) -> str:
+        """A template and its schema as JSON text, for other parties.
+
+        Example:
+            >>> from ccbps import Predicate, Schema, UInt
+            >>> template = Schema(price=UInt(16)).parse("price < :limit")
+            >>> Predicate.from_json(template.to_json()).private_names
+            ('limit',)
+
+        Hazard: constants that are in the text are in the JSON text. Write those that are secret
+        as ``:name``.
+
+        Raises:
+            ParameterError: its private constants are bound; send the template instead.
+        """
+        if self._constants:
+            raise ParameterError(
+                "to_json writes templates, and this predicate has values of private constants; "
+                "write the template that bind was called on"
+            )
+        return to_text("predicate", {"schema": self.schema.describe(), "text": self.text})
+
+    @property
+    def unbound_names(self) -> tuple[str, ...]:
+        """Names of the placeholders that have no value yet."""
+        if not self.private_names:  # asked of every row of a batch
+            return ()
+        return tuple(name for name in self.private_names if name not in self._constants)
+
+    def bind(self, /, **values: Any) -> Predicate:
+        """The subscription with these private constants.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> template = Schema(price=UInt(16)).parse("price < :limit")
+            >>> template.unbound_names
+            ('limit',)
+            >>> template.bind(limit=120).evaluate({"price": [119, 120]})
+            array([ True, False])
+
+        Raises:
+            ParameterError: a placeholder is left out, or a name is not a placeholder.
+            PredicateTypeError: a value does not fit its attribute, or is NULL.
+            UnsupportedPredicateError: a private LIKE pattern is more than a prefix.
+        """
+        missing = [name for name in self.private_names if name not in values]
+        unknown = [name for name in values if name not in self.private_names]
+        if missing or unknown:
+            known = ", ".join(self.private_names) or "none"
+            problem = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
+            raise ParameterError(f"bind {problem}; private constants of this predicate: {known}")
+        for attribute, use, operand in privates_of(self.expression):
+            self._check(attribute, use, operand, values[operand.name])
+        return Predicate(self.schema, self.text, self.expression, values, self.private_names)
+
+    def identity(self) -> Hashable:
+        """Equal for predicates of one `Schema` object that have the same text and the same private
+        constants, as far as these can be compared. It holds the constants: do not show it."""
+        constants = told_apart(self._constants)
+        # Not the schema itself: to compare it takes as long as to prepare a predicate.
+        return id(self) if constants is None else (id(self.schema), self.text, constants)
+
+    def _check(self, attribute: str, use: str, operand: Private, value: Any) -> None:
+        subject = f"private constant :{operand.name}, attribute {attribute!r}"
+        problem: str
+        refuse: type[PredicateError] = PredicateTypeError
+        if value is None:
+            problem = "a private constant cannot be NULL"
+        else:
+            try:
+                check_constant(self.schema[attribute], use, value)
+            except ConstantError as error:
+                problem = str(error)
+                if isinstance(error, PatternError):
+                    refuse = UnsupportedPredicateError
+            else:
+                return
+        # Raised outside the handler: the cause's frames would hold the private value.
+        raise refuse(f"{subject}: {problem}", text=self.text, position=operand.position)
+
+    def _require_bound(self) -> None:
+        if self.unbound_names:
+            raise ParameterError(
+                f"private constants without a value: {', '.join(self.unbound_names)}; "
+                "call bind first"
+            )
+
+    def evaluate(self, records: Any) -> BoolArray:
+        """Which records SQL's WHERE would keep, shape (count,).
+
+        Args:
+            records: `Events` of this schema, or anything `Schema.encode` takes.
+
+        Raises:
+            ParameterError: a private constant has no value.
+            EventError: the records do not fit the schema.
+        """
+        self._require_bound()
+        events: Events = self.schema.encode(records)
+        return evaluate(self.expression, events, MappingProxyType(self._constants))
+
+    @property
+    def never_matches(self) -> bool:
+        """Whether no event at all can match, as with a word that is not in a Category's list.
+
+        SQL accepts such a condition and finds nothing, and so does every matcher; ask here before a
+        subscription waits forever. True is certain. The answer may be False for a contradiction
+        that runs through many alternatives or through ``hamming``.
+
+        Example:
+            >>> from ccbps import Category, Schema
+            >>> schema = Schema(issue=Category(["AAPL", "IBM"]))
+            >>> schema.parse("issue = 'ibm'").never_matches          # the list has IBM
+            True
+
+        Raises:
+            ParameterError: a private constant has no value.
+        """
+        self._require_bound()
+        return is_empty(self.schema, self.true_form())
+
+    def true_form(self) -> Form:
+        """Code form of "the predicate is TRUE"; bounds of unbound placeholders are None."""
+        if self._form is None:
+            self._form = lower(self.schema, self.expression, self._constants)
+        return self._form
+
+    def box(self) -> Box:
+        """The predicate as one range of codes for every attribute.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16))
+            >>> schema.parse("price < 120 AND NOT price < 100").box().ranges
+            {'price': (100, 119), 'volume': (0, 65535)}
+
+        Raises:
+            ParameterError: a private constant has no value.
+            UnsupportedPredicateError: the predicate is not a box; says which attribute needs more.
+        """
+        if self._box is None:
+            self._require_bound()
+            self._box = box_of(self.schema, self.true_form(), self.expression, self.text)
+        # Its dict is the caller's; this predicate may be others' too.
+        return Box(self.schema, dict(self._box.ranges))

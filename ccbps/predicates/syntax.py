@@ -1,19 +1,17 @@
-"""Syntax: the door to sqlglot. Text in, its syntax tree and a position for every node out.
+"""Syntax: the door to sqlglot. Text in, its syntax tree out, every node with its place in the text.
 
-sqlglot records the place of names and most literals, but not of operators, NULL, placeholders and
-calls. `Syntax.position` completes it from the tokens: leaves of the tree come in the order of the
-text, so the place of an unmarked one is the next token that can be it.
+sqlglot records where names and most literals stand. Whatever else there is to complain about is
+shown at the nearest of those.
 """
 
 from __future__ import annotations
 
-import bisect
 import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,11 +27,6 @@ _MAX_NESTING: Final = 24
 _OPENING: Final = frozenset({"(", "[", "{"})
 _CLOSING: Final = frozenset({")", "]", "}"})
 _PREFIXES: Final = frozenset({"not", "-", "+", "~", "case", "!"})
-# Going back from the first name or literal of a call, these tokens certainly precede the call.
-_BOUNDARIES: Final = frozenset({
-    "and", "or", "not", ",", "=", "==", "!=", "<>", "<", "<=", ">", ">=", "<=>", "between", "in",
-    "like", "ilike", "is",
-})  # fmt: skip
 _FOREIGN: Final = {
     "&": "AND",
     "&&": "AND",
@@ -44,65 +37,34 @@ _FOREIGN: Final = {
     "=>": ">=",
     "`": "names as they are, or in double quotes",
 }
-# Nodes that start where their first name or literal does.
-_TRANSPARENT: Final = frozenset({
-    "Column", "Identifier", "Literal", "Placeholder", "Null", "Boolean", "And", "Or", "Between",
-    "In", "Like", "ILike", "Is", "EQ", "NEQ", "LT", "LTE", "GT", "GTE", "NullSafeEQ", "Escape",
-    "Add", "Sub", "Mul", "Div", "Mod", "DPipe",
-})  # fmt: skip
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Syntax:
     """A parsed text.
 
     Attributes:
         text: as given.
         root: sqlglot's tree.
-        tokens: sqlglot's tokens.
-        starts: start offset of every token, ascending.
-        places: start offset by `id` of a leaf of the tree.
     """
 
     text: str
     root: exp.Expr
-    tokens: list[Any]
-    starts: list[int]
-    places: dict[int, int] = field(default_factory=dict)
 
     def position(self, node: exp.Expr) -> int:
-        """Offset of the node's first token in the text."""
-        kind = type(node).__name__
-        start = node.meta.get("start")
-        if start is not None:
-            return int(start)
-        leaves = [self.places[id(leaf)] for leaf in node.walk() if id(leaf) in self.places]
-        first = min(leaves, default=0)
-        if kind in _TRANSPARENT:
-            return first
-        return self._start_of_call(first) if kind != "Not" else self._start_of_not(first)
-
-    def _index(self, offset: int) -> int:
-        """Index of the token that starts at `offset`."""
-        return min(bisect.bisect_left(self.starts, offset), len(self.starts) - 1)
-
-    def _start_of_call(self, offset: int) -> int:
-        """Back over what can stand before the first leaf of a call, cast, minus or CASE."""
-        index = self._index(offset)
-        while index > 0 and self.tokens[index - 1].text.lower() not in _BOUNDARIES:
-            index -= 1
-        while self.tokens[index].start < offset and self.tokens[index].text == "(":
-            index += 1
-        return int(self.tokens[index].start)
-
-    def _start_of_not(self, offset: int) -> int:
-        index = self._index(offset)
-        back = index
-        while back > 0 and self.tokens[back - 1].text in _OPENING | {"-"}:
-            back -= 1
-        if back > 0 and self.tokens[back - 1].text.lower() == "not":
-            return int(self.tokens[back - 1].start)
-        return offset  # as in `x NOT IN (...)`
+        """Offset of the node's first name or literal, else of the condition's that it is in."""
+        around: exp.Expr | None = node
+        for _ in range(_MAX_NESTING):  # a bound on the work, as texts may be hostile
+            if around is None or (around is not node and type(around).__name__ in ("And", "Or")):
+                break
+            for side in (around, around.args.get("expression")):
+                part: Any = side
+                while hasattr(part, "meta"):
+                    if "start" in part.meta:
+                        return int(part.meta["start"])
+                    part = part.args.get("this")
+            around = around.parent
+        return 0
 
 
 def read_syntax(text: str, names: Sequence[str]) -> Syntax:
@@ -144,9 +106,7 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
         problem, position = "not one condition in SQL", 0
     else:
         if len(trees) == 1 and trees[0] is not None:
-            syntax = Syntax(text, trees[0], tokens, [int(token.start) for token in tokens])
-            _place_leaves(syntax)
-            return syntax
+            return Syntax(text, trees[0])
         separators = [token.start for token in tokens if token.text == ";"]
         problem, position = "expected one condition", separators[0] if separators else 0
     reserved = {token.text.lower() for token in tokens if token.token_type.name not in _NAMES}
@@ -243,40 +203,3 @@ def _open_quote(text: str) -> int | None:
             return position
         position = match.end()
     return None
-
-
-def _place_leaves(syntax: Syntax) -> None:
-    """Find the token of every leaf; sqlglot's depth-first order is the order of the text."""
-    tokens = syntax.tokens
-    index = 0
-    for node in syntax.root.walk(bfs=False):
-        kind = type(node).__name__
-        start = node.meta.get("start")
-        if start is not None:
-            syntax.places[id(node)] = int(start)
-            while index < len(tokens) and tokens[index].start <= start:
-                index += 1
-            continue
-        if kind == "DataType" or any(True for _ in node.iter_expressions()):
-            continue
-        found = index
-        while found < len(tokens) and not _can_be(tokens[found], kind):
-            found += 1
-        if found < len(tokens):
-            syntax.places[id(node)] = int(tokens[found].start)
-            index = found + 1
-
-
-def _can_be(token: Any, kind: str) -> bool:
-    word = str(token.text).lower()
-    if kind == "Placeholder":
-        return word in (":", "?")
-    if kind == "Boolean":
-        return word in ("true", "false")
-    if kind == "Null":
-        return word in ("null", "isnull", "notnull")
-    if kind == "Star":
-        return word == "*"
-    if kind == "Literal":
-        return str(token.token_type.name) in ("NUMBER", "STRING", "DOT")
-    return word not in _BOUNDARIES | _OPENING | _CLOSING  # CURRENT_DATE, @variable, ...

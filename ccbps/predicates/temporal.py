@@ -15,12 +15,14 @@ import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ccbps.errors import ParameterError
+from ccbps.predicates.grid import Grid
 from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
 
 __all__ = ["Instant", "Timestamp"]
@@ -201,11 +203,18 @@ class Timestamp(AttributeType):
         """Units since 1970."""
         return instant.seconds * 10**9 / _NANOSECONDS[self.unit]
 
-    @property
+    @cached_property
     def _first(self) -> int:
         return int(self._ticks(self.start))
 
-    @property
+    @cached_property
+    def _grid(self) -> Grid:
+        step = Fraction(_NANOSECONDS[self.unit], 10**9)
+        return Grid(
+            self.start.seconds, step, self.cardinality, f"finer than the unit {self.unit!r}"
+        )
+
+    @cached_property
     def cardinality(self) -> int:
         return int(self._ticks(self.end)) - self._first + 1
 
@@ -227,7 +236,7 @@ class Timestamp(AttributeType):
 
     def bisect(self, constant: Any) -> tuple[int, int]:
         try:
-            position = self._ticks(Instant.of(constant)) - self._first
+            instant = Instant.of(constant)
         except TypeError:
             raise ConstantError(
                 "a Timestamp compares with ISO dates and timestamps in single quotes"
@@ -237,9 +246,7 @@ class Timestamp(AttributeType):
                 f"{problem}; a Timestamp compares with text such as '2024-01-31' or "
                 "'2024-01-31 12:30:00'"
             ) from None
-        below = min(max(math.ceil(position), 0), self.cardinality)
-        upto = min(max(math.floor(position) + 1, 0), self.cardinality)
-        return below, upto
+        return self._grid.bisect(instant.seconds)
 
     def number_of(self, value: Any) -> int:
         try:

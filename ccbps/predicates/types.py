@@ -16,7 +16,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, Final, ParamSpec
 
 import numpy as np
@@ -30,7 +30,6 @@ __all__ = [
     "EMPTY",
     "OPERATORS",
     "AttributeType",
-    "Bool",
     "ConstantError",
     "Outcome",
     "Refused",
@@ -149,7 +148,7 @@ class AttributeType(ABC):
 
     # -- what follows from it ---------------------------------------------------------------
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of codes, the NULL code included."""
         return self.cardinality + self.nullable
@@ -301,40 +300,3 @@ class AttributeType(ABC):
         if self.nullable:
             parts.append("nullable=True")
         return f"{type(self).__name__}({', '.join(parts)})"
-
-
-@dataclass(frozen=True, repr=False)
-class Bool(AttributeType):
-    """A truth value; FALSE sorts before TRUE. Integers 0 and 1 are not accepted for it.
-
-    Example:
-        >>> from ccbps import Bool, Schema
-        >>> schema = Schema(active=Bool(), checked=Bool(nullable=True))
-        >>> records = {"active": [True, True, False], "checked": [True, None, True]}
-        >>> schema.parse("active AND checked").evaluate(records)
-        array([ True, False, False])
-    """
-
-    @property
-    def cardinality(self) -> int:
-        return 2
-
-    @property
-    def accepts(self) -> str:
-        return "a boolean (True or False)"
-
-    def parameters(self) -> dict[str, Any]:
-        return {}
-
-    def bisect(self, constant: Any) -> tuple[int, int]:
-        if not isinstance(constant, (bool, np.bool_)):
-            raise ConstantError("a Bool compares with TRUE and FALSE")
-        return int(constant), int(constant) + 1
-
-    def number_of(self, value: Any) -> int:
-        if not isinstance(value, (bool, np.bool_)):
-            raise Refused(f"wrong type ({type(value).__name__})")
-        return int(value)
-
-    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
-        return (values.astype(np.uint64), []) if values.dtype.kind == "b" else None

@@ -8,12 +8,9 @@ L[u, v - 1] = label of edge u -> v and ones just below the diagonal.
 No label ever multiplies an event bit with an interest bit, so L = L_event + L_interest and each
 party can encode its own half.
 
-Costs, in *inner nodes* (s = inner nodes + 1), for values of k bits:
+Costs, in *inner nodes* (s = inner nodes + 1):
 
 =====================  =====================================================
-equality               k - 1 (a chain of k edges)
-comparison             k
-interval               2k - 1: two chains that share their last node
 AND (series)           sum of the parts, plus 1 for each join
 XOR, disjoint OR       sum of the parts (parallel)
 NOT                    0 (one constant edge from source to sink)
@@ -23,8 +20,7 @@ OR                     as AND, by De Morgan
 Hazard: a program is public. Constants written into labels are visible to everyone; constants that
 must stay private are interest bits.
 
-Sources: Ishai and Kushilevitz, FOCS 2000 (the representation); the comparison and interval chains
-are derived in the docstrings below.
+Source: Ishai and Kushilevitz, FOCS 2000.
 """
 
 from __future__ import annotations
@@ -42,18 +38,11 @@ __all__ = [
     "ZERO",
     "BranchingProgram",
     "Label",
-    "at_least",
-    "at_least_size",
-    "below_constant",
     "conjunction",
     "constant",
     "disjunction",
-    "equality",
     "event_bit",
-    "hamming_within",
     "interest_bit",
-    "interval",
-    "less_than",
     "negation",
     "parallel",
     "series",
@@ -76,11 +65,6 @@ class Label:
     def __bool__(self) -> bool:
         return bool(self.event or self.interest or self.one)
 
-    @property
-    def public(self) -> bool:
-        """True when the label depends on no party's input."""
-        return not (self.event or self.interest)
-
 
 ZERO = Label()
 ONE = Label(one=True)
@@ -98,7 +82,7 @@ def interest_bit(index: int) -> Label:
 
 @dataclass(frozen=True, slots=True)
 class BranchingProgram:
-    """A mod-2 branching program. Build one with the functions of this module.
+    """A mod-2 branching program. Build one with the functions of `ccbps.programs`.
 
     Attributes:
         size: s, the sink's number; the matrix L is s x s and the DAG has s + 1 nodes.
@@ -108,6 +92,14 @@ class BranchingProgram:
 
     size: int
     edges: dict[tuple[int, int], Label] = field(hash=False)
+
+    @classmethod
+    def from_edges(cls, size: int, edges: Iterable[tuple[int, int, Label]]) -> BranchingProgram:
+        """The program of any edges: parallel ones are merged, those constantly 0 left out."""
+        merged: dict[tuple[int, int], Label] = {}
+        for u, v, label in edges:
+            merged[u, v] = merged.get((u, v), ZERO) ^ label
+        return cls(size, {key: label for key, label in sorted_edges(merged) if label})
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -159,14 +151,6 @@ class BranchingProgram:
         return paths[:, self.size].astype(bool)
 
 
-def _program(size: int, edges: Iterable[tuple[int, int, Label]]) -> BranchingProgram:
-    """Merge parallel edges and drop those that are constantly 0."""
-    merged: dict[tuple[int, int], Label] = {}
-    for u, v, label in edges:
-        merged[u, v] = merged.get((u, v), ZERO) ^ label
-    return BranchingProgram(size, {key: label for key, label in sorted_edges(merged) if label})
-
-
 def sorted_edges(
     edges: dict[tuple[int, int], Label],
 ) -> list[tuple[tuple[int, int], Label]]:
@@ -177,7 +161,7 @@ def sorted_edges(
 def constant(value: bool | Label) -> BranchingProgram:
     """One edge from source to sink that carries a label (or a public bit)."""
     label = value if isinstance(value, Label) else (ONE if value else ZERO)
-    return _program(1, [(0, 1, label)])
+    return BranchingProgram.from_edges(1, [(0, 1, label)])
 
 
 def series(*programs: BranchingProgram) -> BranchingProgram:
@@ -186,7 +170,7 @@ def series(*programs: BranchingProgram) -> BranchingProgram:
     for program in programs:
         edges += [(u + shift, v + shift, e) for (u, v), e in program.edges.items()]
         shift += program.size
-    return _program(shift, edges)
+    return BranchingProgram.from_edges(shift, edges)
 
 
 def parallel(*programs: BranchingProgram) -> BranchingProgram:
@@ -200,13 +184,13 @@ def parallel(*programs: BranchingProgram) -> BranchingProgram:
             for (u, v), e in program.edges.items()
         ]
         shift += program.inner_nodes
-    return _program(size, edges)
+    return BranchingProgram.from_edges(size, edges)
 
 
 def negation(program: BranchingProgram, by: Label = ONE) -> BranchingProgram:
     """NOT, or XOR with any label (an interest bit hides whether it is negated). No node."""
     edges = [(u, v, e) for (u, v), e in program.edges.items()]
-    return _program(program.size, [*edges, (0, program.size, by)])
+    return BranchingProgram.from_edges(program.size, [*edges, (0, program.size, by)])
 
 
 def conjunction(programs: Sequence[BranchingProgram]) -> BranchingProgram:
@@ -221,234 +205,3 @@ def disjunction(
     if disjoint:
         return parallel(*programs) if programs else constant(False)
     return negation(conjunction([negation(p) for p in programs]))
-
-
-def equality(value: Sequence[Label], wanted: Sequence[Label]) -> BranchingProgram:
-    """[value = wanted]: a chain of k edges, edge i carrying value_i + wanted_i + 1."""
-    _check_widths(value, wanted)
-    return _program(
-        len(value),
-        [(i, i + 1, x ^ c ^ ONE) for i, (x, c) in enumerate(zip(value, wanted, strict=True))],
-    )
-
-
-def less_than(
-    value: Sequence[Label], bound: Sequence[Label], flip: Label = ZERO
-) -> BranchingProgram:
-    """[value < bound] XOR flip, most significant bit first: k inner nodes.
-
-    Let e_i be "the first i bits are equal". The values compare at the first difference, so
-    [x < c] = sum over i of e_i c_i (1 + x_i) mod 2. For i < k - 1 this is (e_i + e_{i+1}) c_i: it
-    needs only the private constants c_i + c_{i-1} on an edge from chain node i to the sink. The
-    last term goes through one node more: e_{k-1} --c_{k-1}--> node --(1 + x_{k-1})--> sink.
-
-    ``flip`` on the edge source -> sink turns the comparison around, or makes it constant where no
-    k-bit bound can say so (bound 0 and flip 1: always true).
-    """
-    _check_widths(value, bound)
-    k = len(value)
-    last, sink = k, k + 1
-    edges = [
-        *_chain(value, bound, list(range(k)), sink),
-        (k - 1, last, bound[k - 1]),
-        (last, sink, value[k - 1] ^ ONE),
-        (0, sink, flip),
-    ]
-    return _program(sink, edges)
-
-
-def below_constant(value: Sequence[Label], bound: int) -> BranchingProgram:
-    """[value < bound] for a public bound: its trailing zeros and the last node drop out."""
-    if bound <= 0 or bound >> len(value):
-        return constant(bound > 0)
-    k = len(value) - (bound & -bound).bit_length() + 1
-    digits = [ONE if bound >> (len(value) - 1 - i) & 1 else ZERO for i in range(k)]
-    return _program(
-        k, [*_chain(value[:k], digits, list(range(k)), k), (k - 1, k, value[k - 1] ^ ONE)]
-    )
-
-
-def interval(
-    value: Sequence[Label], low: Sequence[Label], high: Sequence[Label]
-) -> BranchingProgram:
-    """[low <= value <= high], bounds included: 2k - 1 inner nodes. Empty when low = high + 1.
-
-    [x <= high] + [x < low] mod 2, two chains from one source to one sink. Their last terms are
-    h (1 + x (1 + c)) and l c (1 + x), with h, l the two chains' nodes k - 1 and x, c the last bits;
-    both are "something + something * x", so one node in front of an edge labelled x serves both.
-    With low > high + 1 the sum is 1 between the bounds: canonicalise empty intervals first.
-    """
-    _check_widths(value, low)
-    _check_widths(value, high)
-    k = len(value)
-    high_chain = list(range(k))
-    low_chain = [0, *range(k, 2 * k - 1)]
-    last, sink = 2 * k - 1, 2 * k
-    h, low_end = high_chain[-1], low_chain[-1]
-    edges = [
-        *_chain(value, high, high_chain, sink),
-        *_chain(value, low, low_chain, sink),
-        (h, sink, ONE),
-        (h, last, ONE ^ high[-1]),
-        (low_end, sink, low[-1]),
-        (low_end, last, low[-1]),
-        (last, sink, value[-1]),
-    ]
-    return _program(sink, edges)
-
-
-def hamming_within(value: Sequence[Label], wanted: Sequence[Label], limit: int) -> BranchingProgram:
-    """[Hamming distance of two bit strings <= limit]: a node for each (bit, distance so far)."""
-    _check_widths(value, wanted)
-    if limit < 0:
-        return constant(False)
-    if limit >= len(value):
-        return constant(True)
-    graph = _Graph()
-    row = {0: graph.source}
-    for x, c in zip(value, wanted, strict=True):
-        following: dict[int, int] = {}
-        for distance, node in row.items():
-            for reached, label in ((distance, x ^ c ^ ONE), (distance + 1, x ^ c)):
-                if reached <= limit:
-                    following.setdefault(reached, graph.node())
-                    graph.add(node, following[reached], label)
-        row = following
-    for node in row.values():
-        graph.add(node, graph.sink, ONE)
-    return graph.program()
-
-
-def at_least(count: int, programs: Sequence[BranchingProgram]) -> BranchingProgram:
-    """[at least `count` of the programs are true]: one node for each (program, number so far)."""
-    if count <= 0:
-        return constant(True)
-    if count > len(programs):
-        return constant(False)
-    graph = _Graph()
-    row = {0: graph.source}
-    for done, program in enumerate(programs):
-        following: dict[int, int] = {}
-        for true, node in row.items():
-            left = len(programs) - done - 1
-            if true + 1 == count:
-                graph.embed(program, node, graph.sink)
-            else:
-                following.setdefault(true + 1, graph.node())
-                graph.embed(program, node, following[true + 1])
-            if true + left >= count:
-                following.setdefault(true, graph.node())
-                graph.embed(negation(program), node, following[true])
-        row = following
-    return graph.program()
-
-
-def at_least_size(count: int, sizes: Sequence[int]) -> int:
-    """Size of `at_least` of programs of these sizes, or a bit more: before any node is dropped."""
-    if count <= 0 or count > len(sizes):
-        return 1
-    nodes, row = 0, {0}
-    for done, size in enumerate(sizes):
-        following = set()
-        for true in row:
-            nodes += size - 1
-            if true + 1 < count:
-                following.add(true + 1)
-            if true + len(sizes) - done - 1 >= count:
-                nodes += size - 1
-                following.add(true)
-        nodes += len(following)
-        row = following
-    return nodes + 1
-
-
-def _check_widths(value: Sequence[Label], other: Sequence[Label]) -> None:
-    if not value or len(value) != len(other):
-        raise ShapeError(
-            f"both sides must have the same number of bits, at least 1: {len(value)}, {len(other)}"
-        )
-
-
-def _chain(
-    value: Sequence[Label], bound: Sequence[Label], nodes: Sequence[int], sink: int
-) -> list[tuple[int, int, Label]]:
-    """The equality chain over all bits but the last, and the exits (e_i + e_{i+1}) c_i."""
-    edges = []
-    for i in range(len(value) - 1):
-        edges.append((nodes[i], nodes[i + 1], value[i] ^ bound[i] ^ ONE))
-        edges.append((nodes[i], sink, bound[i]))
-        edges.append((nodes[i + 1], sink, bound[i]))
-    return edges
-
-
-class _Graph:
-    """A DAG under construction with one source and one sink, numbered when it is finished."""
-
-    source = 0
-    sink = 1
-
-    def __init__(self) -> None:
-        self._nodes = 2
-        self._edges: dict[tuple[int, int], Label] = {}
-
-    def node(self) -> int:
-        self._nodes += 1
-        return self._nodes - 1
-
-    def add(self, u: int, v: int, label: Label) -> None:
-        self._edges[u, v] = self._edges.get((u, v), ZERO) ^ label
-
-    def embed(self, program: BranchingProgram, u: int, v: int) -> None:
-        """Put a whole program between two nodes."""
-        inner = [u, *(self.node() for _ in range(program.inner_nodes)), v]
-        for (a, b), label in program.edges.items():
-            self.add(inner[a], inner[b], label)
-
-    def program(self) -> BranchingProgram:
-        """Keep the nodes on some path from source to sink, in reverse postorder."""
-        forward: dict[int, list[int]] = {}
-        backward: dict[int, list[int]] = {}
-        for (u, v), label in self._edges.items():
-            if label:
-                forward.setdefault(u, []).append(v)
-                backward.setdefault(v, []).append(u)
-        useful = self._reach(self.sink, backward)
-        order = [n for n in self._postorder(forward) if n in useful and n != self.sink]
-        order = [*reversed(order), self.sink]
-        if self.source not in useful:
-            return constant(False)
-        number = {node: i for i, node in enumerate(order)}
-        return _program(
-            len(order) - 1,
-            [
-                (number[u], number[v], label)
-                for (u, v), label in self._edges.items()
-                if u in number and v in number
-            ],
-        )
-
-    @staticmethod
-    def _reach(start: int, neighbours: dict[int, list[int]]) -> set[int]:
-        seen, todo = {start}, [start]
-        while todo:
-            for node in neighbours.get(todo.pop(), ()):
-                if node not in seen:
-                    seen.add(node)
-                    todo.append(node)
-        return seen
-
-    def _postorder(self, forward: dict[int, list[int]]) -> list[int]:
-        order: list[int] = []
-        seen = {self.source}
-        stack = [(self.source, iter(forward.get(self.source, ())))]
-        while stack:
-            node, targets = stack[-1]
-            for target in targets:
-                if target not in seen:
-                    seen.add(target)
-                    stack.append((target, iter(forward.get(target, ()))))
-                    break
-            else:
-                order.append(node)
-                stack.pop()
-        return order

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +31,14 @@ from ccbps.algebra.group import Group
 from ccbps.arrays import Index, Ranks
 from ccbps.circuits.builder import CircuitBuilder
 from ccbps.errors import ParameterError
-from ccbps.programs.barrington import (
-    MAX_LENGTH,
-    partner_of,
-    preserving,
-    preserving_length,
-)
+from ccbps.programs.barrington import partner_of, preserving
 from ccbps.programs.group import PreservingProgram
 
 __all__ = ["Selector", "barrington_selector", "optimized_selector", "seams", "selected"]
+
+MAX_TABLE: Final = 1 << 26
+"""Most elements of a selector's table, a byte each: it grows with the square of the number of
+inputs, or with the cube, and longer ones are refused before any array is made."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,10 +77,14 @@ class Selector:
         return PreservingProgram(self.group, self.table[choice], self.index)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def optimized_selector(inputs: int, group: Group) -> Selector:
-    """OFSGP's: index sequence 1, 1, 2, 2, ..., n, n."""
-    _check(inputs)
+    """OFSGP's: index sequence 1, 1, 2, 2, ..., n, n.
+
+    Raises:
+        ParameterError: no input, or a table of more than `MAX_TABLE` elements.
+    """
+    _check(inputs, 2 * inputs, "put fewer or narrower attributes in the schema")
     multiply, inverse = group.multiplication, group.inverses
     alpha, partner = group.alpha, partner_of(group)
     # u alpha u^-1 = target is conjugation by rho = u^-1.
@@ -97,16 +101,20 @@ def optimized_selector(inputs: int, group: Group) -> Selector:
     return _frozen(group, np.repeat(np.arange(inputs), 2), table)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def barrington_selector(inputs: int, group: Group) -> Selector:
-    """FSGP's: the transform of OR_j (x_j AND s_j), with the subscriber's elements multiplied."""
-    _check(inputs)
+    """FSGP's: the transform of OR_j (x_j AND s_j), with the subscriber's elements multiplied.
+
+    Raises:
+        ParameterError: no input, or a table of more than `MAX_TABLE` elements.
+    """
+    # An OR of parts f and h has 2 (f + h) instructions. So n parts of 4, half of them x_j's, have
+    # 4 n^2 when they are joined in pairs, and never fewer: a^2 + b^2 >= (a + b)^2 / 2.
+    _check(inputs, 2 * inputs * inputs, "use optimized_selector (OFSGPMatch)")
     builder = CircuitBuilder()
     wires = builder.inputs(2 * inputs)
     pairs = zip(wires[:inputs], wires[inputs:], strict=True)
     circuit = builder.build(builder.any_of(x & s for x, s in pairs))
-    if preserving_length(circuit) > MAX_LENGTH:
-        raise ParameterError(f"a selector of {inputs} inputs is too long; use optimized_selector")
     program = preserving(circuit, group)
     multiply = group.multiplication
     # s_j is 1 in row j only. The subscriber multiplies alpha^s into what is beside it.
@@ -125,9 +133,11 @@ def barrington_selector(inputs: int, group: Group) -> Selector:
     return _frozen(group, program.index[program.index < inputs], table)
 
 
-def _check(inputs: int) -> None:
+def _check(inputs: int, length: int, instead: str) -> None:
     if inputs < 1:
         raise ParameterError(f"a selector needs at least 1 input, got {inputs}")
+    if (inputs + 1) * (length + 1) > MAX_TABLE:
+        raise ParameterError(f"a selector of {inputs:,} inputs is too long: {instead}")
 
 
 def _frozen(group: Group, index: NDArray[np.integer], table: Ranks) -> Selector:

@@ -3,8 +3,9 @@
 Arrow in, Arrow out, no rows in Python. Works under classic sessions and Spark Connect: only
 DataFrame methods and `pyspark.sql.functions` are used. NULL in, NULL out.
 
-The broker's functions take nothing secret. The encoders and the payload functions take a
-`KeySource`, which names where a key is (an environment variable, a file) and never what it is.
+`encode_events`, `encode_interests` and `match` serve every scheme; what a row needs, and what comes
+out, follows from `matcher.keying` and `matcher.answers`. Keys are named by a `KeySource`, which
+says where a key is (an environment variable, a file) and never what it is.
 
 Needs ``pip install 'ccbps[spark]'`` and Java 17 or later.
 """
@@ -22,8 +23,6 @@ from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.matching import match, match_column
-from ccbps.spark.oblivious import open_events, publish_events
-from ccbps.spark.reusable import encrypt_events, encrypt_interests, match_all
 from ccbps.spark.stores import match_messages, write_messages
 
 __all__ = [
@@ -33,15 +32,10 @@ __all__ = [
     "deliver",
     "encode_events",
     "encode_interests",
-    "encrypt_events",
-    "encrypt_interests",
     "match",
-    "match_all",
     "match_column",
     "match_messages",
-    "open_events",
     "open_payloads",
-    "publish_events",
     "seal_payloads",
     "wrap_keys",
     "write_messages",

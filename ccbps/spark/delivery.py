@@ -9,8 +9,17 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from ccbps.arrow import binary_column, binary_rows, integers, is_valid, with_nulls
-from ccbps.delivery.naive import KEY_BYTES, PAD_TO, PayloadOpener, PayloadSealer
+from ccbps.arrow import (
+    binary_column,
+    binary_rows,
+    by_round,
+    chosen,
+    integers,
+    is_valid,
+    with_nulls,
+)
+from ccbps.ciphers.payloads import PAD_TO
+from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, master, seeds
@@ -21,7 +30,6 @@ from ccbps.spark.frames import (
     column,
     finish,
     finish_encoded,
-    ordered,
     require,
     struct,
 )
@@ -72,10 +80,9 @@ def seal_payloads(
     def seal(row: pa.Array) -> pa.Array:
         numbers, payloads = row.flatten()
         valid = is_valid(numbers, payloads)
-        mask = pa.array(valid)
-        chosen = payloads.filter(mask).cast(pa.binary()).to_pylist()
-        sealer = PayloadSealer(master(key))
-        sealed = sealer.seal(chosen, integers(numbers.filter(mask)), pad_to=pad_to)
+        numbers, payloads = chosen(valid, numbers, payloads)
+        texts = payloads.cast(pa.binary()).to_pylist()
+        sealed = PayloadSealer(master(key)).seal(texts, integers(numbers), pad_to=pad_to)
         return with_nulls(pa.array(sealed, pa.binary()), valid)
 
     message = seal(F.struct(column(event), column(payload).cast("binary")))
@@ -89,7 +96,7 @@ def wrap_keys(
     key: KeySource,
     *,
     event: str = "event",
-    pair: str = "subscription",
+    subscription: str = "subscription",
     round: str = "round",
     output: str = "wrapped_key",
 ) -> DataFrame:
@@ -102,27 +109,30 @@ def wrap_keys(
             # event, subscription, round, wrapped_key
 
     Args:
-        df: one row for each event and subscription; has `event`, `pair` and `round`.
+        df: one row for each event and subscription; has `event`, `subscription`
+            and `round`.
         key: where the workers find the publisher's master seed.
 
     Raises:
         RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
     """
     check_key(key)
-    require(df, [], whole=[round, event], text=[pair])
+    require(df, [], whole=[round, event], text=[subscription])
 
     @F.arrow_udf("binary")
     @confined
     def wrap(row: pa.Array) -> pa.Array:
-        numbers, pairs, rounds = row.flatten()
-        valid, order, label, number = ordered(pairs, rounds, numbers)
-        events = integers(numbers.filter(pa.array(valid)))[order]
+        columns = row.flatten()
+        valid = is_valid(*columns)
+        numbers, pairs, rounds = chosen(valid, *columns)
+        order, label, number = by_round(pairs, rounds)
         out = np.empty((len(order), KEY_BYTES), dtype=np.uint8)
-        out[order] = PayloadSealer(master(key)).wrap(events, number, pairs=label)
+        sealer = PayloadSealer(master(key))
+        out[order] = sealer.wrap(integers(numbers)[order], number, pairs=label)
         return binary_column(out, valid)
 
-    result = finish(df, [], wrap(struct([event, pair, round])), output)
-    check_once(df, [pair, round], "each pair and round wraps one key, once")
+    result = finish(df, [], wrap(struct([event, subscription, round])), output)
+    check_once(df, [subscription, round], "each pair and round wraps one key, once")
     return result
 
 
@@ -156,7 +166,7 @@ def open_payloads(
     df: DataFrame,
     key: KeySource,
     *,
-    pair: str = "subscription",
+    subscription: str = "subscription",
     round: str = "round",
     sealed: str = "sealed",
     wrapped: str = "wrapped_key",
@@ -178,20 +188,23 @@ def open_payloads(
         DecodeError (when the result is computed): a payload, key, pair or round does not fit.
     """
     check_key(key)
-    require(df, [sealed, wrapped], whole=[round], text=[pair])
+    require(df, [sealed, wrapped], whole=[round], text=[subscription])
 
     @F.arrow_udf("binary")
     @confined
     def open_rows(row: pa.Array) -> pa.Array:
-        pairs, rounds, ciphertexts, keys = row.flatten()
-        valid, order, label, number = ordered(pairs, rounds, ciphertexts, keys)
-        mask = pa.array(valid)
-        rows, good = binary_rows(keys.filter(mask), KEY_BYTES)
+        columns = row.flatten()
+        valid = is_valid(*columns)
+        pairs, rounds, ciphertexts, keys = chosen(valid, *columns)
+        order, label, number = by_round(pairs, rounds)
+        rows, good = binary_rows(keys, KEY_BYTES)
         if not good.all():
             raise DecodeError(f"a wrapped key has {KEY_BYTES} bytes; some here do not")
-        chosen = ciphertexts.filter(mask).take(pa.array(order)).to_pylist()
-        opened = PayloadOpener(seeds(key)).open(chosen, rows[order], number, pairs=label)
+        texts = ciphertexts.take(pa.array(order)).to_pylist()
+        opened = PayloadOpener(seeds(key)).open(texts, rows[order], number, pairs=label)
         back = pa.array(opened, pa.binary()).take(pa.array(np.argsort(order)))
         return with_nulls(back, valid)
 
-    return finish(df, [sealed, wrapped], open_rows(struct([pair, round, sealed, wrapped])), output)
+    return finish(
+        df, [sealed, wrapped], open_rows(struct([subscription, round, sealed, wrapped])), output
+    )

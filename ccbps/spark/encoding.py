@@ -1,10 +1,20 @@
-"""Encoders: attributes or predicates in, one-time messages out.
+"""Encoders: attributes or predicates in, messages out.
 
-Each row names the pair it is for and its round. A pair's seed comes from the key source by label:
-derived from a publisher's master, or one of a subscriber's ring. A (pair, round) may be used by one
-event and one predicate, once each. Duplicates within a DataFrame are found before anything is
-encoded; rounds used by earlier jobs are the caller's to remember (a sequence number that never goes
-back will do).
+What a row needs besides follows from the matcher's keying:
+
+=================  ======================  ======================  =============================
+`matcher.keying`   an event's row          an interest's row       the key source holds
+=================  ======================  ======================  =============================
+`Keying.ROUNDS`    subscription and round  subscription and round  seeds
+`Keying.SERVER`    nothing                 subscription            a key of the key server's
+`Keying.SESSION`   a number, as round      (roles make requests)   the publisher role's key
+=================  ======================  ======================  =============================
+
+With rounds, a subscription is the label of the pair whose seed is used, and a (subscription,
+round) may be used by one event and one predicate, once each; with sessions, a number by one event.
+Duplicates within a DataFrame are found before anything is encoded; rounds and numbers used by
+earlier jobs are the caller's to remember (a sequence number that never goes back will do), and the
+input must be stable: number rows once, in a table.
 
 Of the other columns, only those that `keep` names stay, in the clear: nothing else in a DataFrame
 travels to the broker unasked.
@@ -12,39 +22,29 @@ travels to the broker unasked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
-from ccbps.arrow import check_room, row_name, strings
-from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import EventError, ParameterError, PredicateError
+from ccbps.columnar.encoding import event_messages, interest_messages
+from ccbps.columnar.sessions import payload_bytes
+from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
-from ccbps.keys.sources import KeySource, seeds
-from ccbps.matching import Matcher
-from ccbps.matching.roles import Subscriber
-from ccbps.spark.causes import (
-    check_on_error,
-    encoded,
-    encoded_type,
-    examine_events,
-    examine_interests,
-    no_reasons,
-    or_null,
-    usable,
-)
+from ccbps.keys.sources import KeySource
+from ccbps.matching.contract import Keying
+from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import (
     check_keep,
     check_key,
     check_matcher,
+    check_on_error,
     check_once,
+    encoded_type,
     finish_encoded,
-    ordered,
     refuse_floats,
+    refuse_given,
     require,
     struct,
 )
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["encode_events", "encode_interests"]
 
 _ONCE = "each pair and round encodes one event and one predicate, once"
+_ONE_EVENT = "each number is for one event, once"
 
 
 def encode_events(
@@ -62,78 +63,80 @@ def encode_events(
     matcher: Matcher,
     key: KeySource,
     *,
-    pair: str = "subscription",
-    round: str = "round",
+    subscription: str | None = None,
+    round: str | None = None,
+    payload: str | None = None,
     keep: Sequence[str] = (),
     output: str = "event_message",
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
-    """Encode events: one row for each event and subscription it is meant for.
+    """Encode events: one row for each event; with rounds, for each subscription it is meant for.
 
     Example:
+        With rounds, with a key server, and with sessions:
+
         .. code-block:: python
 
             events = cs.encode_events(quotes, matcher, key)
             # subscription, round, event_message
+            sent = cs.encode_events(quotes, tags, cs.FileKey("/run/secrets/publisher-role"))
+            # event_message
+            numbered = cs.encode_events(quotes, topics, cs.FileKey("/run/secrets/publisher-topics"))
+            # round, event_message
 
     Args:
-        df: has the schema's attributes, `pair` and `round`.
+        df: has the schema's attributes, and the columns that the arguments name.
         matcher: public.
-        key: where the workers find the publisher's master seed.
-        pair: string column with the label of the pair.
-        round: column with the round, a whole number.
+        key: where the workers find the publisher's master seed; or, without rounds, its `RoleKey`.
+        subscription: with rounds only, string column with the label of the pair; None for
+            "subscription".
+        round: column with the round, a whole number, or with sessions the event's number, which is
+            public; None for "round". Without either it does not apply.
+        payload: with sessions whose matcher has `payload_bytes` only, and then always: binary
+            column, values of at most that many bytes. Elsewhere see `seal_payloads`.
         keep: other columns to leave as they are, in the clear, for the broker to see.
         output: name of the message column.
-        on_error: "raise" fails the job at the first row that cannot be encoded; "reject" gives it
-            NULL and the reason, which shows no value, in a string column "rejected".
+        on_error: "raise" fails the job at the first row that cannot be encoded: a record that does
+            not fit the schema or, with sessions, is of none of the publisher's topics or has a
+            payload that is too long; "reject" gives it NULL and the reason, which shows no value,
+            in a string column "rejected".
 
     Returns:
-        `pair`, `round`, what `keep` names and a binary message column, NULL where pair or round is;
-        with "reject", also "rejected" (NULL where nothing is wrong).
+        `subscription` and `round` where they apply, what `keep` names and a binary message column,
+        NULL where one of subscription, round and payload is; with "reject", also "rejected" (NULL
+        where nothing is wrong).
 
     Raises:
-        ParameterError: a column is missing, of the wrong type, or used twice; `keep` names an
-            attribute.
-        RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
-        EventError (when the result is computed): with "raise", a record does not fit the schema;
-            names its pair and round.
+        ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
+            apply to this matcher; `keep` names an attribute or the payload; or, when the result is
+            computed, a number is negative.
+        RandomnessReuseError: a (subscription, round) or a number occurs twice (runs one job to find
+            out); or, when the result is computed, a number may have been used before the role's key
+            was saved.
+        EventError (when the result is computed): with "raise", a row cannot be encoded; names it
+            by subscription and round.
     """
-    check_on_error(on_error)
+    check_on_error(on_error, "reject")
     reject = on_error == "reject"
     check_key(key)
-    check_matcher(matcher, Matcher)
+    check_matcher(matcher)
+    ids = _event_ids(matcher, subscription, round)
+    payloads = _payloads(matcher, payload)
     attributes = list(matcher.schema)
-    _require_apart({"pair": pair, "round": round}, attributes)
-    kept = check_keep(keep, [pair, round], attributes)
-    require(df, [*attributes, *kept], whole=[round], text=[pair], rest=False)
+    _require_apart(matcher, ids, [*attributes, *payloads])
+    kept = check_keep(keep, ids, [*attributes, *payloads])
+    require(df, [*attributes, *kept], whole=ids[-1:], text=ids[:-1], binary=payloads, rest=False)
     refuse_floats(df, attributes)
 
     @F.arrow_udf(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
-        pairs, rounds, *columns = row.flatten()
-        valid, order, label, number = ordered(pairs, rounds)
-        mask = pa.array(valid)
-        records = pa.RecordBatch.from_arrays([c.filter(mask) for c in columns], names=attributes)
-        reasons = no_reasons(len(row)) if reject else None
-        try:
-            events = matcher.schema.encode(records)
-        except EventError as error:
-            if reasons is None:
-                where = np.flatnonzero(valid)[error.row or 0]
-                named = row_name((pair, round), (pairs, rounds), int(where))
-                raise EventError(f"{named}: {error}", attribute=error.attribute) from None
-            events, reasons[valid] = examine_events(matcher.schema, records)
-            valid, order, label, number = ordered(pairs, rounds, or_null(usable(reasons)))
-        check_room(len(order), matcher.event_bytes)
-        messages = np.empty((len(order), matcher.event_bytes), dtype=np.uint8)
-        events = events.take(order)
-        messages[order] = matcher.publisher(seeds(key)).encode(events, number, pairs=label)
-        return encoded(messages, valid, reasons)
+        return event_messages(matcher, key, row, ids, payload=bool(payloads), reject=reject)
 
-    message = encode(struct([pair, round, *attributes]))
+    message = encode(struct([*ids, *payloads, *attributes]))
     result = finish_encoded(df, kept, message, output, reject)
-    check_once(df, [pair, round], _ONCE)
+    if ids:
+        check_once(df, ids, _ONCE if ids[1:] else _ONE_EVENT)
     return result
 
 
@@ -142,29 +145,42 @@ def encode_interests(
     matcher: Matcher,
     key: KeySource,
     *,
-    pair: str = "subscription",
-    round: str = "round",
-    predicate: str = "predicate",
+    subscription: str = "subscription",
+    round: str | None = None,
+    predicate: str | None = None,
     constants: Mapping[str, str] | None = None,
     keep: Sequence[str] = (),
     output: str = "interest_message",
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
-    """Encode subscriptions: one row for each subscription and round.
+    """Encode subscriptions: one row for each; with rounds, for each subscription and round.
+
+    Requests of matchers with sessions are made by the subscriber role itself, which remembers their
+    secrets.
 
     Example:
+        With rounds, and with a key server:
+
         .. code-block:: python
 
             interests = cs.encode_interests(wanted, matcher, key)
             # subscription, round, interest_message
+            kept = cs.encode_interests(
+                wanted.select("subscription", "predicate").distinct(),
+                tags,
+                cs.FileKey("/run/secrets/subscriber-role"),
+            )
+            # subscription, interest_message
 
     Args:
-        df: has `pair`, `round` and the predicate's columns.
+        df: has the columns that the arguments name.
         matcher: public.
-        key: where the workers find the subscribers' seeds (or the master they come from).
-        pair: string column with the label of the pair.
-        round: column with the round, a whole number.
-        predicate: column with SQL text, where an interest is a predicate.
+        key: where the workers find the subscribers' seeds (or the master they come from); or,
+            without rounds, a subscriber's `RoleKey`.
+        subscription: string column that names the subscription; with rounds, the label of the pair.
+            It is public, and is kept.
+        round: with rounds only, column with the round, a whole number; None for "round".
+        predicate: column with SQL text, where an interest is a predicate; None for "predicate".
         constants: where the matcher has `private_names`, the column of each; by default, columns of
             the same names.
         keep: other columns to leave as they are, in the clear, for the broker to see.
@@ -173,107 +189,110 @@ def encode_interests(
             NULL and the reason, which shows no value, in a string column "rejected".
 
     Returns:
-        `pair`, `round`, what `keep` names and a binary message column, NULL where one of pair,
-        round, predicate and constants is; with "reject", also "rejected" (NULL where nothing is
-        wrong).
+        `subscription`, `round` where it applies, what `keep` names and a binary message column,
+        NULL where one of subscription, round, predicate and constants is; with "reject", also
+        "rejected" (NULL where nothing is wrong).
 
     Raises:
-        ParameterError: a column is missing, of the wrong type, or used twice; `keep` names a column
-            of the predicate.
-        RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
+        ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
+            apply to this matcher; `keep` names a column of the predicate.
+        RandomnessReuseError: a (subscription, round) occurs twice. Runs one job to find out.
         PredicateError (when the result is computed): with "raise", a predicate cannot be used;
-            names its pair and round, and shows no name or constant of the predicate but the
+            names its subscription and round, and shows no name or constant of the predicate but the
             schema's own names.
     """
-    check_on_error(on_error)
+    check_on_error(on_error, "reject")
     reject = on_error == "reject"
     check_key(key)
-    check_matcher(matcher, Matcher)
-    names = matcher.private_names
-    if names is None:
-        sources = {predicate: predicate}
+    check_matcher(matcher)
+    if matcher.keying is Keying.SESSION:
+        raise ParameterError(
+            f"{type(matcher).__name__} has sessions: a subscriber role encodes its requests "
+            "itself, on the driver, and remembers their secrets; its key is for match"
+        )
+    if matcher.keying is Keying.ROUNDS:
+        whole = ["round" if round is None else round]
     else:
-        unknown = set(constants or {}) - set(names)
-        if unknown:
-            raise ParameterError(
-                f"constants names {min(unknown)!r}; the matcher's private constants are "
-                f"{', '.join(names) or 'none'}"
-            )
-        sources = {name: (constants or {}).get(name, name) for name in names}
-    secret = list(sources.values())
-    _require_apart({"pair": pair, "round": round}, secret)
-    kept = check_keep(keep, [pair, round], secret)
-    require(df, [*secret, *kept], whole=[round], text=[pair], rest=False)
-    refuse_floats(df, secret)
+        refuse_given(matcher, matcher.keying, round=round)
+        whole = []
+    ids, private = [subscription, *whole], _sources(matcher, predicate, constants)
+    _require_apart(matcher, ids, private)
+    kept = check_keep(keep, ids, private)
+    # Where interests are predicates, they are text; constants are of any type.
+    texts = [subscription] + private * (matcher.private_names is None)
+    require(df, [*private, *kept], whole=whole, text=texts, rest=False)
+    refuse_floats(df, private)
 
     @F.arrow_udf(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
-        pairs, rounds, *given = row.flatten()
-        valid, order, label, number = ordered(pairs, rounds, *given)
-        chosen = [column.filter(pa.array(valid)) for column in given]
-        if names is None:
-            interests: DictionaryColumn[Any] = strings(chosen[0])
-        else:
-            interests = _bindings(list(sources), chosen, int(valid.sum()))
-        check_room(len(order), matcher.interest_bytes)
-        subscriber, reasons = matcher.subscriber(seeds(key)), no_reasons(len(row))
-        try:
-            messages = _in_order(subscriber, interests, order, number, label)
-        except PredicateError as error:
-            if not reject:
-                where = np.flatnonzero(valid)[order[error.row or 0]]
-                named = row_name((pair, round), (pairs, rounds), int(where))
-                raise type(error)(f"{named}: {error.summary}") from None
-            found = examine_interests(matcher, interests)
-            reasons[valid], good = found, usable(found)
-            interests = DictionaryColumn(interests.values, interests.index[good])
-            valid, order, label, number = ordered(pairs, rounds, *given, or_null(usable(reasons)))
-            messages = _in_order(subscriber, interests, order, number, label)
-        return encoded(messages, valid, reasons if reject else None)
+        return interest_messages(matcher, key, row, ids, reject=reject)
 
-    message = encode(struct([pair, round, *secret]))
+    message = encode(struct([*ids, *private]))
     result = finish_encoded(df, kept, message, output, reject)
-    check_once(df, [pair, round], _ONCE)
+    if whole:
+        check_once(df, ids, _ONCE)
     return result
 
 
-def _in_order(
-    subscriber: Subscriber,
-    interests: DictionaryColumn[Any],
-    order: NDArray[np.intp],
-    rounds: NDArray[np.int64],
-    pairs: DictionaryColumn[str],
-) -> NDArray[np.uint8]:
-    """Messages of interests, encoded in `order`, in which rounds and pairs already are."""
-    out = np.empty((len(order), subscriber.matcher.interest_bytes), dtype=np.uint8)
-    sorted_ = DictionaryColumn(interests.values, interests.index[order])
-    out[order] = subscriber.encode(sorted_, rounds, pairs=pairs)
-    return out
+def _event_ids(matcher: Matcher, subscription: str | None, round: str | None) -> list[str]:
+    """Columns that name an event's row: text but the last, which is a whole number."""
+    number = "round" if round is None else round
+    if matcher.keying is Keying.ROUNDS:
+        return ["subscription" if subscription is None else subscription, number]
+    refuse_given(matcher, matcher.keying, subscription=subscription)
+    if matcher.keying is Keying.SESSION:
+        return [number]
+    refuse_given(matcher, matcher.keying, round=round)
+    return []
 
 
-def _require_apart(public: Mapping[str, str], private: list[str]) -> None:
+def _payloads(matcher: Matcher, payload: str | None) -> list[str]:
+    """The column of payloads, or none."""
+    if matcher.keying is not Keying.SESSION:
+        refuse_given(matcher, matcher.keying, payload=payload)
+        return []
+    most = payload_bytes(matcher)
+    if (payload is None) == bool(most):
+        wanted = "a binary column of payloads" if most else "None"
+        raise ParameterError(
+            f"payload must be {wanted}, as the matcher has payload_bytes={most}; got {payload!r}"
+        )
+    return [] if payload is None else [payload]
+
+
+def _sources(
+    matcher: Matcher, predicate: str | None, constants: Mapping[str, str] | None
+) -> list[str]:
+    """Columns of what an interest is."""
+    names, of = matcher.private_names, type(matcher).__name__
+    if names is None:
+        if constants is not None:
+            raise ParameterError(
+                f"constants= does not apply to {of}: its interests are predicates, without private "
+                "constants"
+            )
+        return ["predicate" if predicate is None else predicate]
+    if predicate is not None:
+        raise ParameterError(
+            f"predicate= does not apply to {of}: an interest is values of its private constants, "
+            f"{', '.join(names) or 'none'}; name their columns in constants="
+        )
+    unknown = set(constants or {}) - set(names)
+    if unknown:
+        raise ParameterError(
+            f"constants names {min(unknown)!r}; the matcher's private constants are "
+            f"{', '.join(names) or 'none'}"
+        )
+    return [(constants or {}).get(name, name) for name in names]
+
+
+def _require_apart(matcher: Matcher, ids: Sequence[str], private: Iterable[str]) -> None:
     """The public columns must not be among those that are encoded."""
-    for argument, name in public.items():
+    arguments = ("subscription", "round") if matcher.keying is not Keying.SESSION else ("round",)
+    for argument, name in zip(arguments, ids, strict=False):
         if name in private:
             raise ParameterError(
                 f"{argument}={name!r} is also a column to be encoded; use another column for "
                 f"{argument}="
             )
-
-
-def _bindings(
-    names: list[str], columns: list[pa.Array], rows: int
-) -> DictionaryColumn[dict[str, Any]]:
-    """Values of private constants, one mapping for each distinct combination."""
-    coded = [column.dictionary_encode() for column in columns]
-    index = np.zeros((rows, len(coded)), dtype=np.intp)
-    for i, column in enumerate(coded):
-        index[:, i] = column.indices.to_numpy(zero_copy_only=False)
-    distinct, place = np.unique(index, axis=0, return_inverse=True)
-    values = [column.dictionary.to_pylist() for column in coded]
-    mappings = [
-        {name: values[i][code] for i, (name, code) in enumerate(zip(names, row, strict=True))}
-        for row in distinct.tolist()
-    ]
-    return DictionaryColumn(mappings, place.reshape(-1).astype(np.intp))

@@ -1,4 +1,4 @@
-"""What the adapter asks of DataFrames before it encodes, and the order it encodes rows in."""
+"""What the adapter asks of DataFrames and arguments before anything is computed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
-from ccbps.arrow import integers, is_valid, strings
-from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.keys.sources import KeySource
+from ccbps.matching.contract import Answers, Keying
 from ccbps.matching.matcher import Matcher
-from ccbps.matching.parameters import PublicParameters
-from ccbps.matching.reusable import ReusableMatcher
-from ccbps.matching.session.oblivious_topic import ObliviousTopicMatch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,21 +20,28 @@ __all__ = [
     "check_keep",
     "check_key",
     "check_matcher",
+    "check_on_error",
     "check_once",
     "check_partitions",
     "column",
+    "encoded_type",
     "finish",
     "finish_encoded",
-    "ordered",
     "refuse_floats",
+    "refuse_given",
     "require",
     "struct",
 ]
 
-_FUNCTIONS: Final[dict[type[PublicParameters], str]] = {
-    Matcher: "encode_events, encode_interests and match, and message stores",
-    ReusableMatcher: "encrypt_events, encrypt_interests and match_all",
-    ObliviousTopicMatch: "publish_events and open_events",
+_WHY: Final[dict[Keying | Answers, str]] = {
+    Keying.ROUNDS: "its messages are each made for one pair and round, from a shared seed",
+    Keying.SERVER: "its messages are made with the keys of a key server, and have no rounds",
+    Keying.SESSION: "its publisher and subscribers agree on keys in sessions, before there are "
+    "events; an event is for everybody",
+    Answers.PAIRS: "its broker has no key, and answers for an event and an interest of one pair "
+    "and round",
+    Answers.ALL: "its broker answers for every event with every interest",
+    Answers.SUBSCRIBER: "no broker answers; its subscribers find out by themselves what matches",
 }
 _WHOLE = ("byte", "short", "integer", "long")
 
@@ -110,23 +110,45 @@ def refuse_floats(df: DataFrame, columns: Iterable[str]) -> None:
             )
 
 
-def check_key(key: KeySource) -> None:
+def check_key(key: object) -> KeySource:
     """A key source, and not a key."""
     if not isinstance(key, KeySource):
         raise ParameterError(
             f"key must be a KeySource such as FileKey('path') or EnvKey('NAME'), got "
             f"{type(key).__name__}; a key itself must not enter a Spark plan"
         )
+    return key
 
 
-def check_matcher(matcher: PublicParameters, kind: type[PublicParameters]) -> None:
-    """A matcher of the kind that a function is for."""
-    if isinstance(matcher, kind):
+def check_matcher(matcher: Matcher) -> None:
+    """A matcher, of any scheme."""
+    if not isinstance(matcher, Matcher):
+        raise ParameterError(f"matcher must be a matcher, got {type(matcher).__name__}")
+
+
+def refuse_given(matcher: Matcher, because: Keying | Answers, **arguments: object) -> None:
+    """Refuse arguments that are not None, because a matcher has no use for them."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ParameterError(
+                f"{name}= does not apply to {type(matcher).__name__}: {_WHY[because]}"
+            )
+
+
+def check_on_error(on_error: str, other: str) -> None:
+    """One of two ways to treat rows that cannot be used."""
+    if on_error in ("raise", other):
         return
-    for other, names in _FUNCTIONS.items():
-        if isinstance(matcher, other):
-            raise ParameterError(f"for {type(matcher).__name__} there are {names}")
-    raise ParameterError(f"matcher must be a matcher, got {type(matcher).__name__}")
+    why = {
+        "reject": "the result has all rows, so that none is dropped and some are set aside",
+        "drop": "the result has a row for each match, so that none can be set aside",
+    }
+    raise ParameterError(f"on_error must be 'raise' or {other!r}, got {on_error!r}; {why[other]}")
+
+
+def encoded_type(reject: bool) -> str:
+    """What an encoder's function returns to Spark."""
+    return "message binary, rejected string" if reject else "binary"
 
 
 def check_partitions(partitions: int | None) -> None:
@@ -206,18 +228,3 @@ def check_once(df: DataFrame, columns: Sequence[str], what: str) -> None:
     if found:
         values = ", ".join(f"{name} {found[0][f'key{i}']!r}" for i, name in enumerate(columns))
         raise RandomnessReuseError(f"{values} occurs {found[0]['count']} times: {what}")
-
-
-def ordered(
-    pairs: pa.Array, rounds: pa.Array, *others: pa.Array
-) -> tuple[NDArray[np.bool_], NDArray[np.intp], DictionaryColumn[str], NDArray[np.int64]]:
-    """Rows without NULL, and their order by pair and round, which runs the cipher longest.
-
-    Returns:
-        valid (rows,), order (valid rows,), and pair labels and rounds in that order.
-    """
-    valid = is_valid(pairs, rounds, *others)
-    mask = pa.array(valid)
-    label, number = strings(pairs.filter(mask)), integers(rounds.filter(mask))
-    order = np.lexsort((number, label.index))
-    return valid, order, DictionaryColumn(label.values, label.index[order]), number[order]

@@ -1,22 +1,35 @@
-"""The broker's side: join messages of one pair and round, and decide. Nothing secret comes here."""
+"""Matching: messages in, answers out.
+
+What comes out follows from the matcher's answers:
+
+====================  ===================================  =========================  ============
+`matcher.answers`     decides                              a row of the result        needs
+====================  ===================================  =========================  ============
+`Answers.PAIRS`       messages of one pair and round       each pair, and `matched`   no key
+`Answers.ALL`         every event with every interest      each match                 broker's key
+`Answers.SUBSCRIBER`  every event, for its own interests   each match                 its role key
+====================  ===================================  =========================  ============
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyspark.sql import functions as F
 
-from ccbps.arrow import binary_rows, is_valid
+from ccbps.columnar.pairs import examine_rows
+from ccbps.columnar.reasons import refuse
 from ccbps.errors import ParameterError
-from ccbps.matching import Matcher
-from ccbps.spark.causes import cause_texts, check_on_error, refuse
-from ccbps.spark.frames import check_matcher, check_once, column, finish, require
-from ccbps.wire import Cause
+from ccbps.keys.confine import confined
+from ccbps.keys.sources import KeySource
+from ccbps.matching.contract import Answers, Keying
+from ccbps.matching.matcher import Matcher
+from ccbps.spark.all_pairs import match_all_pairs
+from ccbps.spark.frames import check_key, check_matcher, refuse_given
+from ccbps.spark.pairs import match_pairs
+from ccbps.spark.sessions import match_own
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,124 +37,107 @@ if TYPE_CHECKING:
 
 __all__ = ["match", "match_column"]
 
-_ONCE = (
-    "each pair and round has one message in {}. Drop what arrived twice, for example with "
-    "dropDuplicates(); whatever is left was encoded twice under one round, and shows more than a "
-    "match"
-)
-_REPEATED = "the pair and round occurs more than once"
-
 
 def match(
     events: DataFrame,
-    interests: DataFrame,
+    interests: DataFrame | None,
     matcher: Matcher,
+    key: KeySource | None = None,
     *,
-    on: Sequence[str] = ("subscription", "round"),
+    on: Sequence[str] | None = None,
+    subscription: str | None = None,
     event: str = "event_message",
-    interest: str = "interest_message",
-    output: str = "matched",
-    on_error: Literal["raise", "reject"] = "raise",
+    interest: str | None = None,
+    output: str | None = None,
+    on_error: Literal["raise", "reject", "drop"] = "raise",
 ) -> DataFrame:
-    """Match event messages with interest messages of the same pair and round.
+    """Match event messages with interest messages, by whoever finds out what matches.
 
     Example:
+        Pairs of a round each; every event with every interest; a subscriber's own:
+
         .. code-block:: python
 
             matches = cs.match(events, interests, matcher)
             # subscription, round, matched: true in round 0, false in round 1
+            found = cs.match(sent, kept, tags, cs.FileKey("/run/secrets/broker-role"))
+            # subscription, once for each event that it matches
+            read = cs.match(numbered, None, topics, cs.FileKey("/run/secrets/alice-topics"))
+            # round, interest: one row for each event and interest that match
 
     Args:
-        events: has the columns `on` and `event`.
-        interests: has the columns `on` and `interest`.
+        events: has `event`; and `on`, for pairs. Its other columns are kept.
+        interests: has `interest`; and `on` for pairs, `subscription` for all. For pairs, its other
+            columns are kept. None where the subscriber finds out: its key holds its interests. For
+            all, interests are counted now; up to 32 MiB of messages are then collected by the
+            driver; more are not collected, but joined with the events in blocks.
         matcher: public.
-        on: what names a pair and round in both; an equi-join. Each side has one message per pair
-            and round.
+        key: where the workers find the broker's or the subscriber's `RoleKey`; None for pairs.
+        on: for pairs, what names a pair and round in both, by an equi-join; None for
+            ("subscription", "round"). Each side has one message per pair and round.
+        subscription: for all, string column that names an interest; None for "subscription".
         event: binary column of `events`.
-        interest: binary column of `interests`.
-        output: name of the boolean column.
-        on_error: "raise" refuses messages of a pair and round that one side has already, and fails
-            the job at the first malformed row, which it names by its `on` columns; "reject" gives
-            such rows NULL and the cause in a string column "rejected", and leaves the other rows'
-            answers as they are.
+        interest: binary column of `interests`; None for "interest_message".
+        output: for pairs, name of the boolean column; None for "matched".
+        on_error: "raise" fails the job at the first malformed message, and names its row. For
+            pairs, it also refuses messages of a pair and round that one side has already; "reject"
+            gives such rows NULL and the cause in a string column "rejected", and leaves the other
+            rows' answers as they are. Where rows are matches, "drop" lets malformed messages match
+            nothing; those of users who were revoked match nothing either way.
 
     Returns:
-        the joined rows without the messages, with `output` (NULL where a message is NULL) and,
-        with "reject", "rejected" (NULL where nothing is wrong).
+        For pairs, the joined rows without the messages, with `output` (NULL where a message is
+        NULL) and, with "reject", "rejected" (NULL where nothing is wrong). For all, a row for each
+        match: `subscription` and the columns of `events` without the message. For a subscriber, a
+        row for each match: the columns of `events` without the message; `interest`, long, the
+        interest's place among those it encoded; and, where the matcher has payloads, the binary
+        `payload`. A message that is NULL matches nothing.
 
     Raises:
-        ParameterError: a column is missing or not binary; or a DataFrame is streaming.
-        RandomnessReuseError: with "raise", a pair and round occurs twice in `events` or in
-            `interests`: messages came twice, or their one-time randomness was used twice. Runs one
-            job on the `on` columns of each to find out.
-        DecodeError (as the cause of Spark's error, when the result is computed): see `on_error`.
+        ParameterError: a column is missing, of the wrong type, or in both DataFrames; an argument
+            does not apply to this matcher, or is missing; or, for pairs, a DataFrame is streaming.
+        RandomnessReuseError: for pairs, with "raise", a pair and round occurs twice in `events` or
+            in `interests`: messages came twice, or their one-time randomness was used twice. Runs
+            one job on the `on` columns of each to find out.
+        DecodeError (as the cause of Spark's error, when the result is computed; at once for
+            interests of the wrong width that the driver collects): see `on_error`.
     """
-    check_on_error(on_error)
-    check_matcher(matcher, Matcher)
-    ids = list(on)
-    require(events, ids, binary=[event], name="events")
-    require(interests, ids, binary=[interest], name="interests")
-    if event == interest:
-        raise ParameterError(f"both messages are called {event!r}; rename one column")
-    shared = (set(events.columns) & set(interests.columns)) - set(ids)
-    if shared:
+    check_matcher(matcher)
+    answers = matcher.answers
+    message = "interest_message" if interest is None else interest
+    if answers is Answers.SUBSCRIBER:
+        refuse_given(
+            matcher,
+            answers,
+            interests=interests,
+            interest=interest,
+            subscription=subscription,
+            on=on,
+            output=output,
+        )
+        return match_own(events, matcher, check_key(key), event, on_error)
+    if interests is None:
         raise ParameterError(
-            f"column {min(shared)!r} is in both DataFrames; drop it in one of them"
+            f"interests=None is for matchers whose subscribers find out what matches; "
+            f"{type(matcher).__name__} has a broker answer"
         )
-    for df, name in ((events, "events"), (interests, "interests")):
-        if df.isStreaming:
-            raise ParameterError(
-                f"{name} is a streaming DataFrame, in which a pair and round that occurs twice "
-                "cannot be found: call this in foreachBatch"
-            )
-
-    if on_error == "raise":
-        for df, name in ((events, "events"), (interests, "interests")):
-            check_once(df, ids, _ONCE.format(name))
-        joined = events.join(interests, on=ids, how="inner")
-        arguments = [column(name) for name in (event, interest, *ids)]
-
-        @F.arrow_udf("boolean")
-        def decide(event: pa.Array, interest: pa.Array, *columns: pa.Array) -> pa.Array:
-            answers, valid, causes = _examine(matcher, event, interest)
-            refuse(causes, ids, columns)
-            return pa.array(answers, mask=~valid)
-
-        return finish(joined, [event, interest], decide(*arguments), output)
-
-    @F.arrow_udf("matched boolean, rejected string")
-    def decide_or_reject(event: pa.Array, interest: pa.Array, repeated: pa.Array) -> pa.Array:
-        answers, valid, causes = _examine(matcher, event, interest)
-        twice = repeated.is_valid()
-        return pa.StructArray.from_arrays(
-            [
-                pa.array(answers, mask=~valid | (causes != 0) | _bools(twice)),
-                pc.if_else(twice, _REPEATED, cause_texts(causes)),
-            ],
-            names=["matched", "rejected"],
-        )
-
-    both, many = "__ccbps_decision", "__ccbps_repeated"
-    # Few or none: Spark sends them to all tasks.
-    keys = [column(name) for name in ids]
-    repeated = [
-        df.groupBy(*keys).agg(F.count("*").alias(many)).where(column(many) > 1).select(*keys)
-        for df in (events, interests)
-    ]
-    rows = repeated[0].unionByName(repeated[1]).distinct().withColumn(many, F.lit(True))
-    joined = events.join(interests, on=ids, how="inner").join(rows, on=ids, how="left")
-    arguments = [column(name) for name in (event, interest, many)]
-    result = finish(joined, [event, interest, many], decide_or_reject(*arguments), both)
-    result = finish(result, [], F.col(f"{both}.matched"), output)
-    return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
+    if answers is Answers.ALL:
+        refuse_given(matcher, answers, on=on, output=output)
+        label = "subscription" if subscription is None else subscription
+        source = check_key(key)
+        return match_all_pairs(events, interests, matcher, source, label, event, message, on_error)
+    refuse_given(matcher, answers, key=key, subscription=subscription)
+    ids = ["subscription", "round"] if on is None else list(on)
+    name = "matched" if output is None else output
+    return match_pairs(events, interests, matcher, ids, event, message, name, on_error)
 
 
-def _bools(array: pa.Array) -> NDArray[np.bool_]:
-    out: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
-    return out
-
-
-def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Matcher) -> Column:
+def match_column(
+    event: ColumnOrName,
+    interest: ColumnOrName,
+    matcher: Matcher,
+    key: KeySource | None = None,
+) -> Column:
     """BOOLEAN column: does the event message match the interest message of the same row?
 
     For DataFrames that hold both already; `match` joins them. NULL where a message is NULL. It sees
@@ -154,30 +150,30 @@ def match_column(event: ColumnOrName, interest: ColumnOrName, matcher: Matcher) 
             matched = cs.match_column("event_message", "interest_message", matcher)
             answers = both.select("round", matched.alias("matched"))
 
+    Args:
+        event: binary.
+        interest: binary.
+        matcher: public; one with a broker.
+        key: where the workers find the broker's `RoleKey`; None with rounds.
+
     Raises:
+        ParameterError: no broker answers, or the key does not apply or is missing.
         DecodeError (as the cause of Spark's error, when computed): a malformed message; names its
             row by position in the Arrow batch.
     """
-    check_matcher(matcher, Matcher)
+    check_matcher(matcher)
+    if matcher.answers is Answers.SUBSCRIBER:
+        refuse_given(matcher, matcher.answers, interest=interest)
+    if matcher.keying is Keying.ROUNDS:
+        refuse_given(matcher, matcher.keying, key=key)
+    else:
+        check_key(key)
 
     @F.arrow_udf("boolean")
+    @confined
     def decide(event: pa.Array, interest: pa.Array) -> pa.Array:
-        answers, valid, causes = _examine(matcher, event, interest)
+        answers, valid, causes = examine_rows(matcher, key, event, interest)
         refuse(causes, (), ())
         return pa.array(answers, mask=~valid)
 
     return decide(event, interest)
-
-
-def _examine(
-    matcher: Matcher, events: pa.Array, interests: pa.Array
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.uint8]]:
-    """Answers, rows without NULL, and `Cause`s of a batch; a NULL row has no cause."""
-    valid = is_valid(events, interests)
-    event_rows, event_good = binary_rows(events, matcher.event_bytes)
-    interest_rows, interest_good = binary_rows(interests, matcher.interest_bytes)
-    answers, causes = matcher.broker().examine(event_rows, interest_rows)
-    causes[~interest_good] = Cause.INTEREST_WIDTH
-    causes[~event_good] = Cause.EVENT_WIDTH
-    causes[~valid] = Cause.NONE
-    return answers, valid, causes

@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError
-from ccbps.matching import Matcher
-from ccbps.spark.causes import cause_texts, check_on_error, refuse
-from ccbps.spark.frames import check_matcher, check_partitions, column, require
+from ccbps.matching.contract import Answers
+from ccbps.matching.matcher import Matcher
+from ccbps.spark.frames import check_matcher, check_on_error, check_partitions, column, require
 from ccbps.store.files import RUNS, PartReader, PartWriter, Refused
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind, WriterRun, is_unfinished, latest, message_width
@@ -56,7 +57,7 @@ def write_messages(
     *,
     kind: StoreKind,
     message: str | None = None,
-    pair: str = "subscription",
+    subscription: str = "subscription",
     round: str = "round",
     mode: Literal["error", "overwrite"] = "error",
     partitions: int | None = None,
@@ -70,12 +71,13 @@ def write_messages(
             cs.write_messages(interests, "/data/interests", matcher, kind="interest")
 
     Args:
-        df: has `pair`, `round` and `message`; other columns are not kept.
+        df: has `subscription`, `round` and `message`; other columns are not kept.
         path: a folder, or its URI, which driver and workers must see under the same path.
         matcher: whose messages these are; public.
         kind: "event" or "interest": which side's messages these are.
         message: binary column with messages; by default "event_message" or "interest_message".
-        pair: string column with the label of the pair. One pair's messages go into one file.
+        subscription: string column with the label of the pair. One pair's messages go into one
+            file.
         round: column with the round, a whole number.
         mode: "error" refuses a folder that is not empty, apart from what unfinished writers left;
             "overwrite" replaces a store once the new one is complete.
@@ -92,9 +94,9 @@ def write_messages(
         raise ParameterError(f"mode must be 'error' or 'overwrite', got {mode!r}")
     if kind not in ("event", "interest"):
         raise ParameterError(f"kind must be 'event' or 'interest', got {kind!r}")
-    check_matcher(matcher, Matcher)
+    _check_pairs(matcher)
     message = f"{kind}_message" if message is None else message
-    require(df, [], whole=[round], text=[pair], binary=[message], rest=False)
+    require(df, [], whole=[round], text=[subscription], binary=[message], rest=False)
     if df.isStreaming:
         raise ParameterError(
             "a store is written once: call this in foreachBatch, with a new path each time"
@@ -136,7 +138,7 @@ def write_messages(
         )
 
     chosen = df.select(
-        column(pair).alias("subscription"),
+        column(subscription).alias("subscription"),
         column(round).cast("long").alias("round"),
         column(message).alias("message"),
     )
@@ -150,7 +152,7 @@ def write_messages(
         if len(problems):
             raise ParameterError(f"path={folder.path!r}: nothing was written: {problems[0]}")
         if pc.count_distinct(labels).as_py() < len(labels):
-            raise ParameterError(f"rows of one {pair!r} came in several partitions")
+            raise ParameterError(f"rows of one {subscription!r} came in several partitions")
         first = manifest.filter(manifest["checksums"].is_valid())
         checksums = dict(
             zip(first["part"].to_pylist(), first["checksums"].to_pylist(), strict=True)
@@ -207,8 +209,8 @@ def match_messages(
         DecodeError: an index is damaged; or (as the cause of Spark's error, when the result is
             computed) a file is, or see `on_error`.
     """
-    check_on_error(on_error)
-    check_matcher(matcher, Matcher)
+    check_on_error(on_error, "reject")
+    _check_pairs(matcher)
     check_partitions(partitions)
     event_index = Index.read(Folder.of(events, "events"), matcher, "event")
     interest_index = Index.read(Folder.of(interests, "interests"), matcher, "interest")
@@ -267,6 +269,16 @@ def match_messages(
         column("answer").alias("matched"),
         *[column("rejected")[at].alias("rejected")] * reject,
     )
+
+
+def _check_pairs(matcher: Matcher) -> None:
+    """A matcher whose messages belong to pairs and rounds."""
+    check_matcher(matcher)
+    if matcher.answers is not Answers.PAIRS:
+        raise ParameterError(
+            f"message stores hold messages of pairs and rounds, which {type(matcher).__name__} "
+            "has not: write its messages as a table, such as Parquet, and call match"
+        )
 
 
 def _as_spark(schema: pa.Schema) -> str:

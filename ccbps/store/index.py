@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.matching import Matcher
+from ccbps.matching.matcher import Matcher
 from ccbps.store.files import CHECKSUM_BYTES, RUNS, PartFiles, batch_rows
 from ccbps.store.folder import Folder
 

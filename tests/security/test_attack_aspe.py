@@ -21,7 +21,7 @@ from ccbps.ciphers.aspe import RealAspe, random_factors
 from ccbps.ciphers.aspe_modular import ModularAspe
 from ccbps.errors import ParameterError
 from ccbps.matching import AspeMatch
-from ccbps.wire import HEADER_BYTES
+from tests.reusable_checks import BODY
 
 Array = NDArray[Any]
 
@@ -43,7 +43,8 @@ class View:
         self.codes = rng.integers(0, 1 << 16, (events, D))
         self.matcher = AspeMatch(SCHEMA, exact=exact)
         self.server = self.matcher.key_server()
-        self.interests = self.server.encode(TEXTS)
+        manager = self.matcher.subscriber(self.server.subscriber_key("security manager"))
+        self.interests = manager.encode(TEXTS)
         self.events = self.send()
 
     def send(self) -> Array:
@@ -51,7 +52,7 @@ class View:
         return self.matcher.publisher(self.server.publisher_key()).encode(records)
 
     def numbers(self, messages: Array) -> Array:
-        return self.matcher._numbers.numbers_of(messages[:, HEADER_BYTES:])
+        return self.matcher._numbers.numbers_of(messages[:, BODY])
 
     @property
     def bounds(self) -> Array:
@@ -289,10 +290,11 @@ def test_cross_ratios_of_whole_numbers_give_every_value_and_every_bound(
     matcher = AspeMatch(TALLIES)
     server = matcher.key_server()
     publisher = matcher.publisher(server.publisher_key())
+    manager = matcher.subscriber(server.subscriber_key("security manager"))
     messages = publisher.encode(dict(zip(TALLIES, codes.T, strict=True)))
     # From here on the attacker: it has messages and the schema.
-    seen = matcher._numbers.numbers_of(messages[:, HEADER_BYTES:])[:, 0]
-    interests = matcher._numbers.numbers_of(server.encode(texts)[:, HEADER_BYTES:])
+    seen = matcher._numbers.numbers_of(messages[:, BODY])[:, 0]
+    interests = matcher._numbers.numbers_of(manager.encode(texts)[:, BODY])
     bounds = interests[:, :-2].reshape(-1, interests.shape[2])
     read = {}
     for members, basis in planes(bounds):
@@ -379,7 +381,7 @@ def test_an_update_and_an_old_key_give_the_new_key() -> None:
     view = View(False, 30)
     old = view.key().matrix  # as found by known plaintext
     token = view.server.rotate()
-    update = view.matcher._numbers._matrix(token.export_secret_data()["update"])  # type: ignore[attr-defined]
+    update = view.matcher._numbers._matrix(token.export_secret_data()["change"])  # type: ignore[attr-defined]
     recovered = RealAspe(old @ update)
     seen = view.numbers(view.send())[:, 0]
     codes = recovered.decrypt_queries(seen) * 2**16 + (2**16 - 1) / 2

@@ -20,15 +20,17 @@ import numpy as np
 import pytest
 
 from ccbps import Category, Schema, UInt
-from ccbps.algebra.prime_order import prime_order_group
+from ccbps.algebra.named_groups import prime_order_group
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
-from ccbps.matching import AccessTreeMatch, KeywordMatch
-from ccbps.matching.reusable_roles import ReusableBroker
+from ccbps.matching import AccessTreeMatch, Broker, KeywordMatch
 from ccbps.wire import HEADER_BYTES
+from tests.reusable_checks import BODY, sealed
 
 ISSUES = ["AAPL", "GOOG", "IBM", "MSFT"]
 SCHEMA = Schema(issue=Category(ISSUES), price=UInt(4))
-BODY = HEADER_BYTES + 8
+USER = slice(HEADER_BYTES, HEADER_BYTES + 8)
+REST = slice(USER.stop, BODY.stop)
+"""What follows the sender's identifier, up to the MAC."""
 toy_group = prime_order_group("toy64")
 
 
@@ -50,12 +52,12 @@ def test_frequencies_of_tokens_are_those_of_values(shown: Any) -> None:
     if shown == "interests":
         texts = [f"issue = '{value}'" for value in values]
         sent = np.concatenate([alice.encode(texts[:30]), bob.encode(texts[30:])])
-        trapdoors = sent[:, BODY + 1 :]
+        trapdoors = sent[:, REST][:, 1:]
     else:
         sent = publisher.encode({"issue": values})
-        trapdoors = sent[:, BODY:]
+        trapdoors = sent[:, REST]
     halves = server.broker_key().export_secret_data()["users"]
-    users = [row.tobytes().hex() for row in sent[:, HEADER_BYTES:BODY]]
+    users = [row.tobytes().hex() for row in sent[:, USER]]
     scheme = ProxySearch(toy_group)
     tokens = [
         scheme.tokens(int(halves[user], 16), row[None])[0]
@@ -74,9 +76,9 @@ def test_parts_of_conjunctions_show_equal_values_of_events_that_match_nothing() 
     events, interests = publisher.encode(records), alice.encode("issue = 'IBM' AND price = 9")
     broker = matcher.broker(server.broker_key())
     assert not broker.match_all(events, interests).any()
-    slots = interests[:, BODY:].reshape(1, 2, -1)
+    slots = interests[:, REST].reshape(1, 2, -1)
     slots[:, 1, 0], slots[:, 1, 1:] = 255, 0  # the first alone is left
-    seen = broker.match_all(events, interests)[:, 0]
+    seen = broker.match_all(events, sealed(broker, interests))[:, 0]
     assert seen.tolist() == [record["issue"] == "IBM" for record in records]
 
 
@@ -95,11 +97,15 @@ def test_contradictions_look_like_equalities_that_nobody_repeats() -> None:
     ]
     honest = ["price = 1", "price = 2", "price = 3", "price = 4 AND issue = 'IBM'"]
     honest += ["issue = 'GOOG'", "issue = 'MSFT'"]
-    broker: ReusableBroker = matcher.broker(server.broker_key())
+    broker: Broker = matcher.broker(server.broker_key())
 
     def view(texts: list[str]) -> tuple[Any, list[int]]:
         """Attributes in each slot, and how many different tokens each attribute has."""
-        table = broker.prepare(np.concatenate([alice.encode(texts), bob.encode(texts[:3])])).content
+        table = (
+            broker.prepare(np.concatenate([alice.encode(texts), bob.encode(texts[:3])]))
+            .parts[0]
+            .content
+        )
         assert ((table.places >= 0) == (table.attributes < len(SCHEMA))).all()
         return table.attributes.tolist(), [len(entries) for entries in table.entries]
 
@@ -121,7 +127,7 @@ def test_contradictions_are_told_where_there_are_more_tokens_than_values() -> No
     for row in never:
         texts[row] = "issue = 'IBM' AND issue = 'GOOG'"
     interests = np.concatenate([alice.encode(texts[:20]), bob.encode(texts[20:])])
-    table = matcher.broker(server.broker_key()).prepare(interests).content
+    table = matcher.broker(server.broker_key()).prepare(interests).parts[0].content
     counts = np.bincount(table.places[:, 0])
     assert len(counts) == 10 > len(ISSUES)
     assert np.array_equal(np.flatnonzero(counts[table.places[:, 0]] == 1), never)
@@ -146,13 +152,13 @@ def test_the_broker_and_one_user_read_and_forge_everything() -> None:
     keywords = [f"{name}\0".encode() + code.to_bytes(8, "big") for name, code in words]
     scheme = ProxySearch(toy_group)
     tokens = toy_group.generator_powers([x * sigma for sigma in scheme.sigmas(s, keywords)])
-    sender = halves[past[0, HEADER_BYTES:BODY].tobytes().hex()]
-    rows = past[:, BODY:].reshape(4, -1)
+    sender = halves[past[0, USER].tobytes().hex()]
+    rows = past[:, REST].reshape(4, -1)
     found = scheme.search(scheme.re_encrypt(int(sender, 16), rows), tokens)
     read = [words[int(np.flatnonzero(column)[0])] for column in found.T]
     assert read == [("issue", 2), ("price", 11), ("issue", 3), ("price", 0)]
-    victim = secret_interest[0, HEADER_BYTES:BODY].tobytes().hex()
-    slots = secret_interest[0, BODY:].reshape(2, -1)[:, 1:]
+    victim = secret_interest[0, USER].tobytes().hex()
+    slots = secret_interest[0, REST].reshape(2, -1)[:, 1:]
     wanted = [tokens.index(token) for token in scheme.tokens(int(halves[victim], 16), slots)]
     assert [words[place] for place in wanted] == [("issue", 1), ("price", 7)]
 
@@ -161,10 +167,11 @@ def test_the_broker_and_one_user_read_and_forge_everything() -> None:
     honest = server.subscriber_key("bob").export_secret_data()
     assert f"{forged_key.x1:x}" == honest["x1"] and forged_key.h.hex() == honest["h"]
     forgery = secret_interest.copy()
-    forgery[0, BODY:].reshape(2, -1)[:, 1:] = scheme.trapdoors(
+    forgery[0, REST].reshape(2, -1)[:, 1:] = scheme.trapdoors(
         forged_key, [keywords[words.index(("issue", 2))], keywords[words.index(("price", 11))]]
     )
     broker = matcher.broker(server.broker_key())
+    sealed(broker, forgery)
     assert broker.match_all(past, forgery)[:, 0].tolist() == [True, False]
 
 
@@ -178,8 +185,8 @@ def test_one_user_and_the_brokers_tokens() -> None:
     halves = server.broker_key().export_secret_data()["users"]
     scheme = ProxySearch(toy_group)
     secret = bob.encode(["price = 9", "price = 2"])
-    victim = int(halves[secret[0, HEADER_BYTES:BODY].tobytes().hex()], 16)
-    stolen = scheme.tokens(victim, secret[:, BODY + 1 :])
+    victim = int(halves[secret[0, USER].tobytes().hex()], 16)
+    stolen = scheme.tokens(victim, secret[:, REST][:, 1:])
 
     mallory = server.subscriber_key("alice").export_secret_data()
     user = UserKey(int(mallory["x1"], 16), bytes.fromhex(mallory["s"]), bytes.fromhex(mallory["h"]))
@@ -197,7 +204,7 @@ PRICES = Schema(price=UInt(8))
 
 def public_tree(matcher: AccessTreeMatch, interest: Any) -> tuple[list[int], list[tuple[int, int]]]:
     """Bit positions of the leaves, and the steps, as they stand in a message."""
-    slots, steps = matcher._split(interest[None, BODY:])
+    slots, steps = matcher._split(interest[None, REST])
     used = slots[0, :, 2:].any(axis=1)
     positions = np.ascontiguousarray(slots[0, used, :2]).view("<u2").reshape(-1)
     return positions.tolist(), [(k, n) for k, n in steps[0].tolist() if n]
@@ -229,7 +236,7 @@ def shapes_of(matcher: AccessTreeMatch) -> dict[str, list[tuple[Range, list[int]
     found: dict[str, list[tuple[Range, list[int]]]] = {}
     for text in [f"price {sign} {c}" for sign in ("<", ">=", "=") for c in range(256)]:
         predicate = matcher.schema.parse(text)
-        tree = matcher._prepare(predicate)
+        tree = matcher.prepare(predicate)
         shape = repr(([place for place, _ in tree.leaves], list(tree.steps)))
         made = predicate.box().ranges["price"], [word[-1] for _, word in tree.leaves]
         if tree.leaves and made not in found.setdefault(shape, []):
@@ -238,11 +245,11 @@ def shapes_of(matcher: AccessTreeMatch) -> dict[str, list[tuple[Range, list[int]
 
 
 def readings(
-    matcher: AccessTreeMatch, broker: ReusableBroker, events: Any, interests: Any
+    matcher: AccessTreeMatch, broker: Broker, events: Any, interests: Any
 ) -> list[tuple[list[int], list[Range]]]:
     """Every reading of the codes of all events and the ranges of all interests that fits what the
     broker has: messages, and the tokens that it computes from them."""
-    table = broker.prepare(interests).content
+    table = broker.prepare(interests).parts[0].content
     known: list[Leaf] = [(at, k) for at, tokens in table.tokens.items() for k in range(len(tokens))]
     leaves = [[known[number] for number in numbers] for _, numbers in table.trees]
     shapes = shapes_of(matcher)
@@ -257,7 +264,8 @@ def readings(
                 if all(zeros.get(at, zero) == zero for at, zero in new.items()):
                     extended.append((zeros | new, ranges | {row: made}))
         worlds = extended
-    held = matcher.leaf_results(broker._key, events[:, HEADER_BYTES:], table)
+    opened = matcher.open_events(broker._access.key, events[:, BODY])
+    held = matcher.leaf_results(opened, table)
     out = []
     for zeros, ranges in worlds:
         codes = np.zeros(len(events), dtype=np.int64)
@@ -275,7 +283,7 @@ def test_twelve_comparisons_give_every_event_and_every_interest(nullable: bool) 
     schema = Schema(price=UInt(8, nullable=nullable))
     matcher = AccessTreeMatch(schema, group="toy64")
     server, publisher, alice, bob = roles(matcher)
-    broker: ReusableBroker = matcher.broker(server.broker_key())
+    broker: Broker = matcher.broker(server.broker_key())
     rng = np.random.default_rng(12)
     signs, constants = rng.choice(["<", ">="], 12), rng.integers(2, 255, 12)
     texts = [f"price {sign} {c}" for sign, c in zip(signs, constants, strict=True)]
@@ -300,11 +308,12 @@ def test_leaf_results_and_one_known_event_give_the_others() -> None:
     bits, which no interest asked for as such."""
     matcher = AccessTreeMatch(PRICES, group="toy64")
     server, publisher, alice, _ = roles(matcher)
-    broker: ReusableBroker = matcher.broker(server.broker_key())
+    broker: Broker = matcher.broker(server.broker_key())
     prices = [200, 3, 77, 128, 255, 0]
     events = publisher.encode({"price": prices})
-    table = broker.prepare(alice.encode("price = 90")).content  # matches nothing
-    held = matcher.leaf_results(broker._key, events[:, HEADER_BYTES:], table)
+    table = broker.prepare(alice.encode("price = 90")).parts[0].content  # matches nothing
+    opened = matcher.open_events(broker._access.key, events[:, BODY])
+    held = matcher.leaf_results(opened, table)
     assert held.shape == (8, 6)  # a token for each bit
     known = prices[0]
     recovered = []

@@ -16,8 +16,9 @@ import pytest
 from scipy import stats
 
 from ccbps import Category, Schema
+from ccbps.ciphers.payloads import open_sealed
 from ccbps.ciphers.signatures import SIGNATURE_BYTES
-from ccbps.ciphers.slots import SlotKey, unseal
+from ccbps.ciphers.slots import SlotKey
 from ccbps.errors import DecodeError
 from ccbps.matching import ObliviousTopicMatch
 from ccbps.matching.session.layout import NUMBERED, OPENED, SIGNED
@@ -38,11 +39,11 @@ class Relay:
     """Between alice and a publisher: it sees all messages, and can send others."""
 
     def __init__(self) -> None:
-        self.publisher, self.alice = PAYING.publisher(TEXTS[:3]), PAYING.subscriber()
+        self.publisher, self.alice = PAYING.new_publisher(TEXTS[:3]), PAYING.new_subscriber()
         introduce(self.publisher, self.alice)
         self.request = self.alice.encode(TEXTS[0])
         self.cot = PAYING._layout.transfer
-        self.secrets, self.own = self.cot.request([PAYING._layout.topic(TEXTS[0])])
+        self.secrets, self.own = self.cot.request([PAYING.prepare(TEXTS[0])])
 
     def forged(self) -> Any:
         """Alice's request with the relay's elements in it."""
@@ -60,13 +61,13 @@ class Relay:
             if key.recognizes(number, slot).all():
                 opened = key.payload_keys(number, slot)[0].tobytes()
                 head = event[0, :NUMBERED].tobytes()
-                return unseal(event[0, NUMBERED:-32].tobytes(), opened, head)
+                return open_sealed(event[0, NUMBERED:-32].tobytes(), opened, head)
         return None
 
 
 def test_a_relay_cannot_ask_under_a_subscribers_name(monkeypatch: pytest.MonkeyPatch) -> None:
     relay = Relay()
-    mallory, modest = PAYING.subscriber(), PAYING.subscriber()
+    mallory, modest = PAYING.new_subscriber(), PAYING.new_subscriber()
     relay.publisher.admit(modest.identity, 0)
     before = relay.publisher.key
     attempts = {"signed by alice, for what it said": (relay.forged(), "not signed")}
@@ -84,7 +85,7 @@ def test_a_relay_cannot_ask_under_a_subscribers_name(monkeypatch: pytest.MonkeyP
         assert relay.publisher.key == before, what
     session = relay.publisher.answer(relay.request)
     assert relay.alice.accept(session) == 1
-    event = relay.publisher.encode(RECORDS, PAYLOADS)
+    event = relay.publisher.encode(RECORDS, payloads=PAYLOADS)
     assert relay.alice.open(event).payloads == PAYLOADS
     assert relay.reads(relay.forged(), session, event) is None
     # A publisher that does not look: the same bytes bring the relay the payload.
@@ -92,16 +93,16 @@ def test_a_relay_cannot_ask_under_a_subscribers_name(monkeypatch: pytest.MonkeyP
     forged = relay.forged()
     monkeypatch.setattr(ROLES + "publisher.signed_by", lambda *_: True)
     session = relay.publisher.answer(forged)
-    event = relay.publisher.encode(RECORDS, PAYLOADS)
+    event = relay.publisher.encode(RECORDS, payloads=PAYLOADS)
     assert relay.reads(forged, session, event) == PAYLOADS[0]
 
 
 def test_a_strangers_session_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
     relay = Relay()
-    stranger = PAYING.publisher(TEXTS[:3])
+    stranger = PAYING.new_publisher(TEXTS[:3])
     stranger.admit(relay.alice.identity)
     good, own = relay.publisher.answer(relay.request), stranger.answer(relay.request)
-    event = relay.publisher.encode(RECORDS, PAYLOADS)
+    event = relay.publisher.encode(RECORDS, payloads=PAYLOADS)
     digest = PAYING._layout.digest(relay.request[0])
     named, mixed = own.copy(), good.copy()
     named[:, HEADER_BYTES:SIGNED] = good[:, HEADER_BYTES:SIGNED]
@@ -109,7 +110,7 @@ def test_a_strangers_session_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch
     mixed[:, OPENED:-SIGNATURE_BYTES] = own[:, OPENED:-SIGNATURE_BYTES]
     start = relay.alice.key
     for first in (True, False):  # The stranger's arrives before the good one, or after it.
-        alice = PAYING.subscriber_from(start)
+        alice = PAYING.subscriber(start)
         if not first:
             alice.accept(good)
         before = alice.key
@@ -121,7 +122,7 @@ def test_a_strangers_session_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch
         assert alice.accept(good) == 1
         assert alice.open(event).payloads == PAYLOADS
     # A subscriber that does not look takes the stranger's, and the event is lost on it.
-    alice = PAYING.subscriber_from(start)
+    alice = PAYING.subscriber(start)
     monkeypatch.setattr(ROLES + "subscriber.signed_by", lambda *_: True)
     assert alice.accept(named) == 1
     assert alice.open(event).payloads == [None]
@@ -134,21 +135,22 @@ def test_messages_that_are_replayed_change_nothing() -> None:
     alice.accept(old)
     newer = alice.encode(TEXTS[1])
     alice.accept(publisher.answer(newer))
-    keys, width = (publisher.key, alice.key), publisher.encode(RECORDS, PAYLOADS).shape[1]
+    keys, width = (publisher.key, alice.key), publisher.encode(RECORDS, payloads=PAYLOADS).shape[1]
     for request in (relay.request, newer, np.vstack([newer, relay.request, newer])):
         alice.accept(publisher.answer(request))
     alice.accept(old)
     assert alice.key == keys[1]
     assert publisher.key.export_secret_data()["keys"] == keys[0].export_secret_data()["keys"]
-    events = publisher.encode([*RECORDS, {"topic": NAMES[1]}], [*PAYLOADS, b"second"])
+    both = [*RECORDS, {"topic": NAMES[1]}]
+    events = publisher.encode(both, payloads=[*PAYLOADS, b"second"])
     assert events.shape[1] == width
     assert alice.open(events).payloads == [*PAYLOADS, b"second"]
 
 
 def test_a_subscriber_with_a_request_for_every_topic_reads_all_topics() -> None:
     order = np.random.default_rng(3).integers(0, 5, 50)
-    publisher = MATCHER.publisher(TEXTS[:5])
-    greedy, modest = MATCHER.subscriber(), MATCHER.subscriber()
+    publisher = MATCHER.new_publisher(TEXTS[:5])
+    greedy, modest = MATCHER.new_subscriber(), MATCHER.new_subscriber()
     introduce(publisher, greedy, modest)
     greedy.accept(publisher.answer(greedy.encode(TEXTS)))
     opened = greedy.open(publisher.encode([{"topic": NAMES[place]} for place in order]))
@@ -164,12 +166,12 @@ def test_a_subscriber_with_a_request_for_every_topic_reads_all_topics() -> None:
 
 
 def test_slots_of_one_topic_for_ever_are_noise() -> None:
-    publisher = MATCHER.publisher(TEXTS[:2])
-    subscribers = [MATCHER.subscriber() for _ in range(2)]
+    publisher = MATCHER.new_publisher(TEXTS[:2])
+    subscribers = [MATCHER.new_subscriber() for _ in range(2)]
     introduce(publisher, *subscribers)
     publisher.answer(np.vstack([subscriber.encode(TEXTS[0]) for subscriber in subscribers]))
     events = publisher.encode([{"topic": NAMES[0]}] * 3000)
-    slots = events[:, MATCHER.event_bytes(0) :].reshape(-1, 16)
+    slots = events[:, MATCHER.event_bytes :].reshape(-1, 16)
     assert len({slot.tobytes() for slot in slots}) == 6000
     bits = np.unpackbits(slots, axis=1)
     ones = bits.sum(axis=0)
@@ -182,8 +184,8 @@ def test_slots_of_one_topic_for_ever_are_noise() -> None:
 
 
 def test_topics_do_not_show_in_sessions_and_events_of_different_topics_look_alike() -> None:
-    publisher = MATCHER.publisher(TEXTS[:2])
-    subscriber = MATCHER.subscriber()
+    publisher = MATCHER.new_publisher(TEXTS[:2])
+    subscriber = MATCHER.new_subscriber()
     introduce(publisher, subscriber)
     requests = subscriber.encode([TEXTS[0], TEXTS[0], TEXTS[1]])
     sessions = publisher.answer(requests)

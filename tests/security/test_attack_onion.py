@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccbps.algebra.prime_order import prime_order_group
+from ccbps.algebra.named_groups import prime_order_group
 from ccbps.ciphers.universal import UniversalCipher
 from ccbps.errors import KeyMismatchError
 
@@ -20,7 +20,7 @@ MESSAGES = [GROUP.hash_to_group(bytes([place])) for place in range(4)]
 (ALICE, ALICES), (BOB, BOBS) = CIPHER.generate(), CIPHER.generate()
 HONEST = [PROOFS.prove(secret, name) for secret, name in zip((ALICE, BOB), NAMES, strict=False)]
 X = GROUP.random_exponent()
-ROGUE = GROUP.divide(GROUP.generator_power(X), GROUP.multiply(ALICES, BOBS))
+(ROGUE,) = GROUP.quotients([GROUP.generator_power(X)], [GROUP.multiply(ALICES, BOBS)])
 
 
 def test_a_product_of_keys_without_proofs_is_the_last_ones_own() -> None:
@@ -36,7 +36,7 @@ def forged(challenge: int, answer: int) -> bytes:
 def test_a_rogue_key_is_refused_with_any_proof_its_maker_has() -> None:
     draws = GROUP.random_exponents(4)
     # s and e first: the g^k for which it would hold is known, and hashes to another e.
-    nonce = GROUP.divide(GROUP.generator_power(draws[0]), GROUP.power(ROGUE, draws[1]))
+    (nonce,) = GROUP.quotients([GROUP.generator_power(draws[0])], [GROUP.power(ROGUE, draws[1])])
     hashed = PROOFS._challenge(ROGUE, nonce, NAMES[2])
     attempts = {
         "its own secret": PROOFS.prove(X, NAMES[2]),

@@ -19,7 +19,7 @@ from ccbps.ciphers.nabeel import NabeelComparer, NabeelParameters
 from ccbps.ciphers.paillier import PaillierSecretKey
 from ccbps.errors import ParameterError
 from ccbps.matching import PaillierRangeMatch
-from ccbps.wire import HEADER_BYTES
+from tests.reusable_checks import BODY
 
 TOY = 512
 SCHEMA = Schema(salary=UInt(20))
@@ -37,8 +37,8 @@ class View:
         subscriber = MATCHER.subscriber(SERVER.subscriber_key("alice"))
         texts = [f"salary BETWEEN {low} AND {high}" for low, high in RANGES]
         size, key = TOY // 4, SERVER.broker_key().export_secret_data()
-        events = publisher.encode({"salary": VALUES})[:, HEADER_BYTES:]
-        interests = subscriber.encode(texts)[:, HEADER_BYTES:]
+        events = publisher.encode({"salary": VALUES})[:, BODY]
+        interests = subscriber.encode(texts)[:, BODY]
         self.values = rows_from(events)
         self.bounds = rows_from(interests.reshape(-1, size))
         self.n, self.mu = integer(key["n"]), integer(key["mu"])
@@ -149,7 +149,7 @@ def nearest(scaled: int, factor: int) -> int:
 def test_no_known_value_is_needed_where_somebody_does_not_care() -> None:
     """From the messages alone: an unconstrained attribute has bounds 0 and 2^20; all is read."""
     subscriber = MATCHER.subscriber(SERVER.subscriber_key("bob"))
-    full = subscriber.encode(["TRUE"])[:, HEADER_BYTES:].reshape(-1, TOY // 4)
+    full = subscriber.encode(["TRUE"])[:, BODY].reshape(-1, TOY // 4)
     low, high = rows_from(full)
     comparer = NabeelComparer(VIEW.n, VIEW.mu)
     factor, rest = divmod(-VIEW.quotient(high, low), 2**20)
@@ -164,7 +164,7 @@ def test_bounds_open_at_one_end_are_the_ends_of_the_domain() -> None:
     subscriber = MATCHER.subscriber(SERVER.subscriber_key("carol"))
     limits, least = [77, 40_000, 600_000], [5, 900_000]
     texts = [f"salary < {c}" for c in limits] + [f"salary > {d}" for d in least]
-    bounds = rows_from(subscriber.encode(texts)[:, HEADER_BYTES:].reshape(-1, TOY // 4))
+    bounds = rows_from(subscriber.encode(texts)[:, BODY].reshape(-1, TOY // 4))
     scaled = [-VIEW.quotient(bound, bounds[0]) for bound in bounds]
     factor = reduce(gcd, scaled)
     lowest = min(scaled)
@@ -188,7 +188,7 @@ def test_events_alone_are_read_where_they_fill_the_domain() -> None:
     }
     matcher = PaillierRangeMatch(schema, TOY, toy=True)
     server = matcher.key_server()
-    messages = matcher.publisher(server.publisher_key()).encode(records)[:, HEADER_BYTES:]
+    messages = matcher.publisher(server.publisher_key()).encode(records)[:, BODY]
     key = server.broker_key().export_secret_data()
     comparer = NabeelComparer(integer(key["n"]), integer(key["mu"]))
     plain = schema.encode(records)

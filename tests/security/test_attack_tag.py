@@ -18,8 +18,8 @@ from ccbps import Category, Decimal, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.inputs.prefixes import range_prefixes
 from ccbps.matching import TagMatch
-from ccbps.matching.boxes import tag
-from ccbps.wire import HEADER_BYTES
+from ccbps.matching.boxes import tag_words
+from tests.reusable_checks import BODY, secrets_of
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.intp]
@@ -33,13 +33,13 @@ SCHEMA = Schema(price=UInt(BITS), volume=UInt(BITS))
 def sent(matcher: TagMatch, texts: list[str], **group: int) -> Bytes:
     """Bodies of subscriptions under fresh keys."""
     key = matcher.key_server().subscriber_key("alice", **group)
-    return matcher.subscriber(key).encode(texts)[:, HEADER_BYTES:]
+    return matcher.subscriber(key).encode(texts)[:, BODY]
 
 
 def keys_of_prices(matcher: TagMatch, bodies: Bytes) -> Numbers:
     """The keys in the price's place, equal ones by one number: (subscriptions, keys)."""
-    edges = np.cumsum([0, *matcher._sizes]).tolist()
-    place = matcher._order.index(matcher._others.index("price"))
+    edges = np.cumsum([0, *matcher._words.sizes]).tolist()
+    place = matcher._words.order.index(matcher._words.others.index("price"))
     keys = np.ascontiguousarray(bodies).view("V16").reshape(len(bodies), -1)
     keys = keys[:, edges[place] : edges[place + 1]]
     return np.unique(keys.reshape(-1), return_inverse=True)[1].reshape(keys.shape)
@@ -68,7 +68,7 @@ def test_shares_of_keys_give_constants_of_covers_without_decoys_only(
         def cover(low: int, high: int, kind: UInt) -> list[tuple[int, int, int]]:
             return [(0, first, length) for first, length in range_prefixes(low, high, kind.bits)]
 
-        monkeypatch.setattr(tag, "nodes_of", cover)
+        monkeypatch.setattr(tag_words, "nodes_of", cover)
     rng = np.random.default_rng(20)
     limits, least = 1 + rng.permutation(SIZE - 1)[:count], rng.permutation(SIZE - 1)[:count]
     texts = [f"price < {c} AND volume > {d}" for c, d in zip(limits, least, strict=True)]
@@ -338,7 +338,7 @@ def test_subscriptions_of_one_topic_are_known_by_their_keys_and_topics_by_their_
     schema = Schema(issue=Category(list("ABCDEF")), price=UInt(BITS), volume=UInt(BITS))
     bodies = sent(matcher := TagMatch(schema, topic=["issue"]), texts)
     keys = np.ascontiguousarray(bodies).view("V16").reshape(-1, matcher.keys)
-    volumes = keys[:, matcher._sizes[0] :]  # two attributes of one width: prices come first
+    volumes = keys[:, matcher._words.sizes[0] :]  # two attributes of one width: prices come first
     sets, counts = np.unique(volumes[:, 0], return_inverse=True, return_counts=True)[1:]
     ranks = np.argsort(np.argsort(-counts))
     assert len(counts) == 6 and np.array_equal(ranks[sets], issue)
@@ -355,9 +355,7 @@ def test_groups_and_epochs_have_no_key_in_common() -> None:
     issued.append(server.subscriber_key("a", group=1))
     server.rotate()
     issued.append(server.subscriber_key("a", group=0))
-    seen = [
-        matcher.subscriber(key).encode(texts)[:, HEADER_BYTES:].reshape(-1, 16) for key in issued
-    ]
+    seen = [matcher.subscriber(key).encode(texts)[:, BODY].reshape(-1, 16) for key in issued]
     same, other, *apart = (set(map(bytes, keys)) for keys in seen)
     assert same == other and len(same) > 60
     for keys in apart:
@@ -383,11 +381,11 @@ def test_a_client_and_the_broker_read_events_of_the_clients_group_only() -> None
     assert (read_prices(matcher, others, mallory, broker) == -1).all()
     # Not even with the key in hand does anything of another group or of a publisher follow.
     key = server.subscriber_key("mallory", group=1)
-    held = set(key.export_secret_data().values())
+    held = set(secrets_of(key).values())
     assert not held & set(
         server.publisher_key(groups=[0, 2]).export_secret_data()["words"].values()
     )
-    assert not held & set(server.subscriber_key("alice", group=0).export_secret_data().values())
+    assert not held & set(secrets_of(server.subscriber_key("alice", group=0)).values())
     assert held & set(server.publisher_key(groups=[1]).export_secret_data()["words"].values())
 
 
@@ -424,9 +422,9 @@ def test_hits_of_some_hundred_events_give_constants(count: int, share: float) ->
     matcher = TagMatch(Schema(price=UInt(BITS)))
     server = matcher.key_server()
     publisher = matcher.publisher(server.publisher_key())
-    events = publisher.encode({"price": rng.integers(0, SIZE, count)})[:, HEADER_BYTES:]
+    events = publisher.encode({"price": rng.integers(0, SIZE, count)})[:, BODY]
     subscriber = matcher.subscriber(server.subscriber_key("alice"))
-    keys = subscriber.encode([f"price < {c}" for c in limits])[:, HEADER_BYTES:]
+    keys = subscriber.encode([f"price < {c}" for c in limits])[:, BODY]
     permutation = server.broker_key().export_secret_data()["permutation"]
     found = widths_from_hits(permutation, events, keys, len(limits))
     assert np.median(np.abs(found - limits)) <= share * SIZE
@@ -452,9 +450,9 @@ def test_hits_show_which_subscriptions_of_two_groups_are_alike_though_no_event_r
     found = []
     for group, mine in enumerate((limits, np.sort(limits))):
         publisher = matcher.publisher(server.publisher_key(groups=[group]))
-        events = publisher.encode({"price": rng.integers(0, SIZE, 1_000)})[:, HEADER_BYTES:]
+        events = publisher.encode({"price": rng.integers(0, SIZE, 1_000)})[:, BODY]
         subscriber = matcher.subscriber(server.subscriber_key("alice", group=group))
-        keys = subscriber.encode([f"price < {c}" for c in mine])[:, HEADER_BYTES:]
+        keys = subscriber.encode([f"price < {c}" for c in mine])[:, BODY]
         found.append(widths_from_hits(permutation, events, keys, len(mine)))
     alike = np.abs(found[0][:, None] - found[1]).argmin(axis=1)
     assert (np.sort(limits)[alike] == limits).mean() >= 0.8
@@ -475,9 +473,9 @@ def test_hits_of_few_events_turn_the_tree_however_values_are_distributed(
         server = matcher.key_server()
         publisher = matcher.publisher(server.publisher_key())
         prices = (SIZE * rng.beta(2, 5, count)).astype(int)
-        events = publisher.encode({"price": prices})[:, HEADER_BYTES:]
+        events = publisher.encode({"price": prices})[:, BODY]
         subscriber = matcher.subscriber(server.subscriber_key("alice"))
-        bodies = subscriber.encode([f"price < {c}" for c in limits])[:, HEADER_BYTES:]
+        bodies = subscriber.encode([f"price < {c}" for c in limits])[:, BODY]
         permutation = server.broker_key().export_secret_data()["permutation"]
         keys = keys_of_prices(matcher, bodies)
         fit = hits_of_keys(permutation, events, bodies).any(axis=0).reshape(keys.shape)

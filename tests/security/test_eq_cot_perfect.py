@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ccbps.algebra.modp import ModpGroup
 from ccbps.algebra.modular import integer
-from ccbps.algebra.prime_order import ModpGroup
 from ccbps.ciphers.oblivious import EqCot
 
 
@@ -26,7 +26,7 @@ class TinyGroup(ModpGroup):
     def __init__(self) -> None:
         self.name, self.security = "tiny", 0
         self.modulus, self.order = integer(23), integer(11)
-        self.element_bytes = self.label_bytes = 1
+        self.element_bytes = 1
 
 
 TINY = TinyGroup()

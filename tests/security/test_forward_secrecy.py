@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps import EpochSeed, Schema, SeedRing, SharedSeed, UInt
-from ccbps.keys.seeds import parse_seeds
+from ccbps.keys.any_key import from_text
 from ccbps.matching import BranchingMatch
 
 MATCHER = BranchingMatch.box(Schema(a=UInt(4)))
@@ -32,7 +32,7 @@ def guesses(seed: SharedSeed | SeedRing, label: str, number: int) -> NDArray[np.
 def events_read(file: str, messages: list[NDArray[np.uint8]]) -> list[list[int | None]]:
     """For each epoch and pair the event that was sent, as far as the file tells."""
     found: list[list[int | None]] = [[None] * len(PAIRS) for _ in messages]
-    seed = parse_seeds(file)
+    seed = from_text(file)
     while True:
         for row, label in enumerate(PAIRS):
             tables = {number: guesses(seed, label, number) for number in range(EPOCHS)}

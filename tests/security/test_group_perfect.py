@@ -23,6 +23,7 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5, Group
 from ccbps.circuits import Circuit, Gate, Op
 from ccbps.matching import FSGPMatch, OFSGPMatch, PublicFunctionMatch, UGPMatch
+from ccbps.matching.one_time.group_messages import sizes_of
 from ccbps.matching.one_time.group_program import GroupMatch
 from ccbps.wire import HEADER_BYTES
 from tests.circuit_strategies import all_rows
@@ -92,8 +93,7 @@ class Small:
         self.matcher, self.group = matcher, matcher.group
         self.encoding = PlantedEncoding(matcher.group, matcher.length, segment=64)
         matcher.encoding = self.encoding
-        matcher.event_bytes = HEADER_BYTES + self.encoding.event_bytes
-        matcher.interest_bytes = HEADER_BYTES + self.encoding.interest_bytes
+        matcher.sizes = sizes_of(self.encoding)
         self.inputs = list(product(range(2**matcher.schema.bits), interests))
         self.blinders = 2 * positions(self.encoding)
 
@@ -102,7 +102,7 @@ class Small:
         length = self.matcher.length
         bits = np.append(all_rows(self.matcher.schema.bits)[x], False)
         index = self.matcher._index(0, length)
-        prepared = self.matcher._prepare(interest)
+        prepared = self.matcher.prepare(interest)
         interstitials = self.matcher._interstitials(prepared, 0, length + 1)
         return laid_out(self.encoding, bits[index][None], interstitials[None])
 
@@ -472,7 +472,7 @@ def test_statistics_tell_a_broken_encoder_from_the_simulator(
     spoil(encoding.planted)
     index = matcher._index(0, matcher.length)
     bits = all_rows(8)[9 * 16 + 3][index]
-    prepared = matcher._prepare(INTERESTS["point"])
+    prepared = matcher.prepare(INTERESTS["point"])
     ranks = matcher._interstitials(prepared, 0, matcher.length + 1)
     unused = np.zeros((SAMPLES, 1, 0), dtype=np.uint8)
     messages = encoded(encoding, np.tile(bits, (SAMPLES, 1)), np.tile(ranks, (SAMPLES, 1)), unused)

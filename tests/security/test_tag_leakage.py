@@ -21,15 +21,14 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ccbps import Category, Schema, UInt
+from ccbps.arrays import Bytes, Randomness, Words
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
+from ccbps.dictionary import DictionaryColumn
 from ccbps.inputs.prefixes import range_prefixes
 from ccbps.matching import TagMatch
 from ccbps.matching.boxes import tag
-from ccbps.wire import HEADER_BYTES
-
-Bytes = NDArray[np.uint8]
-Words = NDArray[np.uint64]
-Tags = NDArray[np.uint64]
+from ccbps.matching.contract import Draw
+from tests.reusable_checks import BODY
 
 # -- all ideal functions, enumerated -------------------------------------------------------------
 
@@ -66,6 +65,13 @@ class IdealHash:
         return np.array(found, np.uint64).reshape(y.shape)
 
 
+def drawn(randomness: Randomness) -> Draw:
+    def none(*places: int) -> Bytes:
+        raise AssertionError("tags share no randomness of rounds")
+
+    return Draw(randomness, none, none)
+
+
 def views(
     monkeypatch: pytest.MonkeyPatch, values: list[int], interest: str | None, nonces: list[int]
 ) -> Counter[tuple[bytes, bytes]]:
@@ -81,20 +87,21 @@ def views(
     events = matcher.schema.encode({"x": values})
     fixed = b"".join(nonce.to_bytes(16, "little") for nonce in nonces)
     heads = [(0, 1 << 32), (0, (1 << 32) | (1 << 16)), (1, (1 << 32) | (1 << 16))]
-    prepared = None if interest is None else matcher._prepare(interest)
+    prepared = None if interest is None else matcher.prepare(interest)
     seen: Counter[tuple[bytes, bytes]] = Counter()
     pairs = list(product(range(3), (0, 1)))
     for order in permutations(range(3)):
         IdealWords.table = dict(zip(heads, order, strict=True))
         for bits in product((0, 1), repeat=6):
             IdealHash.values = dict(zip(pairs, bits, strict=True))
-            out = np.zeros((len(values), matcher.event_bytes - HEADER_BYTES), np.uint8)
-            matcher._encode_events(key, events, out, lambda n: fixed[:n])
-            asked = np.zeros((1, matcher.interest_bytes - HEADER_BYTES), np.uint8)
+            out = np.zeros((len(values), matcher.sizes.event), np.uint8)
+            matcher.encode_events(key, events, drawn(lambda n: fixed[:n]), out)
+            asked = np.zeros((1, matcher.sizes.interest), np.uint8)
             mine = b""
             if prepared is not None:
                 mine_key = {"words": "", "filling": ""}
-                matcher._encode_interests(mine_key, [prepared], asked, lambda n: b"")
+                column = DictionaryColumn([prepared], np.zeros(1, dtype=np.intp))
+                matcher.encode_interests(mine_key, column, drawn(lambda n: b""), asked)
                 mine = bytes(IdealHash.values[asked[0, 0], nonce] for nonce in (0, 1))
             seen[out.tobytes(), asked.tobytes() + mine] += 1
     return seen
@@ -204,7 +211,13 @@ def simulate(
     leaked_hits = [plain_words(record, bool(matcher.topic)) & union for record in records]
     # From here on, words and intervals are nothing but names.
     keys = {word: rng.bytes(16) for word in sorted(union, key=repr)}
-    sizes = dict(zip((matcher._others[at] for at in matcher._order), matcher._sizes, strict=True))
+    sizes = dict(
+        zip(
+            (matcher._words.others[at] for at in matcher._words.order),
+            matcher._words.sizes,
+            strict=True,
+        )
+    )
     made: dict[Any, bytes] = {}
     rows = []
     for number, groups in enumerate(asked):
@@ -253,16 +266,16 @@ def sample(count: int, seed: int) -> list[dict[str, Any]]:
 def test_hits_are_those_of_the_leakage_and_no_more(topic: tuple[str, ...]) -> None:
     matcher, records = TagMatch(SCHEMA, topic=topic), sample(300, 4)
     server = matcher.key_server()
-    events = matcher.publisher(server.publisher_key()).encode(records)[:, HEADER_BYTES:]
+    events = matcher.publisher(server.publisher_key()).encode(records)[:, BODY]
     subscriber = matcher.subscriber(server.subscriber_key("alice"))
-    interests = subscriber.encode(TEXTS)[:, HEADER_BYTES:]
+    interests = subscriber.encode(TEXTS)[:, BODY]
     permutation = server.broker_key().export_secret_data()["permutation"]
     real = hits_of(matcher, permutation, events, interests)
     made = simulate(matcher, records, permutation, np.random.default_rng(5))
     simulated = hits_of(matcher, permutation, *made)
     # The same hits in every event and subscription. Within an attribute keys stand in the order
     # of their values, which is random: compare as columns of a set.
-    edges = np.cumsum([0, *matcher._sizes * len(TEXTS)])
+    edges = np.cumsum([0, *matcher._words.sizes * len(TEXTS)])
     for low, high in pairwise(edges.tolist()):
         one, other = (sorted(map(bytes, view[:, low:high].T)) for view in (real, simulated))
         assert one == other
@@ -311,12 +324,12 @@ def test_statistics_do_not_tell_real_from_simulated_but_do_tell_repeated_nonces(
     server = matcher.key_server()
     permutation = server.broker_key().export_secret_data()["permutation"]
     subscriber = matcher.subscriber(server.subscriber_key("alice"))
-    interests = subscriber.encode(TEXTS)[:, HEADER_BYTES:]
+    interests = subscriber.encode(TEXTS)[:, BODY]
     rng = np.random.default_rng(7)
 
     def real(randomness: Any) -> list[NDArray[np.int64]]:
         publisher = matcher.publisher(server.publisher_key(), randomness=randomness)
-        events = publisher.encode(records)[:, HEADER_BYTES:]
+        events = publisher.encode(records)[:, BODY]
         return statistics(events, hits_of(matcher, permutation, events, interests))
 
     made = simulate(matcher, records, permutation, rng)
@@ -364,7 +377,7 @@ def test_prefixes_of_an_interval_part_its_events() -> None:
     events = matcher.publisher(server.publisher_key()).encode({"price": prices})
     interests = matcher.subscriber(server.subscriber_key("a")).encode("price < 48")
     permutation = server.broker_key().export_secret_data()["permutation"]
-    hits = hits_of(matcher, permutation, events[:, HEADER_BYTES:], interests[:, HEADER_BYTES:])
+    hits = hits_of(matcher, permutation, events[:, BODY], interests[:, BODY])
     used = hits[:, hits.any(axis=0)]
     assert used.shape[1] == 2 and (used.sum(axis=1) == 1).all()
     larger = used[:, used.sum(axis=0).argmax()]
@@ -380,7 +393,7 @@ def counted(matcher: TagMatch, values: NDArray[np.int64], texts: list[str]) -> l
     events = matcher.publisher(server.publisher_key()).encode({"price": values})
     interests = matcher.subscriber(server.subscriber_key("alice")).encode(texts)
     permutation = server.broker_key().export_secret_data()["permutation"]
-    hits = hits_of(matcher, permutation, events[:, HEADER_BYTES:], interests[:, HEADER_BYTES:])
+    hits = hits_of(matcher, permutation, events[:, BODY], interests[:, BODY])
     shares = hits.mean(axis=0).reshape(len(texts), -1)
     return [sorted(row[row > 0].tolist()) for row in shares]
 

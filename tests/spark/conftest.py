@@ -5,6 +5,7 @@ A process holds one kind of session, so `test_connect.py` runs these tests again
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -20,6 +21,9 @@ from ccbps.spark import EnvKey
 
 MODE = os.environ.get("CCBPS_TEST_SPARK", "classic")
 KEY = EnvKey("CCBPS_TEST_SEED")
+# For so little data, Java's second compiler and its parallel collector take longer than they save.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,13 @@ class Places:
 
     event_log: Path
     local: Path
+
+    def contents(self) -> Iterator[tuple[Path, bytes]]:
+        """What stands in them now; Spark may remove a file at any time."""
+        for root in (self.event_log, self.local):
+            for path in filter(Path.is_file, root.rglob("*")):
+                with contextlib.suppress(FileNotFoundError):
+                    yield path, path.read_bytes()
 
 
 @pytest.fixture(scope="session")
@@ -60,19 +71,22 @@ def spark(
 ) -> Iterator[SparkSession]:
     if "PYSPARK_PYTHON" not in os.environ:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
+    environment.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     before = set(os.environ)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.python.daemon.module": "tests.spark.preloaded_daemon",
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(places.local),
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": places.event_log.as_uri(),
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     }
     builder = SparkSession.builder.appName("ccbps tests")
     for name, value in settings.items():

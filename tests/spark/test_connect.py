@@ -9,16 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import MODE
+from tests.spark.conftest import JAVA_OPTIONS, MODE
 
 ROOT = Path(__file__).parents[2]
-ANSWERS = "match_equals or answers_equal or all_pairs or subscribers_open or payloads_reach"
+ANSWERS = (
+    "match_equals or payloads_reach or answers_equal_match or all_pairs_equal "
+    "or subscribers_open_what"
+)
 FILES = [
     "tests/spark/test_pipeline.py",
+    "tests/spark/test_all_pairs.py",
+    "tests/spark/test_sessions.py",
     "tests/spark/test_stores.py",
     "tests/spark/test_group_matchers.py",
-    "tests/spark/test_reusable.py",
-    "tests/spark/test_oblivious.py",
 ]
 
 
@@ -41,8 +44,14 @@ def test_pipeline_and_stores_work_under_spark_connect(
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", *chosen, *FILES],
         cwd=ROOT,
-        # With SPARK_TESTING the server takes any free port, not 15002.
-        env={**os.environ, "CCBPS_TEST_SPARK": "connect", "SPARK_TESTING": "1"},
+        env={
+            **os.environ,
+            "CCBPS_TEST_SPARK": "connect",
+            # With this the server takes any free port, not 15002.
+            "SPARK_TESTING": "1",
+            # A server does not take Java's options from the session.
+            "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
+        },
         capture_output=True,
         text=True,
         timeout=600,

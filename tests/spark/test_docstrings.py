@@ -13,11 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ccbps import SharedSeed
 from ccbps import spark as cs
+from tests.topic_strategies import introduce
 
 PAGE = Path(__file__).parents[2] / "docs" / "api" / "spark.md"
 BLOCK = re.compile(r"\.\. code-block:: python\n\n((?: {8}.*\n|\n)+)")
-# What they need is not made by one line on the driver.
-WITHOUT_A_RUN = {"publish_events", "open_events"}
 
 
 def example(name: str) -> str:
@@ -30,11 +29,7 @@ def example(name: str) -> str:
 @pytest.mark.spark
 def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
     page = PAGE.read_text("utf-8")
-    names = [
-        name
-        for name in re.findall(r"autofunction:: ccbps\.spark\.(\w+)", page)
-        if name not in WITHOUT_A_RUN
-    ]
+    names = re.findall(r"autofunction:: ccbps\.spark\.(\w+)", page)
     world: dict[str, Any] = {"spark": spark}
 
     def run(code: str) -> None:
@@ -54,6 +49,14 @@ def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Pa
     }
     for role, key in keys.items():
         (tmp_path / f"{role}-role").write_text(key.to_text())
+    publisher, alice = (
+        world["topics"].new_publisher(["issue = 'IBM'", "issue = 'AAPL'"]),
+        world["topics"].new_subscriber(),
+    )
+    introduce(publisher, alice)
+    alice.accept(publisher.answer(alice.encode("issue = 'IBM'")))
+    (tmp_path / "publisher-topics").write_text(publisher.key.to_text())
+    (tmp_path / "alice-topics").write_text(alice.key.to_text())
     for name in names:
         run(example(name))
 
@@ -64,9 +67,5 @@ def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Pa
     assert rows("matches", "round", "matched") == [(0, True), (1, False)]
     assert rows("answers", "round", "matched") == [(0, True), (1, False)]
     assert rows("found", "subscription") == [("alice",)]
+    assert rows("read", "round", "interest") == [(0, 0), (1, 0)]
     assert rows("opened", "subscription", "payload") == [("alice", b"up")]
-
-
-@pytest.mark.parametrize("name", sorted(WITHOUT_A_RUN))
-def test_the_other_examples_can_be_read(name: str) -> None:
-    compile(example(name), name, "exec")

@@ -12,34 +12,44 @@ drawn outside the domain and bounds are shuffled, so that no bound is known befo
 of a subscription's box are sent as well, as events: a box that contains both covers it.
 
 Who encrypts: in [CGB10] a trusted security manager encrypts subscriptions, not their subscribers.
-"Subscriber" here means that manager, whose part `AspeKeyServer.encode` plays; publishers hold the
-key too.
+"Subscriber" here means that manager; publishers hold the key too.
+
+    manager = matcher.subscriber(server.subscriber_key("security manager"))
+
+A new key needs no new subscriptions. What `KeyServer.rotate` returns holds U = M_new^T M_old^-T of
+[OFMR15] (its transpose, as ciphertexts are rows here): it turns ciphertexts of points under M_old
+into such under M_new; queries take its inverse transpose.
 
 Hazard: the broker reads all differences from ciphertexts alone, as codes are whole numbers; d + 2
 known events give it the key. See the leakage card.
+Hazard: updates and the key of one epoch give the keys of all epochs, so a new key does not lock out
+a broker that found the old one. [OFMR15]'s protection against known plaintext is not part of this.
+Hazard: real numbers lose a little with every update; a stored interest is good for 64 at least.
 Sources: [CGB10], [OFMR15] for key updates, [WCKM09] for the cipher, [Survey] section 4.3.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ccbps.arrays import Bools, Bytes, Randomness, Words
-from ccbps.errors import ParameterError
-from ccbps.keys.role_key import Role, RoleKey
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import CcbpsError, ParameterError
+from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.boxes.aspe_epochs import AspeBroker, AspeKeyServer, Stored
 from ccbps.matching.boxes.aspe_moduli import FARTHEST, Moduli
-from ccbps.matching.boxes.aspe_reals import Numbers, Reals
-from ccbps.matching.parameters import Cost
-from ccbps.matching.reusable import ReusableMatcher
-from ccbps.predicates import Schema
-from ccbps.predicates.schema import Events
+from ccbps.matching.boxes.aspe_reals import AspeNumbers, RealNumbers
+from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme, no_options
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.interests import bound_predicate
+from ccbps.matching.matcher import Matcher
+from ccbps.predicates import Events, Predicate, Schema
 from ccbps.wire import Cause
 
 __all__ = ["AspeMatch"]
@@ -51,7 +61,20 @@ CORNERS: Final = 64
 """Interests whose own corners are looked at together."""
 
 
-class AspeMatch(ReusableMatcher):
+@dataclass(frozen=True, slots=True, repr=False)
+class Stored:
+    """Interests as the broker keeps them.
+
+    Attributes:
+        differences: of points, one for each bound; the interests are the last axis.
+        corners: query ciphertexts, two for each interest; they are the last axis but one.
+    """
+
+    differences: Any
+    corners: Any
+
+
+class AspeMatch(Matcher, ServerScheme, TableScheme):
     """Sign of scalar products; conjunctions of intervals. Broken by ciphertexts alone.
 
     Example:
@@ -70,7 +93,7 @@ class AspeMatch(ReusableMatcher):
                [False,  True]])
     """
 
-    scheme = "ASPE"
+    name = "ASPE"
     operators = ("=", "<", "interval", "prefix", "and")
     covering = True
 
@@ -84,22 +107,40 @@ class AspeMatch(ReusableMatcher):
         Raises:
             ParameterError: an attribute is too wide, or there are too many.
         """
+        if type(exact) is not bool:
+            raise ParameterError(f"exact must be True or False, got {exact!r}")
         for name in schema:
             if schema[name].bits > MAX_BITS:
                 raise ParameterError(
                     f"attribute {name!r} must have at most {MAX_BITS} bits, got {schema[name].bits}"
                 )
-        self.exact = bool(exact)
+        if type(exact) is not bool:
+            raise ParameterError(f"exact must be True or False, got {exact!r}")
+        self.exact = exact
         sizes = [schema[name].size for name in schema]
-        self._numbers: Numbers = Moduli(sizes) if exact else Reals(schema.names, sizes)
+        self._numbers: AspeNumbers = Moduli(sizes) if exact else RealNumbers(schema.names, sizes)
         # Bounds as 64-bit integers where FARTHEST times their size is one.
         self._wide = FARTHEST * max(sizes) >= 1 << 62
         self._sizes = np.array(sizes, dtype=object if self._wide else np.int64)
-        width, d, n = self._numbers.width, len(schema), self._numbers.shape[-1]
-        self._set_up(schema, width, (2 * d + 2) * width, {"exact": self.exact, "numbers": n})
+        width = self._numbers.width
+        self._set_up(schema, Sizes(width, (2 * len(schema) + 2) * width))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.schema, self.exact)
+    def parameters(self) -> dict[str, Any]:
+        """Whether numbers are exact."""
+        return {"exact": self.exact}
+
+    def layout(self) -> Any:
+        """Numbers of a ciphertext, and the primes if they are exact."""
+        return [list(self._numbers.shape), list(self._numbers.primes)]
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[AspeMatch]:
+        """Real numbers, where attributes are not too wide; and exact ones."""
+        for exact in (False, True):
+            with suppress(CcbpsError):
+                made = cls(schema, exact=exact)
+                made.prepare(wanted)
+                yield made
 
     @property
     def leakage(self) -> LeakageCard:
@@ -111,13 +152,14 @@ class AspeMatch(ReusableMatcher):
             "of them whole"
         )
         return LeakageCard(
-            scheme=f"AspeMatch ({'exact' if self.exact else 'real numbers'})",
+            scheme=f"AspeMatch, {'exact' if self.exact else 'real numbers'}",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "exactly where in its domain an attribute's values lie, as long as they fill a "
                 "small part of it, none is NULL, no subscription is open at an end, and neither "
                 "a value nor a bound nor their distribution is known",
             ),
+            protects=frozenset(),
             learns=(
                 "every match, and for pairs that do not match, which bounds fail",
                 "which bounds are of the same attribute (linear dependence)",
@@ -147,53 +189,65 @@ class AspeMatch(ReusableMatcher):
     @property
     def costs(self) -> tuple[Cost, ...]:
         """Operations of each role."""
-        d = len(self.schema)
-        n, primes = self._numbers.shape[-1], self._numbers.shape[0] if self.exact else 1
+        d, product = len(self.schema), Operation.MULTIPLICATION
+        n, primes = self._numbers.shape[-1], max(1, len(self._numbers.primes))
         return (
-            Cost("publisher", "event", "float64 multiplication", n * n * primes),
-            Cost("subscriber", "interest", "float64 multiplication", (2 * d + 2) * n * n * primes),
-            Cost("broker", "pair", "float64 multiplication", 2 * d * n * primes),
+            Cost("publisher", "event", product, n * n * primes, of="float64"),
+            Cost("subscriber", "interest", product, (2 * d + 2) * n * n * primes, of="float64"),
+            Cost("broker", "pair", product, 2 * d * n * primes, of="float64"),
         )
 
-    def key_server(self, key: RoleKey | None = None) -> AspeKeyServer:
-        """A key server, which can also encrypt subscriptions and change keys."""
-        return AspeKeyServer(self, key)
-
-    def broker(self, key: RoleKey) -> AspeBroker:
-        """The role that matches, and moves what it stores to new keys."""
-        return AspeBroker(self, key, "broker", os.urandom)
-
-    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+    def generate(self, randomness: Randomness) -> dict[str, Any]:
+        """See `ServerScheme.generate`."""
         return self._numbers.generate(randomness)
 
-    def _issue(
-        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    def issue(
+        self,
+        master: dict[str, Any],
+        role: Role,
+        name: str,
+        randomness: Randomness,
+        **options: Any,
     ) -> dict[str, Any]:
+        """See `ServerScheme.issue`."""
+        no_options(options)
         # Queries need the inverse, points the matrix: either gives the other.
         return {} if role == "broker" else dict(master)
 
-    def _encode_events(
-        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
-    ) -> None:
+    def rotate(
+        self, master: Mapping[str, Any], randomness: Randomness
+    ) -> tuple[dict[str, Any], str]:
+        """A fresh matrix, and U as text."""
+        fresh = self.generate(randomness)
+        return fresh, self._numbers.update(master, fresh)
+
+    def update(self, change: str, interests: Bytes) -> Bytes:
+        """See `ServerScheme.update`."""
+        stored = self.table({}, interests)
+        return self._numbers.bodies(
+            *self._numbers.moved(change, stored.differences, stored.corners)
+        )
+
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
         codes = [events.codes[name][0] for name in self.schema]
         each = self._numbers.words
-        words = _words(randomness, len(out) * each).reshape(-1, each)
+        words = _words(draw.fresh, len(out) * each).reshape(-1, each)
         out[:] = self._numbers.encrypt_events(key, codes, words)
 
-    def _prepare(self, interest: Any) -> Ranges:
-        return tuple(self._predicate(interest).box().ranges.values())
+    def prepare(self, interest: Any) -> Ranges:
+        """The range of each attribute, ends included."""
+        return tuple(bound_predicate(self.schema, interest).box().ranges.values())
 
-    def _encode_interests(
-        self,
-        key: Mapping[str, Any],
-        interests: Sequence[Ranges],
-        out: Bytes,
-        randomness: Randomness,
+    def encode_interests(
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Ranges], draw: Draw, out: Bytes
     ) -> None:
+        """See `Scheme.encode_interests`."""
         count, d, each = len(interests), len(self.schema), self._numbers.words
-        ranges = np.array(interests, dtype=self._sizes.dtype).transpose(0, 2, 1)
+        ranges = np.array(interests.values, dtype=self._sizes.dtype)
+        ranges = ranges[interests.index].transpose(0, 2, 1)
         low, high = ranges[:, 0], ranges[:, 1]  # (count, d)
-        words = _words(randomness, count * (6 * d + (2 * d + 2) * each))
+        words = _words(draw.fresh, count * (6 * d + (2 * d + 2) * each))
         drawn = words[: 4 * d * count].reshape(4, count, d)
         near = [(word >> np.uint64(1)).astype(self._sizes.dtype) % self._sizes for word in drawn]
         # Open ends: corners up to one domain outside of it, bounds further out, up to two. So an
@@ -224,21 +278,23 @@ class AspeMatch(ReusableMatcher):
             key, corners, corner_words.reshape(count, 2, each)
         )
 
-    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
+        """See `Scheme.check`."""
         return np.where(self._numbers.valid(bodies), Cause.NONE, Cause.VALUE).astype(np.uint8)
 
-    _check_interests = _check_events
-
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> Stored:
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> Stored:
+        """See `TableScheme.table`."""
         numbers = self._numbers.numbers_of(bodies)
         corners = numbers[:, -2:].reshape(-1, *self._numbers.shape)
         return Stored(self._numbers.differences(numbers[:, :-2]), self._numbers.queries(corners))
 
-    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: Stored) -> Bools:
+    def match(self, key: Mapping[str, Any], events: Bytes, table: Stored) -> Bools:
+        """See `TableScheme.match`."""
         queries = self._numbers.queries(self._numbers.numbers_of(events)[:, 0])
         return self._numbers.inside(queries, table.differences)
 
-    def _covers(self, key: Mapping[str, Any], wide: Stored, narrow: Stored) -> Bools:
+    def covers(self, key: Mapping[str, Any], wide: Stored, narrow: Stored) -> Bools:
+        """See `TableScheme.covers`."""
         contained = self._contained(narrow, wide)
         empty = np.empty(len(contained), dtype=np.bool_)
         for start in range(0, len(empty), CORNERS):
@@ -255,10 +311,6 @@ class AspeMatch(ReusableMatcher):
         """Which boxes have both corners in which others."""
         inside = self._numbers.inside(boxes.corners, others.differences)
         return np.asarray(inside[0::2] & inside[1::2])
-
-
-def _rebuilt(schema: Schema, exact: bool) -> AspeMatch:
-    return AspeMatch(schema, exact=exact)
 
 
 def _words(randomness: Randomness, count: int) -> Words:

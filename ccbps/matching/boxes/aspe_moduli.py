@@ -20,14 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.residues import MAX_INNER
-from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.arrays import Bools, Bytes, Index, Numbers, Randomness, Reals, Words
 from ccbps.ciphers.aspe_modular import ModularAspe, suited
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.matching.boxes.aspe_reals import COLUMNS, ROWS, Numbers, blocks
+from ccbps.matching.boxes.aspe_reals import COLUMNS, ROWS, AspeNumbers, blocks
 
 __all__ = ["BLINDS", "FARTHEST", "Moduli"]
-
-Array = NDArray[np.float64]
 
 FARTHEST: Final = 8
 """Bounds and corners are at most this many times an attribute's size apart, doubled."""
@@ -35,7 +33,7 @@ BLINDS: Final = 2
 """Dimensions beside the attributes' own."""
 
 
-class Moduli(Numbers):
+class Moduli(AspeNumbers):
     """Residues of integers modulo a product of primes."""
 
     dtype = "<u4"
@@ -48,30 +46,31 @@ class Moduli(Numbers):
         self.ring, self.factor_bits = suited(FARTHEST * max(sizes))
         self.shape = (len(self.ring), len(sizes) + BLINDS + 1)
         self.words = 1 + len(self.ring)
-        self._primes = np.array(self.ring.primes, dtype=np.float64)[:, None]
+        self.primes = tuple(self.ring.primes)
+        self._primes = np.array(self.primes, dtype=np.float64)[:, None]
 
     def _key(self, key: Mapping[str, Any]) -> ModularAspe:
         return ModularAspe(self.ring, self._matrix(key["matrix"]), self._matrix(key["inverse"]))
 
-    def _matrix(self, text: str) -> Array:
+    def _matrix(self, text: str) -> Reals:
         numbers = np.frombuffer(bytes.fromhex(text), dtype="<u4").astype(np.float64)
         k, n = self.shape
         if numbers.size != k * n * n or (numbers.reshape(k, -1) >= self._primes).any():
             raise KeyMismatchError(f"the key holds no matrix of {n} rows modulo {k} primes")
         return self.ring.reduced(numbers.reshape(k, n, n))
 
-    def _text(self, matrix: Array) -> str:
+    def _text(self, matrix: Reals) -> str:
         return self._words(matrix.reshape(*self.shape[:1], -1)).tobytes().hex()
 
-    def _words(self, residues: Array) -> NDArray[Any]:
+    def _words(self, residues: Reals) -> NDArray[Any]:
         """As on the wire: residues 0 to p - 1; the primes are the last axis but one."""
         return np.mod(residues, self._primes).astype("<u4")
 
-    def _factors(self, words: Words) -> NDArray[np.int64]:
+    def _factors(self, words: Words) -> Numbers:
         most = (1 << self.factor_bits) - 1
         return (words[:, 0] % np.uint64(most)).astype(np.int64) + 1
 
-    def _blinded(self, numbers: Array, words: Words, place: int) -> Array:
+    def _blinded(self, numbers: Reals, words: Words, place: int) -> Reals:
         """Residues with the two extra dimensions: uniform in one (0 or 1), 0 in the other."""
         out = np.zeros((*numbers.shape[:2], len(self.sizes) + BLINDS))
         out[..., : len(self.sizes)] = numbers
@@ -86,7 +85,7 @@ class Moduli(Numbers):
     def update(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         return self._text(self._key(old).update_to(self._key(new)))
 
-    def _encrypted(self, key: Mapping[str, Any], places: Array, words: Words) -> NDArray[Any]:
+    def _encrypted(self, key: Mapping[str, Any], places: Reals, words: Words) -> NDArray[Any]:
         words = words.reshape(-1, self.words)
         places = self._blinded(places, words, 0)
         rows = self._key(key).encrypt_queries(places, self._factors(words))
@@ -98,7 +97,7 @@ class Moduli(Numbers):
         return self.bytes_of(self._encrypted(key, self.ring.reduced(places), words))
 
     def encrypt_bounds(
-        self, key: Mapping[str, Any], bounds: NDArray[Any], order: NDArray[np.intp], words: Words
+        self, key: Mapping[str, Any], bounds: NDArray[Any], order: Index, words: Words
     ) -> Bytes:
         signed = np.stack([bounds[:, 0], -bounds[:, 1]], axis=1).reshape(order.shape)
         offsets = self.ring.of(np.take_along_axis(signed, order, axis=1).reshape(-1))
@@ -116,24 +115,24 @@ class Moduli(Numbers):
     def valid(self, bodies: Bytes) -> Bools:
         return np.asarray((self.numbers_of(bodies) < self._primes).all(axis=(1, 2, 3)))
 
-    def queries(self, ciphertexts: NDArray[Any]) -> Array:
+    def queries(self, ciphertexts: NDArray[Any]) -> Reals:
         numbers = ciphertexts.astype(np.float64).transpose(1, 0, 2)
         return self.ring.reduced(np.ascontiguousarray(numbers))
 
-    def differences(self, ciphertexts: NDArray[Any]) -> Array:
+    def differences(self, ciphertexts: NDArray[Any]) -> Reals:
         numbers = np.ascontiguousarray(ciphertexts.transpose(1, 2, 3, 0), dtype=np.float64)
         for bound in numbers:
             self.ring.reduced(bound)
             bound[...] = self.ring.prepared(bound)
         return numbers
 
-    def bodies(self, differences: Array, corners: Array) -> Bytes:
+    def bodies(self, differences: Reals, corners: Reals) -> Bytes:
         bounds = self.ring.unprepared(differences.transpose(1, 3, 0, 2))  # (primes, interests, ...)
         ends = corners.reshape(len(self.ring), -1, 2, self.shape[1])
         both = np.concatenate([bounds, ends], axis=2).transpose(1, 2, 0, 3)
         return self.bytes_of(self._words(both))
 
-    def inside(self, queries: Array, differences: Array) -> Bools:
+    def inside(self, queries: Reals, differences: Reals) -> Bools:
         out = np.ones((queries.shape[1], differences.shape[3]), dtype=np.bool_)
         room = np.empty((len(self.ring) + 1) * ROWS * COLUMNS)
         for rows, columns in blocks(*out.shape):
@@ -146,7 +145,7 @@ class Moduli(Numbers):
                 result &= self.ring.signed_products(left, right, space) > 0
         return out
 
-    def moved(self, update: str, differences: Array, corners: Array) -> tuple[Array, Array]:
+    def moved(self, update: str, differences: Reals, corners: Reals) -> tuple[Reals, Reals]:
         matrix = self._matrix(update)
         turned = matrix.transpose(0, 2, 1)
         moved = np.stack([self.ring.matmul(turned, bound) for bound in differences])

@@ -1,7 +1,7 @@
 """Real numbers for `ccbps.matching.boxes.aspe`: codes in, bytes out, products of all pairs.
 
 Codes and bounds come as *doubled* integers: code q as 2q, a bound between two codes as an odd
-number, so that no event lies on a bound. `Reals` scales every attribute to about [-1/2, 1/2];
+number, so that no event lies on a bound. `RealNumbers` scales every attribute to about [-1/2, 1/2];
 `ccbps.matching.boxes.aspe_moduli` takes the integers as they are.
 
 Bodies: an event is one query ciphertext; an interest is 2d differences of points and then two
@@ -21,13 +21,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.arrays import Bools, Bytes, Index, Numbers, Randomness, Reals, Words
 from ccbps.ciphers.aspe import RealAspe, random_factors, tolerance, update_queries, updated
 from ccbps.errors import KeyMismatchError, ParameterError
 
-__all__ = ["UPDATES", "Numbers", "Reals", "blocks"]
-
-Array = NDArray[np.float64]
+__all__ = ["UPDATES", "AspeNumbers", "RealNumbers", "blocks"]
 
 UPDATES: Final = 64
 """Key updates that a stored interest of real numbers survives; its tolerance is chosen for them."""
@@ -36,7 +34,7 @@ COLUMNS: Final = 512
 """Events and interests whose products are formed at a time: 256 kB, for the processor's cache."""
 
 
-class Numbers(ABC):
+class AspeNumbers(ABC):
     """What the matcher needs of a kind of number.
 
     Attributes:
@@ -44,9 +42,11 @@ class Numbers(ABC):
         dtype: of its numbers on the wire.
         sizes: number of codes of each attribute.
         words: random words that a ciphertext takes.
+        primes: of which there are residues; none for real numbers.
     """
 
     words = 1
+    primes: tuple[int, ...] = ()
     dtype: ClassVar[str]
     shape: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -87,7 +87,7 @@ class Numbers(ABC):
 
     @abstractmethod
     def encrypt_bounds(
-        self, key: Mapping[str, Any], bounds: NDArray[Any], order: NDArray[np.intp], words: Words
+        self, key: Mapping[str, Any], bounds: NDArray[Any], order: Index, words: Words
     ) -> Bytes:
         """Differences for bounds, shape (interests, 2, d): above the first, below the second.
 
@@ -120,7 +120,7 @@ class Numbers(ABC):
     def moved(self, update: str, differences: Any, corners: Any) -> tuple[Any, Any]:
         """Differences and corners of stored interests, brought to the next key."""
 
-    def patterns(self) -> NDArray[np.int64]:
+    def patterns(self) -> Numbers:
         """Normals of the bounds, shape (2d, d): +e_j for lower ones, -e_j for upper ones."""
         unit = np.eye(len(self.sizes), dtype=np.int64)
         return np.concatenate([unit, -unit])
@@ -135,7 +135,7 @@ def blocks(rows: int, columns: int) -> list[tuple[slice, slice]]:
     ]
 
 
-class Reals(Numbers):
+class RealNumbers(AspeNumbers):
     """float64."""
 
     dtype = "<f8"
@@ -160,7 +160,7 @@ class Reals(Numbers):
     def _key(self, key: Mapping[str, Any]) -> RealAspe:
         return RealAspe(self._matrix(key["matrix"]), self._matrix(key["inverse"]))
 
-    def _matrix(self, text: str) -> Array:
+    def _matrix(self, text: str) -> Reals:
         numbers = np.frombuffer(bytes.fromhex(text), dtype="<f8")
         n = self.shape[0]
         if numbers.size != n * n or not np.isfinite(numbers).all():
@@ -184,11 +184,11 @@ class Reals(Numbers):
             column -= float(half) * unit
         return self.bytes_of(self._key(key).encrypt_queries(places, random_factors(words[:, 0])))
 
-    def _placed(self, doubled: Any) -> Array:
+    def _placed(self, doubled: Any) -> Reals:
         return np.asarray((doubled - self._half).astype(np.float64) * self._unit)
 
     def encrypt_bounds(
-        self, key: Mapping[str, Any], bounds: NDArray[Any], order: NDArray[np.intp], words: Words
+        self, key: Mapping[str, Any], bounds: NDArray[Any], order: Index, words: Words
     ) -> Bytes:
         placed = self._placed(bounds)
         placed[:, 1] *= -1
@@ -207,17 +207,17 @@ class Reals(Numbers):
         numbers = np.abs(self.numbers_of(bodies))
         return np.asarray((numbers <= self._limit).all(axis=(1, 2)))  # false for NaN
 
-    def queries(self, ciphertexts: NDArray[Any]) -> Array:
+    def queries(self, ciphertexts: NDArray[Any]) -> Reals:
         return np.ascontiguousarray(ciphertexts, dtype=np.float64)
 
-    def differences(self, ciphertexts: NDArray[Any]) -> Array:
+    def differences(self, ciphertexts: NDArray[Any]) -> Reals:
         return np.ascontiguousarray(ciphertexts.transpose(1, 2, 0), dtype=np.float64)
 
-    def bodies(self, differences: Array, corners: Array) -> Bytes:
+    def bodies(self, differences: Reals, corners: Reals) -> Bytes:
         parts = [differences.transpose(2, 0, 1), corners.reshape(-1, 2, *self.shape)]
         return self.bytes_of(np.concatenate(parts, axis=1))
 
-    def inside(self, queries: Array, differences: Array) -> Bools:
+    def inside(self, queries: Reals, differences: Reals) -> Bools:
         out = np.empty((len(queries), differences.shape[2]), dtype=np.bool_)
         # Room for the products of one bound; it stays in the cache from block to block.
         room, truth = np.empty(ROWS * COLUMNS), np.empty(ROWS * COLUMNS, dtype=np.bool_)
@@ -234,7 +234,7 @@ class Reals(Numbers):
                     np.greater(products, 0, out=result)
         return out
 
-    def moved(self, update: str, differences: Array, corners: Array) -> tuple[Array, Array]:
+    def moved(self, update: str, differences: Reals, corners: Reals) -> tuple[Reals, Reals]:
         matrix = self._matrix(update)
         return updated(differences.transpose(0, 2, 1), matrix).transpose(0, 2, 1).copy(), (
             update_queries(corners, matrix)

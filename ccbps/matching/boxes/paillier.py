@@ -19,7 +19,7 @@ Source: [NSB12]; [Survey] section 4.2.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,14 +29,16 @@ from numpy.typing import NDArray
 from ccbps.algebra.modular import integer, inverse, rows_from, rows_to
 from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.ciphers.nabeel import NabeelComparer, NabeelEncoder, NabeelParameters, factor_bits
+from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.parameters import Cost
-from ccbps.matching.reusable import ReusableMatcher
-from ccbps.predicates import Schema
+from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme, no_options
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.interests import bound_predicate
+from ccbps.matching.matcher import Matcher
+from ccbps.predicates import Events, Schema
 from ccbps.predicates.codes import unpack
-from ccbps.predicates.schema import Events
 from ccbps.wire import Cause
 
 __all__ = ["PaillierRangeMatch"]
@@ -44,7 +46,7 @@ __all__ = ["PaillierRangeMatch"]
 Bounds = tuple[tuple[int, int], ...]
 """Of an interest: the least code inside and the least one above, for every attribute."""
 
-MIN_BITS = 2048
+MIN_BITS, MAX_BITS = 2048, 16_384
 TOY_BITS = 128
 
 
@@ -58,7 +60,7 @@ class _Column:
     high: NDArray[np.int32]
 
 
-class PaillierRangeMatch(ReusableMatcher):
+class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
     """Conjunctions of intervals by modified Paillier. Shows order and approximate differences.
 
     Example:
@@ -77,7 +79,7 @@ class PaillierRangeMatch(ReusableMatcher):
                [False,  True]])
     """
 
-    scheme = "Paillier range"
+    name = "Paillier range"
     operators = ("=", "<", "interval", "prefix", "and")
     covering = False
 
@@ -85,32 +87,35 @@ class PaillierRangeMatch(ReusableMatcher):
         """
         Args:
             schema: attributes with at least 67 bits less than the modulus.
-            modulus_bits: of n = p q, a multiple of 16; at least 2048.
+            modulus_bits: of n = p q, a multiple of 16; at least 2048, at most 16,384.
             toy: allow a modulus from 128 bits on, which can be factored; for tests.
 
         Raises:
-            ParameterError: the modulus is too short, for security or for an attribute.
+            ParameterError: the modulus is too long, or too short for security or for an attribute.
         """
+        if type(toy) is not bool:
+            raise ParameterError(f"toy must be True or False, got {toy!r}")
         least = TOY_BITS if toy else MIN_BITS
         if isinstance(modulus_bits, bool) or not isinstance(modulus_bits, int):
             raise ParameterError(f"modulus_bits must be an integer, got {modulus_bits!r}")
-        if modulus_bits < least or modulus_bits % 16:
+        if not least <= modulus_bits <= MAX_BITS or modulus_bits % 16:
             raise ParameterError(
-                f"modulus_bits must be a multiple of 16 and at least {least}, got {modulus_bits} "
-                "(toy=True takes less, for tests)"
+                f"modulus_bits must be a multiple of 16, at most {MAX_BITS} and at least {least}, "
+                f"got {modulus_bits} (toy=True takes less)"
             )
         for name in schema:
             try:
                 factor_bits(modulus_bits, schema[name].bits)
             except ParameterError as error:
                 raise ParameterError(f"attribute {name!r}: {error}") from None
-        self.modulus_bits, self.toy = modulus_bits, toy
+        self.modulus_bits, self.toy = modulus_bits, modulus_bits < MIN_BITS
         self._width = modulus_bits // 4
         size = self._width * len(schema)
-        self._set_up(schema, size, 2 * size, {"modulus_bits": modulus_bits})
+        self._set_up(schema, Sizes(size, 2 * size))
 
-    def __reduce__(self) -> tuple[type[PaillierRangeMatch], tuple[Schema, int, bool]]:
-        return PaillierRangeMatch, (self.schema, self.modulus_bits, self.toy)
+    def parameters(self) -> dict[str, Any]:
+        """Bits of the modulus, and whether it is a toy."""
+        return {"modulus_bits": self.modulus_bits, "toy": self.toy}
 
     @property
     def leakage(self) -> LeakageCard:
@@ -123,6 +128,7 @@ class PaillierRangeMatch(ReusableMatcher):
                 "part of it, none is NULL, no subscription is open at an end, and neither a "
                 "value nor a bound nor their distribution is known",
             ),
+            protects=frozenset(),
             learns=(
                 "every match, and the answer of each comparison: of the value with the low "
                 "bound, and with the high one",
@@ -159,35 +165,43 @@ class PaillierRangeMatch(ReusableMatcher):
     @property
     def costs(self) -> tuple[Cost, ...]:
         """Operations of each role. No exponentiations: E'(1) = 1 + kappa n has short powers."""
-        n, word = len(self.schema), f"product modulo n^2 ({2 * self.modulus_bits} bits)"
+        n, product, of = (
+            len(self.schema),
+            Operation.MODULAR_PRODUCT,
+            f"{2 * self.modulus_bits} bits",
+        )
         return (
-            Cost("publisher", "event", word, n),
-            Cost("subscriber", "interest", word, 2 * n),
-            Cost("broker", "event", word, n),
-            Cost("broker", "interest", word, 2 * n),
-            Cost("broker", "pair", "32-bit comparison", 2 * n),
+            Cost("publisher", "event", product, n, of),
+            Cost("subscriber", "interest", product, 2 * n, of),
+            Cost("broker", "event", product, n, of),
+            Cost("broker", "interest", product, 2 * n, of),
+            Cost("broker", "pair", Operation.COMPARISON, 2 * n),
         )
 
     # -- keys -------------------------------------------------------------------------------------
 
-    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+    def generate(self, randomness: Randomness) -> dict[str, Any]:
+        """See `ServerScheme.generate`."""
         server = NabeelParameters.generate(self.modulus_bits, toy=self.toy, randomness=randomness)
         attributes = []
         for name in self.schema:
             factor = server.factor(self.schema[name].bits, randomness)
             attributes.append({"t": _text(server.blinding(randomness)), "r": _text(factor)})
         p, q = server.primes()
-        return {
-            "p": _text(p),
-            "q": _text(q),
-            "n": _text(server.n),
-            "kappa": _text(server.kappa),
-            "attributes": attributes,
-        }
+        numbers = {"p": p, "q": q, "n": server.n, "kappa": server.kappa}
+        texts = {name: _text(number) for name, number in numbers.items()}
+        return {**texts, "attributes": attributes}
 
-    def _issue(
-        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    def issue(
+        self,
+        master: dict[str, Any],
+        role: Role,
+        name: str,
+        randomness: Randomness,
+        **options: Any,
     ) -> dict[str, Any]:
+        """See `ServerScheme.issue`."""
+        no_options(options)
         n, kappa = integer(master["n"]), integer(master["kappa"])
         attributes = []
         for secret in master["attributes"]:
@@ -211,46 +225,38 @@ class PaillierRangeMatch(ReusableMatcher):
 
     # -- clients ----------------------------------------------------------------------------------
 
-    def _encode_events(
-        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
-    ) -> None:
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
         for column, (name, encoder) in enumerate(
             zip(self.schema, self._encoders(key), strict=True)
         ):
-            sent = encoder.values(unpack(events.codes[name]), randomness)
+            sent = encoder.values(unpack(events.codes[name]), draw.fresh)
             out[:, self._at(column)] = rows_to(sent, self._width)
 
-    def _prepare(self, interest: Any) -> Bounds:
-        box = self._predicate(interest).box()
+    def prepare(self, interest: Any) -> Bounds:
+        """The ends of each attribute's range."""
+        box = bound_predicate(self.schema, interest).box()
         # An empty range is (1, 0): at least 1 and below 1.
         return tuple((low, high + 1) for low, high in box.ranges.values())
 
-    def _encode_interests(
-        self,
-        key: Mapping[str, Any],
-        interests: Sequence[Bounds],
-        out: Bytes,
-        randomness: Randomness,
+    def encode_interests(
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Bounds], draw: Draw, out: Bytes
     ) -> None:
+        """See `Scheme.encode_interests`."""
         for column, encoder in enumerate(self._encoders(key)):
             for end in (0, 1):
-                sent = encoder.bounds([bounds[column][end] for bounds in interests])
-                out[:, self._at(2 * column + end)] = rows_to(sent, self._width)
+                sent = encoder.bounds([bounds[column][end] for bounds in interests.values])
+                rows = rows_to(sent, self._width)
+                out[:, self._at(2 * column + end)] = rows[interests.index]
 
     # -- broker -----------------------------------------------------------------------------------
 
-    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
+        """All values of an attribute are congruent modulo n: what is not was never encoded."""
         n = integer(key["n"])
         wanted = [integer(part["t"]) for part in key["attributes"]]
-        return self._check(n, wanted, bodies)
-
-    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        n = integer(key["n"])
-        wanted = [inverse(integer(part["t"]), n) for part in key["attributes"] for _ in "lh"]
-        return self._check(n, wanted, bodies)
-
-    def _check(self, n: int, wanted: Sequence[int], bodies: Bytes) -> Bytes:
-        """All values of an attribute are congruent modulo n: what is not was never encoded."""
+        if side == "interest":
+            wanted = [inverse(blinding, n) for blinding in wanted for _ in "lh"]
         causes, n2 = np.zeros(len(bodies), dtype=np.uint8), n * n
         for column, rest in enumerate(wanted):
             values = rows_from(bodies[:, self._at(column)])
@@ -258,10 +264,11 @@ class PaillierRangeMatch(ReusableMatcher):
             causes[~np.array(good, dtype=np.bool_)] = Cause.VALUE
         return causes
 
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> list[_Column]:
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> list[_Column]:
+        """Ranks of bounds."""
         comparer = NabeelComparer(integer(key["n"]), integer(key["mu"]))
         columns = []
-        for column in range(len(self.schema) if len(bodies) else 0):
+        for column in range(len(self.schema)):
             low, high = (rows_from(bodies[:, self._at(2 * column + end)]) for end in (0, 1))
             back = inverse(low[0], comparer.n2)
             # d(m, s) >= 0 exactly if d(m, s0) >= -d(s0, s), and s / s0 reads as d(s0, s).
@@ -272,7 +279,8 @@ class PaillierRangeMatch(ReusableMatcher):
             columns.append(_Column(low[0], distinct, ranks[: len(low)], ranks[len(low) :]))
         return columns
 
-    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: list[_Column]) -> Bools:
+    def match(self, key: Mapping[str, Any], events: Bytes, table: list[_Column]) -> Bools:
+        """See `TableScheme.match`."""
         comparer = NabeelComparer(integer(key["n"]), integer(key["mu"]))
         out = np.ones((len(events), len(table[0].low)), dtype=np.bool_)
         for number, column in enumerate(table):

@@ -15,16 +15,16 @@ Source: [Survey] section 4.1 on [LLS04]; Algorithms 1 to 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.arrays import Bools, Bytes, Index, Randomness
 from ccbps.ciphers.prefix_preserving import MAX_BITS, CryptoPAn
+from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
 from ccbps.inputs.prefixes import Prefix, most_prefixes, range_prefixes
 from ccbps.keys.role_key import Role
@@ -36,15 +36,14 @@ from ccbps.matching.boxes.prefix_bodies import (
     Keys,
     ends,
     event_keys,
-    keys_of,
-    mask,
     wire,
 )
-from ccbps.matching.parameters import Cost
-from ccbps.matching.reusable import ReusableMatcher
-from ccbps.predicates import Keyword, Schema
+from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme, no_options
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.interests import bound_predicate
+from ccbps.matching.matcher import Matcher
+from ccbps.predicates import Events, Keyword, Schema
 from ccbps.predicates.codes import pack
-from ccbps.predicates.schema import Events
 from ccbps.predicates.types import AttributeType
 from ccbps.wire import Cause
 
@@ -73,7 +72,7 @@ class _Group:
 
     cells: tuple[Cells, ...]
     prefixes: tuple[Keys, ...]
-    counts: NDArray[np.intp]
+    counts: Index
 
     @property
     def count(self) -> int:
@@ -81,7 +80,7 @@ class _Group:
         return int(self.counts.shape[1])
 
 
-class PrefixMatch(ReusableMatcher):
+class PrefixMatch(Matcher, ServerScheme, TableScheme):
     """Conjunctions of intervals over prefix-preserving ciphertexts. Broken by its intervals.
 
     Example:
@@ -100,7 +99,7 @@ class PrefixMatch(ReusableMatcher):
                [False,  True]])
     """
 
-    scheme = "prefix-preserving"
+    name = "prefix-preserving"
     operators = ("=", "<", "interval", "prefix", "and")
     covering = True
 
@@ -126,10 +125,15 @@ class PrefixMatch(ReusableMatcher):
             event += field.width
             interest += field.slots * (field.width + 1)
         self._fields = tuple(fields)
-        self._set_up(schema, event, interest, {"slots": [field.slots for field in fields]})
+        self._set_up(schema, Sizes(event, interest))
 
-    def __reduce__(self) -> tuple[type[PrefixMatch], tuple[Schema]]:
-        return PrefixMatch, (self.schema,)
+    def parameters(self) -> dict[str, Any]:
+        """None beyond the schema."""
+        return {}
+
+    def layout(self) -> Any:
+        """Slots of each attribute."""
+        return [field.slots for field in self._fields]
 
     @property
     def leakage(self) -> LeakageCard:
@@ -142,6 +146,7 @@ class PrefixMatch(ReusableMatcher):
                 "tells: a bound of a subscription, a known value (NULL is one), a known "
                 "distribution, an end of the domain",
             ),
+            protects=frozenset(),
             learns=(
                 "every match",
                 "how many leading bits any two values or bounds of an attribute share; hence "
@@ -171,34 +176,42 @@ class PrefixMatch(ReusableMatcher):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role, at most: leading bits that are in a table take none."""
+        """Operations of each role: leading bits that are in a table take none."""
         bits = self.schema.bits
         prefixes = sum(field.slots * field.bits for field in self._fields)
         return (
-            Cost("publisher", "event", "AES block", bits),
-            Cost("subscriber", "interest", "AES block", prefixes),
-            Cost("broker", "pair", "bit AND", len(self._fields)),
+            Cost("publisher", "event", Operation.AES_BLOCK, bits, note="at most"),
+            Cost("subscriber", "interest", Operation.AES_BLOCK, prefixes, note="at most"),
+            Cost("broker", "pair", Operation.BIT, len(self._fields)),
         )
 
     # -- keys and messages --------------------------------------------------------------------
 
-    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+    def generate(self, randomness: Randomness) -> dict[str, Any]:
+        """See `ServerScheme.generate`."""
         return {"keys": [randomness(KEY_BYTES).hex() for _ in self._fields]}
 
-    def _issue(
-        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    def issue(
+        self,
+        master: dict[str, Any],
+        role: Role,
+        name: str,
+        randomness: Randomness,
+        **options: Any,
     ) -> dict[str, Any]:
+        """See `ServerScheme.issue`."""
+        no_options(options)
         return {} if role == "broker" else {"keys": master["keys"]}
 
-    def _encode_events(
-        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
-    ) -> None:
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
         for field, text in zip(self._fields, key["keys"], strict=True):
             codes = _cipher(text, field.bits).encrypt(events.codes[field.name])
             field.values_of(out)[:] = wire(codes, field.bits)
 
-    def _prepare(self, interest: Any) -> list[list[Prefix]]:
-        ranges = self._predicate(interest).box().ranges
+    def prepare(self, interest: Any) -> list[list[Prefix]]:
+        """The prefixes of each attribute's range."""
+        ranges = bound_predicate(self.schema, interest).box().ranges
         prepared = []
         for field in self._fields:
             low, high = ranges[field.name]
@@ -208,60 +221,36 @@ class PrefixMatch(ReusableMatcher):
             prepared.append(range_prefixes(low, high, field.bits))
         return prepared
 
-    def _encode_interests(
+    def encode_interests(
         self,
         key: Mapping[str, Any],
-        interests: Sequence[list[list[Prefix]]],
+        interests: DictionaryColumn[list[list[Prefix]]],
+        draw: Draw,
         out: Bytes,
-        randomness: Randomness,
     ) -> None:
+        """See `Scheme.encode_interests`."""
         for number, field in enumerate(self._fields):
-            ranges = [prepared[number] for prepared in interests]
+            ranges = [prepared[number] for prepared in interests.values]
             prefixes = [prefix for prefixes in ranges for prefix in prefixes]
             codes = pack([value for value, _ in prefixes], -(-field.bits // 64))
             lengths = np.array([length for _, length in prefixes], dtype=np.uint8)
             whole = wire(_cipher(key["keys"][number], field.bits).encrypt(codes), field.bits)
-            slots = np.zeros((len(prefixes), field.width + 1), dtype=np.uint8)
-            slots[:, :-1] = whole & mask(lengths, field.width)
-            slots[:, -1] = lengths
-            # In the order of ciphertexts: that of the codes would show which bits are flipped.
             rows = np.repeat(np.arange(len(ranges)), [len(prefixes) for prefixes in ranges])
-            order = np.lexsort((keys_of(slots), rows))
-            starts = np.searchsorted(rows, np.arange(len(ranges)))
-            places = np.arange(len(rows)) - starts[rows]
-            body = np.zeros((len(ranges), field.slots, field.width + 1), dtype=np.uint8)
-            body[:, :, -1] = UNUSED
-            body[rows, places] = slots[order]
-            size = body.shape[1] * body.shape[2]
-            out[:, field.interest_at : field.interest_at + size] = body.reshape(len(body), size)
+            body = field.body_of(whole, lengths, rows, len(ranges))
+            at = slice(field.interest_at, field.interest_at + body.shape[1])
+            out[:, at] = body[interests.index]
 
-    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
+        """See `Scheme.check`."""
         wrong = np.zeros(len(bodies), dtype=np.bool_)
         for field in self._fields:
-            spare = 8 * field.width - field.bits
-            wrong |= (field.values_of(bodies)[:, -1] & ((1 << spare) - 1)) != 0
-        return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
-
-    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        wrong = np.zeros(len(bodies), dtype=np.bool_)
-        for field in self._fields:
-            slots = field.slots_of(bodies)
-            lengths = slots[:, :, -1]
-            used = lengths != UNUSED
-            wrong |= (used & (lengths > field.bits)).any(axis=1)
-            wrong |= (used[:, 1:] & ~used[:, :-1]).any(axis=1)
-            inside = mask(np.where(used, lengths, 0).reshape(-1), field.width)
-            beyond = slots[:, :, :-1] & ~inside.reshape(slots[:, :, :-1].shape)
-            wrong |= beyond.any(axis=(1, 2))
-            # Ascending, and no prefix within another.
-            firsts, lasts = ends(slots.reshape(-1, slots.shape[2]))
-            after = firsts.reshape(lengths.shape)[:, 1:] > lasts.reshape(lengths.shape)[:, :-1]
-            wrong |= (used[:, 1:] & ~after).any(axis=1)
+            wrong |= field.strays(bodies) if side == "event" else field.malformed(bodies)
         return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
 
     # -- the broker ---------------------------------------------------------------------------
 
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> list[_Group]:
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> list[_Group]:
+        """Cells of events, and prefixes."""
         return [self._group(part) for part in groups_of(bodies)]
 
     def _group(self, bodies: Bytes) -> _Group:
@@ -279,13 +268,13 @@ class PrefixMatch(ReusableMatcher):
                 cells.append(Cells.of(firsts, lasts, np.nonzero(used)[0], len(bodies)))
         return _Group(tuple(cells), tuple(prefixes), np.stack(counts))
 
-    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: list[_Group]) -> Bools:
+    def match(self, key: Mapping[str, Any], events: Bytes, table: list[_Group]) -> Bools:
+        """See `TableScheme.match`."""
         keys = [event_keys(field, events) for field in self._fields]
         return np.concatenate([in_all(one.cells, keys, one.count) for one in table], axis=1)
 
-    def _covers(self, key: Mapping[str, Any], wide: list[_Group], narrow: list[_Group]) -> Bools:
-        if not wide or not narrow:
-            return np.zeros([sum(one.count for one in table) for table in (wide, narrow)], np.bool_)
+    def covers(self, key: Mapping[str, Any], wide: list[_Group], narrow: list[_Group]) -> Bools:
+        """See `TableScheme.covers`."""
         return np.block([[_group_covers(outer, inner) for inner in narrow] for outer in wide])
 
 

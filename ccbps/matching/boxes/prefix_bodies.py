@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes
+from ccbps.arrays import Bools, Bytes, Index
 from ccbps.predicates.codes import CodeArray
 
 __all__ = ["UNUSED", "Field", "Keys", "ends", "event_keys", "keys_of", "mask", "wire"]
@@ -57,6 +57,46 @@ class Field:
         size = self.slots * (self.width + 1)
         chosen = bodies[:, self.interest_at : self.interest_at + size]
         return chosen.reshape(len(bodies), self.slots, self.width + 1)
+
+    def body_of(self, ciphertexts: Bytes, lengths: Bytes, rows: Index, count: int) -> Bytes:
+        """This attribute's part of interest bodies, shape (count, bytes).
+
+        Args:
+            ciphertexts: of the codes that prefixes are taken of, shape (prefixes, width).
+            lengths: of the prefixes.
+            rows: which interest each belongs to, ascending.
+            count: of interests.
+        """
+        slots = np.empty((len(rows), self.width + 1), dtype=np.uint8)
+        slots[:, :-1] = ciphertexts & mask(lengths, self.width)
+        slots[:, -1] = lengths
+        # In the order of ciphertexts: that of the codes would show which bits are flipped.
+        order = np.lexsort((keys_of(slots), rows))
+        starts = np.searchsorted(rows, np.arange(count))
+        body = np.zeros((count, self.slots, self.width + 1), dtype=np.uint8)
+        body[:, :, -1] = UNUSED
+        body[rows, np.arange(len(rows)) - starts[rows]] = slots[order]
+        return body.reshape(count, self.slots * (self.width + 1))
+
+    def strays(self, bodies: Bytes) -> Bools:
+        """Which event bodies have bits after this attribute's ciphertext."""
+        spare = 8 * self.width - self.bits
+        return np.asarray(self.values_of(bodies)[:, -1] & ((1 << spare) - 1), dtype=np.bool_)
+
+    def malformed(self, bodies: Bytes) -> Bools:
+        """Which interest bodies have slots of this attribute that nobody encodes."""
+        slots = self.slots_of(bodies)
+        lengths = slots[:, :, -1]
+        used = lengths != UNUSED
+        wrong = (used & (lengths > self.bits)).any(axis=1)
+        wrong |= (used[:, 1:] & ~used[:, :-1]).any(axis=1)
+        inside = mask(np.where(used, lengths, 0).reshape(-1), self.width)
+        beyond = slots[:, :, :-1] & ~inside.reshape(slots[:, :, :-1].shape)
+        wrong |= beyond.any(axis=(1, 2))
+        # Ascending, and no prefix within another.
+        firsts, lasts = ends(slots.reshape(-1, slots.shape[2]))
+        after = firsts.reshape(lengths.shape)[:, 1:] > lasts.reshape(lengths.shape)[:, :-1]
+        return np.asarray(wrong | (used[:, 1:] & ~after).any(axis=1), dtype=np.bool_)
 
 
 def wire(codes: CodeArray, bits: int) -> Bytes:

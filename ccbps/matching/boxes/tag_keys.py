@@ -14,7 +14,8 @@ subscriptions of all of these, by their hits.
 
 All keys of an epoch are derived from its root by HMAC-SHA-256, and so is the next epoch's root:
 servers restored from one saved key rotate to the same keys, and from the key of an epoch no earlier
-one is found.
+one is found. Subscriptions must be sent anew; until they are, a broker of the old epoch can serve
+the existing ones, with events made under the old key.
 
 Hazard: the same key makes subscriptions of a group and its events; whoever holds it can forge
 either.
@@ -25,27 +26,22 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ccbps.ciphers.word_prf import KEY_BYTES
 from ccbps.errors import ParameterError
-from ccbps.keys.role_key import RoleKey
-from ccbps.matching.reusable import KeyServer
-
-if TYPE_CHECKING:
-    from ccbps.matching.boxes.tag import TagMatch
 
 __all__ = [
     "ROOT_BYTES",
-    "TagKeyServer",
     "broker_data",
+    "checked_groups",
     "group_of",
+    "next_root",
     "publisher_data",
     "subscriber_data",
 ]
 
 ROOT_BYTES: Final = 32
-_LAST_EPOCH: Final = 2**16 - 1
 
 
 def group_of(name: str, groups: int) -> int:
@@ -53,8 +49,35 @@ def group_of(name: str, groups: int) -> int:
     return int.from_bytes(sha256(name.encode()).digest(), "big") % groups
 
 
+def checked_groups(wanted: Any, groups: int) -> list[int]:
+    """Numbers of groups, ascending, each once; all of them for None.
+
+    Raises:
+        ParameterError: there is no such group, or none is named.
+    """
+    if wanted is None:
+        return list(range(groups))
+    if not isinstance(wanted, Iterable):
+        raise ParameterError(f"groups must be numbers of groups, such as [0], got {wanted!r}")
+    chosen = list(wanted)
+    for group in chosen:
+        if type(group) is not int or not 0 <= group < groups:
+            raise ParameterError(
+                f"a group is a number from 0 to {groups - 1}, got {group!r}; "
+                "TagMatch(..., groups=n) makes n groups"
+            )
+    if not chosen:
+        raise ParameterError("groups must name at least one group, got none")
+    return sorted(set(chosen))
+
+
 def _derived(root: str, label: str, size: int = KEY_BYTES) -> str:
     return hmac.digest(bytes.fromhex(root), label.encode(), "sha256")[:size].hex()
+
+
+def next_root(root: str) -> str:
+    """The root of the next epoch."""
+    return _derived(root, "next epoch", ROOT_BYTES)
 
 
 def publisher_data(root: str, groups: Iterable[int]) -> dict[str, Any]:
@@ -71,64 +94,3 @@ def subscriber_data(root: str, group: int) -> dict[str, Any]:
 def broker_data(root: str) -> dict[str, Any]:
     """What everybody may know."""
     return {"permutation": _derived(root, "permutation")}
-
-
-class TagKeyServer(KeyServer):
-    """Holds the root of an epoch's keys and gives each party those of its groups."""
-
-    matcher: TagMatch
-
-    def publisher_key(
-        self, name: str = "publisher", *, groups: Iterable[int] | None = None
-    ) -> RoleKey:
-        """The key of a publisher whose events reach some groups.
-
-        Args:
-            name: whose it is.
-            groups: 0 to matcher.groups - 1; all of them if None.
-
-        Raises:
-            ParameterError: there is no such group.
-        """
-        wanted = range(self.matcher.groups) if groups is None else groups
-        if not isinstance(wanted, Iterable):
-            raise ParameterError(f"groups must be numbers of groups, such as [0], got {wanted!r}")
-        chosen = sorted({self._group(group) for group in wanted})
-        if not chosen:
-            raise ParameterError("groups must name at least one group, got none")
-        return self._key("publisher", publisher_data(self._master["root"], chosen))
-
-    def subscriber_key(self, name: str, *, group: int | None = None) -> RoleKey:
-        """The key of a subscriber, with which subscriptions of one group are made.
-
-        Args:
-            name: whose it is.
-            group: 0 to matcher.groups - 1; by a hash of the name if None.
-
-        Raises:
-            ParameterError: there is no such group.
-        """
-        chosen = group_of(name, self.matcher.groups) if group is None else self._group(group)
-        return self._key("subscriber", subscriber_data(self._master["root"], chosen))
-
-    def rotate(self) -> None:
-        """Step to the next epoch's keys, and forget this one's.
-
-        Subscriptions must be sent anew. Until they are, a broker of the old epoch can serve the
-        existing ones, with events made under the old key.
-
-        Raises:
-            ParameterError: this was the last of 65536 epochs.
-        """
-        if self.epoch >= _LAST_EPOCH:
-            raise ParameterError("no epoch is left; make a new key server")
-        self._master = {"root": _derived(self._master["root"], "next epoch", ROOT_BYTES)}
-        self.epoch += 1
-
-    def _group(self, group: Any) -> int:
-        if type(group) is not int or not 0 <= group < self.matcher.groups:
-            raise ParameterError(
-                f"a group is a number from 0 to {self.matcher.groups - 1}, got {group!r}; "
-                "TagMatch(..., groups=n) makes n groups"
-            )
-        return group

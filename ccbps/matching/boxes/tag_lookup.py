@@ -5,24 +5,24 @@ Each of these is kept once, with an index from the next: interests are rows of s
 per attribute), sets are rows of keys. A key that fits is expanded to the sets that have it; that is
 work only for what holds, which is little.
 
-The time shows the answers: a pair ends at the first set in which no key fits.
+Sets are the clauses of an interest (`ccbps.matching.clauses`): a pair ends at the first one in
+which no key fits, and the time shows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Words
+from ccbps.arrays import Bools, Index, Numbers, Words
 from ccbps.ciphers.word_prf import NonceHash
+from ccbps.matching.clauses import all_of
 
 __all__ = ["TagTable"]
-
-Index = NDArray[np.intp]
 
 _SLOT_BITS: Final = (9, 13)
 """Bits of a tag that are looked up first, for few and for many keys; the whole tag is compared
@@ -125,13 +125,13 @@ class TagTable:
         for start in range(0, len(nonces), step):
             at = slice(start, start + step)
             look_up = _LookUp(hashed, nonces[at], tags[at], bits)
-            held = look_up.all_sets(first).take(self.rows[0], axis=1)
-            pairs = np.flatnonzero(held)
-            for sets, row in zip(self.groups[1:], self.rows[1:], strict=True):
-                event, interest = np.divmod(pairs, held.shape[1])
-                pairs = pairs[look_up.some_sets(sets, event, row.take(interest))]
-            held[:] = False
-            held.reshape(-1)[pairs] = True
+            held = all_of(
+                look_up.all_sets(first).take(self.rows[0], axis=1),
+                (
+                    (partial(look_up.some_sets, sets, row), None)
+                    for sets, row in zip(self.groups[1:], self.rows[1:], strict=True)
+                ),
+            )
             out[at] = held if self.interests is None else held.take(self.interests, axis=1)
         return out
 
@@ -161,8 +161,9 @@ class _LookUp:
             out[np.repeat(event, counts), holders] = True
         return out
 
-    def some_sets(self, sets: _Sets, event: Index, which: Index) -> Bools:
-        """Whether set which[i] has a key that fits event[i], for every i."""
+    def some_sets(self, sets: _Sets, rows: Index, event: Index, interest: Index) -> Bools:
+        """Whether interest[i]'s set, by its number in `rows`, has a key that fits event[i]."""
+        which = rows.take(interest)
         count, size = sets.slots.shape
         wanted = np.zeros((len(self.tags), count), dtype=np.bool_)
         wanted[event, which] = True
@@ -180,7 +181,7 @@ class _LookUp:
             flat[some] = self._among(tags, row).any(axis=1)
         return wanted[event, which]
 
-    def _slots(self, tags: Words, rows: Words) -> NDArray[np.int64]:
+    def _slots(self, tags: Words, rows: Words) -> Numbers:
         low = tags & self.mask
         low |= rows
         return low.view(np.int64)

@@ -16,37 +16,38 @@ client's input. Sources: Ishai and Kushilevitz, FOCS 2000; `ccbps.encodings.bran
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes, Words
+from ccbps.arrays import Bools, Bytes, Words
 from ccbps.dictionary import DictionaryColumn
-from ccbps.encodings.branching import BranchingEncoding, Draw
-from ccbps.errors import ParameterError
-from ccbps.inputs.branching import CompiledForm, box_form, event_words
-from ccbps.keys.seeds import RandomnessReader
-from ccbps.leakage import LeakageCard
+from ccbps.encodings.branching import BranchingEncoding
+from ccbps.errors import CcbpsError, ParameterError
+from ccbps.inputs.bits import event_words
+from ccbps.inputs.branching import CompiledForm, box_form, too_many_nodes
+from ccbps.leakage import LeakageCard, Protects
+from ccbps.matching.contract import Draw, Operator, PairScheme, Sizes
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.interests import Interest, bound_predicate
 from ccbps.matching.matcher import Matcher
-from ccbps.matching.parameters import Cost, bound_predicate, fingerprint_of
-from ccbps.matching.roles import Interest
-from ccbps.predicates import Predicate, Schema
+from ccbps.matching.texts import from_text
+from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
-from ccbps.predicates.schema import Events
 from ccbps.programs.branching import sorted_edges
-from ccbps.wire import HEADER_BYTES, TAG_BYTES, Cause, Kind, check_headers, write_header
+from ccbps.wire import Cause
 
 __all__ = ["BranchingMatch"]
 
-
 MAX_NODES: Final = 4096
 """Most nodes of a program by default: its messages are a megabyte each."""
+MAX_TEMPLATE: Final = 1 << 17
+"""Most characters of a template in a text: so many take some seconds to parse."""
 
 
-class BranchingMatch(Matcher):
+class BranchingMatch(Matcher, PairScheme):
     """The public side: schema, template, sizes. Makes the three roles.
 
     Example:
@@ -65,13 +66,13 @@ class BranchingMatch(Matcher):
     Attributes:
         schema: the events' attributes.
         template: the public predicate, or None for the box.
-        max_nodes: most nodes the program was allowed to have.
         program: the branching program all parties use.
-        event_bytes: bytes of one event message, header included.
-        interest_bytes: bytes of one interest message, header included.
-        randomness_bytes: bytes of shared randomness one round uses.
-        fingerprint: 32 bytes that name these public parameters.
     """
+
+    name = "branching"
+    operators: tuple[Operator, ...] = (
+        "=", "<", "interval", "prefix", "in", "and", "or", "not", "at_least", "hamming",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class BranchingMatch(Matcher):
                 "the template's private constants have values, and a template is public; "
                 "pass the predicate before bind()"
             )
-        self._set_up(schema, predicate, predicate.true_form(), max_nodes)
+        self._compile(schema, predicate, predicate.true_form(), max_nodes)
 
     @classmethod
     def box(cls, schema: Schema, *, max_nodes: int = MAX_NODES) -> BranchingMatch:
@@ -135,18 +136,18 @@ class BranchingMatch(Matcher):
             ParameterError: the program would have more than `max_nodes` nodes.
         """
         matcher = cls.__new__(cls, schema)
-        matcher._set_up(schema, None, box_form(schema), max_nodes)
+        matcher._compile(schema, None, box_form(schema), max_nodes)
         return matcher
 
-    def _set_up(
+    def _compile(
         self, schema: Schema, template: Predicate | None, form: Form, max_nodes: int
     ) -> None:
         if type(max_nodes) is not int or max_nodes < 2:
             raise ParameterError(
                 f"max_nodes must be a whole number of at least 2, got {max_nodes!r}"
             )
-        self.max_nodes = max_nodes
-        self.schema = schema
+        if template is None and 2 * schema.bits + 1 > max_nodes:
+            raise too_many_nodes(2 * schema.bits + 1, max_nodes)
         self.template = template
         self.private_names = None if template is None else template.private_names
         if template is None:
@@ -154,29 +155,52 @@ class BranchingMatch(Matcher):
         self._compiled = CompiledForm(schema, form, max_nodes)
         self.program = self._compiled.program
         self.encoding = BranchingEncoding(self.program)
-        self.event_bytes = self.interest_bytes = HEADER_BYTES + self.encoding.message_bytes
-        self.randomness_bytes = TAG_BYTES + self.encoding.randomness_bytes
-        edges = [
+        body = self.encoding.message_bytes
+        self._set_up(schema, Sizes(body, body, self.encoding.randomness_bytes))
+
+    def parameters(self) -> dict[str, Any]:
+        """Template and size of the program."""
+        template = None if self.template is None else self.template.text
+        return {"template": template, "nodes": self.program.size + 1}
+
+    @classmethod
+    def from_parameters(cls, schema: Schema, parameters: Mapping[str, Any]) -> BranchingMatch:
+        """See `Scheme.from_parameters`."""
+        if parameters.keys() != {"template", "nodes"}:
+            raise ParameterError("the parameters are not those of a BranchingMatch")
+        template, nodes = parameters["template"], parameters["nodes"]
+        _bounded(template, nodes)
+        if template is None:
+            made = cls.box(schema, max_nodes=nodes)
+        else:
+            made = cls(schema, template, max_nodes=nodes)
+        if made.program.size + 1 != nodes:
+            raise ParameterError(f"the program has {made.program.size + 1} nodes, not {nodes}")
+        return made
+
+    def layout(self) -> Any:
+        """The program."""
+        return [
             [u, v, sorted(e.event), sorted(e.interest), e.one]
             for (u, v), e in sorted_edges(self.program.edges)
         ]
-        parameters = {
-            "scheme": "branching 1",
-            "schema": schema.describe(),
-            "template": None if template is None else template.text,
-            "size": self.program.size,
-            "edges": edges,
-        }
-        self.fingerprint = fingerprint_of(parameters)
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[BranchingMatch]:
+        """A box for what is a box, and a template for what has private constants."""
+        if wanted.schema != schema:
+            return
+        with suppress(CcbpsError):
+            if wanted.private_names:
+                yield cls(schema, wanted.text)
+            else:
+                made = cls.box(schema)
+                made.prepare(wanted)
+                yield made
 
     def __repr__(self) -> str:
         shape = "box" if self.template is None else f"template {self.template.text!r}"
         return f"<BranchingMatch {shape} over {', '.join(self.schema)}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Small and public: rebuilt from schema and template wherever it arrives.
-        template = None if self.template is None else self.template.text
-        return _rebuild, (self.schema, template, self.max_nodes)
 
     @property
     def leakage(self) -> LeakageCard:
@@ -191,13 +215,16 @@ class BranchingMatch(Matcher):
                 " and the template with its public constants, so that an answer says which "
                 "condition an event fulfils, but for private constants"
             )
-        return self._perfect(public, hidden)
+        protects = {Protects.CONSTANTS}
+        if self.template is None:
+            protects |= {Protects.ATTRIBUTES}
+        return self._perfect(public, hidden, protects)
 
     @property
     def costs(self) -> tuple[Cost, ...]:
         """Operations of each role for a pair."""
         counts = self.encoding.operations.items()
-        return tuple(Cost(role, "pair", "64-bit word operation", count) for role, count in counts)
+        return tuple(Cost(role, "pair", Operation.WORD, count) for role, count in counts)
 
     def explain(self) -> str:
         """Program size, bytes per side, predicted operations and the leakage card, as text."""
@@ -207,20 +234,14 @@ class BranchingMatch(Matcher):
             else f"template: {self.template.text}"
         )
         return self._explain(
-            f"BranchingMatch over {', '.join(self.schema)} ({self.schema.bits} bits)",
             [
                 ("shape", shape),
                 ("program", f"{self.program.size + 1} nodes, {len(self.program.edges)} edges"),
                 ("matrix", f"{self.encoding.layout.bits:,} bits per message"),
-                (
-                    "operations",
-                    "64-bit word operations per pair: "
-                    + ", ".join(f"{cost.role} {cost.count:,}" for cost in self.costs),
-                ),
-            ],
+            ]
         )
 
-    def _prepare(self, interest: Interest) -> Words:
+    def prepare(self, interest: Interest) -> Words:
         """A subscription's private bits, shape (words, 1)."""
         if self.template is not None:
             if not isinstance(interest, Mapping):
@@ -235,41 +256,47 @@ class BranchingMatch(Matcher):
         box = bound_predicate(self.schema, interest, "this matcher is a box: an interest").box()
         return self._compiled.interest_words(box_form(self.schema, box))
 
-    def _content(self, prepared: Words) -> bytes:
+    def meaning(self, interest: Any, events: Events) -> Bools:
+        """See `Scheme.meaning`."""
+        if self.template is None:
+            return super().meaning(interest, events)
+        return self.template.bind(**interest).evaluate(events)
+
+    def identify(self, prepared: Words) -> bytes:
+        """See `RoundScheme.identify`."""
         return prepared.tobytes()
 
-    def _encode_events(self, events: Events, reader: RandomnessReader, out: Bytes) -> None:
-        draw = self._draw(Kind.EVENT, reader, out)
-        self.encoding.encode_event(event_words(events), draw, out[:, HEADER_BYTES:])
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
+        self.encoding.encode_event(event_words(events), _rows(draw), out)
 
-    def _encode_interests(
-        self, interests: DictionaryColumn[Words], reader: RandomnessReader, out: Bytes
+    def encode_interests(
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
     ) -> None:
-        draw = self._draw(Kind.INTEREST, reader, out)
+        """See `Scheme.encode_interests`."""
         words = np.concatenate(interests.values, axis=1)
         index = None if len(interests.values) == 1 else interests.index
-        self.encoding.encode_interest(words, draw, out[:, HEADER_BYTES:], index=index)
+        self.encoding.encode_interest(words, _rows(draw), out, index=index)
 
-    def _draw(self, kind: Kind, reader: RandomnessReader, out: Bytes) -> Draw:
-        """The encoder's randomness; headers are written along, while rows are in the cache."""
-
-        def draw(start: int, stop: int) -> Bytes:
-            rows = reader(start, stop)
-            write_header(out[start:stop], kind, self.fingerprint, rows[:, :TAG_BYTES])
-            return rows[:, TAG_BYTES:]
-
-        return draw
-
-    def _examine(self, events: Bytes, interests: Bytes) -> tuple[NDArray[np.bool_], Bytes]:
-        answers, heads, stray = self.encoding.decode_with_heads(events, interests, HEADER_BYTES)
-        causes = check_headers(heads[0], heads[1], self.fingerprint)
-        causes[stray & (causes == Cause.NONE)] = Cause.PADDING
-        return answers, causes
+    def match_pairs(
+        self, events: Bytes, interests: Bytes, skip: int, heads: Bytes
+    ) -> tuple[Bools, Bytes]:
+        """See `PairScheme.match_pairs`."""
+        answers, stray = self.encoding.decode_with_heads(events, interests, heads)
+        return answers, np.where(stray, np.uint8(Cause.PADDING), np.uint8(Cause.NONE))
 
 
-@lru_cache(maxsize=64)
-def _rebuild(schema: Schema, template: str | None, max_nodes: int) -> BranchingMatch:
-    """Unpickle. A worker that receives the same matcher with every task builds it once."""
-    if template is None:
-        return BranchingMatch.box(schema, max_nodes=max_nodes)
-    return BranchingMatch(schema, template, max_nodes=max_nodes)
+def _bounded(template: Any, nodes: Any) -> None:
+    """Refuse what a text must not ask for: matrices grow with the square of their nodes."""
+    if from_text() and isinstance(template, str) and len(template) > MAX_TEMPLATE:
+        raise ParameterError(f"a text's template has at most {MAX_TEMPLATE:,} characters")
+    if from_text() and type(nodes) is int and nodes > MAX_NODES:
+        how = "BranchingMatch.box(schema" if template is None else "BranchingMatch(schema, ..."
+        raise ParameterError(
+            f"a text may ask for at most {MAX_NODES:,} nodes, got {nodes:,}; if such messages "
+            f"are what you want, make the matcher by {how}, max_nodes={nodes})"
+        )
+
+
+def _rows(draw: Draw) -> Callable[[int, int], Bytes]:
+    return lambda start, stop: draw.shared(start, stop, 0)

@@ -23,9 +23,8 @@ Source: [SSM] sections 4.2-4.4, Theorems 24 and 25.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +33,12 @@ from ccbps.algebra import Group
 from ccbps.arrays import Bools, Index, Ranks
 from ccbps.encodings.group import Segment
 from ccbps.errors import ParameterError
-from ccbps.matching.one_time.group_program import GroupMatch, depth_within, program_within
-from ccbps.matching.roles import Interest
-from ccbps.predicates import Schema
-from ccbps.programs.barrington import MAX_LENGTH
+from ccbps.inputs.circuit import depth_within, predicate_circuit, program_within
+from ccbps.leakage import Protects
+from ccbps.matching.interests import Interest
+from ccbps.matching.one_time.group_program import PROPOSED, GroupMatch, formula
+from ccbps.predicates import Predicate, Schema
+from ccbps.programs.barrington import MAX_LENGTH, preserving_length
 from ccbps.programs.group import PreservingProgram
 from ccbps.programs.selector import (
     Selector,
@@ -58,6 +59,10 @@ class _FixedStructureMatch(GroupMatch):
         depth: the greatest d with 4^d <= L: every predicate of that depth fits.
         selector: takes one input, hidden from the broker.
     """
+
+    _hides = frozenset({Protects.CONSTANTS, Protects.ATTRIBUTES, Protects.FORMULA})
+    _widest: ClassVar[int]
+    """Most bits of a schema it is proposed for: beyond, the selector's table alone is large."""
 
     def __init__(
         self,
@@ -93,22 +98,47 @@ class _FixedStructureMatch(GroupMatch):
                 f"length must be a whole number of 1 to {MAX_LENGTH:,}, got {length!r}"
             )
         self.instructions, self.depth = length, depth_within(length)
+        self._afford(self._group_of(group), length * self._least(schema.bits))
         self.selector = self._selector(schema.bits, self._group_of(group))
-        self._set_up(schema, group, length * self.selector.length, {"instructions": length})
+        self._positions = self.selector.index
+        self._compile(schema, group, length * self.selector.length)
+
+    def parameters(self) -> dict[str, Any]:
+        """Number of instructions, and the group."""
+        return {"length": self.instructions, "group": self.group.name}
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+        """One for the predicate's own number of instructions, and one for its depth.
+
+        The length follows the constants: take the depth, if they shall not be known. None for
+        predicates with private constants, and none with messages beyond
+        `ccbps.matching.one_time.group_program.PROPOSED` elements.
+        """
+        if wanted.schema != schema or wanted.private_names or schema.bits > cls._widest:
+            return
+        shortest, depth = preserving_length(predicate_circuit(wanted)), 0
+        while 4**depth < shortest:
+            depth += 1
+        for length in sorted({shortest, 4**depth}):
+            if length * cls._selector(schema.bits, cls._group_of("A5")).length <= PROPOSED:
+                yield cls(schema, length=length)
 
     @staticmethod
     @abstractmethod
     def _selector(inputs: int, group: Group) -> Selector:
         """The selector over all inputs."""
 
+    @staticmethod
+    @abstractmethod
+    def _least(inputs: int) -> int:
+        """What the selector's length surely is not less than."""
+
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} of {self.instructions:,} instructions over "
             f"{', '.join(self.schema)}, {self.group.name}>"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.schema, self.instructions, self.group.name)
 
     @property
     def _public(self) -> str:
@@ -135,13 +165,15 @@ class _FixedStructureMatch(GroupMatch):
             PredicateError: the predicate does not parse, or needs more instructions.
             ParameterError: a circuit has another number of inputs, or not one output.
         """
-        return program_within(self.schema, interest, self.instructions, self.group)
+        wanted = formula(self.schema, interest)
+        return program_within(self.schema, wanted, self.instructions, self.group)
 
-    def _prepare(self, interest: Interest) -> PreservingProgram:
+    def prepare(self, interest: Interest) -> PreservingProgram:
+        """See `Scheme.prepare`: the filled-up program."""
         return self.program(interest)
 
     def _index(self, start: int, stop: int) -> Index:
-        index = self.selector.index
+        index = self._positions
         return np.resize(np.roll(index, -(start % len(index))), stop - start)
 
     def _raw_event(self, bits: Bools, segment: Segment) -> NDArray[Any]:
@@ -195,11 +227,16 @@ class FSGPMatch(_FixedStructureMatch):
         array([ True, False])
     """
 
-    scheme = "FSGP"
+    name = "FSGP"
+    _widest = 128
 
     @staticmethod
     def _selector(inputs: int, group: Group) -> Selector:
         return barrington_selector(inputs, group)
+
+    @staticmethod
+    def _least(inputs: int) -> int:
+        return 2 * inputs * inputs
 
 
 class OFSGPMatch(_FixedStructureMatch):
@@ -216,15 +253,13 @@ class OFSGPMatch(_FixedStructureMatch):
         array([ True, False])
     """
 
-    scheme = "OFSGP"
+    name = "OFSGP"
+    _widest = 1024
 
     @staticmethod
     def _selector(inputs: int, group: Group) -> Selector:
         return optimized_selector(inputs, group)
 
-
-@lru_cache(maxsize=64)
-def _rebuild(
-    kind: type[_FixedStructureMatch], schema: Schema, instructions: int, group: str
-) -> _FixedStructureMatch:
-    return kind(schema, length=instructions, group=group)
+    @staticmethod
+    def _least(inputs: int) -> int:
+        return 2 * inputs

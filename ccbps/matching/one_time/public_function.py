@@ -12,26 +12,32 @@ Source: [SSM] Definition 11 and Lemma 22 (the model and protocol of Feige, Kilia
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra import Group
-from ccbps.circuits import Circuit, CircuitBuilder, Wire, blocks
+from ccbps.arrays import Bools
+from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, Wire, blocks, counting
 from ccbps.circuits.bristol import BristolCircuit
 from ccbps.circuits.networks import NETWORKS, NetworkName
 from ccbps.errors import EventError, ParameterError, PredicateTypeError
-from ccbps.inputs.circuit import event_bits
-from ccbps.matching.one_time.group_program import GroupMatch
-from ccbps.matching.roles import Interest
-from ccbps.predicates import Predicate, Schema, UInt
+from ccbps.inputs.bits import event_bits, first_bits
+from ccbps.leakage import Protects
+from ccbps.matching.interests import Interest
+from ccbps.matching.one_time.group_program import PROPOSED, GroupMatch
+from ccbps.predicates import Events, HammingWithin, Predicate, Schema, UInt
 from ccbps.programs.barrington import preserving, preserving_length
 from ccbps.programs.group import PreservingProgram
 
 __all__ = ["PublicFunctionMatch"]
+
+
+WIDEST: Final = 64
+"""Most bits of a value whose Hamming distance is proposed."""
 
 
 class PublicFunctionMatch(GroupMatch):
@@ -57,7 +63,8 @@ class PublicFunctionMatch(GroupMatch):
         private: what the subscriber's values are, as attributes of a schema.
     """
 
-    scheme = "FKN"
+    name = "FKN"
+    _hides = frozenset({Protects.CONSTANTS})
 
     def __init__(
         self,
@@ -93,15 +100,13 @@ class PublicFunctionMatch(GroupMatch):
                 f"each bit of the schema and of private, got {circuit.inputs}"
             )
         self.circuit, self.private = circuit.cone(), private
+        # Few gates can make a long program: each level has four times the length.
+        needed = preserving_length(self.circuit, range(schema.bits, wanted))
+        self._afford(self._group_of(group), needed)
         blank = self._program(schema, np.zeros(private.bits, dtype=np.bool_), group)
         self._positions = blank.index
-        described = {
-            "private": private.describe(),
-            "gates": [list(map(int, gate)) for gate in self.circuit.gates],
-            "outputs": list(self.circuit.outputs),
-        }
-        self._set_up(schema, group, blank.length, described)
         self.private_names = tuple(private)
+        self._compile(schema, group, blank.length)
 
     @classmethod
     def hamming(
@@ -119,7 +124,7 @@ class PublicFunctionMatch(GroupMatch):
             limit: t where it is public. None: it is a private value, too, which costs a choice
                 among all limits, log2 n more levels.
             network: the sorting network, "batcher" or "bose-nelson". None: the shortest program
-                of both and of `ccbps.circuits.blocks.at_least`.
+                of both and of `ccbps.circuits.counting.at_least`.
             group: as for the class.
         """
         if type(bits) is not int or bits < 1:
@@ -131,22 +136,57 @@ class PublicFunctionMatch(GroupMatch):
                 f"network must be one of {', '.join(map(repr, NETWORKS))} or None, got {network!r}"
             )
         chosen = (*NETWORKS, None) if network is None else (network,)
-        circuits = [_hamming_circuit(bits, limit, name) for name in chosen]
-        known = range(bits, circuits[0].inputs)
-        circuit = min(circuits, key=lambda circuit: preserving_length(circuit, known))
-        private = Schema(y=UInt(bits))
+        schema, private = Schema(x=UInt(bits)), Schema(y=UInt(bits))
         if limit is None:
             private = Schema(y=UInt(bits), t=UInt(bits.bit_length()))
-        return cls(Schema(x=UInt(bits)), circuit, private, group=group)
+        return cls(schema, _hamming_circuit(schema, "x", limit, chosen), private, group=group)
+
+    def parameters(self) -> dict[str, Any]:
+        """The circuit, the private schema and the group."""
+        return {
+            "inputs": self.circuit.inputs,
+            "gates": [list(map(int, gate)) for gate in self.circuit.gates],
+            "outputs": list(self.circuit.outputs),
+            "private": json.loads(self.private.to_json()),
+            "group": self.group.name,
+        }
+
+    @classmethod
+    def from_parameters(cls, schema: Schema, parameters: Mapping[str, Any]) -> Self:
+        """See `Scheme.from_parameters`."""
+        if parameters.keys() != {"inputs", "gates", "outputs", "private", "group"}:
+            raise ParameterError("the parameters are not those of a PublicFunctionMatch")
+        inputs, outputs = _numbers([parameters["inputs"]]), _numbers(parameters["outputs"])
+        gates = parameters["gates"]
+        if not isinstance(gates, list) or any(
+            len(_numbers(gate)) != 3 or gate[0] not in list(Op) for gate in gates
+        ):
+            raise ParameterError("gates must be lists of an operation and two wires")
+        made = tuple(Gate(Op(op), a, b) for op, a, b in gates)
+        private = Schema.from_json(json.dumps(parameters["private"]))
+        circuit = Circuit(inputs[0], made, tuple(outputs))
+        return cls(schema, circuit, private, group=parameters["group"])
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+        """A Hamming distance from a private value: ``hamming(x, :y) <= 3``, or NOT that."""
+        names = wanted.private_names
+        form = wanted.true_form() if wanted.schema == schema and len(names) == 1 else None
+        if not isinstance(form, HammingWithin) or schema[form.attribute].bits > WIDEST:
+            return
+        circuit = _hamming_circuit(schema, form.attribute, form.limit, (*NETWORKS, None))
+        if form.negated:
+            builder = CircuitBuilder()
+            inside = builder.embed(circuit, builder.inputs(circuit.inputs))
+            circuit = builder.build(~inside[0])
+        if preserving_length(circuit, range(schema.bits, circuit.inputs)) <= PROPOSED:
+            yield cls(schema, circuit, Schema({names[0]: schema[form.attribute]}))
 
     def __repr__(self) -> str:
         return (
             f"<PublicFunctionMatch of {', '.join(self.schema)} and private "
             f"{', '.join(self.private)}, {self.group.name}>"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.schema, self.circuit, self.private, self.group.name)
 
     @property
     def _public(self) -> str:
@@ -164,7 +204,18 @@ class PublicFunctionMatch(GroupMatch):
         known = {schema.bits + i: bool(bit) for i, bit in enumerate(bits.tolist())}
         return preserving(self.circuit, self._group_of(group), known)
 
-    def _prepare(self, interest: Interest) -> PreservingProgram:
+    def prepare(self, interest: Interest) -> PreservingProgram:
+        """See `Scheme.prepare`: the circuit's program with the private values in it."""
+        return self._program(self.schema, self._private_bits(interest), self.group)
+
+    def meaning(self, interest: Any, events: Events) -> Bools:
+        """See `Scheme.meaning`: the circuit's value."""
+        bits = event_bits(events)
+        private = np.broadcast_to(self._private_bits(interest), (len(bits), self.private.bits))
+        return self.circuit.evaluate(np.hstack([bits, private]))[:, 0]
+
+    def _private_bits(self, interest: Any) -> Bools:
+        """An interest's values as the circuit's last inputs."""
         if isinstance(interest, (str, Predicate)) or not isinstance(interest, Mapping):
             raise ParameterError(
                 "an interest is a mapping with the values of "
@@ -181,7 +232,8 @@ class PublicFunctionMatch(GroupMatch):
         except EventError as error:
             problem = error.attribute
         else:
-            return self._program(self.schema, event_bits(record)[0], self.group)
+            bits: Bools = event_bits(record)[0]
+            return bits
         # Raised outside the handler: the error and its frames hold the private value.
         where = "the private values" if problem is None else f"the private value of {problem!r}"
         raise PredicateTypeError(f"{where} cannot be encoded as {self.private!r} asks")
@@ -207,17 +259,31 @@ def _in_order(file: BristolCircuit, schema: Schema, private: Schema) -> Circuit:
     return file.most_significant_first()
 
 
-def _hamming_circuit(bits: int, limit: int | None, network: NetworkName | None) -> Circuit:
-    """Whether x and y differ in at most `limit` bits, or t if that is None; inputs x, y (and t)."""
-    builder = CircuitBuilder()
-    x, y = builder.inputs(bits), builder.inputs(bits)
+def _hamming_circuit(
+    schema: Schema, name: str, limit: int | None, networks: Sequence[NetworkName | None]
+) -> Circuit:
+    """Whether an attribute differs from y in at most `limit` bits, or t if that is None.
+
+    Inputs are the schema's bits, y (and t). Of these networks the one with the shortest program.
+    """
+    found = [_hamming_by(schema, name, limit, network) for network in networks]
+    known = range(schema.bits, found[0].inputs)
+    return min(found, key=lambda circuit: preserving_length(circuit, known))
+
+
+def _hamming_by(
+    schema: Schema, name: str, limit: int | None, network: NetworkName | None
+) -> Circuit:
+    builder, bits = CircuitBuilder(), schema[name].bits
+    start = first_bits(schema)[name]
+    x, y = builder.inputs(schema.bits)[start : start + bits], builder.inputs(bits)
     differ = [a ^ b for a, b in zip(x, y, strict=True)]
     lines = None if network is None else NETWORKS[network](bits).on_wires(differ)
 
     def more_than(value: int) -> Wire:
         # Line n - k of a sorting network is set where at least k bits differ.
         if lines is None or not 0 <= value < bits:
-            return blocks.at_least(value + 1, differ)
+            return counting.at_least(value + 1, differ)
         return lines[bits - value - 1]
 
     if limit is not None:
@@ -227,6 +293,8 @@ def _hamming_circuit(bits: int, limit: int | None, network: NetworkName | None) 
     return builder.build(~exceeded)
 
 
-@lru_cache(maxsize=64)
-def _rebuild(schema: Schema, circuit: Circuit, private: Schema, group: str) -> PublicFunctionMatch:
-    return PublicFunctionMatch(schema, circuit, private, group=group)
+def _numbers(found: Any) -> list[int]:
+    """A list of whole numbers, from a text that anybody may have written."""
+    if not isinstance(found, list) or not all(type(number) is int for number in found):
+        raise ParameterError("a circuit is described by lists of whole numbers")
+    return found

@@ -18,8 +18,8 @@ Source: [SSM] section 4.1, Theorem 20.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +27,19 @@ from numpy.typing import NDArray
 from ccbps.algebra import S5, Group
 from ccbps.circuits.universal import program_bits, universal_circuit
 from ccbps.errors import ParameterError
-from ccbps.matching.one_time.group_program import GroupMatch, program_within
-from ccbps.matching.roles import Interest
-from ccbps.predicates import Schema
-from ccbps.programs.barrington import preserving
+from ccbps.inputs.circuit import predicate_circuit, program_within
+from ccbps.leakage import Protects
+from ccbps.matching.interests import Interest
+from ccbps.matching.one_time.group_program import PROPOSED, GroupMatch, formula
+from ccbps.predicates import Predicate, Schema
+from ccbps.programs.barrington import MAX_LENGTH, preserving, preserving_length
 from ccbps.programs.group import NONE, PreservingProgram
 
 __all__ = ["UGPMatch"]
+
+
+WIDEST = 256
+"""Most bits of a schema it is proposed for."""
 
 
 class UGPMatch(GroupMatch):
@@ -56,7 +62,8 @@ class UGPMatch(GroupMatch):
         circuit: the universal circuit, over the event's bits and the program's.
     """
 
-    scheme = "UGP"
+    name = "UGP"
+    _hides = frozenset({Protects.CONSTANTS, Protects.ATTRIBUTES, Protects.FORMULA})
 
     def __init__(self, schema: Schema, depth: int, *, group: str | Group = "A5") -> None:
         """
@@ -72,18 +79,38 @@ class UGPMatch(GroupMatch):
             raise ParameterError(
                 f"depth must be 0 or 1 (a universal circuit for more fits nowhere), got {depth!r}"
             )
+        least = least_length(schema.bits, depth)
+        if least > MAX_LENGTH:
+            raise ParameterError(
+                f"the program would have {least:,} instructions or more, and at most "
+                f"{MAX_LENGTH:,}: take OFSGPMatch, which hides as much"
+            )
+        self._afford(self._group_of(group), least)
         self.depth = depth
         self.circuit = universal_circuit(schema.bits, 4**depth)
+        self._afford(self._group_of(group), preserving_length(self.circuit))
         self._outer = preserving(self.circuit, self._group_of(group))
         self._theirs = self._outer.index >= schema.bits
         self._positions = np.where(self._theirs, np.int32(NONE), self._outer.index)
-        self._set_up(schema, group, self._outer.length, {"depth": depth})
+        self._compile(schema, group, self._outer.length)
+
+    def parameters(self) -> dict[str, Any]:
+        """Depth and group."""
+        return {"depth": self.depth, "group": self.group.name}
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+        """One for the predicate's depth, if that is 0 or 1 and the program not too long."""
+        if wanted.schema != schema or wanted.private_names or schema.bits > WIDEST:
+            return
+        needed = preserving_length(predicate_circuit(wanted))
+        for depth in (0, 1):
+            circuit = universal_circuit(schema.bits, 4**depth)
+            if needed <= 4**depth and preserving_length(circuit) <= PROPOSED:
+                yield cls(schema, depth)
 
     def __repr__(self) -> str:
         return f"<UGPMatch of depth {self.depth} over {', '.join(self.schema)}, {self.group.name}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.schema, self.depth, self.group.name)
 
     @property
     def _public(self) -> str:
@@ -99,8 +126,10 @@ class UGPMatch(GroupMatch):
             f"{4**self.depth} instructions"
         )
 
-    def _prepare(self, interest: Interest) -> PreservingProgram:
-        bits = self._program_bits(program_within(self.schema, interest, 4**self.depth, S5))
+    def prepare(self, interest: Interest) -> PreservingProgram:
+        """See `Scheme.prepare`: the outer program with the inner one's bits in it."""
+        wanted = formula(self.schema, interest)
+        bits = self._program_bits(program_within(self.schema, wanted, 4**self.depth, S5))
         outer, group = self._outer, self.group
         # Where the outer program asks for a bit of the inner program, alpha^bit is hers.
         own = np.where(self._theirs, outer.index - self.schema.bits, 0)
@@ -122,6 +151,13 @@ class UGPMatch(GroupMatch):
         return np.concatenate(instructions)
 
 
-@lru_cache(maxsize=64)
-def _rebuild(schema: Schema, depth: int, group: str) -> UGPMatch:
-    return UGPMatch(schema, depth, group=group)
+def least_length(bits: int, depth: int) -> int:
+    """What the outer program's length surely is not less than, without the circuit.
+
+    Joining n parts of l instructions takes at least l n^2, however they are paired. So choosing
+    one of n bits takes 4 n^2 (parts: the bit AND the digits of its index), an entry of what an
+    instruction chooses 8 (4 n^2 + 1), and one of a product of two matrices 25 * 4 times as many.
+    """
+    choice = 4 * bits * bits if bits > 1 else 1
+    entries: int = 100 ** (2 * depth)
+    return entries * 8 * (choice + 1)

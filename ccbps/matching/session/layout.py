@@ -22,25 +22,20 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes
 from ccbps.ciphers.oblivious import EqCot
+from ccbps.ciphers.payloads import sealed_bytes
 from ccbps.ciphers.signatures import NAME_BYTES, SIGNATURE_BYTES
-from ccbps.ciphers.slots import BLOCK, sealed_bytes
-from ccbps.errors import DecodeError, KeyMismatchError
-from ccbps.inputs.topic import keyword_of
-from ccbps.keys.role_key import Role, RoleKey
-from ccbps.matching.parameters import bound_predicate
+from ccbps.ciphers.slots import BLOCK
+from ccbps.errors import DecodeError
 from ccbps.predicates import Schema
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import HEADER_BYTES, Kind
 
 __all__ = [
     "DAMAGED",
     "DIGEST_BYTES",
-    "EVENT",
     "NUMBERED",
     "NUMBER_BYTES",
     "OPENED",
     "PLACE_BYTES",
-    "REQUEST",
-    "SESSION",
     "SIGNED",
     "WIRE_VERSION",
     "Layout",
@@ -49,8 +44,7 @@ __all__ = [
 ]
 
 
-WIRE_VERSION: Final = 2
-EVENT, REQUEST, SESSION = 1, 2, 3
+WIRE_VERSION: Final = 3
 NUMBER_BYTES: Final = 8
 PLACE_BYTES: Final = 4
 DIGEST_BYTES: Final = 32
@@ -114,12 +108,7 @@ class Layout:
         """Bytes of a topic."""
         return 8 * sum(self.schema[name].limbs for name in self.attributes)
 
-    def topic(self, interest: Any) -> bytes:
-        """The topic that a predicate names, as bytes."""
-        codes = keyword_of(bound_predicate(self.schema, interest, "a topic"), self.attributes)
-        return codes.astype("<u8").tobytes()
-
-    def headers(self, kind: int, names: Bytes) -> Bytes:
+    def headers(self, kind: Kind, names: Bytes) -> Bytes:
         """Headers, one for each row of names."""
         head = np.zeros((len(names), HEADER_BYTES), dtype=np.uint8)
         first = bytes([kind, WIRE_VERSION]) + self.fingerprint[:6]
@@ -145,7 +134,7 @@ class Layout:
         """What a key is bound to: the publisher's identity, and the request."""
         return self.fingerprint + publisher + digest
 
-    def check(self, messages: Bytes, kind: int, fixed: int, step: int, name: str) -> int:
+    def check(self, messages: Bytes, kind: Kind, fixed: int, step: int, name: str) -> int:
         """How many parts of `step` bytes there are beside the `fixed` ones.
 
         Raises:
@@ -169,7 +158,7 @@ class Layout:
             raise DecodeError(f"{name}s have {fixed} bytes{more}, got {width}")
         return (width - fixed) // step if step else 0
 
-    def foreign(self, messages: Bytes, kind: int) -> Bools:
+    def foreign(self, messages: Bytes, kind: Kind) -> Bools:
         """Which messages are not of this kind, version and matcher, shape (batch,)."""
         wanted = self.headers(kind, np.zeros((1, NAME_BYTES), dtype=np.uint8))[0, :8]
         return np.asarray((messages[:, :8] != wanted).any(axis=1))
@@ -184,15 +173,3 @@ class Layout:
             rows = tuple(sorted(problems))
             causes = tuple(problems[row] for row in rows)
             raise DecodeError(f"row {rows[0]}: {causes[0]}", rows=rows, causes=causes)
-
-    def check_key(self, key: RoleKey, role: Role) -> None:
-        """Refuse a key of another matcher or role."""
-        if not isinstance(key, RoleKey):
-            raise KeyMismatchError(f"a {role} needs a RoleKey, got {type(key).__name__}")
-        if key.matcher != self.fingerprint:
-            raise KeyMismatchError(
-                "this key belongs to another matcher than this one over "
-                f"{', '.join(self.attributes)}"
-            )
-        if key.role != role:
-            raise KeyMismatchError(f"this is the key of a {key.role}, wanted a {role}'s")

@@ -6,13 +6,13 @@ a request for each topic it wants; a publisher answers it once for each topic it
 ones otherwise. An event then carries a slot for each request, and a slot is a few AES blocks.
 
     matcher = ObliviousTopicMatch(schema, ["issue"])
-    subscriber = matcher.subscriber()
-    publisher = matcher.publisher(["issue = 'IBM'", "issue = 'SAP'"])
+    subscriber = matcher.new_subscriber()
+    publisher = matcher.new_publisher(["issue = 'IBM'", "issue = 'SAP'"])
     publisher.admit(subscriber.identity)                                 # 32 public bytes that
     subscriber.trust(publisher.identity)                                 # no broker can change
     sessions = publisher.answer(subscriber.encode(["issue = 'IBM'"]))    # once
     subscriber.accept(sessions)
-    subscriber.open(publisher.encode(records, payloads))                 # any number of times
+    subscriber.open(publisher.encode(records, payloads=payloads))        # any number of times
 
 Requests and sessions are signed. A publisher answers subscribers that it admitted, a subscriber
 takes sessions of publishers that it trusts, and neither changes its mind because of a message that
@@ -34,6 +34,9 @@ event    header with the publisher's name; number (8); the sealed payload, if th
 Conventions: `ccbps.ciphers.slots` says what is in a slot, `ccbps.matching.session.layout` what is
 signed. A topic is the values of all attributes together, or of those named.
 
+A role is its `key`, a secret, from which ``matcher.publisher(key)`` and ``matcher.subscriber(key)``
+make it again. There is no key server, and no broker that matches.
+
 Hazards: the number of requests, topics and events and all sizes are public, and so are the events'
 numbers. Events are not signed. A subscriber tries a topic for each request that is answered:
 publishers limit them. An identity that came by way of the broker may be the broker's. A publisher
@@ -46,61 +49,70 @@ and messages are not signed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
-from ccbps.algebra.prime_order import PrimeOrderGroup, prime_order_group
+from ccbps.algebra.named_groups import prime_order_group
+from ccbps.algebra.prime_order import PrimeOrderGroup
 from ccbps.arrays import Randomness
 from ccbps.ciphers.oblivious import EqCot
 from ccbps.ciphers.signatures import SigningKey, name_of
 from ccbps.ciphers.slots import SLOT_KEY_BYTES
-from ccbps.errors import ParameterError
-from ccbps.inputs.topic import keyword_attributes
+from ccbps.errors import CcbpsError, ParameterError
+from ccbps.inputs.topic import topic_attributes, topic_of
 from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
-from ccbps.leakage import LeakageCard
-from ccbps.matching.parameters import Cost, PublicParameters, fingerprint_of
-from ccbps.matching.session.layout import Layout
+from ccbps.leakage import LeakageCard, Protects
+from ccbps.matching.broker import Broker
+from ccbps.matching.contract import SessionScheme, Sizes
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.interests import bound_predicate
+from ccbps.matching.key_server import KeyServer
+from ccbps.matching.matcher import Matcher
+from ccbps.matching.session.layout import WIRE_VERSION, Layout
 from ccbps.matching.session.publisher import ObliviousPublisher
 from ccbps.matching.session.subscriber import ObliviousSubscriber, Opened
 from ccbps.predicates import Predicate, Schema
+from ccbps.wire import HEADER_BYTES
 
 __all__ = ["ObliviousPublisher", "ObliviousSubscriber", "ObliviousTopicMatch", "Opened"]
 
 
-class ObliviousTopicMatch(PublicParameters):
+class ObliviousTopicMatch(Matcher, SessionScheme):
     """Public parameters: topics over a schema, a group, and the greatest payload.
 
     Example:
         >>> from ccbps import Category, Schema
         >>> from ccbps.matching import ObliviousTopicMatch
         >>> matcher = ObliviousTopicMatch(Schema(issue=Category(["AAPL", "IBM"])), payload_bytes=32)
-        >>> alice = matcher.subscriber()
-        >>> publisher = matcher.publisher(["issue = 'IBM'", "issue = 'AAPL'"])
+        >>> alice = matcher.new_subscriber()
+        >>> publisher = matcher.new_publisher(["issue = 'IBM'", "issue = 'AAPL'"])
         >>> publisher.admit(alice.identity)                   # each other's, not by way of a broker
         >>> alice.trust(publisher.identity)
         >>> sessions = publisher.answer(alice.encode(["issue = 'IBM'"]))        # once
         >>> alice.accept(sessions)
         1
-        >>> events = publisher.encode([{"issue": "IBM"}, {"issue": "AAPL"}], [b"up", b"down"])
-        >>> alice.open(events).payloads
+        >>> records = [{"issue": "IBM"}, {"issue": "AAPL"}]
+        >>> alice.open(publisher.encode(records, payloads=[b"up", b"down"])).payloads
         [b'up', None]
+        >>> matcher.event_bytes_for(requests=3) == matcher.event_bytes + 3 * 32
+        True
 
     Attributes:
-        schema: the events' attributes.
         attributes: those that make the topic.
         payload_bytes: longest payload of an event; all events have the same length.
-        request_bytes: bytes of a request.
-        fingerprint: 32 bytes that name these public parameters.
+        group: of prime order.
+        event_bytes: bytes of an event before anybody has asked; `event_bytes_for` says how many
+            they are for some requests.
+        interest_bytes: bytes of a request.
     """
 
-    reusable: ClassVar[bool] = True
-    rounds: ClassVar[bool] = False
-    has_key_server: ClassVar[bool] = False
-    covering: ClassVar[bool] = False
-    operators: ClassVar[tuple[str, ...]] = ("=", "and")
-    scheme: ClassVar[str] = "oblivious topic"
+    name = "oblivious topic"
+    version = WIRE_VERSION
+    operators = ("=", "and")
+    instead = "group='modp2048' or 'secp256k1'"
 
     def __init__(
         self,
@@ -116,41 +128,54 @@ class ObliviousTopicMatch(PublicParameters):
             attributes: those that make the topic; all by default.
             payload_bytes: longest payload; 0 for none, and events then tell only whether they
                 match.
-            group: a name that `ccbps.algebra.prime_order.prime_order_group` knows.
+            group: a name that `ccbps.algebra.named_groups.prime_order_group` knows.
 
         Raises:
             ParameterError: an attribute is not in the schema or named twice; payload_bytes is
                 negative; there is no such group, or its library is missing.
         """
-        if isinstance(payload_bytes, bool) or not 0 <= payload_bytes < 1 << 31:
-            raise ParameterError(f"payload_bytes must be in 0..2^31 - 1, got {payload_bytes}")
+        if type(payload_bytes) is not int or not 0 <= payload_bytes < 1 << 31:
+            raise ParameterError(f"payload_bytes must be in 0..2^31 - 1, got {payload_bytes!r}")
         self.schema, self.payload_bytes = schema, payload_bytes
-        self.attributes = keyword_attributes(schema, attributes)
+        self.attributes = topic_attributes(schema, attributes)
         self.group: PrimeOrderGroup = prime_order_group(group)
-        described = {
-            "scheme": f"{self.scheme} 2",
-            "schema": schema.describe(),
-            "attributes": list(self.attributes),
-            "payload": payload_bytes,
-            "group": group,
-        }
-        self.fingerprint = fingerprint_of(described)
-        self._layout = Layout(
-            schema, self.attributes, payload_bytes, EqCot(self.group), self.fingerprint
+        transfer = EqCot(self.group)
+        self._layout = Layout(schema, self.attributes, payload_bytes, transfer, self.fingerprint)
+        self._set_up(
+            schema,
+            Sizes(
+                self._layout.fixed_bytes - HEADER_BYTES,
+                self._layout.request_bytes - HEADER_BYTES,
+                event_per_request=self._layout.slot_bytes,
+            ),
         )
-        self.request_bytes = self._layout.request_bytes
 
-    def __repr__(self) -> str:
-        return f"<ObliviousTopicMatch over {', '.join(self.attributes)}>"
+    def parameters(self) -> dict[str, Any]:
+        """Attributes of the topic, longest payload, and name of the group."""
+        return {
+            "attributes": list(self.attributes),
+            "payload_bytes": self.payload_bytes,
+            "group": self.group.name,
+        }
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        parts = (self.schema, self.attributes, self.payload_bytes, self.group.name)
-        return _rebuild, parts
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[ObliviousTopicMatch]:
+        """With the attributes of which the predicate wants one value, and without payloads."""
+        if wanted.schema != schema:
+            return
+        with suppress(CcbpsError):
+            ranges = wanted.box().ranges
+            topic = [name for name in schema if ranges[name][0] == ranges[name][1]]
+            made = cls(schema, topic)
+            made.prepare(wanted)
+            yield made
 
     @property
     def leakage(self) -> LeakageCard:
         """What the broker and other clients learn."""
-        toy = ("the group is a toy: anybody takes logarithms in it",)
+        toy = () if self.group.security else ("the group is a toy: anybody takes logarithms in it",)
+        hidden = {Protects.EVENT, Protects.CONSTANTS, Protects.MATCH}
+        hidden |= {Protects.EQUALITY_OF_EVENTS, Protects.EQUALITY_OF_INTERESTS}
         return LeakageCard(
             scheme="ObliviousTopicMatch",
             answers=False,
@@ -161,12 +186,13 @@ class ObliviousTopicMatch(PublicParameters):
                 "whether an event matches a subscription",
                 "which events, or which subscriptions, have equal topics",
             ),
+            protects=frozenset() if toy else frozenset(hidden),
             learns=(
                 "how many requests, topics and events there are, from whom, when, and of what size",
                 "subscribers: which events are of their own topics, and nothing about the others",
                 "publishers: how many requests each subscriber makes",
             ),
-            security="computational" if self.group.security else "broken",
+            security="broken" if toy else "computational",
             assumption=f"decisional Diffie-Hellman in {self.group.name}; AES-256, AES-128-GCM; "
             "Ed25519",
             reuse="reusable",
@@ -177,9 +203,9 @@ class ObliviousTopicMatch(PublicParameters):
                 "subscribers of a topic pass on what they read",
                 "an event number is used for two events: save the publisher's key after each "
                 "batch that its counter numbered",
-                *(() if self.group.security else toy),
             ),
             attacks=(
+                *toy,
                 "guessing: a subscriber learns about one topic per request that is answered",
                 "behaviour: whoever reacts to an event, or complains about an altered one, has "
                 "read it",
@@ -190,43 +216,44 @@ class ObliviousTopicMatch(PublicParameters):
     def costs(self) -> tuple[Cost, ...]:
         """Operations of each role."""
         blocks = 2 if self.payload_bytes else 1
+        group, topic = self.group.name, "for each topic"
         return (
-            Cost("publisher", "interest", "exponentiation for each topic", 5),
-            Cost("publisher", "interest", "signature made and checked", 1),
-            Cost("publisher", "pair", "AES block", blocks),
-            Cost("subscriber", "interest", "exponentiation", 3),
-            Cost("subscriber", "interest", "exponentiation for each topic", 1),
-            Cost("subscriber", "interest", "signature made and checked", 1),
-            Cost("subscriber", "pair", "AES block for each topic", 1),
+            Cost("publisher", "interest", Operation.EXPONENTIATION, 5, group, topic),
+            Cost("publisher", "interest", Operation.SIGNATURE, 1),
+            Cost("publisher", "pair", Operation.AES_BLOCK, blocks),
+            Cost("subscriber", "interest", Operation.EXPONENTIATION, 3, group),
+            Cost("subscriber", "interest", Operation.EXPONENTIATION, 1, group, topic),
+            Cost("subscriber", "interest", Operation.SIGNATURE, 1),
+            Cost("subscriber", "pair", Operation.AES_BLOCK, 1, note=topic),
         )
 
     def explain(self) -> str:
-        """Bytes, operations and the leakage card, as text."""
-        lines = [
-            f"ObliviousTopicMatch over {', '.join(self.attributes)}",
-            f"  operators:   {', '.join(self.operators)}",
-            f"  messages:    {self.request_bytes:,} bytes per request, {self.session_bytes(1):,} "
-            f"bytes per session of one topic, {self.event_bytes(1):,} bytes per event for one "
-            "request; reusable",
-        ]
-        lines += [
-            f"  {cost.role + ':':<13}per {cost.per}: {cost.count:,g} x {cost.operation}"
-            for cost in self.costs
-        ]
-        return "\n".join([*lines, *("  " + line for line in str(self.leakage).splitlines())])
+        """See `Matcher.explain`."""
+        sessions = (
+            f"{self.session_bytes(1):,} bytes for one topic; an event grows by "
+            f"{self.sizes.event_per_request} bytes for each request that was answered"
+        )
+        return self._explain([("topic", ", ".join(self.attributes)), ("sessions", sessions)])
 
     def session_bytes(self, topics: int) -> int:
         """Bytes of a session message of a publisher with that many topics."""
         return self._layout.session_bytes(topics)
 
-    def event_bytes(self, requests: int) -> int:
+    def event_bytes_for(self, requests: int) -> int:
         """Bytes of an event of a publisher that has answered that many requests."""
         return self._layout.event_bytes(requests)
 
-    def publisher(
+    def prepare(self, interest: Any) -> bytes:
+        """The topic that a predicate names, as bytes."""
+        codes = topic_of(bound_predicate(self.schema, interest, "a topic"), self.attributes)
+        return codes.astype("<u8").tobytes()
+
+    # -- roles ----------------------------------------------------------------------------------
+
+    def new_publisher(
         self, topics: Iterable[Any], *, randomness: Randomness = os.urandom
     ) -> ObliviousPublisher:
-        """The role that publishes events of some topics.
+        """The role that publishes events of some topics, with an identity of its own.
 
         Args:
             topics: what subscriptions to them would say: SQL text or `Predicate`, each once.
@@ -238,7 +265,7 @@ class ObliviousTopicMatch(PublicParameters):
         """
         if isinstance(topics, (str, Predicate)):
             raise ParameterError("topics must be a list of predicates, got a single one")
-        names = [self._layout.topic(topic) for topic in topics]
+        names = [self.prepare(topic) for topic in topics]
         if not names or len(set(names)) < len(names):
             raise ParameterError("a publisher needs one topic or more, each once")
         # Their places tell nothing about the topics.
@@ -255,22 +282,10 @@ class ObliviousTopicMatch(PublicParameters):
             "next": "0",
         }
         name = name_of(signing.identity)[:KEY_ID_BYTES]
-        return self.publisher_from(RoleKey.make(self.fingerprint, "publisher", name, 0, data))
+        return self.publisher(RoleKey.make(self.fingerprint, "publisher", name, 0, data))
 
-    def publisher_from(self, key: RoleKey) -> ObliviousPublisher:
-        """The publisher whose `key` this is: its identity, topics, subscribers and sessions.
-
-        Hazard: its counter goes on where it stood when the key was saved. If events were encoded
-        by the counter since then, save the key again after them, or give `encode` numbers that
-        were not used; smaller numbers than the counter's are refused.
-
-        Raises:
-            KeyMismatchError: it is the key of another matcher or role, or damaged.
-        """
-        return ObliviousPublisher(self._layout, key)
-
-    def subscriber(self, *, randomness: Randomness = os.urandom) -> ObliviousSubscriber:
-        """The role that asks for events of some topics."""
+    def new_subscriber(self, *, randomness: Randomness = os.urandom) -> ObliviousSubscriber:
+        """The role that asks for events of some topics, with an identity of its own."""
         signing = SigningKey.generate(randomness)
         data = {
             "signing": signing.export_secret().hex(),
@@ -280,20 +295,68 @@ class ObliviousTopicMatch(PublicParameters):
         }
         name = name_of(signing.identity)[:KEY_ID_BYTES]
         key = RoleKey.make(self.fingerprint, "subscriber", name, 0, data)
-        return self.subscriber_from(key, randomness=randomness)
+        return self.subscriber(key, randomness=randomness)
 
-    def subscriber_from(
-        self, key: RoleKey, *, randomness: Randomness = os.urandom
-    ) -> ObliviousSubscriber:
-        """The subscriber whose `key` this is: its identity, publishers, requests and sessions.
+    def publisher(  # type: ignore[override]  # Roles of sessions encode in other ways.
+        self,
+        key: RoleKey,
+        *,
+        ledger: str | os.PathLike[str] | None = None,
+        randomness: Randomness = os.urandom,
+    ) -> ObliviousPublisher:
+        """The publisher whose `key` this is: its identity, topics, subscribers and sessions.
+
+        Args:
+            key: a publisher's `ObliviousPublisher.key`.
+            ledger: None. The role knows the event numbers it has used, and its key where they end.
+            randomness: draws nothing; answers and events follow from key and number.
+
+        Hazard: its counter goes on where it stood when the key was saved. If events were encoded
+        by the counter since then, save the key again after them, or give `encode` numbers that
+        were not used; smaller numbers than the counter's are refused.
 
         Raises:
             KeyMismatchError: it is the key of another matcher or role, or damaged.
+            ParameterError: there is a ledger.
         """
-        return ObliviousSubscriber(self._layout, key, randomness)
+        self._refuse(ledger)
+        return ObliviousPublisher(self, self._layout, key)
 
+    def subscriber(  # type: ignore[override]
+        self,
+        key: RoleKey,
+        *,
+        ledger: str | os.PathLike[str] | None = None,
+        randomness: Randomness = os.urandom,
+    ) -> ObliviousSubscriber:
+        """The subscriber whose `key` this is: its identity, publishers, requests and sessions.
 
-def _rebuild(
-    schema: Schema, attributes: Sequence[str], payload_bytes: int, group: str
-) -> ObliviousTopicMatch:
-    return ObliviousTopicMatch(schema, attributes, payload_bytes=payload_bytes, group=group)
+        Args:
+            key: a subscriber's `ObliviousSubscriber.key`.
+            ledger: None.
+            randomness: the operating system's, unless a test says otherwise.
+
+        Raises:
+            KeyMismatchError: it is the key of another matcher or role, or damaged.
+            ParameterError: there is a ledger.
+        """
+        self._refuse(ledger)
+        return ObliviousSubscriber(self, self._layout, key, randomness)
+
+    def broker(self, key: RoleKey | None = None) -> Broker:
+        """Refuses: nobody matches."""
+        raise ParameterError(
+            "ObliviousTopicMatch has no broker that matches: pass on every event to everybody; "
+            "subscriber.open(events) finds out what is for it"
+        )
+
+    def key_server(self, key: RoleKey | None = None) -> KeyServer:
+        """Refuses: every role makes its own key."""
+        raise ParameterError(
+            "ObliviousTopicMatch has no key server: new_publisher(topics) and new_subscriber() "
+            "make roles, each with a key of its own"
+        )
+
+    def _refuse(self, ledger: object) -> None:
+        if ledger is not None:
+            raise ParameterError("ObliviousTopicMatch has no rounds, and so no ledger of them")

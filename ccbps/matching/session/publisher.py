@@ -1,6 +1,6 @@
 """The publisher of an `ObliviousTopicMatch`: answers those it admits, encrypts events.
 
-It can be saved: `key` holds all of it, and the matcher's `publisher_from` restores it.
+It can be saved: `key` holds all of it, and the matcher's `publisher` restores it.
 
 Conventions: answers follow from the request and a secret. The same request gets the same answer
 whenever it comes, and takes no further slot: an answer that was lost can be had again, and whoever
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccbps.arrays import Bytes
+from ccbps.ciphers.payloads import as_bytes, check_sizes, own_keys, seal
 from ccbps.ciphers.signatures import (
     IDENTITY_BYTES,
     NAME_BYTES,
@@ -34,36 +35,27 @@ from ccbps.ciphers.signatures import (
     name_of,
     signed_by,
 )
-from ccbps.ciphers.slots import (
-    SLOT_KEY_BYTES,
-    EventNumbers,
-    SlotKey,
-    check_payloads,
-    joined_keys,
-    seal,
-    sealing_keys,
-    split_keys,
-)
+from ccbps.ciphers.slots import SLOT_KEY_BYTES, SlotKey, joined_keys, split_keys
 from ccbps.errors import EventError, KeyMismatchError, ParameterError
-from ccbps.inputs.topic import keyword_codes
+from ccbps.inputs.topic import topic_codes
 from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
+from ccbps.keys.rounds import RoundLedger, as_rounds
 from ccbps.keys.secret import Confined, SecretBytes
+from ccbps.matching.access import check_key
+from ccbps.matching.contract import SessionScheme
 from ccbps.matching.session.layout import (
     DAMAGED,
     DIGEST_BYTES,
-    EVENT,
     NUMBER_BYTES,
     NUMBERED,
     OPENED,
     PLACE_BYTES,
-    REQUEST,
-    SESSION,
     SIGNED,
     Layout,
     raw,
     whole,
 )
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import HEADER_BYTES, Kind
 
 __all__ = ["ObliviousPublisher"]
 
@@ -74,14 +66,15 @@ _TOO_MANY = "beyond the number that its subscriber was admitted with"
 
 
 class ObliviousPublisher(Confined):
-    """Answers requests, each once, and encrypts events. Made by `ObliviousTopicMatch.publisher`.
+    """Answers requests, each once, and encrypts events.
 
-    Several threads may use one.
+    Made by `ObliviousTopicMatch.new_publisher`, and again from its key by
+    `ObliviousTopicMatch.publisher`. Several threads may use one.
     """
 
-    def __init__(self, layout: Layout, key: RoleKey) -> None:
-        layout.check_key(key, "publisher")
-        self._layout = layout
+    def __init__(self, matcher: SessionScheme, layout: Layout, key: RoleKey) -> None:
+        check_key(matcher, key, "publisher")
+        self.matcher, self._layout = matcher, layout
         # By name: a subscriber's identity, and how many requests it may make.
         self._subscribers: dict[bytes, tuple[bytes, int | None]] = {}
         # By a request's digest: the place of its slot, and whose it is. By name: how many they are.
@@ -110,7 +103,12 @@ class ObliviousPublisher(Confined):
         self._keys = [split_keys(keys) for keys in data["keys"]]
         self._payload = SlotKey(raw(data["payload"], SLOT_KEY_BYTES))
         self._answers = SecretBytes(raw(data["answers"], SLOT_KEY_BYTES))
-        self._numbers = EventNumbers(whole(int(data["next"], 16), (1 << 64) + 1))
+        self._numbers = RoundLedger(
+            "event number",
+            "each number is for one event: give one that was not used",
+            after_fork="Make a publisher in each process, with numbers of its own",
+            first=whole(int(data["next"], 16), (1 << 64) + 1),
+        )
         self._place = {topic: place for place, topic in enumerate(self._topics)}
         fits = (
             name[:KEY_ID_BYTES] == key_id
@@ -185,7 +183,7 @@ class ObliviousPublisher(Confined):
         A request that was answered before gets the same answer, and takes no further slot.
 
         Args:
-            requests: uint8, shape (count, request_bytes); of subscribers that were admitted.
+            requests: uint8, shape (count, interest_bytes); of subscribers that were admitted.
 
         Returns:
             uint8, shape (count, session_bytes(topics)); for the subscribers.
@@ -196,7 +194,7 @@ class ObliviousPublisher(Confined):
                 elements of the group; names rows, and answers none.
         """
         layout, cot = self._layout, self._layout.transfer
-        layout.check(requests, REQUEST, layout.request_bytes, 0, "request")
+        layout.check(requests, Kind.REQUEST, layout.request_bytes, 0, "request")
         count, topics = len(requests), len(self._topics)
         out = np.zeros((count, layout.session_bytes(topics)), dtype=np.uint8)
         if not count:
@@ -218,7 +216,7 @@ class ObliviousPublisher(Confined):
                 self._asked[name] += 1
                 # Last: `encode` in another thread makes slots for what stands here.
                 self._answered[digest] = len(self._answered), name
-        out[:, :HEADER_BYTES] = layout.headers(SESSION, requests[:, 8:HEADER_BYTES])
+        out[:, :HEADER_BYTES] = layout.headers(Kind.SESSION, requests[:, 8:HEADER_BYTES])
         out[:, HEADER_BYTES:SIGNED] = self._name
         places = np.array([self._answered[digest][0] for digest in digests], dtype="<u4")
         out[:, SIGNED:OPENED] = places.view(np.uint8).reshape(-1, PLACE_BYTES)
@@ -268,19 +266,20 @@ class ObliviousPublisher(Confined):
     def encode(
         self,
         events: Any,
-        payloads: Sequence[bytes] | None = None,
         numbers: ArrayLike | None = None,
+        *,
+        payloads: Sequence[bytes] | None = None,
     ) -> Bytes:
         """Messages for everybody. The same event, payload and number give the same message.
 
         Args:
             events: `Events`, or any records `Schema.encode` takes.
-            payloads: one for each event, of at most `payload_bytes` bytes; none if that is 0.
             numbers: uint64, shape (events,), each for one event ever and public; None to continue
                 the counter. It goes on beyond the greatest number used.
+            payloads: one for each event, of at most `payload_bytes` bytes; none if that is 0.
 
         Returns:
-            uint8, shape (events, event_bytes(requests)).
+            uint8, shape (events, event_bytes_for(requests)).
 
         Raises:
             EventError: a record does not fit the schema, or belongs to none of the publisher's
@@ -291,26 +290,34 @@ class ObliviousPublisher(Confined):
         """
         layout = self._layout
         batch = layout.schema.encode(events)
-        places = self._places(keyword_codes(batch, layout.attributes))
+        places = self._places(topic_codes(batch, layout.attributes))
         if payloads is not None and not layout.payload_bytes:
             raise ParameterError("this matcher has no payloads: make it with payload_bytes")
         payloads = [b""] * batch.count if payloads is None else payloads
         if len(payloads) != batch.count:
             raise ParameterError(f"{len(payloads)} payloads do not go with {batch.count} events")
-        check_payloads(payloads, layout.payload_bytes)
+        payloads = as_bytes("payloads", payloads)
+        check_sizes(payloads, layout.payload_bytes)
+        given = None if numbers is None else as_rounds(numbers, batch.count, "numbers")
         requests = self.requests
         out = np.zeros((batch.count, layout.event_bytes(requests)), dtype=np.uint8)
-        taken = self._numbers.take(batch.count, numbers)
         if not batch.count:
             return out
+        if given is None:
+            taken = self._numbers.take(batch.count)
+        else:
+            taken = given
+            self._numbers.claim(taken)
         names = np.broadcast_to(self._name, (batch.count, NAME_BYTES))
-        out[:, :HEADER_BYTES] = layout.headers(EVENT, names)
+        out[:, :HEADER_BYTES] = layout.headers(Kind.SESSION_EVENT, names)
         out[:, HEADER_BYTES:NUMBERED] = taken.astype("<u8").view(np.uint8).reshape(-1, NUMBER_BYTES)
         keys = None
         if layout.payload_bytes:
-            keys = sealing_keys(self._payload, taken, payloads)
-            sealed = seal(payloads, layout.payload_bytes, keys, out[:, :NUMBERED])
-            out[:, NUMBERED : layout.fixed_bytes] = sealed
+            keys = own_keys(self._payload, taken, payloads)
+            for message, payload, key in zip(out, payloads, keys, strict=True):
+                head = message[:NUMBERED].tobytes()
+                sealed = seal(payload, key.tobytes(), head, pad_to=layout.payload_bytes + 1)
+                message[NUMBERED : layout.fixed_bytes] = np.frombuffer(sealed, dtype=np.uint8)
         for place in np.unique(places).tolist():
             rows = np.flatnonzero(places == place)
             wrapped = None if keys is None else keys[rows]
@@ -331,7 +338,7 @@ class ObliviousPublisher(Confined):
         """
         layout = self._layout
         batch = layout.schema.encode(events)
-        own: NDArray[np.bool_] = self._found(keyword_codes(batch, layout.attributes)) >= 0
+        own: NDArray[np.bool_] = self._found(topic_codes(batch, layout.attributes)) >= 0
         return own
 
     def _found(self, codes: NDArray[np.uint64]) -> NDArray[np.intp]:

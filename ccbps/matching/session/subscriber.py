@@ -1,6 +1,6 @@
 """The subscriber of `ccbps.matching.session.oblivious_topic`: asks for topics and opens events.
 
-It can be saved: `key` holds all of it, and the matcher's `subscriber_from` restores it.
+It can be saved: `key` holds all of it, and the matcher's `subscriber` restores it.
 
 Conventions: of one publisher's answers to one request, the first is taken, for good. No
 message that comes later, old or new, takes its place.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.ciphers.payloads import open_sealed
 from ccbps.ciphers.signatures import (
     IDENTITY_BYTES,
     NAME_BYTES,
@@ -31,26 +32,25 @@ from ccbps.ciphers.signatures import (
     name_of,
     signed_by,
 )
-from ccbps.ciphers.slots import SlotKey, joined_keys, split_keys, unseal
+from ccbps.ciphers.slots import SlotKey, joined_keys, split_keys
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, PredicateError
 from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
 from ccbps.keys.secret import Confined
+from ccbps.matching.access import check_key
+from ccbps.matching.contract import SessionScheme
+from ccbps.matching.interests import Interest, is_one_interest
 from ccbps.matching.session.layout import (
     DAMAGED,
     DIGEST_BYTES,
-    EVENT,
     NUMBERED,
     OPENED,
     PLACE_BYTES,
-    REQUEST,
-    SESSION,
     SIGNED,
     Layout,
     raw,
     whole,
 )
-from ccbps.predicates import Predicate
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import HEADER_BYTES, Kind
 
 __all__ = ["ObliviousSubscriber", "Opened"]
 
@@ -87,14 +87,21 @@ class _Asked:
 
 
 class ObliviousSubscriber(Confined):
-    """Asks for topics and opens events. Made by `ObliviousTopicMatch.subscriber`.
+    """Asks for topics and opens events.
 
-    Several threads may use one.
+    Made by `ObliviousTopicMatch.new_subscriber`, and again from its key by
+    `ObliviousTopicMatch.subscriber`. Several threads may use one.
     """
 
-    def __init__(self, layout: Layout, key: RoleKey, randomness: Randomness = os.urandom) -> None:
-        layout.check_key(key, "subscriber")
-        self._layout, self._randomness = layout, randomness
+    def __init__(
+        self,
+        matcher: SessionScheme,
+        layout: Layout,
+        key: RoleKey,
+        randomness: Randomness = os.urandom,
+    ) -> None:
+        check_key(matcher, key, "subscriber")
+        self.matcher, self._layout, self._randomness = matcher, layout, randomness
         # By name: publishers' identities, and this role's requests.
         self._publishers: dict[bytes, bytes] = {}
         self._requests: dict[bytes, _Asked] = {}
@@ -181,22 +188,22 @@ class ObliviousSubscriber(Confined):
         if self._publishers.setdefault(name_of(identity), identity) != identity:
             raise ParameterError("another publisher has that name; let this one make a new role")
 
-    def encode(self, interest: Any | Iterable[Any]) -> Bytes:
+    def encode(self, interest: Interest | Sequence[Interest]) -> Bytes:
         """Signed requests for one topic, or for a list of them; for every publisher.
 
         Returns:
-            uint8, shape (interests, request_bytes).
+            uint8, shape (interests, interest_bytes).
 
         Raises:
             PredicateError: a predicate does not parse, does not fit the schema, or does not name
                 one topic; `row` says which of several.
         """
         layout = self._layout
-        one = isinstance(interest, (str, Predicate)) or not isinstance(interest, Iterable)
         words = []
-        for row, value in enumerate([interest] if one else interest):
+        wanted: Any = [interest] if is_one_interest(interest) else interest
+        for row, value in enumerate(wanted):
             try:
-                words.append(layout.topic(value))
+                words.append(self.matcher.prepare(value))
             except PredicateError as error:
                 error.row = row
                 raise
@@ -206,7 +213,7 @@ class ObliviousSubscriber(Confined):
         secrets, rows = layout.transfer.request(words, self._randomness)
         drawn = self._randomness(NAME_BYTES * len(words))
         names = np.frombuffer(drawn, dtype=np.uint8).reshape(-1, NAME_BYTES)
-        out[:, :HEADER_BYTES] = layout.headers(REQUEST, names)
+        out[:, :HEADER_BYTES] = layout.headers(Kind.REQUEST, names)
         out[:, HEADER_BYTES:SIGNED] = np.frombuffer(name_of(self.identity), dtype=np.uint8)
         out[:, SIGNED:-SIGNATURE_BYTES] = rows
         with self._lock:
@@ -231,7 +238,7 @@ class ObliviousSubscriber(Confined):
         """
         layout, cot = self._layout, self._layout.transfer
         least = layout.session_bytes(1)
-        topics = 1 + layout.check(sessions, SESSION, least, cot.response_bytes, "session")
+        topics = 1 + layout.check(sessions, Kind.SESSION, least, cot.response_bytes, "session")
         own = self._examined(sessions)
         rows = list(own)
         problems: dict[int, str] = {}
@@ -292,7 +299,7 @@ class ObliviousSubscriber(Confined):
                 were not accepted; or a payload was altered. Names rows.
         """
         layout = self._layout
-        layout.check(events, EVENT, layout.fixed_bytes, layout.slot_bytes, "event")
+        layout.check(events, Kind.SESSION_EVENT, layout.fixed_bytes, layout.slot_bytes, "event")
         opened, problems = self.examine(events)
         layout.refuse(problems)
         return opened
@@ -310,7 +317,7 @@ class ObliviousSubscriber(Confined):
             requests = len(self._requests)
             known = {name: list(own.items()) for name, own in self._sessions.items()}
         out = Opened(np.zeros((len(events), requests), dtype=np.bool_), [None] * len(events))
-        foreign = layout.foreign(events, EVENT)
+        foreign = layout.foreign(events, Kind.SESSION_EVENT)
         problems = dict.fromkeys(np.flatnonzero(foreign).tolist(), layout.cause("event"))
         words = np.ascontiguousarray(events[:, 8:NUMBERED]).view("<u8")
         for name in np.unique(words[~foreign, 0]):
@@ -346,6 +353,6 @@ class ObliviousSubscriber(Confined):
             head = events[row, :NUMBERED].tobytes()
             sealed = events[row, NUMBERED : self._layout.fixed_bytes].tobytes()
             try:
-                payloads[row] = unseal(sealed, key.tobytes(), head)
+                payloads[row] = open_sealed(sealed, key.tobytes(), head)
             except DecodeError as error:
                 problems[row] = str(error)

@@ -18,29 +18,34 @@ Source: [IRC12]; bags of bits are those of [BSW07] section 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.arrays import Bools, Bytes
 from ccbps.ciphers.proxy_search import SearchTokens
-from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.inputs.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
+from ccbps.inputs.bits import event_bits, first_bits
 from ccbps.leakage import LeakageCard
-from ccbps.matching.parameters import Cost
+from ccbps.matching.contract import Draw, Side, Sizes
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.interests import bound_predicate
 from ccbps.matching.users.postfix import LEAF, Steps, evaluate, sound
 from ccbps.matching.users.users import (
     NO_VALUE,
     USER_BYTES,
+    OpenEvents,
     ProxySearchMatcher,
     distinct_rows,
     keyword,
 )
-from ccbps.predicates import Schema
-from ccbps.predicates.schema import Events
+from ccbps.predicates import Events, Predicate, Schema
 from ccbps.wire import Cause
 
 __all__ = ["AccessTreeMatch"]
@@ -64,12 +69,12 @@ class _Table:
     """Interests after the tokens were computed.
 
     Attributes:
-        users: the interests' senders.
+        senders: the interests' users.
         tokens: for each position in use, its different tokens.
         trees: for each interest, its steps and the number of each leaf among all tokens.
     """
 
-    users: list[str]
+    senders: list[str]
     tokens: dict[int, SearchTokens]
     trees: list[tuple[Steps, tuple[int, ...]]]
 
@@ -93,8 +98,8 @@ class AccessTreeMatch(ProxySearchMatcher):
                [False,  True]])
     """
 
-    scheme = "access tree"
-    operators = ("=", "<", "interval", "prefix", "in", "and", "or", "at_least")
+    name = "access tree"
+    operators = ("=", "<", "interval", "prefix", "in", "and", "or", "not", "at_least", "hamming")
 
     def __init__(
         self, schema: Schema, *, leaves: int | None = None, group: str = "secp256k1"
@@ -104,7 +109,7 @@ class AccessTreeMatch(ProxySearchMatcher):
             schema: at most 65,535 bits.
             leaves: slots of an interest; by default twice the schema's bits, which is enough for
                 one interval on each attribute.
-            group: name of a group, see `ccbps.algebra.prime_order`.
+            group: name of a group, see `ccbps.algebra.named_groups`.
 
         Raises:
             ParameterError: a parameter is out of range, or the group needs a library that is not
@@ -113,22 +118,25 @@ class AccessTreeMatch(ProxySearchMatcher):
         slots = min(2 * schema.bits, MAX_LEAVES) if leaves is None else leaves
         if schema.bits >= 1 << 16:
             raise ParameterError(f"at most 65,535 bits, got {schema.bits}")
-        if not isinstance(slots, int) or not 1 <= slots <= MAX_LEAVES:
+        if type(slots) is not int or not 1 <= slots <= MAX_LEAVES:
             raise ParameterError(f"leaves must be 1..{MAX_LEAVES}, got {slots!r}")
         self.group, self.leaves = group, slots
         self._slot = POSITION_BYTES + self._cipher.trapdoor_bytes
-        widths = [schema[name].bits for name in schema]
-        starts = np.cumsum([0, *widths[:-1]]).tolist()
-        self._starts: dict[str, int] = dict(zip(schema, starts, strict=True))
-        self._set_up(
-            schema,
-            USER_BYTES + schema.bits * self._cipher.ciphertext_bytes,
-            USER_BYTES + slots * (self._slot + 4),
-            {"group": group, "leaves": slots},
-        )
+        self._first_bits = first_bits(schema)
+        event = USER_BYTES + schema.bits * self._cipher.ciphertext_bytes
+        self._set_up(schema, Sizes(event, USER_BYTES + slots * (self._slot + 4)))
 
-    def __reduce__(self) -> tuple[Callable[..., AccessTreeMatch], tuple[Any, ...]]:
-        return _rebuild, (self.schema, self.leaves, self.group)
+    def parameters(self) -> dict[str, Any]:
+        """Group, and slots of an interest."""
+        return {"group": self.group, "leaves": self.leaves}
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[AccessTreeMatch]:
+        """With the usual number of leaves, or as many as the predicate takes if that is more."""
+        with suppress(CcbpsError):
+            made = cls(schema)
+            leaves = len(made._tree(bound_predicate(schema, wanted)).leaves)
+            yield made if leaves <= made.leaves else cls(schema, leaves=leaves)
 
     @property
     def leakage(self) -> LeakageCard:
@@ -139,6 +147,7 @@ class AccessTreeMatch(ProxySearchMatcher):
             hides=(
                 "bits of events for which no interest has a leaf, and which no other bit implies",
             ),
+            protects=frozenset(),
             learns=(
                 "the tree of every interest and the positions of its bits; for a comparison, "
                 "that gives the constant and the bit that each leaf asks for",
@@ -166,35 +175,48 @@ class AccessTreeMatch(ProxySearchMatcher):
     @property
     def costs(self) -> tuple[Cost, ...]:
         """Operations of each role."""
-        bits, leaves = self.schema.bits, self.leaves
+        bits, leaves, group, most = self.schema.bits, self.leaves, self.group, "at most"
         return (
-            Cost("publisher", "event", "fixed-base exponentiation", 3 * bits),
-            Cost("subscriber", "interest", "fixed-base exponentiation (at most)", 3 * leaves),
-            Cost("broker", "event", "exponentiation (at most)", bits),
-            Cost("broker", "event", "product and SHA-256 of a block (at most)", 2 * bits),
-            Cost("broker", "interest", "exponentiation (at most)", leaves),
-            Cost("broker", "pair", "Boolean operation (at most)", leaves),
+            Cost("publisher", "event", Operation.FIXED_BASE, 3 * bits, group),
+            Cost("subscriber", "interest", Operation.FIXED_BASE, 3 * leaves, group, most),
+            Cost("broker", "event", Operation.EXPONENTIATION, bits, group, most),
+            Cost("broker", "event", Operation.MODULAR_PRODUCT, 2 * bits, group, most),
+            Cost("broker", "event", Operation.HASH_BLOCK, 2 * bits, note=most),
+            Cost("broker", "interest", Operation.EXPONENTIATION, leaves, group, most),
+            Cost("broker", "pair", Operation.BIT, leaves, note=most),
         )
 
     # -- clients ------------------------------------------------------------------------------
 
-    def _encode_events(
-        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
-    ) -> None:
-        columns: list[list[bytes]] = []
-        for name in self.schema:
-            bits = self.schema[name].bits
-            for at in range(bits):
-                limb, shift = divmod(bits - 1 - at, 64)
-                word = events.codes[name][-1 - limb] >> np.uint64(shift) & np.uint64(1)
-                pair = _literal_word(name, at, 0), _literal_word(name, at, 1)
-                columns.append([pair[bit] for bit in word.tolist()])
-        words = [word for record in zip(*columns, strict=True) for word in record]
-        rows = self._cipher.encrypt(self._user(key), words, randomness)
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
+        pairs = [
+            (_literal_word(name, at, 0), _literal_word(name, at, 1))
+            for name in self.schema
+            for at in range(self.schema[name].bits)
+        ]
+        words = [
+            pair[bit]
+            for record in event_bits(events).tolist()
+            for pair, bit in zip(pairs, record, strict=True)
+        ]
+        rows = self._cipher.encrypt(self._user(key), words, draw.fresh)
         self._sign(key, out)[:] = rows.reshape(len(out), -1)
 
-    def _prepare(self, interest: Any) -> _Tree:
-        predicate = self._predicate(interest)
+    def prepare(self, interest: Any) -> _Tree:
+        """See `Scheme.prepare`: leaves, and how they are joined."""
+        predicate = bound_predicate(self.schema, interest)
+        tree = self._tree(predicate)
+        if len(tree.leaves) > self.leaves:
+            raise UnsupportedPredicateError(
+                f"the predicate takes {len(tree.leaves)} bit leaves, this matcher has "
+                f"{self.leaves}; make it with more leaves",
+                text=predicate.text,
+            )
+        return tree
+
+    def _tree(self, predicate: Predicate) -> _Tree:
+        """The tree of a predicate, however many leaves it has."""
         tree = bit_tree(self.schema, predicate.true_form())
         leaves: list[tuple[int, bytes]] = []
         steps: list[tuple[int, int]] = []
@@ -206,19 +228,13 @@ class AccessTreeMatch(ProxySearchMatcher):
                 self._write(tree, leaves, steps)
             except ParameterError as problem:
                 raise UnsupportedPredicateError(str(problem), text=predicate.text) from None
-        if len(leaves) > self.leaves:
-            raise UnsupportedPredicateError(
-                f"the predicate takes {len(leaves)} bit leaves, this matcher has {self.leaves}; "
-                "make it with more leaves",
-                text=predicate.text,
-            )
         return _Tree(leaves, tuple(steps))
 
     def _write(
         self, node: BitNode, leaves: list[tuple[int, bytes]], steps: list[tuple[int, int]]
     ) -> None:
         if isinstance(node, Literal):
-            place = self._starts[node.attribute] + node.position
+            place = self._first_bits[node.attribute] + node.position
             leaves.append((place, _literal_word(node.attribute, node.position, node.value)))
             steps.append(LEAF)
             return
@@ -238,19 +254,18 @@ class AccessTreeMatch(ProxySearchMatcher):
             self._write(part, leaves, steps)
         steps.append((least, len(parts)))
 
-    def _encode_interests(
-        self,
-        key: Mapping[str, Any],
-        interests: Sequence[_Tree],
-        out: Bytes,
-        randomness: Randomness,
+    def encode_interests(
+        self, key: Mapping[str, Any], interests: DictionaryColumn[_Tree], draw: Draw, out: Bytes
     ) -> None:
-        words = [word for tree in interests for _, word in tree.leaves]
-        rows = self._cipher.trapdoors(self._user(key), words, randomness)
+        """See `Scheme.encode_interests`."""
+        sent = [interests.values[number] for number in interests.index.tolist()]
+        words = [word for tree in sent for _, word in tree.leaves]
+        rows = self._cipher.trapdoors(self._user(key), words, draw.fresh)
         slots, steps = self._split(self._sign(key, out))
+        slots[:], steps[:] = 0, 0
         slots[:, :, :POSITION_BYTES] = 255
         used = 0
-        for slot, step, tree in zip(slots, steps, interests, strict=True):
+        for slot, step, tree in zip(slots, steps, sent, strict=True):
             count = len(tree.leaves)
             places = np.array([place for place, _ in tree.leaves], dtype="<u2")
             slot[:count, :POSITION_BYTES] = places.view(np.uint8).reshape(-1, POSITION_BYTES)
@@ -266,6 +281,10 @@ class AccessTreeMatch(ProxySearchMatcher):
         return slots, rest[:, end:].reshape(len(rest), 2 * self.leaves, 2)
 
     # -- the broker ---------------------------------------------------------------------------
+
+    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
+        """See `Scheme.check`."""
+        return (self._check_events if side == "event" else self._check_interests)(key, bodies)
 
     def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
         slots = bodies[:, USER_BYTES:].reshape(len(bodies), self.schema.bits, -1)
@@ -286,7 +305,9 @@ class AccessTreeMatch(ProxySearchMatcher):
         causes[wrong & (causes == Cause.NONE)] = Cause.VALUE
         return causes
 
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> _Table:
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> _Table:
+        """See `TableScheme.table`. Interests of users that were forgotten meanwhile may be among
+        them."""
         slots, steps = self._split(bodies[:, USER_BYTES:])
         places, trapdoors = _places(slots), slots[:, :, POSITION_BYTES:]
         used = np.asarray(trapdoors.any(axis=2))
@@ -313,27 +334,29 @@ class AccessTreeMatch(ProxySearchMatcher):
             for own, mine in zip(steps.tolist(), leaves, strict=True)
         ]
         ready = {place: self._cipher.prepared(tokens) for place, tokens in by_place.items()}
-        return _Table(self._users(bodies), ready, trees)
+        return _Table(self._senders(bodies), ready, trees)
 
-    def leaf_results(self, key: Mapping[str, Any], events: Bytes, table: _Table) -> Bools:
+    def open_events(self, key: Mapping[str, Any], bodies: Bytes) -> OpenEvents:
+        """Of each bit a `SearchForm`."""
+        rows = bodies[:, USER_BYTES:].reshape(len(bodies), self.schema.bits, -1)
+        halves = self._halves(key, bodies)
+        x2 = [halves[row] for row in range(len(bodies))]
+        return OpenEvents.of(len(bodies), lambda place: self._cipher.re_encrypt(x2, rows[:, place]))
+
+    def leaf_results(self, events: OpenEvents, table: _Table) -> Bools:
         """Which leaves hold for which events, shape (different tokens, events): what a broker
         learns beyond the answers."""
-        rows = events[:, USER_BYTES:].reshape(len(events), self.schema.bits, -1)
-        parts = [np.zeros((0, len(events)), dtype=np.bool_)]
-        halves = self._halves(key, events)
-        served, x2 = list(halves), list(halves.values())
+        parts = [np.zeros((0, events.count), dtype=np.bool_)]
         for place, tokens in table.tokens.items():
-            hits = np.zeros((len(tokens), len(events)), dtype=np.bool_)
-            form = self._cipher.re_encrypt(x2, rows[served, place])
-            hits[:, served] = self._cipher.search(form, tokens)
-            parts.append(hits)
+            parts.append(self._cipher.search(events.slot(place), tokens))
         return np.concatenate(parts)
 
-    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: _Table) -> Bools:
-        held = self.leaf_results(key, events, table)
-        out = np.zeros((len(events), len(table.users)), dtype=np.bool_)
+    def match(self, key: Mapping[str, Any], events: OpenEvents, table: _Table) -> Bools:
+        """See `TableScheme.match`."""
+        held = self.leaf_results(events, table)
+        out = np.zeros((events.count, len(table.senders)), dtype=np.bool_)
         known: dict[tuple[Steps, tuple[int, ...]], Bools] = {}
-        for column, (user, tree) in enumerate(zip(table.users, table.trees, strict=True)):
+        for column, (user, tree) in enumerate(zip(table.senders, table.trees, strict=True)):
             if user not in key["users"]:
                 continue
             if tree not in known:
@@ -350,7 +373,3 @@ def _places(slots: Bytes) -> NDArray[np.uint16]:
     """Positions of slots, shape (interests, leaves)."""
     shape = slots.shape[:2]
     return np.ascontiguousarray(slots[:, :, :POSITION_BYTES]).view("<u2").reshape(shape)
-
-
-def _rebuild(schema: Schema, leaves: int, group: str) -> AccessTreeMatch:
-    return AccessTreeMatch(schema, leaves=leaves, group=group)

@@ -18,7 +18,8 @@ Source: [DRD08]; [IRC12]; [N1] section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -27,20 +28,23 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.ciphers.proxy_search import SearchForm
-from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.parameters import Cost
+from ccbps.matching.contract import Draw, Side, Sizes
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.interests import bound_predicate
 from ccbps.matching.users.users import (
     USER_BYTES,
+    OpenEvents,
     ProxySearchMatcher,
     distinct_rows,
     event_values,
     keyword,
     no_keyword,
 )
-from ccbps.predicates import Schema
+from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.expression import attributes_of
-from ccbps.predicates.schema import Events
 from ccbps.predicates.types import EMPTY
 from ccbps.wire import Cause
 
@@ -57,13 +61,13 @@ class _Table:
     """Interests after re-encryption.
 
     Attributes:
-        users: the interests' senders.
+        senders: the interests' users.
         entries: for each attribute, its different entries: `SearchTokens`, or a `SearchForm`.
         places: int64, shape (interests, slots): the entry a slot stands for, -1 where unused.
         attributes: uint8, the same shape: the slot's attribute.
     """
 
-    users: list[str]
+    senders: list[str]
     entries: list[Any]
     places: NDArray[np.int64]
     attributes: Bytes
@@ -88,7 +92,7 @@ class KeywordMatch(ProxySearchMatcher):
                [False,  True]])
     """
 
-    scheme = "keyword"
+    name = "keyword"
     operators = ("=", "and")
 
     def __init__(
@@ -103,7 +107,7 @@ class KeywordMatch(ProxySearchMatcher):
         Args:
             schema: at most 255 attributes.
             equalities: m, the slots of an interest; by default as many as attributes.
-            group: name of a group, see `ccbps.algebra.prime_order`.
+            group: name of a group, see `ccbps.algebra.named_groups`.
             trapdoors: which side sends trapdoors, "interests" or "events".
 
         Raises:
@@ -113,7 +117,7 @@ class KeywordMatch(ProxySearchMatcher):
         slots = len(schema) if equalities is None else equalities
         if len(schema) > UNUSED:
             raise ParameterError(f"at most {UNUSED} attributes, got {len(schema)}")
-        if not isinstance(slots, int) or not 1 <= slots <= len(schema):
+        if type(slots) is not int or not 1 <= slots <= len(schema):
             raise ParameterError(
                 f"equalities must be 1..{len(schema)}, the number of attributes, got {slots!r}"
             )
@@ -121,18 +125,24 @@ class KeywordMatch(ProxySearchMatcher):
             raise ParameterError(f"trapdoors must be 'interests' or 'events', got {trapdoors!r}")
         self.group, self.equalities, self.trapdoors = group, slots, trapdoors
         cipher = self._cipher
-        self._event_width, self._interest_width = cipher.ciphertext_bytes, cipher.trapdoor_bytes
+        event, interest = cipher.ciphertext_bytes, cipher.trapdoor_bytes
         if trapdoors == "events":
-            self._event_width, self._interest_width = self._interest_width, self._event_width
+            event, interest = interest, event
         self._set_up(
             schema,
-            USER_BYTES + len(schema) * self._event_width,
-            USER_BYTES + slots * (1 + self._interest_width),
-            {"group": group, "equalities": slots, "trapdoors": trapdoors},
+            Sizes(USER_BYTES + len(schema) * event, USER_BYTES + slots * (1 + interest)),
         )
 
-    def __reduce__(self) -> tuple[Callable[..., KeywordMatch], tuple[Any, ...]]:
-        return _rebuild, (self.schema, self.equalities, self.group, self.trapdoors)
+    def parameters(self) -> dict[str, Any]:
+        """Group, slots of an interest, and which side sends trapdoors."""
+        return {"group": self.group, "equalities": self.equalities, "trapdoors": self.trapdoors}
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[KeywordMatch]:
+        """With as many slots as the predicate has equalities."""
+        with suppress(CcbpsError):
+            equalities = cls(schema).prepare(wanted)
+            yield cls(schema, equalities=max(1, len(equalities)))
 
     @property
     def leakage(self) -> LeakageCard:
@@ -144,6 +154,8 @@ class KeywordMatch(ProxySearchMatcher):
         )
         if self.trapdoors == "events":
             shown, hidden, never = hidden, shown, ()
+        secure = self._cipher.group.security > 0
+        toy = () if secure else ("the group is a toy: anybody takes logarithms in it",)
         return LeakageCard(
             scheme="KeywordMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
@@ -152,6 +164,7 @@ class KeywordMatch(ProxySearchMatcher):
                 "and no frequency",
                 f"which {hidden} are equal, beyond what the results of single equalities show",
             ),
+            protects=frozenset(),
             learns=(
                 "which attribute of an event equals which constant of an interest, even where "
                 "the interest as a whole does not match",
@@ -160,12 +173,13 @@ class KeywordMatch(ProxySearchMatcher):
                 "which attributes an interest names",
                 "who sent each message",
             ),
-            security="computational",
+            security="computational" if secure else "broken",
             assumption=f"decisional Diffie-Hellman in {self.group}, SHA-256 as a random oracle, "
             "HMAC-SHA256 pseudorandom; the broker colludes with no user, not even a revoked one",
             reuse="reusable",
             hazards=("any user can write and read under every other user's keywords",),
             attacks=(
+                *toy,
                 "frequency: the most frequent token is the most frequent value",
                 "broker and one user: together they have x and s, and find every value by "
                 "trying a dictionary",
@@ -175,13 +189,14 @@ class KeywordMatch(ProxySearchMatcher):
     @property
     def costs(self) -> tuple[Cost, ...]:
         """Operations of each role."""
-        n, m = len(self.schema), self.equalities
+        n, m, group, most = len(self.schema), self.equalities, self.group, "at most"
         return (
-            Cost("publisher", "event", "fixed-base exponentiation", 3 * n),
-            Cost("subscriber", "interest", "fixed-base exponentiation", 3 * m),
-            Cost("broker", "event", "exponentiation", n),
-            Cost("broker", "interest", "exponentiation", m),
-            Cost("broker", "pair", "product and SHA-256 of a block", m),
+            Cost("publisher", "event", Operation.FIXED_BASE, 3 * n, group),
+            Cost("subscriber", "interest", Operation.FIXED_BASE, 3 * m, group, most),
+            Cost("broker", "event", Operation.EXPONENTIATION, n, group, most),
+            Cost("broker", "interest", Operation.EXPONENTIATION, m, group, most),
+            Cost("broker", "pair", Operation.MODULAR_PRODUCT, m, group, most),
+            Cost("broker", "pair", Operation.HASH_BLOCK, m, note=most),
         )
 
     # -- clients ------------------------------------------------------------------------------
@@ -193,18 +208,18 @@ class KeywordMatch(ProxySearchMatcher):
         write = cipher.trapdoors if side == self.trapdoors else cipher.encrypt
         return write(user, words, randomness)
 
-    def _encode_events(
-        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
-    ) -> None:
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
         columns = [
             [keyword(name, value) for value in event_values(events, name)] for name in self.schema
         ]
         words = [word for record in zip(*columns, strict=True) for word in record]
-        rows = self._encode("events", key, words, randomness)
+        rows = self._encode("events", key, words, draw.fresh)
         self._sign(key, out)[:] = rows.reshape(len(out), -1)
 
-    def _prepare(self, interest: Any) -> list[Equality]:
-        predicate = self._predicate(interest)
+    def prepare(self, interest: Any) -> list[Equality]:
+        """See `Scheme.prepare`: a keyword for each equality."""
+        predicate = bound_predicate(self.schema, interest)
         if EMPTY in predicate.box().ranges.values():
             return self._contradiction(attributes_of(predicate.expression))
         found: list[Equality] = []
@@ -231,23 +246,26 @@ class KeywordMatch(ProxySearchMatcher):
         numbers = [number for number, name in enumerate(self.schema) if name in named]
         return [(number, None) for number in numbers[: self.equalities] or [0]]
 
-    def _encode_interests(
+    def encode_interests(
         self,
         key: Mapping[str, Any],
-        interests: Sequence[list[Equality]],
+        interests: DictionaryColumn[list[Equality]],
+        draw: Draw,
         out: Bytes,
-        randomness: Randomness,
     ) -> None:
+        """See `Scheme.encode_interests`."""
+        sent = [interests.values[number] for number in interests.index.tolist()]
         words = [
-            no_keyword(self.schema.names[number], randomness) if word is None else word
-            for interest in interests
+            no_keyword(self.schema.names[number], draw.fresh) if word is None else word
+            for interest in sent
             for number, word in interest
         ]
-        rows = self._encode("interests", key, words, randomness)
+        rows = self._encode("interests", key, words, draw.fresh)
         slots = self._sign(key, out).reshape(len(out), self.equalities, -1)
+        slots[:] = 0
         slots[:, :, 0] = UNUSED
         used = 0
-        for slot, interest in zip(slots, interests, strict=True):
+        for slot, interest in zip(slots, sent, strict=True):
             count = len(interest)
             slot[:count, 0] = [number for number, _ in interest]
             slot[:count, 1:] = rows[used : used + count]
@@ -255,8 +273,12 @@ class KeywordMatch(ProxySearchMatcher):
 
     # -- the broker ---------------------------------------------------------------------------
 
+    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
+        """See `Scheme.check`."""
+        return (self._check_events if side == "event" else self._check_interests)(key, bodies)
+
     def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        slots = bodies[:, USER_BYTES:].reshape(len(bodies), -1, self._event_width)
+        slots = bodies[:, USER_BYTES:].reshape(len(bodies), len(self.schema), -1)
         causes = self._refused(key, bodies, slots)
         absent = ~np.all(slots.any(axis=2), axis=1)
         causes[absent & (causes == Cause.NONE)] = Cause.VALUE
@@ -288,9 +310,12 @@ class KeywordMatch(ProxySearchMatcher):
             out[place] = value
         return out
 
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> _Table:
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> _Table:
+        """See `TableScheme.table`. Interests of users that were forgotten meanwhile may be among
+        them."""
         slots = bodies[:, USER_BYTES:].reshape(len(bodies), self.equalities, -1)
-        numbers = np.array(slots[:, :, 0])
+        senders, numbers = self._senders(bodies), np.array(slots[:, :, 0])
+        numbers[[user not in key["users"] for user in senders]] = UNUSED
         read = self._read("interests", key, bodies, slots[:, :, 1:])
         places = np.full(numbers.size, -1, dtype=np.int64)
         entries: list[Any] = []
@@ -300,19 +325,28 @@ class KeywordMatch(ProxySearchMatcher):
             places[at] = index
             ready: Any = self._cipher.prepared if self.trapdoors == "interests" else _form
             entries.append(ready(distinct))
-        return _Table(self._users(bodies), entries, places.reshape(numbers.shape), numbers)
+        return _Table(senders, entries, places.reshape(numbers.shape), numbers)
 
-    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: _Table) -> Bools:
-        out = np.ones((len(events), len(table.users)), dtype=np.bool_)
-        out[:, [user not in key["users"] for user in table.users]] = False
-        rows = events[:, USER_BYTES:].reshape(len(events), len(self.schema), -1)
+    def open_events(self, key: Mapping[str, Any], bodies: Bytes) -> OpenEvents:
+        """Of each attribute a `SearchForm`; or different tokens, and which each event has."""
+        rows = bodies[:, USER_BYTES:].reshape(len(bodies), len(self.schema), -1)
+        ready: Any = _form if self.trapdoors == "interests" else distinct_rows
+
+        def slot(number: int) -> Any:
+            return ready(self._read("events", key, bodies, rows[:, number : number + 1]))
+
+        return OpenEvents.of(len(bodies), slot)
+
+    def match(self, key: Mapping[str, Any], events: OpenEvents, table: _Table) -> Bools:
+        """See `TableScheme.match`."""
+        out = np.ones((events.count, len(table.senders)), dtype=np.bool_)
+        out[:, [user not in key["users"] for user in table.senders]] = False
         for number in np.unique(table.attributes[table.places >= 0]).tolist():
-            read = self._read("events", key, events, rows[:, number : number + 1])
             entries = table.entries[number]
             if self.trapdoors == "interests":
-                hits = self._cipher.search(_form(read), entries).T
+                hits = self._cipher.search(events.slot(number), entries).T
             else:
-                distinct, index = distinct_rows(read)
+                distinct, index = events.slot(number)
                 hits = self._cipher.search(entries, distinct)[index]
             for slot in range(self.equalities):
                 with_it = np.flatnonzero(table.attributes[:, slot] == number)
@@ -324,9 +358,3 @@ def _form(read: Sequence[tuple[Any, bytes]]) -> SearchForm:
     """(c1, c2) of several ciphertexts as one value."""
     digests = np.frombuffer(b"".join([c2 for _, c2 in read]), dtype=np.uint8).reshape(-1, 16)
     return SearchForm([c1 for c1, _ in read], digests)
-
-
-def _rebuild(
-    schema: Schema, equalities: int, group: str, trapdoors: Literal["interests", "events"]
-) -> KeywordMatch:
-    return KeywordMatch(schema, equalities=equalities, group=group, trapdoors=trapdoors)

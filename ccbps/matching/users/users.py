@@ -1,12 +1,17 @@
 """Users of a matcher in which every user has a key of its own and the broker holds its counterpart.
 
 Shared by `KeywordMatch` and `AccessTreeMatch`, which rest on `ccbps.ciphers.proxy_search`. The key
-server keeps a list of users; a broker's key holds, for each user, an identifier and x2. Messages
-start with the identifier, 8 bytes.
+server keeps a list of users; a broker's key holds, for each user, an identifier and x2. Bodies of
+messages start with the identifier, 8 bytes.
 
-Revocation is at the broker: `UserBroker.revoke` forgets the counterpart. From then on it refuses
-messages of that user, and the user's interests in tables prepared earlier match nothing. Everybody
-else goes on with the keys and messages they have.
+Revocation is at the broker: `Broker.revoke` forgets the counterpart, for good. From then on it
+refuses messages of that user, and the user's interests in tables prepared earlier match nothing.
+Everybody else goes on with the keys and messages they have. `Broker.admit` takes in users who join
+later.
+
+Save the server's key again whenever a user was given a key or revoked: a server made from an older
+one gives revoked users their keys again, and its broker keys lack the users it does not know, until
+they are given the same keys once more.
 
 Hazard: identifiers are the same in all messages of a user: the broker knows who sent what. A user
 who was revoked can still read what the broker shows to it, and with the help of one broker that did
@@ -16,24 +21,24 @@ not forget, everything.
 from __future__ import annotations
 
 import hmac
-import os
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, Final, Self
 
 import numpy as np
 
-from ccbps.algebra.prime_order import prime_order_group
+from ccbps.algebra.named_groups import prime_order_group
 from ccbps.arrays import Bytes, Randomness
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
-from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys.role_key import Role, RoleKey
-from ccbps.matching.reusable import KeyServer, ReusableMatcher
-from ccbps.matching.reusable_roles import ReusableBroker
-from ccbps.predicates.schema import Events
+from ccbps.errors import ParameterError
+from ccbps.keys.role_key import Role
+from ccbps.matching.contract import ServerScheme, TableScheme, no_options
+from ccbps.matching.matcher import Matcher
+from ccbps.predicates import Events
 from ccbps.wire import Cause
 
-__all__ = ["ProxySearchMatcher", "UserBroker", "UserKeyServer"]
+__all__ = ["ProxySearchMatcher"]
 
 
 USER_BYTES: Final = 8
@@ -54,95 +59,7 @@ def no_keyword(subject: str, randomness: Randomness) -> bytes:
     return keyword(subject, NO_VALUE + randomness(NO_VALUE_BYTES))
 
 
-class UserKeyServer(KeyServer):
-    """A key server that keeps users."""
-
-    @property
-    def key(self) -> RoleKey:
-        """The master key and the lists of users, to save them.
-
-        Save it again whenever a user was given a key or revoked: a server made from an older one
-        gives revoked users their keys again, and its broker keys lack the users it does not know,
-        until they are given the same keys once more.
-        """
-        return super().key
-
-    @property
-    def users(self) -> tuple[str, ...]:
-        """Users that have keys and were not revoked, as "role:name"."""
-        return tuple(sorted(self._master["users"]))
-
-    def identifier(self, role: Role, name: str) -> bytes:
-        """The 8 bytes by which the broker knows a user.
-
-        Raises:
-            ParameterError: there is no such user.
-        """
-        record = self._master["users"].get(f"{role}:{name}")
-        if record is None:
-            raise ParameterError(f"no {role} {name!r} has a key, or it was revoked")
-        return bytes.fromhex(record["id"])
-
-    def revoke(self, role: Role, name: str) -> bytes:
-        """Never give this user a key again, and leave it out of new broker keys.
-
-        Returns:
-            its identifier, for `UserBroker.revoke` at every broker.
-
-        Raises:
-            ParameterError: there is no such user.
-        """
-        found = self.identifier(role, name)
-        del self._master["users"][f"{role}:{name}"]
-        self._master["revoked"].append(f"{role}:{name}")
-        return found
-
-
-class UserBroker(ReusableBroker):
-    """A broker that holds the counterpart of every user's key."""
-
-    def __init__(
-        self, matcher: ReusableMatcher, key: RoleKey, role: Role, randomness: Randomness
-    ) -> None:
-        super().__init__(matcher, key, role, randomness)
-        self._revoked: set[str] = set()
-
-    @property
-    def users(self) -> tuple[bytes, ...]:
-        """Identifiers of the users it serves."""
-        return tuple(bytes.fromhex(user) for user in self._key["users"])
-
-    def revoke(self, user: bytes) -> None:
-        """Forget a user's counterpart: its messages are refused, its interests match nothing.
-
-        Raises:
-            ParameterError: the broker does not serve a user of this identifier.
-        """
-        if not isinstance(user, bytes) or len(user) != USER_BYTES:
-            raise ParameterError(
-                f"user must be the {USER_BYTES} bytes that the key server's revoke returned, got "
-                f"{type(user).__name__}"
-            )
-        if user.hex() not in self._key["users"]:
-            raise ParameterError(f"no user {user.hex()!r} here, or revoked before")
-        del self._key["users"][user.hex()]
-        self._revoked.add(user.hex())
-
-    def admit(self, key: RoleKey) -> None:
-        """Take over the users of a newer broker key of the same server and epoch, except those that
-        were revoked here.
-
-        Raises:
-            KeyMismatchError: the key is of another master key or epoch.
-        """
-        fresh = UserBroker(self.matcher, key, "broker", os.urandom)
-        if (fresh._id, fresh.epoch) != (self._id, self.epoch):
-            raise KeyMismatchError("this broker key is of another master key or epoch")
-        users = fresh._key["users"].items()
-        self._key["users"] = {user: x2 for user, x2 in users if user not in self._revoked}
-
-
-class ProxySearchMatcher(ReusableMatcher):
+class ProxySearchMatcher(Matcher, ServerScheme, TableScheme):
     """What KeywordMatch and AccessTreeMatch have in common: keys, users, and checks of messages.
 
     Attributes:
@@ -155,15 +72,10 @@ class ProxySearchMatcher(ReusableMatcher):
     def _cipher(self) -> ProxySearch:
         return ProxySearch(prime_order_group(self.group))
 
-    def key_server(self, key: RoleKey | None = None) -> UserKeyServer:
-        """A key server with a fresh master key, or with the one that `KeyServer.key` gave out."""
-        return UserKeyServer(self, key)
+    # -- keys and users -----------------------------------------------------------------------
 
-    def broker(self, key: RoleKey) -> UserBroker:
-        """The role that matches, for the users its key names."""
-        return UserBroker(self, key, "broker", os.urandom)
-
-    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+    def generate(self, randomness: Randomness) -> dict[str, Any]:
+        """See `ServerScheme.generate`."""
         master = self._cipher.init(randomness)
         return {
             "x": f"{master.x:x}",
@@ -173,9 +85,22 @@ class ProxySearchMatcher(ReusableMatcher):
             "revoked": [],
         }
 
-    def _issue(
-        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    def rotate(
+        self, master: Mapping[str, Any], randomness: Randomness
+    ) -> tuple[dict[str, Any], None]:
+        """A new master key without users; who was revoked stays so. Interests are made again."""
+        return self.generate(randomness) | {"revoked": list(master["revoked"])}, None
+
+    def issue(
+        self,
+        master: dict[str, Any],
+        role: Role,
+        name: str,
+        randomness: Randomness,
+        **options: Any,
     ) -> dict[str, Any]:
+        """See `ServerScheme.issue`. A user who asks again is given the same key."""
+        no_options(options)
         if role == "broker":
             return {"users": {user["id"]: user["x2"] for user in master["users"].values()}}
         label = f"{role}:{name}"
@@ -198,6 +123,47 @@ class ProxySearchMatcher(ReusableMatcher):
             "h": user.h.hex(),
         }
 
+    def revoke(self, master: dict[str, Any], role: Role, name: str) -> bytes:
+        """See `ServerScheme.revoke`: the 8 bytes by which brokers know the user.
+
+        Raises:
+            ParameterError: there is no such user.
+        """
+        label = f"{role}:{name}"
+        if label not in master["users"]:
+            raise ParameterError(f"no {role} {name!r} has a key, or it was revoked")
+        master["revoked"].append(label)
+        return bytes.fromhex(master["users"].pop(label)["id"])
+
+    def forget(self, key: dict[str, Any], user: bytes) -> None:
+        """See `ServerScheme.forget`.
+
+        Raises:
+            ParameterError: the broker does not serve a user of this identifier.
+        """
+        if not isinstance(user, bytes) or len(user) != USER_BYTES:
+            raise ParameterError(
+                f"user must be the {USER_BYTES} bytes that the key server's revoke returned, got "
+                f"{type(user).__name__}"
+            )
+        name = user.hex()
+        if name not in key["users"]:
+            raise ParameterError(
+                f"no user {name} is served here: revoked before, or not in the broker's key"
+            )
+        del key["users"][name]
+        key.setdefault("forgotten", []).append(name)
+
+    def admit(self, key: dict[str, Any], newer: Mapping[str, Any]) -> None:
+        """See `ServerScheme.admit`."""
+        gone = key.get("forgotten", ())
+        users = {**key["users"], **newer["users"]}
+        key["users"] = {name: x2 for name, x2 in users.items() if name not in gone}
+
+    def users(self, key: Mapping[str, Any]) -> tuple[str, ...]:
+        """Of a master key "role:name"; of a broker's the identifiers, in hexadecimal."""
+        return tuple(sorted(key["users"]))
+
     @staticmethod
     def _user(key: Mapping[str, Any]) -> UserKey:
         return UserKey(int(key["x1"], 16), bytes.fromhex(key["s"]), bytes.fromhex(key["h"]))
@@ -211,14 +177,14 @@ class ProxySearchMatcher(ReusableMatcher):
     # -- the broker's side --------------------------------------------------------------------
 
     @staticmethod
-    def _users(bodies: Bytes) -> list[str]:
+    def _senders(bodies: Bytes) -> list[str]:
         """Identifiers of bodies, in hexadecimal."""
         data = np.ascontiguousarray(bodies[:, :USER_BYTES]).tobytes().hex()
         return [data[at : at + 2 * USER_BYTES] for at in range(0, len(data), 2 * USER_BYTES)]
 
     def _halves(self, key: Mapping[str, Any], bodies: Bytes) -> dict[int, int]:
         """The x2 of each row's user, for the rows of users that the broker serves."""
-        users, served = self._users(bodies), key["users"]
+        users, served = self._senders(bodies), key["users"]
         x2 = {user: int(served[user], 16) for user in set(users) if user in served}
         return {row: x2[user] for row, user in enumerate(users) if user in x2}
 
@@ -230,9 +196,27 @@ class ProxySearchMatcher(ReusableMatcher):
         used = np.flatnonzero(flat.any(axis=1))
         good = self._cipher.well_formed(flat[used])
         causes[used[~good] // slots.shape[1]] = Cause.VALUE
-        unknown = [user not in key["users"] for user in self._users(bodies)]
+        unknown = [user not in key["users"] for user in self._senders(bodies)]
         causes[np.array(unknown, dtype=np.bool_)] = Cause.USER
         return causes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEvents:
+    """Events whose slots are re-encrypted when a table first asks for them, and no more.
+
+    Attributes:
+        count: of events.
+        slot: what the broker makes of a slot of all of them, by its number.
+    """
+
+    count: int
+    slot: Callable[[int], Any]
+
+    @classmethod
+    def of(cls, count: int, slot: Callable[[int], Any]) -> Self:
+        """With a function that is called once for each slot."""
+        return cls(count, cache(slot))
 
 
 def event_values(events: Events, name: str) -> list[bytes]:

@@ -1,52 +1,56 @@
-"""CommutativeMatch: equality of keywords under layers of commutative encryption, one broker.
+"""CommutativeMatch: equality of topics under layers of commutative encryption, one broker.
 
 The case r = 2 of multiple-layer commutative encryption with one broker between publishers and
 subscribers: a client's message has a layer that it shares with the broker and a layer that it
 shares with the clients on the other side. The broker takes its own layer off and compares.
 
-Conventions: a keyword is the values of all attributes together, or of those named. The body of a
+Conventions: a topic is the values of all attributes together, or of those named. The body of a
 message is 8 random bytes that name the client's layer and one element, most significant byte first.
 Differs from [SOM09]: one key for all publishers and subscribers stands for a key of each pair, so
 that an event is encrypted once and not once for each subscriber; and the broker derives the keys it
 shares with clients from one secret, so that clients may join later. Chains of several brokers, with
 any number of layers and the keys of the paper, are in `ccbps.overlay.commutative_chain`.
 
-Hazard: two nodes in a row break it: the broker and any one client read all keywords that they can
-think of. Deterministic: the broker sees which keywords are equal.
+Hazard: two nodes in a row break it: the broker and any one client read all topics that they can
+think of. Deterministic: the broker sees which topics are equal.
 Source: [SOM09]; [Survey] section 4.5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
-from ccbps.algebra.prime_order import ModpGroup, PrimeOrderGroup, prime_order_group
+from ccbps.algebra.modp import ModpGroup
+from ccbps.algebra.named_groups import prime_order_group
+from ccbps.algebra.prime_order import PrimeOrderGroup
 from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.ciphers.group_layers import GroupLayers
 from ccbps.ciphers.pohlig_hellman import PohligHellman
-from ccbps.inputs.topic import keyword_attributes, keyword_codes, keyword_of
-from ccbps.keys.role_key import Role, RoleKey
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import CcbpsError
+from ccbps.inputs.topic import topic_attributes, topic_codes, topic_of
+from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.parameters import Cost
-from ccbps.matching.reusable import ReusableMatcher
-from ccbps.matching.reusable_roles import ReusableBroker
-from ccbps.predicates import Schema
-from ccbps.predicates.schema import Events
-from ccbps.wire import HEADER_BYTES, Cause
+from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme, no_options
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.interests import bound_predicate
+from ccbps.matching.matcher import Matcher
+from ccbps.predicates import Events, Predicate, Schema
+from ccbps.wire import Cause
 
-__all__ = ["CommutativeBroker", "CommutativeMatch"]
+__all__ = ["CommutativeMatch"]
 
 
 ID_BYTES: Final = 8
 TOKEN_BYTES: Final = 16
 
 
-class CommutativeMatch(ReusableMatcher):
-    """Keywords under two layers; the broker takes one off. Shows which keywords are equal.
+class CommutativeMatch(Matcher, ServerScheme, TableScheme):
+    """Topics under two layers; the broker takes one off. Shows which topics are equal.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -64,7 +68,7 @@ class CommutativeMatch(ReusableMatcher):
                [False]])
     """
 
-    scheme = "commutative layers"
+    name = "commutative layers"
     operators = ("=", "and")
     covering = True
 
@@ -78,9 +82,9 @@ class CommutativeMatch(ReusableMatcher):
         """
         Args:
             schema: the events' attributes.
-            attributes: those that make the keyword; all by default. A subscription names one value
+            attributes: those that make the topic; all by default. A subscription names one value
                 of each of them and nothing else.
-            group: a name that `ccbps.algebra.prime_order.prime_order_group` knows. Modulo a safe
+            group: a name that `ccbps.algebra.named_groups.prime_order_group` knows. Modulo a safe
                 prime the cipher is `PohligHellman`, on a curve `GroupLayers`, which is 10 times as
                 fast or more.
 
@@ -88,15 +92,28 @@ class CommutativeMatch(ReusableMatcher):
             ParameterError: an attribute is not in the schema or named twice; there is no such
                 group, or its library is missing.
         """
-        self.attributes = keyword_attributes(schema, attributes)
+        self.attributes = topic_attributes(schema, attributes)
         self.group: PrimeOrderGroup = prime_order_group(group)
         self.cipher = _cipher_of(self.group)
         body = ID_BYTES + self.cipher.element_bytes
-        parameters = {"attributes": list(self.attributes), "group": group}
-        self._set_up(schema, body, body, parameters)
+        self._set_up(schema, Sizes(body, body))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.schema, self.attributes, self.group.name)
+    def parameters(self) -> dict[str, Any]:
+        """See `Scheme.parameters`."""
+        return {"attributes": list(self.attributes), "group": self.group.name}
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+        """On the attributes that `wanted` has a value of: on a curve, and modulo a prime."""
+        for group in ("secp256k1", "modp2048"):
+            try:
+                ranges = bound_predicate(schema, wanted).box().ranges
+                named = [name for name, (low, high) in ranges.items() if low == high]
+                made = cls(schema, named, group=group)
+                made.prepare(wanted)
+            except CcbpsError:
+                continue
+            yield made
 
     @property
     def leakage(self) -> LeakageCard:
@@ -107,13 +124,14 @@ class CommutativeMatch(ReusableMatcher):
             scheme="CommutativeMatch",
             adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
-                "which keyword an element stands for, from anyone who lacks the key that "
+                "which topic an element stands for, from anyone who lacks the key that "
                 "clients share and knows no event, no subscription and no frequency",
                 "clients' names",
             ),
+            protects=frozenset(),
             learns=(
                 "every match",
-                "which events and which subscriptions have the same keyword",
+                "which events and which subscriptions have the same topic",
                 "which messages were made with the same client key",
             ),
             security="broken" if toy else "computational",
@@ -122,43 +140,48 @@ class CommutativeMatch(ReusableMatcher):
             reuse="reusable",
             hazards=(
                 "the broker colludes with a client: two nodes in a row hold all layers",
-                "a client that is also the broker, or sees its table, can try all keywords",
+                "a client that is also the broker, or sees its table, can try all topics",
                 *toy,
             ),
             attacks=(
-                "dictionary: the broker and one client find every keyword that they can think of",
+                "dictionary: the broker and one client find every topic that they can think of",
                 "chosen filters: a client subscribes to guesses, or publishes them, and the broker "
                 "compares; no key is needed",
-                "frequency: the most frequent element is the most frequent keyword",
+                "frequency: the most frequent element is the most frequent topic",
             ),
         )
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role; encoding and taking off are once for each distinct keyword."""
-        name = f"exponentiation in {self.group.name}"
-        short = " (256-bit exponent)" if isinstance(self.cipher, PohligHellman) else ""
+        """Operations of each role."""
+        of, each = self.group.name, "once for each distinct topic"
+        short = f"{of}, 256-bit exponent" if isinstance(self.cipher, PohligHellman) else of
+        own = f"{each} of a client's key"
         return (
-            Cost("publisher", "event", name, 1),
-            Cost("subscriber", "interest", name, 1),
-            Cost("broker", "event", name + short, 1),
-            Cost("broker", "interest", name + short, 1),
-            Cost("broker", "pair", "32-bit comparison", 1),
+            Cost("publisher", "event", Operation.EXPONENTIATION, 1, of=of, note=each),
+            Cost("subscriber", "interest", Operation.EXPONENTIATION, 1, of=of, note=each),
+            Cost("broker", "event", Operation.EXPONENTIATION, 1, of=short, note=own),
+            Cost("broker", "interest", Operation.EXPONENTIATION, 1, of=short, note=own),
+            Cost("broker", "pair", Operation.COMPARISON, 1, of="32 bits"),
         )
-
-    def broker(self, key: RoleKey) -> CommutativeBroker:
-        """The role that matches."""
-        return CommutativeBroker(self, key, "broker", _no_randomness)
 
     # -- keys ---------------------------------------------------------------------------------
 
-    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+    def generate(self, randomness: Randomness) -> dict[str, Any]:
+        """See `ServerScheme.generate`."""
         clients = self.cipher.generate(randomness).export_secret()
         return {"clients": clients.hex(), "broker": randomness(32).hex()}
 
-    def _issue(
-        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    def issue(
+        self,
+        master: dict[str, Any],
+        role: Role,
+        name: str,
+        randomness: Randomness,
+        **options: Any,
     ) -> dict[str, Any]:
+        """See `ServerScheme.issue`."""
+        no_options(options)
         if role == "broker":
             return {"broker": master["broker"]}
         # Drawn, and not made of the name: the broker sees it, and can think of names. The broker
@@ -173,47 +196,44 @@ class CommutativeMatch(ReusableMatcher):
 
     # -- messages -----------------------------------------------------------------------------
 
-    def _encrypt(self, key: Mapping[str, Any], codes: Words, out: Bytes) -> None:
-        # Keywords repeat: each distinct one takes one exponentiation.
-        distinct, index = np.unique(codes, axis=0, return_inverse=True)
+    def _encrypted(self, key: Mapping[str, Any], topics: Words) -> Bytes:
+        """A body for each topic."""
         layers = [self.cipher.key(bytes.fromhex(text)) for text in key["layers"]]
-        words = [self.cipher.encode(row.tobytes()) for row in distinct.astype("<u8")]
-        elements = self.cipher.to_rows(self.cipher.add(words, *layers))
+        words = [self.cipher.encode(row.tobytes()) for row in topics.astype("<u8")]
+        out = np.empty((len(topics), self.sizes.event), dtype=np.uint8)
         out[:, :ID_BYTES] = np.frombuffer(bytes.fromhex(key["id"]), dtype=np.uint8)
-        out[:, ID_BYTES:] = elements[index.reshape(-1)]
+        out[:, ID_BYTES:] = self.cipher.to_rows(self.cipher.add(words, *layers))
+        return out
 
-    def _encode_events(
-        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
+        # Topics repeat: each distinct one takes one exponentiation.
+        codes = topic_codes(events, self.attributes)
+        distinct, index = np.unique(codes, axis=0, return_inverse=True)
+        out[:] = self._encrypted(key, distinct)[index.reshape(-1)]
+
+    def prepare(self, interest: Any) -> Words:
+        """Codes of the topic, uint64 (limbs,)."""
+        return topic_of(bound_predicate(self.schema, interest), self.attributes)
+
+    def encode_interests(
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
     ) -> None:
-        self._encrypt(key, keyword_codes(events, self.attributes), out)
+        """See `Scheme.encode_interests`."""
+        # Texts that differ may name one topic.
+        distinct, index = np.unique(np.stack(interests.values), axis=0, return_inverse=True)
+        out[:] = self._encrypted(key, distinct)[index.reshape(-1)[interests.index]]
 
-    def _prepare(self, interest: Any) -> Words:
-        return keyword_of(self._predicate(interest), self.attributes)
-
-    def _encode_interests(
-        self,
-        key: Mapping[str, Any],
-        interests: Sequence[Words],
-        out: Bytes,
-        randomness: Randomness,
-    ) -> None:
-        self._encrypt(key, np.stack(interests), out)
-
-    def _check(self, bodies: Bytes) -> Bytes:
+    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
+        """See `Scheme.check`."""
         good: list[bool] = []
-        found: dict[bytes, bool] = {}  # Equal keywords of a client are equal bytes.
+        found: dict[bytes, bool] = {}  # Equal topics of a client are equal bytes.
         for row in bodies[:, ID_BYTES:]:
             data = row.tobytes()
             if data not in found:
                 found[data] = self.cipher.is_element(self.cipher.from_rows(row[None])[0])
             good.append(found[data])
         return np.where(good, np.uint8(Cause.NONE), np.uint8(Cause.VALUE))
-
-    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        return self._check(bodies)
-
-    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        return self._check(bodies)
 
     def _tokens(self, key: Mapping[str, Any], bodies: Bytes, role: str) -> list[bytes]:
         """Each without the broker's layer, hashed to 16 bytes."""
@@ -232,17 +252,30 @@ class CommutativeMatch(ReusableMatcher):
             joined.append(found[body])
         return joined
 
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> _Keywords:
-        return _Keywords(self._tokens(key, bodies, "subscriber"))
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> _Topics:
+        """Topics without the broker's layer, numbered."""
+        return _Topics(self._tokens(key, bodies, "subscriber"))
 
-    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: _Keywords) -> Bools:
-        return table.equal(self._tokens(key, events, "publisher"))
+    def open_events(self, key: Mapping[str, Any], bodies: Bytes) -> list[bytes]:
+        """Topics without the broker's layer."""
+        return self._tokens(key, bodies, "publisher")
 
-    def _covers(self, key: Mapping[str, Any], wide: _Keywords, narrow: _Keywords) -> Bools:
+    def match(self, key: Mapping[str, Any], events: list[bytes], table: _Topics) -> Bools:
+        """See `TableScheme.match`."""
+        return table.equal(events)
+
+    def match_rows(self, key: Mapping[str, Any], events: Bytes, interests: Bytes) -> Bools:
+        """See `TableScheme.match_rows`: each layer is taken off once."""
+        left = self._tokens(key, events, "publisher")
+        right = self._tokens(key, interests, "subscriber")
+        return np.array([a == b for a, b in zip(left, right, strict=True)], dtype=np.bool_)
+
+    def covers(self, key: Mapping[str, Any], wide: _Topics, narrow: _Topics) -> Bools:
+        """See `TableScheme.covers`."""
         return narrow.equal(wide.tokens)
 
 
-class _Keywords:
+class _Topics:
     """Tokens of interests, numbered: pairs are compared by number."""
 
     def __init__(self, tokens: list[bytes]) -> None:
@@ -256,26 +289,5 @@ class _Keywords:
         return np.asarray(np.array(numbers, dtype=np.int32)[:, None] == self._numbers)
 
 
-class CommutativeBroker(ReusableBroker):
-    """A broker that takes each layer off once, also where it matches pairs."""
-
-    matcher: CommutativeMatch
-
-    def match(self, events: Bytes, interests: Bytes) -> Bools:
-        """Which pairs match; row i of one belongs to row i of the other. Shape (batch,)."""
-        self._require_pairs(events, interests)
-        left = self.matcher._tokens(self._key, events[:, HEADER_BYTES:], "publisher")
-        right = self.matcher._tokens(self._key, interests[:, HEADER_BYTES:], "subscriber")
-        return np.array([a == b for a, b in zip(left, right, strict=True)], dtype=np.bool_)
-
-
 def _cipher_of(group: PrimeOrderGroup) -> Any:
     return PohligHellman(group.modulus) if isinstance(group, ModpGroup) else GroupLayers(group)
-
-
-def _rebuild(schema: Schema, attributes: Sequence[str], group: str) -> CommutativeMatch:
-    return CommutativeMatch(schema, attributes, group=group)
-
-
-def _no_randomness(count: int) -> bytes:
-    raise AssertionError("a broker draws nothing")

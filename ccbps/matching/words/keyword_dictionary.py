@@ -16,33 +16,35 @@ Source: [RR06] by way of [Survey] section 4.1, after [CM05].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.arrays import Bools, Bytes, Numbers, Words
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
+from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.inputs.words import EQUAL, KINDS, Column, Vocabulary, by_attribute, listed
+from ccbps.inputs.values import by_attribute, codes_of, codes_to_json
+from ccbps.inputs.words import EQUAL, KINDS, Column, Vocabulary, spread_points
 from ccbps.matching.clauses import gaps
-from ccbps.matching.parameters import Cost
+from ccbps.matching.contract import Draw, Side, Sizes
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.interests import bound_predicate
+from ccbps.matching.words.dictionary_lookup import UNUSED, DictionaryLookup
 from ccbps.matching.words.word_matcher import NONCE_BYTES, WordMatcher
-from ccbps.predicates import Schema
-from ccbps.predicates.schema import Events
-from ccbps.predicates.types import Refused
+from ccbps.predicates import Events, Schema
+from ccbps.predicates.box import Box
 from ccbps.wire import Cause
 
 __all__ = ["KeywordDictionaryMatch"]
 
-Indices = NDArray[np.int64]
-
 SLOT_BYTES: Final = 4 + KEY_BYTES
-UNUSED: Final = (1 << 32) - 1
 MAX_WORDS: Final = 1 << 20
 _BITS: Final = 1 << 16
-"""Masked bits made or read together."""
+"""Masked bits made together."""
+_PAIRS: Final = 1 << 14
+"""Pairs of an event and an interest looked at together."""
 _PLACE: Final = 1
 _KEY: Final = 2
 
@@ -69,10 +71,11 @@ class KeywordDictionaryMatch(WordMatcher):
                [False,  True]])
     """
 
-    scheme = "keyword dictionary"
+    name = "keyword dictionary"
     named = "positions"
     never = "they are one word, whatever their text"
     repeated = "the words they differ in"
+    listed = ("dictionaries", "points")
 
     def __init__(
         self,
@@ -94,13 +97,16 @@ class KeywordDictionaryMatch(WordMatcher):
             ParameterError: a parameter is out of range, or the dictionary has more than 2^20 words.
         """
         self.vocabulary = Vocabulary(schema, points, partitions)
-        chosen = by_attribute("dictionaries", dictionaries, "{'price': [50, 100]}")
-        for name, values in chosen.items():
-            if name not in schema:
-                raise ParameterError(f"the schema has no attribute {name!r} for a dictionary")
-            chosen[name] = listed(f"dictionary of {name!r}", values)
-        self._given: dict[str, Any] = {"dictionaries": chosen, **self.vocabulary.given}
-        self._codes: dict[int, Any] = {}
+        chosen = by_attribute(schema, "dictionaries", dictionaries, "{'price': [50, 100]}")
+        self._given = {
+            name: sorted(set(codes_of(f"dictionary of {name!r}", schema[name], values)))
+            for name, values in chosen.items()
+        }
+        self._codes = {
+            number: [0] * schema[name].nullable + self._given[name]
+            for number, name in enumerate(schema)
+            if name in self._given
+        }
         self._starts: dict[int, int] = {}
         size = 1  # word 0 is in no event: for predicates that nothing fulfils
         for number, name in enumerate(schema):
@@ -115,30 +121,22 @@ class KeywordDictionaryMatch(WordMatcher):
         self.size = size
         self._shape = (self.vocabulary.clauses, self.vocabulary.slots)
         slots = self._shape[0] * self._shape[1]
-        described = {
-            schema.names[number]: [hex(code) for code in codes]
-            for number, codes in self._codes.items()
-        }
-        public = {**self.vocabulary.describe(), "dictionaries": described}
-        self._set_up(schema, NONCE_BYTES + -(-size // 8), SLOT_BYTES * slots, public)
+        self._set_up(schema, Sizes(NONCE_BYTES + -(-size // 8), SLOT_BYTES * slots))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(KeywordDictionaryMatch, **self._given), (self.schema,)
+    def parameters(self) -> dict[str, Any]:
+        """See `Scheme.parameters`."""
+        return {**self.vocabulary.parameters(), "dictionaries": codes_to_json(self._given)}
+
+    @classmethod
+    def suited(cls, schema: Schema, box: Box) -> Self:
+        """See `WordMatcher.suited`."""
+        none = {name: () for name, (low, high) in box.ranges.items() if low != high}
+        return cls(schema, points=spread_points(box), dictionaries=none)
 
     def _sizes(self, number: int, name: str) -> tuple[int, int, int, int]:
         """Words of each kind of an attribute."""
         kind = self.vocabulary.schema[name]
-        equal = kind.size
-        if name in self._given["dictionaries"]:
-            try:
-                values = self._given["dictionaries"][name]
-                codes = sorted({kind.number_of(value) + kind.lowest for value in values})
-            except Refused as error:
-                raise ParameterError(
-                    f"dictionary of {name!r}: {error}; wanted {kind.accepts}"
-                ) from None
-            self._codes[number] = [0, *codes] if kind.nullable else codes
-            equal = len(self._codes[number])
+        equal = len(self._codes[number]) if number in self._codes else kind.size
         cells, shifts, _ = self.vocabulary.cells.get(name, (-1, 0, 0))
         points = len(self.vocabulary.points.get(name, ()))
         return equal, int(kind.nullable), 2 * points, shifts * (cells + 1)
@@ -146,14 +144,14 @@ class KeywordDictionaryMatch(WordMatcher):
     @property
     def costs(self) -> tuple[Cost, ...]:
         """Operations of each role."""
-        words = float(self._shape[0] * self._shape[1])
+        words = self._shape[0] * self._shape[1]
         return (
-            Cost("publisher", "event", "AES block", self.size),
-            Cost("subscriber", "interest", "AES block (at most)", words),
-            Cost("broker", "pair", "AES block (at most)", words),
+            Cost("publisher", "event", Operation.AES_BLOCK, self.size),
+            Cost("subscriber", "interest", Operation.AES_BLOCK, words, note="at most"),
+            Cost("broker", "pair", Operation.AES_BLOCK, words, note="at most"),
         )
 
-    def _secrets(self, key: Mapping[str, Any]) -> tuple[Indices, Words]:
+    def _secrets(self, key: Mapping[str, Any]) -> tuple[Numbers, Words]:
         """Place of each word, and the key of each place, shape (D, 2)."""
         words = WordKeys(bytes.fromhex(key["words"]))
         blocks = np.zeros((2, self.size, 2), dtype=np.uint64)
@@ -165,7 +163,7 @@ class KeywordDictionaryMatch(WordMatcher):
         places[np.lexsort((drawn[:, 0], drawn[:, 1]))] = np.arange(self.size)
         return places, keys
 
-    def _numbers(self, column: Column) -> tuple[Indices, Bools]:
+    def _numbers(self, column: Column) -> tuple[Numbers, Bools]:
         """Word numbers of a column, and which events have a word of the dictionary there."""
         attribute, kind = divmod(column.family, KINDS)
         count = column.values.shape[1]
@@ -181,15 +179,14 @@ class KeywordDictionaryMatch(WordMatcher):
             number = np.where(holds, column.values[-1], 0).astype(np.int64)
         return self._starts[column.family] + number, holds
 
-    def _encode_events(
-        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
-    ) -> None:
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
         places, keys = self._secrets(key)
         hashed = NonceHash(bytes.fromhex(key["permutation"]))
         found = [self._numbers(column) for column in self.vocabulary.of_events(events)]
         numbers = places[np.stack([number for number, _ in found], axis=1)]
         holds = np.stack([hold for _, hold in found], axis=1)
-        nonces = to_blocks(randomness(NONCE_BYTES * events.count))
+        nonces = to_blocks(draw.fresh(NONCE_BYTES * events.count))
         out[:, :NONCE_BYTES] = nonces.view(np.uint8).reshape(events.count, -1)
         step = max(1, _BITS // self.size)
         for start in range(0, events.count, step):
@@ -199,8 +196,9 @@ class KeywordDictionaryMatch(WordMatcher):
             bits[row, numbers[at][row, column]] ^= True
             out[at, NONCE_BYTES:] = np.packbits(bits, axis=1, bitorder="little")
 
-    def _prepare(self, interest: Any) -> Prepared:
-        predicate = self._predicate(interest)
+    def prepare(self, interest: Any) -> Prepared:
+        """Clauses of word numbers."""
+        predicate = bound_predicate(self.schema, interest)
         clauses = self.vocabulary.of_predicate(predicate)
         if clauses is None:
             return ((0,),)
@@ -222,107 +220,64 @@ class KeywordDictionaryMatch(WordMatcher):
             value = codes.index(value)
         return self._starts[family] + value
 
-    def _encode_interests(
-        self,
-        key: Mapping[str, Any],
-        interests: Sequence[Prepared],
-        out: Bytes,
-        randomness: Randomness,
+    def encode_interests(
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Prepared], draw: Draw, out: Bytes
     ) -> None:
+        """See `Scheme.encode_interests`."""
         places, keys = self._secrets(key)
-        clauses, slots = self._shape
-        body = np.zeros((clauses, slots, SLOT_BYTES), dtype=np.uint8)
-        for row, found in enumerate(interests):
-            body[:] = 0
-            body[..., :4] = 255
+        bodies = np.zeros((len(interests.values), *self._shape, SLOT_BYTES), dtype=np.uint8)
+        bodies[..., :4] = 255
+        for body, found in zip(bodies, interests.values, strict=True):
             # In the order of places, not of attributes.
             chosen = sorted(sorted(places[list(clause)].tolist()) for clause in found)
             for number, clause in enumerate(chosen):
                 at = body[number, : len(clause)]
                 at[:, :4] = np.array(clause, dtype="<u4").view(np.uint8).reshape(-1, 4)
                 at[:, 4:] = keys[clause].view(np.uint8)
-            out[row] = body.reshape(-1)
+        out[:] = bodies.reshape(len(bodies), -1)[interests.index]
 
-    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        bad = bodies[:, -1] >> np.uint8((self.size - 1) % 8) > 1
-        return np.where(bad, Cause.PADDING, Cause.NONE).astype(np.uint8)
-
-    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
+        """See `Scheme.check`."""
+        if side == "event":
+            wrong = bodies[:, -1] >> np.uint8((self.size - 1) % 8) > 1
+            return np.where(wrong, Cause.PADDING, Cause.NONE).astype(np.uint8)
         places, keys = self._slots_of(bodies)
         bad = (places >= self.size) & (places != UNUSED)
         bad |= (places == UNUSED) & keys.any(axis=3)
         wrong = bad.any(axis=(1, 2)) | gaps(places != UNUSED)
         return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
 
-    def _slots_of(self, bodies: Bytes) -> tuple[Indices, Words]:
+    def _slots_of(self, bodies: Bytes) -> tuple[Numbers, Words]:
         parts = bodies.reshape(len(bodies), *self._shape, SLOT_BYTES)
         places = np.ascontiguousarray(parts[..., :4]).view("<u4")[..., 0].astype(np.int64)
         return places, np.ascontiguousarray(parts[..., 4:]).view("<u8")
 
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> tuple[Indices, Words]:
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> tuple[Numbers, Words]:
+        """Places (clauses, slots, interests), and keys (clauses, slots, interests, 2)."""
         places, keys = self._slots_of(bodies)
         return (
             np.ascontiguousarray(places.transpose(1, 2, 0)),
             np.ascontiguousarray(keys.transpose(1, 2, 0, 3)),
         )
 
-    def _match_all(
-        self, key: Mapping[str, Any], events: Bytes, table: tuple[Indices, Words]
-    ) -> Bools:
+    def match(self, key: Mapping[str, Any], events: Bytes, table: tuple[Numbers, Words]) -> Bools:
+        """See `TableScheme.match`."""
         hashed = NonceHash(bytes.fromhex(key["permutation"]))
         places, keys = table
         out = np.empty((len(events), places.shape[2]), dtype=np.bool_)
-        step = max(1, _BITS // 4 // len(out[0])) if len(events) else 1
+        step = max(1, _PAIRS // places.shape[2])
         for start in range(0, len(events), step):
             rows = events[start : start + step]
             nonces = to_blocks(rows[:, :NONCE_BYTES].tobytes())
-            body = np.ascontiguousarray(rows[:, NONCE_BYTES:])
-            out[start : start + step] = self._match_some(hashed, nonces, body, places, keys)
+            bits = np.ascontiguousarray(rows[:, NONCE_BYTES:])
+            some = DictionaryLookup(hashed, nonces, bits, places, keys)
+            out[start : start + step] = some.answers()
         return out
 
-    def _match_some(
-        self, hashed: NonceHash, nonces: Words, body: Bytes, places: Indices, keys: Words
-    ) -> Bools:
-        flat, count, total = body.reshape(-1), len(nonces), places.shape[2]
-        out = np.ones((count, total), dtype=np.bool_)
-        for clause, alternatives in enumerate(places):
-            columns = np.flatnonzero(alternatives[0] != UNUSED)
-            if not len(columns):
-                break  # clauses in use come first: `gaps` refuses others
-            # The first clause for all pairs, the others where all before it hold.
-            pairs = np.flatnonzero(out[:, columns]) if clause else np.arange(count * len(columns))
-            event, place = np.divmod(pairs, len(columns))
-            interest = columns.take(place)
-            holds = np.zeros(len(pairs), dtype=np.bool_)
-            for slot, at in enumerate(alternatives):
-                wanted = at.take(interest)
-                tested = np.flatnonzero((wanted != UNUSED) & ~holds)
-                if not len(tested):
-                    continue
-                chosen, wanted = event.take(tested), wanted.take(tested)
-                if not clause and len(tested) == len(pairs):
-                    mine = keys[clause, slot].take(columns, axis=0)
-                    tags = hashed.all_pairs(mine, nonces).reshape(-1)
-                else:
-                    mine = keys[clause, slot].take(interest.take(tested), axis=0)
-                    tags = hashed.pairs(mine, nonces.take(chosen, axis=0))
-                byte = flat.take(chosen * body.shape[1] + (wanted >> 3))
-                bit = byte >> (wanted & 7).astype(np.uint8)
-                holds[tested] = (bit ^ tags.astype(np.uint8)) & 1
-            out[event[~holds], interest[~holds]] = False
-        return out
-
-    def _covers(
-        self, key: Mapping[str, Any], wide: tuple[Indices, Words], narrow: tuple[Indices, Words]
-    ) -> Bools:
-        """Where all clauses of the wide one are among the narrow one's: never wrongly true."""
-        first, second = (table[0].transpose(2, 0, 1) for table in (wide, narrow))
-        out = np.ones((len(first), len(second)), dtype=np.bool_)
-        for clause in range(first.shape[1]):
-            mine = first[:, clause]
-            among = (mine[:, None, None] == second[None]).all(axis=3).any(axis=2)
-            out &= among | (mine[:, 0] == UNUSED)[:, None]
-        return out
+    def clauses_of(self, table: tuple[Numbers, Words]) -> tuple[Numbers, Bools]:
+        """See `WordMatcher.clauses_of`."""
+        places = table[0].transpose(2, 0, 1)
+        return places, np.asarray(places[:, :, 0] != UNUSED)
 
 
 def _comparable(values: Words) -> NDArray[np.bytes_]:

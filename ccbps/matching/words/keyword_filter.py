@@ -1,4 +1,4 @@
-"""KeywordFilterMatch: an event's keywords in a Bloom filter that only trapdoors can read.
+"""KeywordFilterMatch: an event's words in a Bloom filter that only trapdoors can read.
 
 Keys k_1 .. k_t are shared by all clients. A subscription to word w is y_i = F(k_i, w). An event is
 a fresh nonce N and m bits; each of its words sets the bits F(F(k_i, w), N) mod m, and random bits
@@ -17,25 +17,28 @@ Source: [RR06] by way of [Survey] section 4.1, after [Goh03].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from math import ceil, exp, log, log2
-from typing import Any, Final
+from math import ceil, exp, log, log2, prod
+from typing import Any, Final, Self
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
+from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
-from ccbps.inputs.words import Clause, Vocabulary, Word, whole_number
-from ccbps.matching.clauses import FilterLookup, gaps, modulo
-from ccbps.matching.parameters import Cost
+from ccbps.inputs.values import whole_number
+from ccbps.inputs.words import EQUAL, KINDS, Clause, Vocabulary, Word, spread_points
+from ccbps.matching.clauses import gaps
+from ccbps.matching.contract import Draw, Side, Sizes
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.interests import bound_predicate
+from ccbps.matching.words.filter_lookup import FilterLookup, modulo
 from ccbps.matching.words.word_matcher import NONCE_BYTES, WordMatcher
-from ccbps.predicates import Schema
-from ccbps.predicates.schema import Events
+from ccbps.predicates import Events, Schema
+from ccbps.predicates.box import Box
 from ccbps.wire import Cause
 
 __all__ = ["KeywordFilterMatch"]
-
 
 MAX_BITS: Final = 1 << 20
 MAX_LIMBS: Final = 255
@@ -45,6 +48,7 @@ _EVENT_WORDS: Final = 1 << 16
 """Words of events enciphered together."""
 
 Prepared = tuple[Clause, ...] | None
+"""None if nothing matches."""
 
 
 def _sorted(items: Bytes) -> Bytes:
@@ -72,7 +76,7 @@ class KeywordFilterMatch(WordMatcher):
                [False,  True]])
     """
 
-    scheme = "keyword filter"
+    name = "keyword filter"
     named = "trapdoors"
     never = "each has one word that nobody else has"
     answered = ", with false positives"
@@ -126,19 +130,18 @@ class KeywordFilterMatch(WordMatcher):
         self.bits = 64 * ceil(least / 64) if bits is None else bits
         if self.bits % 64 or not 64 <= self.bits <= MAX_BITS:
             raise ParameterError(f"bits must be a multiple of 64 up to {MAX_BITS}, got {self.bits}")
-        self._given: dict[str, Any] = {
-            **self.vocabulary.given,
-            "false_positives": false_positives,
-            "hashes": hashes,
-            "bits": bits,
-        }
         self._shape = (self.vocabulary.clauses, self.vocabulary.slots, self.hashes)
-        trapdoors = int(np.prod(self._shape))
-        public = {**self.vocabulary.describe(), "hashes": self.hashes, "bits": self.bits}
-        self._set_up(schema, NONCE_BYTES + self.bits // 8, KEY_BYTES * trapdoors, public)
+        interest = KEY_BYTES * prod(self._shape)
+        self._set_up(schema, Sizes(NONCE_BYTES + self.bits // 8, interest))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(KeywordFilterMatch, **self._given), (self.schema,)
+    def parameters(self) -> dict[str, Any]:
+        """See `Scheme.parameters`; what `false_positives` chose."""
+        return {**self.vocabulary.parameters(), "hashes": self.hashes, "bits": self.bits}
+
+    @classmethod
+    def suited(cls, schema: Schema, box: Box) -> Self:
+        """See `WordMatcher.suited`."""
+        return cls(schema, points=spread_points(box))
 
     @property
     def false_positive_rate(self) -> float:
@@ -148,12 +151,16 @@ class KeywordFilterMatch(WordMatcher):
     @property
     def costs(self) -> tuple[Cost, ...]:
         """Operations of each role."""
-        used = self.hashes * self.words
+        used, most = self.hashes * self.words, prod(self._shape)
+        # A wide value takes a block for each of its limbs.
+        longer = self.hashes * sum(self.schema[name].limbs - 1 for name in self.schema)
+        full = 1 - exp(-used / self.bits)
+        absent = round((1 - full**self.hashes) / (1 - full), 1)
+        note = f"for a word that is absent; at most {most:,}"
         return (
-            Cost("publisher", "event", "AES block", 2 * used),
-            Cost("subscriber", "interest", "AES block (at most)", float(np.prod(self._shape))),
-            Cost("broker", "pair", "AES block (at most)", float(np.prod(self._shape))),
-            Cost("broker", "pair", "AES block (for a word that is absent)", 2),
+            Cost("publisher", "event", Operation.AES_BLOCK, 2 * used + longer),
+            Cost("subscriber", "interest", Operation.AES_BLOCK, most + longer, note="at most"),
+            Cost("broker", "pair", Operation.AES_BLOCK, absent, note=note),
         )
 
     def _trapdoors(self, key: Mapping[str, Any], families: Words, values: Words) -> Words:
@@ -171,16 +178,15 @@ class KeywordFilterMatch(WordMatcher):
             states = words.extend(states, blocks)
         return states
 
-    def _encode_events(
-        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
-    ) -> None:
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
         step = max(1, _EVENT_WORDS // (self.words * self.hashes))
         for start in range(0, events.count, step):
             rows = np.arange(start, min(start + step, events.count))
-            self._encode_some(key, events.take(rows), out[start : start + step], randomness)
+            self._encode_some(key, events.take(rows), draw.fresh, out[start : start + step])
 
     def _encode_some(
-        self, key: Mapping[str, Any], events: Events, out: Bytes, randomness: Randomness
+        self, key: Mapping[str, Any], events: Events, randomness: Randomness, out: Bytes
     ) -> None:
         count = events.count
         keys = np.empty((count, self.words, self.hashes, 2), dtype=np.uint64)
@@ -200,27 +206,32 @@ class KeywordFilterMatch(WordMatcher):
         out[:, :NONCE_BYTES] = nonces.view(np.uint8).reshape(count, -1)
         out[:, NONCE_BYTES:] = np.packbits(bits, axis=1, bitorder="little")
 
-    def _prepare(self, interest: Any) -> Prepared:
-        return self.vocabulary.of_predicate(self._predicate(interest))
+    def prepare(self, interest: Any) -> Prepared:
+        """Clauses of words."""
+        return self.vocabulary.of_predicate(bound_predicate(self.schema, interest))
 
-    def _encode_interests(
-        self,
-        key: Mapping[str, Any],
-        interests: Sequence[Prepared],
-        out: Bytes,
-        randomness: Randomness,
+    def encode_interests(
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Prepared], draw: Draw, out: Bytes
     ) -> None:
-        clauses, slots, hashes = self._shape
+        """See `Scheme.encode_interests`."""
+        out[:] = self._encode_distinct(key, interests.values)[interests.index]
+        never = np.array([found is None for found in interests.values])[interests.index]
+        # A word that no event has, and no other message.
+        word = KEY_BYTES * self.hashes
+        drawn = draw.fresh(word * int(never.sum()))
+        out[never, :word] = np.frombuffer(drawn, dtype=np.uint8).reshape(-1, word)
+
+    def _encode_distinct(self, key: Mapping[str, Any], interests: Sequence[Prepared]) -> Bytes:
+        """A body for each, empty where nothing matches."""
+        clauses, slots, _ = self._shape
         limbs = max(self.schema[name].limbs for name in self.schema)
         words: list[Word] = []
         places: list[tuple[int, int, int]] = []
-        trapdoors = np.zeros((len(interests), *self._shape, 2), dtype=np.uint64)
         for row, found in enumerate(interests):
-            if found is None:  # nothing matches: a word that no event has
-                trapdoors[row, 0, 0] = to_blocks(randomness(16 * hashes))
             for clause, alternatives in enumerate(found or ()):
                 places += [(row, clause, slot) for slot in range(len(alternatives))]
                 words += alternatives
+        trapdoors = np.zeros((len(interests), *self._shape, 2), dtype=np.uint64)
         for width in range(1, limbs + 1):
             chosen = [at for at, word in enumerate(words) if self._limbs(word) == width]
             if chosen:
@@ -233,62 +244,54 @@ class KeywordFilterMatch(WordMatcher):
                 trapdoors[at] = self._trapdoors(key, families, values)
         # In the order of their bytes, not of attributes and cells; unused ones last.
         ordered = _sorted(trapdoors.view(np.uint8).reshape(len(interests) * clauses, slots, -1))
-        out[:] = _sorted(ordered.reshape(len(interests), clauses, -1)).reshape(out.shape)
+        return _sorted(ordered.reshape(len(interests), clauses, -1)).reshape(len(interests), -1)
 
     def _limbs(self, word: Word) -> int:
-        attribute, kind = divmod(word[0], 4)
-        return self.schema[self.schema.names[attribute]].limbs if kind == 0 else 1
+        attribute, kind = divmod(word[0], KINDS)
+        return self.schema[self.schema.names[attribute]].limbs if kind == EQUAL else 1
 
-    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        # An honest filter has t bits for each of u words, some twice. A fuller one finds more words
-        # than an event can have; a full one matches everything.
-        filters = np.ascontiguousarray(bodies[:, NONCE_BYTES:]).view("<u8")
-        count = np.bitwise_count(filters).sum(axis=1, dtype=np.int64)
-        full = count > self.hashes * self.words
-        return np.where(full, Cause.VALUE, Cause.NONE).astype(np.uint8)
-
-    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        used = np.asarray(self._trapdoors_of(bodies).any(axis=4))
-        bad = np.asarray(used.any(axis=3) != used.all(axis=3)).any(axis=(1, 2))
-        bad |= gaps(np.asarray(used.any(axis=3)))
+    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
+        """See `Scheme.check`."""
+        if side == "event":
+            # An honest filter has t bits for each of u words, some twice. A fuller one finds more
+            # words than an event can have; a full one matches everything.
+            filters = np.ascontiguousarray(bodies[:, NONCE_BYTES:]).view("<u8")
+            count = np.bitwise_count(filters).sum(axis=1, dtype=np.int64)
+            bad = np.asarray(count > self.hashes * self.words)
+        else:
+            keys = np.asarray(self._trapdoors_of(bodies).any(axis=4))
+            used = np.asarray(keys.any(axis=3))
+            bad = gaps(used) | np.asarray(used != keys.all(axis=3)).any(axis=(1, 2))
         return np.where(bad, Cause.VALUE, Cause.NONE).astype(np.uint8)
 
     def _trapdoors_of(self, bodies: Bytes) -> Words:
         words = np.ascontiguousarray(bodies).view("<u8")
         return words.reshape(len(bodies), *self._shape, 2)
 
-    def _table(self, key: Mapping[str, Any], bodies: Bytes) -> Words:
-        """Trapdoors by clause, slot, hash, interest: (clauses, slots, hashes, interests, 2)."""
-        return np.ascontiguousarray(self._trapdoors_of(bodies).transpose(1, 2, 3, 0, 4))
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> tuple[Words, Bools]:
+        """Trapdoors (clauses, slots, hashes, interests, 2), and which there are."""
+        trapdoors = np.ascontiguousarray(self._trapdoors_of(bodies).transpose(1, 2, 3, 0, 4))
+        return trapdoors, np.asarray(trapdoors.any(axis=(2, 4)), dtype=np.bool_)
 
-    def _match_all(self, key: Mapping[str, Any], events: Bytes, table: Words) -> Bools:
+    def match(self, key: Mapping[str, Any], events: Bytes, table: tuple[Words, Bools]) -> Bools:
+        """See `TableScheme.match`."""
         hashed = NonceHash(bytes.fromhex(key["permutation"]))
-        interests = table.shape[3]
+        trapdoors, used = table
+        interests = used.shape[2]
         out = np.empty((len(events), interests), dtype=np.bool_)
         step = max(1, _PAIRS // interests)
-        used = np.asarray(table.any(axis=(2, 4)), dtype=np.bool_)
         for start in range(0, len(events), step):
             rows = events[start : start + step]
             nonces = to_blocks(rows[:, :NONCE_BYTES].tobytes())
             bits = np.unpackbits(rows[:, NONCE_BYTES:], axis=1, bitorder="little").view(np.bool_)
             for low in range(0, interests, _PAIRS):
                 at = slice(low, low + _PAIRS)
-                some = FilterLookup(hashed, nonces, bits, table[:, :, :, at], used[:, :, at])
+                some = FilterLookup(hashed, nonces, bits, trapdoors[:, :, :, at], used[:, :, at])
                 out[start : start + step, at] = some.answers()
         return out
 
-    def _covers(self, key: Mapping[str, Any], wide: Words, narrow: Words) -> Bools:
-        """Where all clauses of the wide one are among the narrow one's: never wrongly true."""
-        names = [
-            np.ascontiguousarray(table.transpose(3, 0, 1, 2, 4)).reshape(
-                table.shape[3], len(table), -1
-            )
-            for table in (wide, narrow)
-        ]
-        out = np.ones((len(names[0]), len(names[1])), dtype=np.bool_)
-        for clause in range(len(wide)):
-            mine = names[0][:, clause]
-            same = np.asarray(mine[:, None, None] == names[1][None])
-            among = np.asarray(same.all(axis=3)).any(axis=2)
-            out &= among | ~np.asarray(mine.any(axis=1))[:, None]
-        return out
+    def clauses_of(self, table: tuple[Words, Bools]) -> tuple[Words, Bools]:
+        """See `WordMatcher.clauses_of`."""
+        trapdoors, used = table
+        names = trapdoors.transpose(3, 0, 1, 2, 4)
+        return names.reshape(*names.shape[:2], -1), used[:, 0].T

@@ -9,15 +9,24 @@ cells, and so a few hundred of them show all cells in order: see `WordMatcher.le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final, Self
 
-from ccbps.arrays import Randomness
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bools, Randomness
 from ccbps.ciphers.word_prf import KEY_BYTES
+from ccbps.errors import CcbpsError, ParameterError
+from ccbps.inputs.values import codes_from_json
 from ccbps.inputs.words import Vocabulary
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.reusable import ReusableMatcher
+from ccbps.matching.contract import ServerScheme, TableScheme, no_options
+from ccbps.matching.interests import bound_predicate
+from ccbps.matching.matcher import Matcher
+from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.box import Box
 
 __all__ = ["NONCE_BYTES", "WordMatcher"]
@@ -25,7 +34,7 @@ __all__ = ["NONCE_BYTES", "WordMatcher"]
 NONCE_BYTES: Final = 16
 
 
-class WordMatcher(ReusableMatcher):
+class WordMatcher(Matcher, ServerScheme, TableScheme):
     """A matcher of conjunctions that a vocabulary says in words.
 
     Attributes:
@@ -34,6 +43,7 @@ class WordMatcher(ReusableMatcher):
         answered: what the broker's results may have in addition.
         never: what subscriptions that never hold have in common.
         repeated: what a nonce that is used twice shows.
+        listed: which parameters list values by attribute.
     """
 
     operators = ("=", "<", "interval", "prefix", "and")
@@ -43,6 +53,32 @@ class WordMatcher(ReusableMatcher):
     answered: ClassVar[str] = ""
     never: ClassVar[str]
     repeated: ClassVar[str]
+    listed: ClassVar[tuple[str, ...]] = ("points",)
+
+    @classmethod
+    def from_parameters(cls, schema: Schema, parameters: Mapping[str, Any]) -> Self:
+        """See `Scheme.from_parameters`."""
+        values = {name: codes_from_json(name, parameters.get(name)) for name in cls.listed}
+        made = cls(schema, **{**parameters, **values})
+        if made.parameters() != parameters:
+            raise ParameterError(f"the parameters are not those of a {cls.__name__}")
+        return made
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+        """With points all over the domain where `wanted` has a range, which is widened to them.
+        Where they lie tells nothing of its constants."""
+        try:
+            made = cls.suited(schema, bound_predicate(schema, wanted).box())
+            made.prepare(wanted)
+        except CcbpsError:
+            return
+        yield made
+
+    @classmethod
+    @abstractmethod
+    def suited(cls, schema: Schema, box: Box) -> Self:
+        """A matcher that takes boxes with ranges and equalities of the same attributes."""
 
     @property
     def leakage(self) -> LeakageCard:
@@ -74,9 +110,10 @@ class WordMatcher(ReusableMatcher):
                 "the order of all cells of a partition, or its reverse, from ranges alone; and "
                 "the cell of each event",
             ]
-            attacks += [
+            attacks = [
                 "ranges alone: 150 give all cells of a partition in order; 200 and their "
                 "results place every event within 1.3 % of the domain, or all of them reflected",
+                *attacks,
                 "clauses and results: they tell the attribute of each word",
             ]
         return LeakageCard(
@@ -91,6 +128,7 @@ class WordMatcher(ReusableMatcher):
                 "the number of an event's words, beyond what the schema and the results of "
                 "words tell",
             ),
+            protects=frozenset(),
             learns=tuple(learns),
             security="broken" if self.vocabulary.cells else "computational",
             assumption="AES-128 as a pseudorandom function and as a random public permutation",
@@ -104,15 +142,41 @@ class WordMatcher(ReusableMatcher):
 
     def widened(self, interest: Any) -> Box:
         """The box that a predicate is widened to; plaintext, for the subscriber."""
-        return self.vocabulary.widened(self._predicate(interest))
+        return self.vocabulary.widened(bound_predicate(self.schema, interest))
 
-    def _generate(self, randomness: Randomness) -> dict[str, Any]:
+    def meaning(self, interest: Any, events: Events) -> Bools:
+        """See `Scheme.meaning`: the widened box."""
+        return self.widened(interest).evaluate(events)
+
+    def generate(self, randomness: Randomness) -> dict[str, Any]:
+        """See `ServerScheme.generate`."""
         return {
             "words": randomness(KEY_BYTES).hex(),
             "permutation": randomness(KEY_BYTES).hex(),
         }
 
-    def _issue(
-        self, master: Mapping[str, Any], role: Role, name: str, randomness: Randomness
+    def issue(
+        self,
+        master: dict[str, Any],
+        role: Role,
+        name: str,
+        randomness: Randomness,
+        **options: Any,
     ) -> dict[str, Any]:
+        """See `ServerScheme.issue`."""
+        no_options(options)
         return {"permutation": master["permutation"]} if role == "broker" else dict(master)
+
+    @abstractmethod
+    def clauses_of(self, table: Any) -> tuple[NDArray[Any], Bools]:
+        """What clauses of a table are told apart by, shape (interests, clauses, numbers); and which
+        of them there are, shape (interests, clauses)."""
+
+    def covers(self, key: Mapping[str, Any], wide: Any, narrow: Any) -> Bools:
+        """Where all clauses of the wide one are among the narrow one's: never wrongly true."""
+        (mine, used), (others, _) = self.clauses_of(wide), self.clauses_of(narrow)
+        out = np.ones((len(mine), len(others)), dtype=np.bool_)
+        for clause in range(mine.shape[1]):
+            same = np.asarray((mine[:, None, None, clause] == others[None]).all(axis=3))
+            out &= same.any(axis=2) | ~used[:, clause, None]
+        return out

@@ -1,7 +1,8 @@
 """Writes branching.json: whole messages of BranchingMatch, made without the package's encoders.
 
 The formula R1 * L * R2 + Z comes from tests/reference, the key stream from HKDF and AES-CTR of
-`cryptography`; only the layout of bits, the program and the input bits are the package's.
+`cryptography`, the fingerprint from its parts; only the layout of bits, the program and the input
+bits are the package's.
 
     python -m tests.vectors.matching.generate_branching
 """
@@ -18,11 +19,15 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from ccbps import Category, Decimal, Schema, UInt
 from ccbps.matching import BranchingMatch
+from tests.reference.fingerprints import category, decimal, fingerprint, uint
 from tests.reference.ishai_kushilevitz import encode_event, encode_interest
 
 SCHEMA = Schema(
     issue=Category(["AAPL", "GOOG", "IBM"]), price=Decimal(0, "6.55", "0.01"), n=UInt(3)
 )
+ATTRIBUTES = [
+    category("issue", ["AAPL", "GOOG", "IBM"]), decimal("price", "0", "6.55", "0.01"), uint("n", 3)
+]  # fmt: skip
 CASES = [
     ({"issue": "IBM", "price": "1.20", "n": 5}, "issue = 'IBM' AND price < 2", 7, True),
     ({"issue": "AAPL", "price": "6.55", "n": 0}, "n BETWEEN 1 AND 3", 2**64 - 1, False),
@@ -45,10 +50,23 @@ def bits(value: int, width: int) -> list[int]:
     return [value >> (width - 1 - i) & 1 for i in range(width)]
 
 
+def box_fingerprint(matcher: BranchingMatch) -> bytes:
+    """Of the box: no template, the nodes, and every edge with its label."""
+    edges = [
+        [u, v, sorted(label.event), sorted(label.interest), bool(label.one)]
+        for (u, v), label in matcher.program.edges.items()
+    ]
+    # By the node they lead to.
+    layout = sorted(edges, key=lambda edge: (edge[1], edge[0]))
+    nodes = 1 + max(edge[1] for edge in edges)
+    return fingerprint("branching", ATTRIBUTES, {"template": None, "nodes": nodes}, layout)
+
+
 def cases() -> list[dict[str, object]]:
     """Every case with its two messages."""
     matcher = BranchingMatch.box(SCHEMA)
-    key = derive(derive(SEED, b"pair", b"alice"), b"stream", matcher.fingerprint)
+    name = box_fingerprint(matcher)
+    key = derive(derive(SEED, b"pair", b"alice"), b"stream", name)
     out = []
     for event, predicate, number, matched in CASES:
         codes = SCHEMA.encode([event]).codes
@@ -65,7 +83,7 @@ def cases() -> list[dict[str, object]]:
         }  # fmt: skip
         for kind, encode, given in ((1, encode_event, x), (2, encode_interest, y)):
             message = encode(matcher.program, np.array([given], dtype=np.uint8), body)
-            head = bytes([kind, 1]) + matcher.fingerprint[:6] + random[:8]
+            head = bytes([kind, 1]) + name[:6] + random[:8]
             row["event_message" if kind == 1 else "interest_message"] = (
                 head + message.tobytes()
             ).hex()

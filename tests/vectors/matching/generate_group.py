@@ -1,7 +1,8 @@
 """Writes ofsgp.json and public_function.json: whole messages, made without the package's encoders.
 
 Blinding, drawing of elements and their bytes come from tests/reference, the key stream from HKDF
-and AES-CTR of `cryptography`; only the programs, with the index sequence, are the package's.
+and AES-CTR of `cryptography`, fingerprints from their parts; only the programs, with the index
+sequence, are the package's.
 
     python -m tests.vectors.matching.generate_group
 """
@@ -17,6 +18,7 @@ from ccbps import Category, Schema, UInt
 from ccbps.circuits import Circuit, Gate, Op
 from ccbps.matching import OFSGPMatch, PublicFunctionMatch
 from ccbps.matching.one_time.group_program import GroupMatch
+from tests.reference.fingerprints import category, fingerprint, index_digest, uint
 from tests.reference.group_programs import ONE, Preserving, blinded, sequence
 from tests.reference.group_wire import draw, padded, random_bytes, rank, write
 from tests.vectors.matching.generate_branching import SEED, bits, derive, stream
@@ -53,6 +55,24 @@ CASES: dict[str, list[tuple[dict[str, Any], Any, int, bool]]] = {
 }
 
 
+def name_of(scheme: str, group: str, matcher: GroupMatch) -> bytes:
+    """The fingerprint of one of the matchers."""
+    length = matcher.length
+    randomness = 2 * random_bytes(group, padded(group, length))
+    index = matcher._index(0, length).tolist()
+    if scheme == "ofsgp":
+        index = index[: length // 16]  # what each of the instructions repeats
+    layout = [2, length, 1 << 20, randomness, index_digest(index)]
+    if scheme == "ofsgp":
+        attributes = [category("issue", ["AAPL", "GOOG", "IBM"]), uint("n", 3)]
+        return fingerprint("OFSGP", attributes, {"length": 16, "group": group}, layout)
+    parameters = {
+        "inputs": 6, "gates": [list(gate) for gate in GATES], "outputs": [13],
+        "private": {"ccbps": "schema", "version": 1, "attributes": [uint("y", 3)]}, "group": group,
+    }  # fmt: skip
+    return fingerprint("FKN", [uint("x", 3)], parameters, layout)
+
+
 def event_bits(schema: Schema, event: Mapping[str, Any]) -> list[bool]:
     codes = schema.encode([event]).codes
     rows = [bits(int(codes[name][0, 0]), schema[name].bits) for name in schema]
@@ -61,7 +81,7 @@ def event_bits(schema: Schema, event: Mapping[str, Any]) -> list[bool]:
 
 def program(matcher: GroupMatch, interest: Any) -> Preserving:
     """What the package makes of an interest: interstitial elements and the index sequence."""
-    prepared, length = matcher._prepare(interest), matcher.length
+    prepared, length = matcher.prepare(interest), matcher.length
     ranks = matcher._interstitials(prepared, 0, length + 1).tolist()
     index = matcher._index(0, length).tolist()
     return [matcher.group.one_line(number) for number in ranks], index
@@ -87,13 +107,14 @@ def cases(scheme: str) -> list[dict[str, object]]:
     """Every case of a scheme, in both groups, with its two messages."""
     out: list[dict[str, object]] = []
     for name, matcher in MATCHERS[scheme].items():
-        key = derive(derive(SEED, b"pair", b"alice"), b"stream", matcher.fingerprint)
+        own = name_of(scheme, name, matcher)
+        key = derive(derive(SEED, b"pair", b"alice"), b"stream", own)
         size = 8 + 2 * random_bytes(name, padded(name, matcher.length))
         for event, interest, number, matched in CASES[scheme]:
             random = stream(key, number, size)
             made, x = program(matcher, interest), event_bits(matcher.schema, event)
             bodies = messages(name, made, x, random[:8], random[8:])
-            heads = [bytes([k, 1]) + matcher.fingerprint[:6] + random[:8] for k in (1, 2)]
+            heads = [bytes([k, 1]) + own[:6] + random[:8] for k in (1, 2)]
             event_message, interest_message = (
                 (head + body).hex() for head, body in zip(heads, bodies, strict=True)
             )

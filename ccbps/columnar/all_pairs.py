@@ -1,0 +1,141 @@
+"""Answers for every event and every interest.
+
+A broker, and interests as it keeps them, stay on a worker from batch to batch: by key and content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from ccbps.arrays import Bytes
+from ccbps.arrow import binary_rows, is_valid
+from ccbps.columnar.pairs import broker_of
+from ccbps.columnar.reasons import MATCH_NOTHING, refuse
+from ccbps.keys.role_key import RoleKey
+from ccbps.keys.sources import KeySource, role_key
+from ccbps.matching.matcher import Matcher
+from ccbps.matching.table import Table
+from ccbps.wire import Cause
+
+__all__ = ["MATCH_CELLS", "AllPairs", "blocks"]
+
+MATCH_CELLS: Final = 1 << 24
+"""Pairs of an event and an interest decided at a time: a byte each."""
+
+
+@lru_cache(maxsize=8)
+def _table(matcher: Matcher, key: RoleKey, interests: bytes) -> tuple[Table, Bytes]:
+    """Interests as this worker's broker keeps them, except those it refuses, and the
+    `ccbps.wire.Cause` of each."""
+    broker = broker_of(matcher, key)
+    rows = np.frombuffer(interests, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
+    causes = broker.examine_interests(rows)
+    return broker.prepare(rows[causes == Cause.NONE]), causes
+
+
+@dataclass(frozen=True, slots=True)
+class AllPairs:
+    """What a broker does with batches of events. Small and picklable, without a key.
+
+    Attributes:
+        key: where the broker's key is.
+        subscription: name of the result's column of labels.
+        event: name of the column of event messages.
+        kept: names of the events' columns that stay.
+        strict: fail at the first malformed message.
+    """
+
+    matcher: Matcher
+    key: KeySource
+    subscription: str
+    event: str
+    kept: tuple[str, ...]
+    strict: bool
+
+    def interests(self, labels: pa.Array, messages: pa.Array) -> tuple[pa.Array, bytes]:
+        """Labels and messages of those interests that have the right width.
+
+        Raises:
+            DecodeError: one has not, and `strict`.
+        """
+        rows, good = binary_rows(messages, self.matcher.interest_bytes)
+        if self.strict:
+            causes = np.where(good, np.uint8(Cause.NONE), np.uint8(Cause.INTEREST_WIDTH))
+            refuse(causes, [self.subscription], [labels], MATCH_NOTHING)
+        return labels.filter(pa.array(good)), rows[good].tobytes()
+
+    def matches(
+        self, labels: pa.Array, content: bytes, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """A row for each event and interest that match: label, and the columns kept.
+
+        Args:
+            labels, content: from `interests`.
+            batches: of events.
+
+        Raises:
+            DecodeError: a message is malformed, and `strict`. Interests of users who were revoked
+                match nothing either way.
+        """
+        found = role_key(self.key)
+        broker = broker_of(self.matcher, found)
+        table, refused = _table(self.matcher, found, content)
+        if self.strict:
+            causes = np.where(refused == Cause.USER, np.uint8(Cause.NONE), refused)
+            refuse(causes, [self.subscription], [labels], MATCH_NOTHING)
+        served = labels.filter(pa.array(refused == Cause.NONE))
+        rows_at_once = max(1, MATCH_CELLS // max(1, len(table)))
+        for batch in (
+            whole.slice(start, rows_at_once)
+            for whole in batches
+            for start in range(0, whole.num_rows, rows_at_once)
+        ):
+            messages = batch.column(batch.schema.get_field_index(self.event))
+            others = [batch.column(batch.schema.get_field_index(name)) for name in self.kept]
+            bodies, fits = binary_rows(messages, self.matcher.event_bytes)
+            usable = np.flatnonzero(fits)
+            answers, causes = broker.examine_all(np.ascontiguousarray(bodies[usable]), table)
+            if self.strict:
+                every = np.where(is_valid(messages), np.uint8(Cause.EVENT_WIDTH), Cause.NONE)
+                every[usable] = causes
+                refuse(every, self.kept, others, MATCH_NOTHING)
+            row, which = np.nonzero(answers)
+            place = pa.array(usable[row])
+            yield pa.RecordBatch.from_arrays(
+                [served.take(pa.array(which)), *(other.take(place) for other in others)],
+                names=[self.subscription, *self.kept],
+            )
+
+    def block_matches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """As `matches`, of rows that hold a block of events and one of interests."""
+        for batch in batches:
+            for some_events, some_interests in zip(*batch.columns, strict=True):
+                labels, messages = _unpacked(some_interests).columns
+                found = self.interests(labels.cast(pa.string()), messages)
+                yield from self.matches(*found, [_unpacked(some_events)])
+
+
+def blocks(rows: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    """Rows packed in blocks of about `size` bytes: batches of one row and column."""
+    at_once = max(1, rows.num_rows * size // max(1, rows.nbytes))
+    for start in range(0, rows.num_rows, at_once):
+        yield pa.record_batch({"block": pa.array([_packed(rows.slice(start, at_once))])})
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    out: bytes = sink.getvalue().to_pybytes()
+    return out
+
+
+def _unpacked(block: pa.Scalar) -> pa.RecordBatch:
+    with pa.ipc.open_stream(block.as_buffer()) as stream:
+        return stream.read_next_batch()

@@ -1,0 +1,228 @@
+"""Encoders: records or predicates in, messages out.
+
+A role that uses up rounds or numbers is made anew for each batch, so that a task that is run again
+gives the same messages. Any other is kept from batch to batch, by its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ccbps.arrays import Bools, Bytes, Index
+from ccbps.arrow import by_round, check_room, chosen, integers, is_valid, row_name, strings
+from ccbps.columnar.reasons import (
+    Reasons,
+    encoded,
+    examine_events,
+    examine_interests,
+    no_reasons,
+    usable,
+)
+from ccbps.columnar.sessions import event_width, examine_sent
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import EventError, PredicateError
+from ccbps.keys.role_key import RoleKey
+from ccbps.keys.sources import KeySource, role_key, seeds
+from ccbps.matching.contract import Keying
+from ccbps.matching.matcher import Matcher
+from ccbps.matching.roles import Publisher, Subscriber
+from ccbps.predicates import Events
+
+__all__ = ["event_messages", "interest_messages"]
+
+
+def event_messages(
+    matcher: Matcher,
+    key: KeySource,
+    row: pa.StructArray,
+    ids: Sequence[str],
+    *,
+    payload: bool = False,
+    reject: bool = False,
+) -> pa.Array:
+    """Messages for events, NULL where an id or the payload is.
+
+    Args:
+        row: fields by position: `ids`, the payload if there is one, and the schema's attributes.
+        ids: names, for errors: of pair and round; none, where the matcher has a key server; of the
+            event's number, where it has sessions.
+        reject: set aside what cannot be encoded.
+
+    Returns:
+        binary; with `reject`, a struct of the message and why there is none.
+
+    Raises:
+        EventError: a row cannot be encoded, and is not set aside; names it by its ids.
+        ParameterError, RandomnessReuseError: rounds or numbers cannot be used.
+    """
+    columns = row.flatten()
+    count = len(ids) + payload
+    valid = is_valid(*columns[:count]) if count else np.ones(len(row), dtype=np.bool_)
+    columns = chosen(valid, *columns)
+    public, names = columns[:count], list(matcher.schema)
+    records = pa.RecordBatch.from_arrays(columns[count:], names=names)
+    publisher, reasons = _publisher(matcher, key), no_reasons(len(records))
+    try:
+        events = matcher.schema.encode(records)
+    except EventError as error:
+        if not reject:
+            raise _named(error, ids, public) from None
+        events, reasons = examine_events(matcher.schema, records)
+    if matcher.keying is Keying.SESSION:
+        good = usable(reasons)
+        found = examine_sent(matcher, publisher, events, chosen(good, *public[1:]))
+        own = usable(found)
+        if not (own.all() or reject):
+            first = int(np.argmin(own))
+            raise _named(EventError(str(found[first]), row=first), ids, public)
+        reasons[good], events = found, events.take(own)
+    messages = _events(matcher, publisher, events, chosen(usable(reasons), *public))
+    return _column(messages, valid, reasons, reject)
+
+
+def interest_messages(
+    matcher: Matcher,
+    key: KeySource,
+    row: pa.StructArray,
+    ids: Sequence[str],
+    *,
+    reject: bool = False,
+) -> pa.Array:
+    """Messages for interests, NULL where an id or any part of the interest is.
+
+    Args:
+        row: fields by position: `ids`; and predicates as SQL text, or values of the matcher's
+            `private_names`.
+        ids: names, for errors: of pair and round, or of the subscription alone.
+        reject: as for `event_messages`, which see.
+
+    Raises:
+        PredicateError: an interest cannot be encoded, and is not set aside; names its ids, and
+            shows no name or constant of it but the schema's own names.
+    """
+    columns = row.flatten()
+    valid = is_valid(*columns)
+    columns = chosen(valid, *columns)
+    public, given = columns[: len(ids)], columns[len(ids) :]
+    if matcher.private_names is None:
+        interests: DictionaryColumn[Any] = strings(given[0])
+    else:
+        interests = _bindings(matcher.private_names, given, int(valid.sum()))
+    subscriber, reasons = _subscriber(matcher, key), no_reasons(len(interests))
+    try:
+        messages = _interests(matcher, subscriber, interests, public)
+    except PredicateError as error:
+        if not reject:
+            named = row_name(ids, public, error.row or 0)
+            raise type(error)(f"{named}: {error.summary}") from None
+        reasons = examine_interests(matcher, interests)
+        good = usable(reasons)
+        interests = DictionaryColumn(interests.values, interests.index[good])
+        messages = _interests(matcher, subscriber, interests, chosen(good, *public))
+    return _column(messages, valid, reasons, reject)
+
+
+def _publisher(matcher: Matcher, key: KeySource) -> Any:
+    if matcher.keying is Keying.ROUNDS:
+        return matcher.publisher(seeds(key))
+    found = role_key(key)
+    if matcher.keying is Keying.SESSION:
+        return matcher.publisher(found)
+    return _kept_publisher(matcher, found)
+
+
+def _subscriber(matcher: Matcher, key: KeySource) -> Subscriber:
+    if matcher.keying is Keying.ROUNDS:
+        return matcher.subscriber(seeds(key))
+    return _kept_subscriber(matcher, role_key(key))
+
+
+@lru_cache(maxsize=8)
+def _kept_publisher(matcher: Matcher, key: RoleKey) -> Publisher:
+    return matcher.publisher(key)
+
+
+@lru_cache(maxsize=64)
+def _kept_subscriber(matcher: Matcher, key: RoleKey) -> Subscriber:
+    return matcher.subscriber(key)
+
+
+def _events(matcher: Matcher, publisher: Any, events: Events, public: Sequence[pa.Array]) -> Bytes:
+    """Messages, in the order of the events."""
+    messages: Bytes
+    if matcher.keying is Keying.SESSION:
+        check_room(events.count, event_width(matcher, publisher))
+        payloads = public[1].to_pylist() if public[1:] else None
+        messages = publisher.encode(events, integers(public[0]), payloads=payloads)
+        return messages
+    check_room(events.count, matcher.event_bytes)
+    if matcher.keying is Keying.SERVER:
+        messages = publisher.encode(events)
+        return messages
+    order, label, number = by_round(*public)
+    return _back(order, publisher.encode(events.take(order), number, pairs=label))
+
+
+def _interests(
+    matcher: Matcher,
+    subscriber: Subscriber,
+    interests: DictionaryColumn[Any],
+    public: Sequence[pa.Array],
+) -> Bytes:
+    """Messages, in the order of the interests."""
+    check_room(len(interests), matcher.interest_bytes)
+    if matcher.keying is Keying.SERVER:
+        return subscriber.encode(interests)
+    order, label, number = by_round(*public)
+    sorted_ = DictionaryColumn(interests.values, interests.index[order])
+    try:
+        return _back(order, subscriber.encode(sorted_, number, pairs=label))
+    except PredicateError as error:
+        error.row = int(order[error.row or 0])
+        raise
+
+
+def _back(order: Index, messages: Bytes) -> Bytes:
+    """Messages of sorted rows in the rows' own order, in which they often are already."""
+    if (np.diff(order) == 1).all():
+        return messages
+    out = np.empty_like(messages)
+    out[order] = messages
+    return out
+
+
+def _column(messages: Bytes, valid: Bools, reasons: Reasons, reject: bool) -> pa.Array:
+    """Of a batch with rows `valid`, to which `reasons` belong, and messages of those usable."""
+    sent = valid.copy()
+    sent[valid] = usable(reasons)
+    whole = no_reasons(len(valid))
+    whole[valid] = reasons
+    return encoded(messages, sent, whole if reject else None)
+
+
+def _named(error: EventError, ids: Sequence[str], public: Sequence[pa.Array]) -> EventError:
+    """The same, by the row's ids; as it is, where there are none."""
+    named = row_name(ids, public[: len(ids)], error.row or 0)
+    return EventError(f"{named}: {error}", attribute=error.attribute) if ids else error
+
+
+def _bindings(
+    names: Sequence[str], columns: list[pa.Array], rows: int
+) -> DictionaryColumn[dict[str, Any]]:
+    """Values of private constants, one mapping for each distinct combination."""
+    coded = [column.dictionary_encode() for column in columns]
+    index = np.zeros((rows, len(coded)), dtype=np.intp)
+    for i, column in enumerate(coded):
+        index[:, i] = column.indices.to_numpy(zero_copy_only=False)
+    distinct, place = np.unique(index, axis=0, return_inverse=True)
+    values = [column.dictionary.to_pylist() for column in coded]
+    mappings = [
+        {name: values[i][code] for i, (name, code) in enumerate(zip(names, row, strict=True))}
+        for row in distinct.tolist()
+    ]
+    return DictionaryColumn(mappings, place.reshape(-1).astype(np.intp))

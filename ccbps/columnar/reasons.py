@@ -1,0 +1,120 @@
+"""Why rows cannot be used, in an encoder or at a broker, in words that show no value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bools
+from ccbps.arrow import binary_column, row_name
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import DecodeError, PredicateError
+from ccbps.matching.contract import Scheme
+from ccbps.predicates import Events, Schema
+from ccbps.wire import Cause
+
+__all__ = [
+    "MATCH_NOTHING",
+    "SET_ASIDE",
+    "Reasons",
+    "cause_texts",
+    "encoded",
+    "examine_events",
+    "examine_interests",
+    "no_reasons",
+    "refuse",
+    "refuse_rows",
+    "usable",
+]
+
+Reasons = NDArray[np.object_]
+"""For each row, why it is set aside, in words; None where it is not."""
+
+
+MATCH_NOTHING: Final = "with on_error='drop' such rows match nothing"
+SET_ASIDE: Final = "match and match_messages set such rows aside with on_error='reject'"
+
+
+def refuse(
+    causes: NDArray[np.uint8],
+    names: Sequence[str],
+    ids: Sequence[pa.Array],
+    advice: str = SET_ASIDE,
+) -> None:
+    """Raise one `DecodeError` that names the first refused row by its columns, if there is any."""
+    texts = {row: Cause(causes[row]).text for row in np.flatnonzero(causes).tolist()}
+    refuse_rows(texts, names, ids, advice)
+
+
+def refuse_rows(
+    problems: Mapping[int, str], names: Sequence[str], ids: Sequence[pa.Array], advice: str
+) -> None:
+    """As `refuse`, for rows with what is wrong in words."""
+    if not problems:
+        return
+    rows = sorted(problems)
+    where = row_name(names, ids, rows[0]) or f"row {rows[0]} of the batch"
+    more = f" (and {len(rows) - 1} more rows in this batch)" if len(rows) > 1 else ""
+    raise DecodeError(
+        f"{where}: {problems[rows[0]]}{more}; {advice}",
+        rows=tuple(rows),
+        causes=tuple(problems[row] for row in rows),
+    )
+
+
+def cause_texts(causes: NDArray[np.uint8]) -> pa.Array:
+    """`Cause`s in words, NULL where there is none."""
+    texts = pa.array([cause.text or None for cause in Cause], type=pa.string())
+    return texts.take(pa.array(causes))
+
+
+def no_reasons(rows: int) -> Reasons:
+    """Of rows none of which is set aside."""
+    return np.full(rows, None, dtype=np.object_)
+
+
+def usable(reasons: Reasons) -> Bools:
+    """Rows that are not set aside."""
+    out: Bools = pa.array(reasons, pa.string()).is_null().to_numpy(zero_copy_only=False)
+    return out
+
+
+def examine_events(schema: Schema, records: pa.RecordBatch) -> tuple[Events, Reasons]:
+    """Events of the records that fit the schema, in order; and why the others do not."""
+    reasons, codes = no_reasons(records.num_rows), {}
+    for name in schema:
+        codes[name], problems = schema[name].examine(records.column(name), attribute=name)
+        for mask, reason in problems:
+            reasons[mask & usable(reasons)] = f"attribute {name!r}: {reason}"
+    return Events(schema, records.num_rows, codes).take(usable(reasons)), reasons
+
+
+def examine_interests(matcher: Scheme, interests: DictionaryColumn[Any]) -> Reasons:
+    """Why interests cannot be encoded; each distinct one is looked at once."""
+    reasons = no_reasons(len(interests.values))
+    for place, interest in enumerate(interests.values):
+        try:
+            matcher.prepare(interest)
+        except PredicateError as error:
+            reasons[place] = error.summary
+    return reasons[interests.index]
+
+
+def encoded(messages: NDArray[np.uint8], valid: Bools, reasons: Reasons | None) -> pa.Array:
+    """An encoder's answer for a batch.
+
+    Args:
+        messages: of the `valid` rows, in order.
+        valid: rows that have a message.
+        reasons: of all rows; None where the function does not set rows aside.
+    """
+    column = binary_column(messages, valid)
+    if reasons is None:
+        return column
+    return pa.StructArray.from_arrays(
+        [column, pa.array(reasons, pa.string())], names=["message", "rejected"]
+    )

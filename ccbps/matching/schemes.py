@@ -1,0 +1,74 @@
+"""All schemes: to list them, to find some for a predicate, to make one from its text form."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ccbps.errors import DecodeError
+from ccbps.matching import catalogue
+from ccbps.matching.matcher import Matcher
+from ccbps.matching.texts import matcher_fields, quietly
+from ccbps.predicates import Predicate, Schema
+
+__all__ = ["SCHEMES", "from_json", "page", "proposals"]
+
+SCHEMES: Final[tuple[type[Matcher], ...]] = tuple(
+    found
+    for found in vars(catalogue).values()
+    if isinstance(found, type) and issubclass(found, Matcher)
+)
+"""Every scheme, by name of its folder and file."""
+
+
+def page(scheme: type[Matcher]) -> str:
+    """The name of a scheme's page: ``fsgp`` of FSGPMatch, ``access_tree`` of AccessTreeMatch."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", scheme.__name__.removesuffix("Match"))
+    return words.lower()
+
+
+def proposals(schema: Schema, wanted: Predicate) -> Iterator[Matcher]:
+    """Matchers of every scheme that take a predicate, or a template with private constants.
+
+    Nothing warns of broken ones: their repr and their card, `Matcher.leakage`, say it.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import proposals
+        >>> schema = Schema(price=UInt(8), volume=UInt(8))
+        >>> found = proposals(schema, schema.parse("price < 10 OR NOT volume = 3"))
+        >>> any("OFSGPMatch" in repr(matcher) for matcher in found)
+        True
+    """
+    for scheme in SCHEMES:
+        # All of them first: what the caller makes between two of them shall warn.
+        with quietly():
+            found = list(scheme.propose(schema, wanted))
+        yield from found
+
+
+def from_json(text: str) -> Matcher:
+    """The matcher that `Matcher.to_json` described.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import BranchingMatch, from_json
+        >>> matcher = BranchingMatch(Schema(price=UInt(8)), "price < :limit")
+        >>> text = matcher.to_json()                      # public: print it, send it, keep it
+        >>> from_json(text) == matcher
+        True
+
+    Raises:
+        DecodeError: it is not such a text, or no scheme has that name and version.
+        ParameterError: the parameters are not possible.
+    """
+    fields = matcher_fields(text)
+    for scheme in SCHEMES:
+        if (scheme.name, scheme.version) == (fields["scheme"], fields["version"]):
+            return scheme.from_json(text)
+    raise DecodeError(
+        f"no scheme is called {json.dumps(fields['scheme'])[:60]} in version "
+        f"{json.dumps(fields['version'])[:20]}"
+    )

@@ -1,0 +1,365 @@
+"""Interests as a broker keeps them: a table that grows, shrinks and can be saved.
+
+What a scheme computes of interests ahead (`TableScheme.table`) is made once for each of a few
+*parts*. New interests become a part of their own; parts of about the same size are joined, so that
+there are at most about log2 n of them and every interest is prepared at most that often. What is
+removed is passed over, and dropped for good when its part has lost half.
+
+The table keeps the messages, too: to join parts, and to be saved. So a saved table holds what the
+broker has received, nothing more; and loading it examines every message again.
+
+Parts never change. A change makes new ones and puts them in place of the old at once, when all of
+them are there: who matches meanwhile, in another thread, sees the table as it was or as it is, and
+a change that fails changes nothing.
+
+Hazard: ids in a saved table are not authenticated. Whoever can write the file can say which id
+names which interest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from ccbps.arrays import Bools, Bytes
+from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
+from ccbps.keys.secret import Confined
+from ccbps.wire import VERSION, Cause, Kind, raise_for
+
+__all__ = ["InterestId", "Table"]
+
+InterestId = str | int
+"""What names an interest in a table."""
+
+_CHECK_BYTES: Final = 32
+_LENGTH_BYTES: Final = 8
+
+
+class Keeper(Protocol):
+    """The broker, as a table needs it."""
+
+    def examine_interests(self, interests: Bytes) -> Bytes:
+        """Causes of refusal."""
+
+    def _contents(self, interests: Bytes) -> Any:
+        """What the scheme keeps of well-formed messages."""
+
+    @property
+    def _interest_bytes(self) -> int:
+        """Of a message."""
+
+    @property
+    def _names(self) -> tuple[bytes, bytes, int]:
+        """The matcher's fingerprint, the key's id and its epoch."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Interests whose content was made together.
+
+    Attributes:
+        messages: shape (interests, interest_bytes).
+        ids: of each.
+        alive: which are still in the table.
+        content: what the scheme keeps.
+    """
+
+    messages: Bytes
+    ids: Sequence[InterestId]
+    alive: Bools
+    content: Any
+
+    @cached_property
+    def live(self) -> int:
+        """How many are still in the table."""
+        return int(np.count_nonzero(self.alive))
+
+    @cached_property
+    def places(self) -> Mapping[InterestId, int]:
+        """The row of each id, removed ones too."""
+        return {name: row for row, name in enumerate(self.ids)}
+
+    @property
+    def names(self) -> Iterator[InterestId]:
+        """Ids of those that are still in the table."""
+        return (name for name, here in zip(self.ids, self.alive.tolist(), strict=True) if here)
+
+
+class Table(Confined):
+    """Interests that a broker keeps. Made by `Broker.prepare` and `Broker.load`.
+
+    Several threads may use one.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import TagMatch
+        >>> matcher = TagMatch(Schema(price=UInt(8)))
+        >>> server = matcher.key_server()
+        >>> alice = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> table = broker.prepare(alice.encode(["price < 10", "price > 99"]), ids=["low", "high"])
+        >>> table.add(alice.encode("price = 50"), ids=["middle"])
+        >>> table.remove(["low"])
+        >>> table.ids
+        ['high', 'middle']
+        >>> feed = matcher.publisher(server.publisher_key())
+        >>> broker.match_all(feed.encode({"price": [5, 50]}), table)
+        array([[False, False],
+               [False,  True]])
+    """
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._parts: tuple[Part, ...] = ()
+        self._next = 0
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return sum(part.live for part in self._parts)
+
+    def __repr__(self) -> str:
+        return f"<Table of {len(self)} interests>"
+
+    @property
+    def names(self) -> tuple[bytes, bytes, int]:
+        """The matcher's fingerprint, the key's id and its epoch: what the interests are of."""
+        return self._keeper._names
+
+    @property
+    def ids(self) -> list[InterestId]:
+        """What names the interests, in the order of `Broker.match_all`'s columns."""
+        return [name for part in self._parts for name in part.names]
+
+    @property
+    def messages(self) -> Bytes:
+        """The interest messages in that order, shape (interests, interest_bytes)."""
+        return self._messages(self._parts)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """For the broker: the parts as they are now."""
+        return self._parts
+
+    def add(self, interests: Bytes, ids: Iterable[InterestId] | None = None) -> None:
+        """Keep more interests.
+
+        Args:
+            interests: uint8, shape (interests, interest_bytes).
+            ids: a name for each, text or numbers that no other has; None to number them on.
+
+        Raises:
+            DecodeError: some bytes are not interest messages of the broker's matcher, key and
+                epoch; names rows, and adds none.
+            ParameterError: ids do not fit, or are there already.
+        """
+        raise_for(self._keeper.examine_interests(interests))
+        with self._lock:
+            self._append(np.array(interests), self._named(ids, len(interests)))
+
+    def remove(self, ids: Iterable[InterestId]) -> None:
+        """Keep some interests no longer.
+
+        Raises:
+            ParameterError: an id is not in the table; removes none.
+        """
+        gone = set(_listed(ids))
+        with self._lock:
+            parts = []
+            for part in self._parts:
+                rows = [part.places[name] for name in gone if name in part.places]
+                rows = [row for row in rows if part.alive[row]]
+                if rows:
+                    alive = part.alive.copy()
+                    alive[rows] = False
+                    gone -= {part.ids[row] for row in rows}
+                    part = replace(part, alive=alive)
+                parts.append(part)
+            if gone:
+                raise ParameterError(f"no interest {min(gone, key=str)!r} is in the table")
+            self._parts = self._tidy(parts)
+
+    def merge(self, other: Table) -> None:
+        """Keep the interests of another table, too, of a broker with the same key.
+
+        Raises:
+            KeyMismatchError: it is another matcher's, key's or epoch's.
+            ParameterError: an id is in both; or it is no table.
+        """
+        if not isinstance(other, Table):
+            raise ParameterError(f"merge takes a Table, got {type(other).__name__}")
+        if other.names != self.names:
+            raise KeyMismatchError("the tables belong to another matcher, key or epoch")
+        theirs = other.parts
+        with self._lock:
+            names = self._named([name for part in theirs for name in part.names], None)
+            self._append(self._messages(theirs), names)
+
+    def to_bytes(self) -> bytes:
+        """The table's messages and ids, for `Broker.load`; with a checksum, and nothing secret."""
+        with self._lock:
+            parts, following = self._parts, self._next
+        matcher, key, epoch = self.names
+        fields = {
+            "matcher": matcher.hex(),
+            "key": key.hex(),
+            "epoch": epoch,
+            "next": following,
+            "ids": [name for part in parts for name in part.names],
+        }
+        head = json.dumps(fields).encode()
+        content = bytes([Kind.TABLE, VERSION]) + len(head).to_bytes(_LENGTH_BYTES, "little") + head
+        content += self._messages(parts).tobytes()
+        return content + sha256(content).digest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_bytes` to a file, in place of what is there, or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        target = Path(path).resolve()
+        number, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(self.to_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+            Path(draft).replace(target)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+        with suppress(OSError):  # Not everywhere can a folder be synchronized.
+            folder = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def _restore(self, data: bytes, drop_unserved: bool) -> None:
+        """Fill an empty table with what `to_bytes` gave; for `Broker.load`."""
+        fields, body = _parsed(data)
+        if (fields["matcher"], fields["key"], fields["epoch"]) != self.names:
+            raise KeyMismatchError("the saved table belongs to another matcher, key or epoch")
+        width = self._keeper._interest_bytes
+        ids = fields["ids"]
+        if len(body) != width * len(ids):
+            raise _damaged()
+        rows = np.frombuffer(body, dtype=np.uint8).reshape(-1, width)
+        causes = self._keeper.examine_interests(rows)
+        if drop_unserved:
+            kept = causes != Cause.USER
+            rows, causes = rows[kept], causes[kept]
+            ids = [name for name, keep in zip(ids, kept.tolist(), strict=True) if keep]
+        raise_for(causes)
+        try:
+            names = self._named(ids, len(rows))
+        except ParameterError:
+            raise _damaged() from None
+        self._append(np.array(rows), names)
+        self._next = max(self._next, fields["next"])
+
+    def _follow(self, other: Table) -> None:
+        """Number interests on where another table would."""
+        self._next = max(self._next, other._next)
+
+    def _messages(self, parts: Iterable[Part]) -> Bytes:
+        none = np.empty((0, self._keeper._interest_bytes), dtype=np.uint8)
+        return np.concatenate([none, *(part.messages[part.alive] for part in parts)])
+
+    def _named(self, ids: Iterable[InterestId] | None, count: int | None) -> Sequence[InterestId]:
+        """Ids of new interests, none of which is in the table."""
+        if ids is None:
+            assert count is not None
+            return range(self._next, self._next + count)
+        names = _listed(ids)
+        if count is not None and len(names) != count:
+            raise ParameterError(f"{count} interests need as many ids, got {len(names)}")
+        different = set(names)
+        twice = [name for name in names if self._has(name)]
+        if len(different) < len(names) or twice:
+            what = f"{twice[0]!r} is there already" if twice else "one occurs twice"
+            raise ParameterError(
+                f"ids must differ from one another and from those in the table; {what}"
+            )
+        return names
+
+    def _has(self, name: InterestId) -> bool:
+        return any(
+            name in part.places and bool(part.alive[part.places[name]]) for part in self._parts
+        )
+
+    def _append(self, messages: Bytes, names: Sequence[InterestId]) -> None:
+        if not len(messages):
+            return
+        alive = np.ones(len(messages), dtype=np.bool_)
+        part = Part(messages, names, alive, self._keeper._contents(messages))
+        parts = self._tidy([*self._parts, part])
+        numbers = (name for name in names if isinstance(name, int))
+        self._next = max(self._next, 1 + max(numbers, default=-1))
+        self._parts = parts
+
+    def _tidy(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """Drop what was removed where it is much, and join the last parts while they are alike."""
+        found = [self._joined([p]) if 2 * p.live <= len(p.ids) else p for p in parts if p.live]
+        while len(found) > 1 and len(found[-2].ids) < 2 * len(found[-1].ids):
+            found[-2:] = [self._joined(found[-2:])]
+        return tuple(found)
+
+    def _joined(self, parts: Sequence[Part]) -> Part:
+        messages = np.concatenate([part.messages[part.alive] for part in parts])
+        names = [name for part in parts for name in part.names]
+        alive = np.ones(len(messages), dtype=np.bool_)
+        return Part(messages, names, alive, self._keeper._contents(messages))
+
+
+def _listed(ids: Iterable[InterestId]) -> list[InterestId]:
+    """Ids as a list of text and whole numbers."""
+    if isinstance(ids, (str, bytes, int)) or not isinstance(ids, Iterable):
+        raise ParameterError(f"ids must be a list of names or numbers, got {ids!r}")
+    names = [int(name) if isinstance(name, np.integer) else name for name in ids]
+    for name in names:
+        if isinstance(name, bool) or not isinstance(name, (str, int)):
+            raise ParameterError(f"an id must be text or a whole number, got {name!r}")
+    return names
+
+
+def _damaged() -> DecodeError:
+    return DecodeError("not a saved table of interests, or a damaged one")
+
+
+def _parsed(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Fields and messages of what `Table.to_bytes` gave; every other bytes are one error."""
+    content, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
+    if content[:2] != bytes([Kind.TABLE, VERSION]) or sha256(content).digest() != check:
+        raise _damaged()
+    start = 2 + _LENGTH_BYTES
+    stop = start + int.from_bytes(content[2:start], "little")
+    # Anybody can make a checksum.
+    try:
+        fields = json.loads(content[start:stop])
+        epoch, following, ids = fields["epoch"], fields["next"], fields["ids"]
+        if type(epoch) is not int or type(following) is not int or type(ids) is not list:
+            raise ValueError
+        if not all(type(name) in (str, int) for name in ids):
+            raise ValueError
+        found = {
+            "matcher": bytes.fromhex(fields["matcher"]),
+            "key": bytes.fromhex(fields["key"]),
+            "epoch": epoch,
+            "next": following,
+            "ids": ids,
+        }
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise _damaged() from None
+    return found, content[stop:]

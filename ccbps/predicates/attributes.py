@@ -1,0 +1,246 @@
+"""Attributes: names and types, public; and events, which are codes of them.
+
+`Attributes` is the part of a `Schema` that knows nothing of predicates. `encode` turns a batch of
+records from any common container into an `Events` value: codes of every attribute, many rows at a
+time.
+
+Hazard: `Events` are plaintext. They stay with the publisher, and their repr shows no value.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ccbps.errors import EventError, ParameterError
+from ccbps.predicates.codes import CodeArray
+from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_of
+from ccbps.predicates.types import AttributeType
+
+__all__ = ["Attributes", "Events", "closest"]
+
+
+class Attributes:
+    """Ordered, immutable mapping of attribute names to attribute types; see `Schema`."""
+
+    __slots__ = ("_attributes",)
+    _attributes: dict[str, AttributeType]
+
+    def __init__(
+        self, mapping: Mapping[str, AttributeType] | None = None, /, **attributes: AttributeType
+    ) -> None:
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise ParameterError(
+                "a schema is made of a mapping of names to attribute types, or of name=type, got "
+                f"{type(mapping).__name__}; for example Schema(price=UInt(16), active=Bool())"
+            )
+        merged: dict[str, Any] = {**(mapping or {}), **attributes}
+        if len(merged) < len(mapping or {}) + len(attributes):
+            raise ParameterError("a schema names every attribute once")
+        if not merged:
+            raise ParameterError("a schema needs at least one attribute")
+        for name, kind in merged.items():
+            if not isinstance(name, str) or not name.isidentifier():
+                raise ParameterError(f"attribute name {name!r} is not an identifier")
+            if not isinstance(kind, AttributeType):
+                raise ParameterError(
+                    f"attribute {name!r} needs an attribute type such as UInt(16), got {kind!r}"
+                )
+        object.__setattr__(self, "_attributes", merged)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Schema is immutable")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a Schema is immutable")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[dict[str, AttributeType]]]:
+        return type(self), (self._attributes,)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Attribute names in order."""
+        return tuple(self._attributes)
+
+    @property
+    def bits(self) -> int:
+        """Bits of all codes of one event together."""
+        return sum(kind.bits for kind in self._attributes.values())
+
+    def __getitem__(self, name: str) -> AttributeType:
+        return self._attributes[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._attributes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._attributes)
+
+    def __len__(self) -> int:
+        return len(self._attributes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Attributes):
+            return NotImplemented
+        if self._attributes is other._attributes:
+            return True
+        # Order counts: it is the order of the attributes' bits in every message.
+        return list(self._attributes.items()) == list(other._attributes.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._attributes.items()))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={kind!r}" for name, kind in self._attributes.items())
+        return f"{type(self).__name__}({shown})"
+
+    def describe(self) -> dict[str, Any]:
+        """Names and types as JSON values, a list because order counts; for a fingerprint."""
+        described = [{"name": name, **kind.describe()} for name, kind in self._attributes.items()]
+        return {"attributes": described}
+
+    def encode(self, records: Any) -> Events:
+        """Encode a batch of records.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16, nullable=True))
+            >>> schema.encode([{"price": 120, "volume": 2500}, {"price": 121, "volume": None}])
+            <Events: 2 over price, volume>
+            >>> schema.encode({"price": [120, 121], "volume": [2500, None], "age": [1, 2]})
+            <Events: 2 over price, volume>
+
+        Args:
+            records: mapping of names to columns, list of mappings, pandas or polars DataFrame,
+                pyarrow Table or RecordBatch, structured NumPy array, or whatever else exports
+                itself to Arrow (``__arrow_c_stream__``). Columns that the schema does not name are
+                ignored.
+
+        Raises:
+            EventError: an attribute is missing, columns differ in length, or a value does not fit
+                its type; names the attribute and the first such row, never the value.
+        """
+        if isinstance(records, Events):
+            if records.schema != self:
+                raise EventError("these events were encoded with another schema")
+            return records
+        columns = self._columns(records)
+        lengths = {name: length_of(column, name) for name, column in columns.items()}
+        count = lengths[self.names[0]]
+        for name, length in lengths.items():
+            if length != count:
+                raise EventError(
+                    f"attribute {name!r} has {length} values, {self.names[0]!r} has {count}; "
+                    "every record needs one value of each",
+                    attribute=name,
+                )
+        codes = {
+            name: kind.encode(columns[name], attribute=name)
+            for name, kind in self._attributes.items()
+        }
+        return Events(self, count, codes)
+
+    def _columns(self, records: Any) -> dict[str, Any]:
+        if comes_from(records, "pyarrow") and hasattr(records, "column_names"):
+            self._require(list(records.column_names))
+            return {name: records.column(name) for name in self}
+        if comes_from(records, "pandas") and hasattr(records, "columns"):
+            self._require(list(records.columns))
+            return {name: records[name] for name in self}
+        if isinstance(records, np.ndarray) and records.dtype.names is not None:
+            self._require(list(records.dtype.names))
+            return {name: records[name] for name in self}
+        if isinstance(records, Mapping):
+            self._require(list(records))
+            return {name: records[name] for name in self}
+        if isinstance(records, Sequence) and not isinstance(records, (str, bytes)):
+            return self._columns_of_rows(records)
+        if is_arrow(records) and not comes_from(records, "pandas"):
+            return self._columns(arrow_table(records))
+        raise EventError(
+            "records must be a mapping of names to columns, a list of mappings, a pandas or polars "
+            "DataFrame, a pyarrow Table or a structured NumPy array, got "
+            f"{type(records).__name__}"
+        )
+
+    def _require(self, present: list[Any]) -> None:
+        for name in self:
+            if present.count(name) != 1:
+                problem = "appears twice in the records"
+                if name not in present:
+                    problem = f"is missing from the records{closest(name, present)}"
+                raise EventError(f"attribute {name!r} {problem}", attribute=name)
+
+    def _columns_of_rows(self, rows: Sequence[Any]) -> dict[str, Any]:
+        for row, record in enumerate(rows):
+            if not isinstance(record, Mapping):
+                raise EventError(
+                    f"row {row} is a {type(record).__name__}, expected a mapping of attribute "
+                    "names to values",
+                    row=row,
+                )
+        columns: dict[str, Any] = {}
+        for name in self:
+            try:
+                columns[name] = [record[name] for record in rows]
+            except KeyError:
+                row = next(place for place, record in enumerate(rows) if name not in record)
+                guess = closest(name, list(rows[row]))
+                raise EventError(
+                    f"attribute {name!r} is missing from row {row}{guess}; NULL is written as None",
+                    attribute=name,
+                    row=row,
+                ) from None
+        return columns
+
+
+def closest(name: str, present: list[Any]) -> str:
+    """A guess which column was meant, for an error."""
+    by_folded = {known.lower(): known for known in present if isinstance(known, str)}
+    close = difflib.get_close_matches(name.lower(), by_folded, n=1)
+    return f"; the closest is {by_folded[close[0]]!r}" if close else ""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Events:
+    """A batch of encoded records.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> events = Schema(price=UInt(16)).encode({"price": [120, 121, 122]})
+        >>> len(events)
+        3
+        >>> events.codes["price"]
+        array([[120, 121, 122]], dtype=uint64)
+        >>> events.take([0, 2])
+        <Events: 2 over price>
+
+    Attributes:
+        schema: what the codes mean.
+        count: number of records.
+        codes: for every attribute, uint64 of shape (limbs, count), most significant limb first.
+    """
+
+    schema: Attributes
+    count: int
+    codes: dict[str, CodeArray]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        return f"<Events: {self.count} over {', '.join(self.schema.names)}>"
+
+    def take(self, indices: npt.ArrayLike) -> Events:
+        """The records at `indices` (positions or a bool mask), in that order."""
+        chosen = np.asarray(indices)
+        if chosen.size == 0 and chosen.dtype != np.bool_:
+            chosen = chosen.astype(np.intp)
+        codes = {name: code[:, chosen] for name, code in self.codes.items()}
+        count = int(np.count_nonzero(chosen)) if chosen.dtype == np.bool_ else len(chosen)
+        return Events(self.schema, count, codes)

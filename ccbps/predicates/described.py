@@ -1,0 +1,130 @@
+"""Descriptions: schemas and templates as JSON text, to be exchanged by parties without trust.
+
+The text is read strictly. What a type is made of must be the very description that the type gives
+of itself; anything else, an unknown field or version included, is one `DecodeError`. Nothing in
+the text is run or imported, and the work is bounded by its length.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NoReturn
+
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.predicates.attributes import Attributes
+from ccbps.predicates.boolean import Bool
+from ccbps.predicates.numeric import Decimal, Int, UInt
+from ccbps.predicates.temporal import Timestamp
+from ccbps.predicates.textual import Category, Keyword, Text
+from ccbps.predicates.types import AttributeType
+
+__all__ = ["from_text", "to_text", "types_of"]
+
+_VERSION: Final = 1
+_MAX_CHARACTERS: Final = 1 << 26
+_MAX_NUMBER: Final = 1000
+"""Characters of one number or point in time, which are exact however long they are."""
+_MAX_SHOWN: Final = 300
+"""Characters of the problem that an error shows."""
+
+_TYPES: Final[dict[str, type[AttributeType]]] = {
+    kind.__name__: kind for kind in (Bool, UInt, Int, Decimal, Category, Keyword, Text, Timestamp)
+}
+
+
+def to_text(what: str, content: dict[str, Any]) -> str:
+    """JSON text of a "schema" or "predicate"."""
+    return json.dumps({"ccbps": what, "version": _VERSION, **content})
+
+
+def from_text(what: str, text: str, fields: set[str]) -> dict[str, Any]:
+    """The fields of what `to_text` made.
+
+    Raises:
+        DecodeError: it is not such a text.
+    """
+    if not isinstance(text, str):
+        raise DecodeError(f"a {what} is read from a string of JSON, got {type(text).__name__}")
+    if len(text) > _MAX_CHARACTERS:
+        raise DecodeError(f"a {what} of more than {_MAX_CHARACTERS} characters is not read")
+    try:
+        content = json.loads(
+            text, object_pairs_hook=_fields_once, parse_float=_no_float, parse_constant=_no_float
+        )
+    except DecodeError:
+        raise
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.get("ccbps") != what:
+        raise DecodeError(f'this is not JSON text of a {what}: {{"ccbps": "{what}", ...}}')
+    if type(content.get("version")) is not int or content["version"] != _VERSION:
+        raise DecodeError(f"this {what} is of another version than {_VERSION}")
+    _check_fields(what, content, {"ccbps", "version", *fields})
+    return content
+
+
+def types_of(described: object) -> dict[str, AttributeType]:
+    """Names and types from what `Attributes.describe` gave.
+
+    Raises:
+        DecodeError: `describe` does not give this.
+    """
+    if not isinstance(described, dict):
+        raise DecodeError("a schema is described by an object of JSON")
+    _check_fields("schema", described, {"attributes"})
+    attributes = described["attributes"]
+    if not isinstance(attributes, list):
+        raise DecodeError("the attributes of a schema are a list")
+    types: dict[str, AttributeType] = {}
+    for place, attribute in enumerate(attributes):
+        subject = f"attribute {place} of the schema"
+        if not isinstance(attribute, dict) or not isinstance(attribute.get("name"), str):
+            raise DecodeError(f"{subject} is not an object with a name")
+        if attribute["name"] in types:
+            raise DecodeError(f"{subject} has the name of an earlier one")
+        types[attribute["name"]] = _type_of(subject, attribute)
+    try:
+        Attributes(types)
+    except ParameterError as error:
+        problem = str(error)[:_MAX_SHOWN]
+    else:
+        return types
+    raise DecodeError(f"not a schema: {problem}")
+
+
+def _type_of(subject: str, attribute: dict[str, Any]) -> AttributeType:
+    parameters = {key: value for key, value in attribute.items() if key not in ("name", "type")}
+    kind = _TYPES.get(attribute["type"]) if isinstance(attribute.get("type"), str) else None
+    if kind is None:
+        raise DecodeError(f"{subject} has none of the types {', '.join(_TYPES)}")
+    long = any(isinstance(v, str) and len(v) > _MAX_NUMBER for v in parameters.values())
+    if long or not isinstance(parameters.get("nullable"), bool):
+        raise DecodeError(f"{subject} is not described as a {kind.__name__} is")
+    try:
+        made = kind(**parameters)
+        # Compared as text, in which 1 is not true: defaults, surplus and other spellings differ.
+        same = json.dumps(made.describe(), sort_keys=True) == json.dumps(
+            {"type": kind.__name__, **parameters}, sort_keys=True
+        )
+        problem = "" if same else f"not described as a {kind.__name__} describes itself"
+    except (ParameterError, TypeError) as error:
+        problem = str(error)
+    if problem:
+        raise DecodeError(f"{subject}: {problem[:_MAX_SHOWN]}")
+    return made
+
+
+def _check_fields(subject: str, content: dict[str, Any], wanted: set[str]) -> None:
+    if content.keys() != wanted:
+        raise DecodeError(f"a {subject} has the fields {', '.join(sorted(wanted))} and no others")
+
+
+def _fields_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise DecodeError("a field of the JSON text occurs twice")
+    return fields
+
+
+def _no_float(text: str) -> NoReturn:
+    raise DecodeError("the JSON text has a number that is not whole")

@@ -1,0 +1,151 @@
+"""Branching programs that count: a node for each place and number so far.
+
+They are built as graphs whose nodes are numbered at the end; nodes on no path are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ccbps.programs.branching import ONE, ZERO, BranchingProgram, Label, constant, negation
+from ccbps.programs.comparison import check_widths
+
+__all__ = ["at_least", "at_least_size", "hamming_within"]
+
+
+def hamming_within(value: Sequence[Label], wanted: Sequence[Label], limit: int) -> BranchingProgram:
+    """[Hamming distance of two bit strings <= limit]: a node for each (bit, distance so far)."""
+    check_widths(value, wanted)
+    if limit < 0:
+        return constant(False)
+    if limit >= len(value):
+        return constant(True)
+    graph = _Graph()
+    row = {0: graph.source}
+    for x, c in zip(value, wanted, strict=True):
+        following: dict[int, int] = {}
+        for distance, node in row.items():
+            for reached, label in ((distance, x ^ c ^ ONE), (distance + 1, x ^ c)):
+                if reached <= limit:
+                    following.setdefault(reached, graph.node())
+                    graph.add(node, following[reached], label)
+        row = following
+    for node in row.values():
+        graph.add(node, graph.sink, ONE)
+    return graph.program()
+
+
+def at_least(count: int, programs: Sequence[BranchingProgram]) -> BranchingProgram:
+    """[at least `count` of the programs are true]: one node for each (program, number so far)."""
+    if count <= 0:
+        return constant(True)
+    if count > len(programs):
+        return constant(False)
+    graph = _Graph()
+    row = {0: graph.source}
+    for done, program in enumerate(programs):
+        following: dict[int, int] = {}
+        for true, node in row.items():
+            left = len(programs) - done - 1
+            if true + 1 == count:
+                graph.embed(program, node, graph.sink)
+            else:
+                following.setdefault(true + 1, graph.node())
+                graph.embed(program, node, following[true + 1])
+            if true + left >= count:
+                following.setdefault(true, graph.node())
+                graph.embed(negation(program), node, following[true])
+        row = following
+    return graph.program()
+
+
+def at_least_size(count: int, sizes: Sequence[int]) -> int:
+    """Size of `at_least` of programs of these sizes, or a bit more: before any node is dropped."""
+    if count <= 0 or count > len(sizes):
+        return 1
+    nodes, row = 0, {0}
+    for done, size in enumerate(sizes):
+        following = set()
+        for true in row:
+            nodes += size - 1
+            if true + 1 < count:
+                following.add(true + 1)
+            if true + len(sizes) - done - 1 >= count:
+                nodes += size - 1
+                following.add(true)
+        nodes += len(following)
+        row = following
+    return nodes + 1
+
+
+class _Graph:
+    """A DAG under construction with one source and one sink, numbered when it is finished."""
+
+    source = 0
+    sink = 1
+
+    def __init__(self) -> None:
+        self._nodes = 2
+        self._edges: dict[tuple[int, int], Label] = {}
+
+    def node(self) -> int:
+        self._nodes += 1
+        return self._nodes - 1
+
+    def add(self, u: int, v: int, label: Label) -> None:
+        self._edges[u, v] = self._edges.get((u, v), ZERO) ^ label
+
+    def embed(self, program: BranchingProgram, u: int, v: int) -> None:
+        """Put a whole program between two nodes."""
+        inner = [u, *(self.node() for _ in range(program.inner_nodes)), v]
+        for (a, b), label in program.edges.items():
+            self.add(inner[a], inner[b], label)
+
+    def program(self) -> BranchingProgram:
+        """Keep the nodes on some path from source to sink, in reverse postorder."""
+        forward: dict[int, list[int]] = {}
+        backward: dict[int, list[int]] = {}
+        for (u, v), label in self._edges.items():
+            if label:
+                forward.setdefault(u, []).append(v)
+                backward.setdefault(v, []).append(u)
+        useful = self._reach(self.sink, backward)
+        order = [n for n in self._postorder(forward) if n in useful and n != self.sink]
+        order = [*reversed(order), self.sink]
+        if self.source not in useful:
+            return constant(False)
+        number = {node: i for i, node in enumerate(order)}
+        return BranchingProgram.from_edges(
+            len(order) - 1,
+            [
+                (number[u], number[v], label)
+                for (u, v), label in self._edges.items()
+                if u in number and v in number
+            ],
+        )
+
+    @staticmethod
+    def _reach(start: int, neighbours: dict[int, list[int]]) -> set[int]:
+        seen, todo = {start}, [start]
+        while todo:
+            for node in neighbours.get(todo.pop(), ()):
+                if node not in seen:
+                    seen.add(node)
+                    todo.append(node)
+        return seen
+
+    def _postorder(self, forward: dict[int, list[int]]) -> list[int]:
+        order: list[int] = []
+        seen = {self.source}
+        stack = [(self.source, iter(forward.get(self.source, ())))]
+        while stack:
+            node, targets = stack[-1]
+            for target in targets:
+                if target not in seen:
+                    seen.add(target)
+                    stack.append((target, iter(forward.get(target, ()))))
+                    break
+            else:
+                order.append(node)
+                stack.pop()
+        return order

@@ -1,0 +1,52 @@
+"""Slow twin of `Scheme.fingerprint`: what is hashed, written out by hand.
+
+SHA-256 over JSON with sorted names: the scheme and its version, the schema's names and types, the
+public parameters, and what messages depend on beyond them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+__all__ = ["category", "decimal", "fingerprint", "index_digest", "uint"]
+
+
+def fingerprint(
+    scheme: str, attributes: Sequence[dict[str, Any]], parameters: dict[str, Any], layout: Any
+) -> bytes:
+    """32 bytes that name a matcher of version 1."""
+    described = {
+        "layout": layout,
+        "parameters": parameters,
+        "schema": {"attributes": list(attributes)},
+        "scheme": scheme,
+        "version": 1,
+    }
+    return sha256(json.dumps(described, sort_keys=True).encode()).digest()
+
+
+def uint(name: str, bits: int) -> dict[str, Any]:
+    """UInt(bits), in a schema's description."""
+    return {"name": name, "type": "UInt", "bits": bits, "nullable": False}
+
+
+def category(name: str, values: list[str]) -> dict[str, Any]:
+    """Category(values)."""
+    return {"name": name, "type": "Category", "values": values, "nullable": False}
+
+
+def decimal(name: str, low: str, high: str, step: str) -> dict[str, Any]:
+    """Decimal(low, high, step)."""
+    return {
+        "name": name, "type": "Decimal", "low": low, "high": high, "step": step, "nullable": False
+    }  # fmt: skip
+
+
+def index_digest(index: Sequence[int]) -> str:
+    """Of an index sequence, each number in four bytes, least first."""
+    return sha256(
+        b"".join(number.to_bytes(4, "little", signed=True) for number in index)
+    ).hexdigest()

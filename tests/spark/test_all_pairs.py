@@ -1,0 +1,253 @@
+"""Matchers with a key server: every event with every interest, keys by name.
+
+What happens to rows within a batch is tested without Spark, in `tests/test_columnar.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ccbps import Category, Schema, UInt, matching
+from ccbps import spark as cs
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.matching import AdditiveMaskMatch, KeywordMatch
+from ccbps.matching.matcher import Matcher
+from ccbps.spark import all_pairs
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(12))
+MATCHER = AdditiveMaskMatch(SCHEMA)
+PREDICATES = ["issue = 'IBM'", "price < 1000 AND issue = 'AAPL'", "price BETWEEN 5 AND 3000"]
+COUNT = 200
+Keys = dict[str, cs.KeySource]
+Sides = tuple[DataFrame, DataFrame]
+Pairs = set[tuple[str, int]]
+
+
+def issued(matcher: Matcher, folder: Path) -> Keys:
+    """The three parties' keys, in files that the workers can read."""
+    server, found = matcher.key_server(), {}
+    for name, key in (
+        ("publisher", server.publisher_key()),
+        ("subscriber", server.subscriber_key("alice")),
+        ("broker", server.broker_key()),
+    ):
+        (folder / name).write_text(key.to_text())
+        found[name] = cs.FileKey(folder / name)
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    return issued(MATCHER, tmp_path_factory.mktemp("keys"))
+
+
+def table(count: int = COUNT) -> pa.Table:
+    rng = np.random.default_rng(2)
+    return pa.table(
+        {
+            "event": np.arange(count),
+            "issue": rng.choice(["AAPL", "GOOG", "IBM"], count).tolist(),
+            "price": rng.integers(0, 4096, count),
+        }
+    )
+
+
+def wishes(spark: SparkSession, texts: list[str | None]) -> DataFrame:
+    rows = [(f"s{i}", text) for i, text in enumerate(texts)]
+    return spark.createDataFrame(rows, "subscription string, predicate string")
+
+
+@pytest.fixture(scope="module")
+def sides(spark: SparkSession, keys: Keys) -> Sides:
+    """Messages of both sides, made once; one subscription has no predicate."""
+    frames = (
+        cs.encode_events(
+            spark.createDataFrame(table()), MATCHER, keys["publisher"], keep=["event"]
+        ),
+        cs.encode_interests(wishes(spark, [*PREDICATES, None]), MATCHER, keys["subscriber"]),
+    )
+    assert [df.columns for df in frames] == [
+        ["event", "event_message"],
+        ["subscription", "interest_message"],
+    ]
+    events, interests = (spark.createDataFrame(df.toArrow()) for df in frames)
+    return events.coalesce(1), interests
+
+
+WANTED: Pairs = {
+    (f"s{i}", int(n))
+    for i, text in enumerate(PREDICATES)
+    for n in np.flatnonzero(SCHEMA.parse(text).evaluate(table()))
+}
+
+
+def pairs(df: DataFrame) -> Pairs:
+    rows = df.collect()
+    found = {(row["subscription"], row["event"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_all_pairs_equal_the_plaintext_filter(sides: Sides, keys: Keys) -> None:
+    found = cs.match(*sides, MATCHER, keys["broker"])
+    assert found.columns == ["subscription", "event"]
+    assert pairs(found) == WANTED
+
+
+def test_all_pairs_of_interests_too_many_for_a_plan_are_found_in_blocks(
+    sides: Sides, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, interests = sides
+    monkeypatch.setattr(all_pairs, "PLAN_BYTES", 2 * MATCHER.interest_bytes)
+    monkeypatch.setattr(all_pairs, "BLOCK_BYTES", 1500)
+    collected: list[object] = []
+    monkeypatch.setattr(type(interests), "toArrow", lambda df: collected.append(df))
+    short = F.when(F.col("subscription") == "s1", F.lit(b"x")).otherwise(F.col("interest_message"))
+    bad = interests.withColumn("interest_message", short)
+    found = cs.match(events, interests, MATCHER, keys["broker"])
+    kept = cs.match(events, bad, MATCHER, keys["broker"], on_error="drop")
+    assert not collected
+    assert found.columns == ["subscription", "event"]
+    assert pairs(found) == WANTED
+    assert pairs(kept) == {pair for pair in WANTED if pair[0] != "s1"}
+
+
+def test_rows_that_cannot_be_encoded_are_set_aside(spark: SparkSession, keys: Keys) -> None:
+    bad = spark.createDataFrame(table(6).set_column(2, "price", pa.array([1, 31415, 2, 3, -1, 4])))
+    events = cs.encode_events(
+        bad, MATCHER, keys["publisher"], keep=["event"], on_error="reject"
+    ).collect()
+    assert sorted(row["event"] for row in events if row["rejected"]) == [1, 4]
+    assert sorted(row["event"] for row in events if row["event_message"] is None) == [1, 4]
+    wanted = wishes(spark, ["price < 9", "pryce < 31415", None]).withColumn("owner", F.lit("x"))
+    encoded = cs.encode_interests(
+        wanted, MATCHER, keys["subscriber"], keep=["owner"], on_error="reject"
+    )
+    assert encoded.columns == ["subscription", "owner", "interest_message", "rejected"]
+    found = {row["subscription"]: row for row in encoded.collect()}
+    assert sorted(n for n, row in found.items() if row["interest_message"] is None) == ["s1", "s2"]
+    assert [n for n, row in found.items() if row["rejected"]] == ["s1"]
+    assert "31415" not in found["s1"]["rejected"]
+
+
+def test_each_scheme_equals_the_plaintext_filter(spark: SparkSession, tmp_path: Path) -> None:
+    matchers: list[Matcher] = [
+        matching.TagMatch(SCHEMA, topic=["issue"]),
+        matching.PrefixMatch(SCHEMA),
+        matching.AspeMatch(SCHEMA, exact=True),
+        matching.PaillierRangeMatch(SCHEMA, modulus_bits=256, toy=True),
+        matching.AccessTreeMatch(SCHEMA, group="toy64"),
+        matching.KeywordMatch(SCHEMA, group="toy64"),
+        matching.CommutativeMatch(SCHEMA, group="secp256k1"),
+        matching.KeywordFilterMatch(SCHEMA, false_positives=1e-9),
+        matching.KeywordDictionaryMatch(SCHEMA),
+        matching.MaskedTopicMatch(SCHEMA),
+    ]
+    records = pa.table({"event": [0, 1, 2], "issue": ["IBM", "IBM", "GOOG"], "price": [7, 9, 7]})
+    events = spark.createDataFrame(records).coalesce(1)
+    interests = wishes(spark, ["issue = 'IBM' AND price = 7", "issue = 'GOOG' AND price = 7"])
+    answers = None
+    for number, matcher in enumerate(matchers):
+        (tmp_path / str(number)).mkdir()
+        keys = issued(matcher, tmp_path / str(number))
+        found = cs.match(
+            cs.encode_events(events, matcher, keys["publisher"], keep=["event"]),
+            cs.encode_interests(interests.coalesce(1), matcher, keys["subscriber"]),
+            matcher,
+            keys["broker"],
+        ).withColumn("matcher", F.lit(type(matcher).__name__))
+        answers = found if answers is None else answers.union(found)
+    assert answers is not None
+    got = sorted((r["matcher"], r["subscription"], r["event"]) for r in answers.collect())
+    names = sorted(type(matcher).__name__ for matcher in matchers)
+    assert got == [(name, *pair) for name in names for pair in (("s0", 0), ("s1", 2))]
+
+
+def test_equal_predicates_are_encoded_anew_and_revoked_users_match_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    matcher = KeywordMatch(SCHEMA, group="toy64", trapdoors="events")
+    server, frames = matcher.key_server(), []
+    keys = {"publisher": server.publisher_key()}
+    keys |= {name: server.subscriber_key(name) for name in ("alice", "bob")}
+    server.revoke("subscriber", "bob")
+    keys["broker"] = server.broker_key()
+    for name, key in keys.items():
+        (tmp_path / name).write_text(key.to_text())
+    file = {name: cs.FileKey(str(tmp_path / name)) for name in keys}
+    text = "issue = 'IBM' AND price = 7"
+    for name in ("alice", "bob"):
+        rows = [(f"{name}{i}", text) for i in range(2)]
+        wanted = spark.createDataFrame(rows, "subscription string, predicate string").coalesce(1)
+        frames.append(cs.encode_interests(wanted, matcher, file[name]))
+    made = frames[0].union(frames[1]).toArrow()
+    assert len(set(made["interest_message"].to_pylist())) == 4
+    records = pa.table({"event": [0], "issue": ["IBM"], "price": [7]})
+    plain = spark.createDataFrame(records)
+    events = cs.encode_events(plain, matcher, file["publisher"], keep=["event"])
+    found = pairs(cs.match(events, spark.createDataFrame(made), matcher, file["broker"]))
+    assert found == {("alice0", 0), ("alice1", 0)}
+
+
+def test_malformed_messages_fail_the_job_by_name_or_match_nothing(sides: Sides, keys: Keys) -> None:
+    events, interests = sides
+    bad = events.withColumn(
+        "event_message",
+        F.when(F.col("event") == 7, F.lit(b"short"))
+        .when(F.col("event") == 8, F.lit(bytearray(MATCHER.event_bytes)))
+        .when(F.col("event") == 9, F.lit(None))
+        .otherwise(F.col("event_message")),
+    )
+    damaged = interests.withColumn(
+        "interest_message",
+        F.when(F.col("subscription") == "s1", F.lit(bytearray(MATCHER.interest_bytes))).otherwise(
+            F.col("interest_message")
+        ),
+    )
+    with pytest.raises(Exception, match=r"event=7: the event message has the wrong number"):
+        cs.match(bad, interests, MATCHER, keys["broker"]).collect()
+    with pytest.raises(Exception, match=r"subscription='s1': .*not an interest.*on_error='drop'"):
+        cs.match(events, damaged, MATCHER, keys["broker"]).collect()
+    kept = pairs(cs.match(bad, damaged, MATCHER, keys["broker"], on_error="drop"))
+    assert kept == {p for p in WANTED if p[0] != "s1" and p[1] not in (7, 8, 9)}
+
+
+def test_match_column_takes_the_brokers_key(sides: Sides, keys: Keys) -> None:
+    events, interests = sides
+    both = events.crossJoin(interests.where("subscription = 's0'"))
+    matched = cs.match_column("event_message", "interest_message", MATCHER, keys["broker"])
+    found = both.select("subscription", "event", matched.alias("m")).where("m")
+    assert pairs(found) == {pair for pair in WANTED if pair[0] == "s0"}
+
+
+def test_columns_that_do_not_fit_are_refused(sides: Sides, keys: Keys) -> None:
+    events, interests = sides
+    key = keys["broker"]
+    with pytest.raises(ParameterError, match=r"'raise' or 'drop', got 'reject'; .* each match"):
+        cs.match(events, interests, MATCHER, key, on_error="reject")
+    with pytest.raises(ParameterError, match="'subscription' is in both"):
+        cs.match(events.withColumn("subscription", F.lit("a")), interests, MATCHER, key)
+    with pytest.raises(ParameterError, match="'event_message' is missing"):
+        cs.match(events.drop("event_message"), interests, MATCHER, key)
+    short = interests.withColumn("interest_message", F.lit(b"x"))
+    with pytest.raises(DecodeError, match="subscription='s0': the interest message has the wrong"):
+        cs.match(events, short, MATCHER, key)
+
+
+def test_no_key_enters_a_plan(sides: Sides, keys: Keys, capsys: pytest.CaptureFixture[str]) -> None:
+    cs.match(*sides, MATCHER, keys["broker"]).explain(extended=True)
+    plan = capsys.readouterr().out
+    assert "event_message" in plan
+    for key in keys.values():
+        assert isinstance(key, cs.FileKey)
+        secret = Path(key.path).read_text()
+        assert secret not in plan
+        assert secret.partition(":")[2][:40] not in plan

@@ -1,0 +1,69 @@
+"""Every example on little data, in the session that the tests share.
+
+As programs, each in a process of its own, they run in `tests/test_examples.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ccbps import SharedSeed
+from tests.spark.conftest import KEY, ROOT
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+# By their shortest path, which still delivers something.
+ARGUMENTS = {
+    "hidden_predicates.py": ["--events", "50", "--subscribers", "4"],
+    "stock_quotes.py": ["--events", "100", "--subscribers", "6"],
+}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_example_runs(
+    path: Path,
+    spark: SparkSession,
+    seed: SharedSeed,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    example: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    # Workers know one key already, and the session goes on.
+    monkeypatch.setattr(example, "session", lambda master: spark)
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+    monkeypatch.setattr(example, "MASTER", KEY)
+    monkeypatch.setenv(KEY.name, seed.to_text())
+    monkeypatch.setattr(SharedSeed, "generate", lambda: seed)
+
+    def broker_process(output: Path, master: str) -> float:
+        with monkeypatch.context() as patch:
+            patch.delenv(KEY.name)
+            example.broker(output, master)
+        return float((output / "broker-seconds").read_text())
+
+    arguments = ARGUMENTS[path.name]
+    if hasattr(example, "broker_process"):
+        monkeypatch.setattr(example, "broker_process", broker_process)
+        arguments = [*arguments, "--output", str(tmp_path)]
+    assert example.main(arguments) == 0
+    stdout = capsys.readouterr().out
+    assert "differences                          0" in stdout
+    if hasattr(example, "broker_process"):
+        sizes = re.search(r"bytes written +([\d,]+) +announced: ([\d,]+)", stdout)
+        assert sizes is not None
+        wrote, said = (int(text.replace(",", "")) for text in sizes.groups())
+        assert 0.8 < said / wrote < 1.25
+        assert "| the subscriber read" in stdout
+        assert "must not happen" not in stdout
+        assert (tmp_path / "matches.png").stat().st_size > 10_000

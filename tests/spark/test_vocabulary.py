@@ -1,0 +1,92 @@
+"""One vocabulary: what does not apply to a matcher is refused, and the error says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ccbps import Schema, UInt
+from ccbps import spark as cs
+from ccbps.errors import ParameterError
+from ccbps.matching import AdditiveMaskMatch, BranchingMatch, ObliviousTopicMatch
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = Schema(a=UInt(8), b=UInt(8))
+ROUNDS = BranchingMatch.box(SCHEMA)
+SERVER = AdditiveMaskMatch(SCHEMA)
+SESSION = ObliviousTopicMatch(SCHEMA, ["a"], group="toy64")
+PAYLOADS = ObliviousTopicMatch(SCHEMA, ["a"], payload_bytes=8, group="toy64")
+TEMPLATE = BranchingMatch(SCHEMA, "a < :limit")
+KEY = cs.FileKey("/nowhere")
+Call = Callable[..., Any]
+
+CASES: list[tuple[str, Any, dict[str, Any], str]] = [
+    # encoders
+    ("events", SERVER, {"subscription": "s"}, "subscription= does not .*keys of a key server"),
+    ("events", SERVER, {"round": "n"}, "round= does not apply to AdditiveMaskMatch.*no rounds"),
+    ("events", SERVER, {"payload": "p"}, "payload= does not apply"),
+    ("events", ROUNDS, {"payload": "p"}, "payload= does not apply to BranchingMatch.*one pair"),
+    ("events", SESSION, {"subscription": "s"}, "subscription= does not .*for everybody"),
+    ("events", SESSION, {"payload": "p"}, "payload must be None"),
+    ("events", PAYLOADS, {}, "payload must be a binary column.* got None"),
+    ("interests", SERVER, {"round": "n"}, "round= does not apply to AdditiveMaskMatch"),
+    ("interests", SERVER, {"constants": {}}, "constants= does not apply.* without private"),
+    ("interests", TEMPLATE, {"predicate": "p"}, "predicate= does not apply.* limit"),
+    ("interests", SESSION, {}, "encodes its requests itself.* remembers their secrets"),
+    # brokers and subscribers
+    ("match", ROUNDS, {"key": KEY}, "key= does not apply to BranchingMatch: its broker has no key"),
+    ("match", ROUNDS, {"subscription": "s"}, "subscription= does not apply.*one pair and round"),
+    ("match", ROUNDS, {"interests": None}, "interests=None is for .*subscribers"),
+    ("match", ROUNDS, {"on_error": "drop"}, "'raise' or 'reject', got 'drop'.*set aside"),
+    ("match", SERVER, {}, "key must be a KeySource"),
+    ("match", SERVER, {"key": KEY, "on": ["s"]}, "on= does not apply.*every event with every"),
+    ("match", SERVER, {"key": KEY, "output": "m"}, "output= does not apply"),
+    ("match", SERVER, {"interests": None}, "interests=None is for .*subscribers"),
+    ("match", SESSION, {"key": KEY}, "interests= does not apply.*no broker answers"),
+    ("match", SESSION, {"interests": None, "on": ["s"]}, "on= does not apply"),
+    ("match", SESSION, {"interests": None, "interest": "i"}, "interest= does not apply"),
+    ("match", SESSION, {"interests": None}, "key must be a KeySource"),
+    ("match", SESSION, {"interests": None, "key": KEY, "on_error": "reject"}, "or 'drop'"),
+    ("column", ROUNDS, {"key": KEY}, "key= does not apply"),
+    ("column", SERVER, {}, "key must be a KeySource"),
+    ("column", SESSION, {"key": KEY}, "does not apply.*no broker answers"),
+    # stores
+    ("write", SERVER, {}, "pairs and rounds, which AdditiveMaskMatch has not"),
+    ("read", SESSION, {}, "pairs and rounds, which ObliviousTopicMatch has not"),
+]
+
+
+@pytest.fixture(scope="module")
+def calls(spark: SparkSession) -> dict[str, Call]:
+    df = spark.createDataFrame([], "a int, b int, subscription string, round long, limit int")
+
+    def match(matcher: Any, *, interests: Any = df, key: Any = None, **options: Any) -> Any:
+        return cs.match(df, interests, matcher, key, **options)
+
+    return {
+        "events": lambda matcher, **o: cs.encode_events(df, matcher, KEY, **o),
+        "interests": lambda matcher, **o: cs.encode_interests(df, matcher, KEY, **o),
+        "match": match,
+        "column": lambda matcher, **o: cs.match_column("a", "b", matcher, **o),
+        "write": lambda matcher, **o: cs.write_messages(df, "/nowhere", matcher, kind="event", **o),
+        "read": lambda matcher, **o: cs.match_messages(spark, "/nowhere", "/nowhere", matcher, **o),
+    }
+
+
+@pytest.mark.parametrize(("call", "matcher", "options", "problem"), CASES)
+def test_what_does_not_apply_is_refused(
+    calls: dict[str, Call], call: str, matcher: Any, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ParameterError, match=problem):
+        calls[call](matcher, **options)
+
+
+def test_a_matcher_is_a_matcher(calls: dict[str, Call], tmp_path: Path) -> None:
+    for call in calls.values():
+        with pytest.raises(ParameterError, match="matcher must be a matcher, got str"):
+            call("box")

@@ -1,0 +1,205 @@
+"""Keys as text: they come back through one door, damage is refused, and no error shows a key."""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ccbps.keys
+from ccbps import EpochSeed, SeedRing, SharedSeed
+from ccbps.errors import KeyMismatchError
+from ccbps.keys.any_key import Key
+from ccbps.keys.role_key import KeyUpdate, RoleKey
+from ccbps.keys.text_form import KINDS, is_key_text, write_key
+
+SECRETS = st.binary(min_size=32, max_size=32)
+LABELS = st.lists(st.text(max_size=12), min_size=1, max_size=4, unique=True)
+DATA = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3)
+ROLES = ("server", "publisher", "subscriber", "broker")
+
+
+def with_pairs(seed: EpochSeed, labels: list[str]) -> EpochSeed:
+    for label in labels:
+        seed.pair(label)
+    return seed
+
+
+def roles(kind: type[RoleKey]) -> st.SearchStrategy[RoleKey]:
+    names = st.sampled_from(ROLES if kind is RoleKey else ("broker",))
+    ids, matchers = st.binary(min_size=6, max_size=6), st.binary(min_size=32, max_size=32)
+    return st.builds(kind.make, matchers, names, ids, st.integers(0, 65535), DATA)
+
+
+SEEDS = st.builds(SharedSeed, SECRETS)
+EPOCHS = st.builds(
+    with_pairs, st.builds(EpochSeed, SECRETS, st.integers(0, 10**9 - 1)), LABELS | st.just([])
+)
+KEYS: dict[str, st.SearchStrategy[Any]] = {
+    "SharedSeed": SEEDS,
+    "EpochSeed": EPOCHS,
+    "SeedRing": st.builds(SeedRing.of, SEEDS, LABELS),
+    "SeedRing of an epoch": st.builds(SeedRing.of, EPOCHS, LABELS),
+    "RoleKey": roles(RoleKey),
+    "KeyUpdate": roles(KeyUpdate),
+}
+
+
+def content(key: Key) -> Any:
+    if isinstance(key, SeedRing):
+        return key.epoch, key._seeds
+    if isinstance(key, EpochSeed):
+        return key.export_secret(), key.epoch, key._pairs
+    return key.export_secret()
+
+
+def pick(data: st.DataObject) -> Any:
+    return data.draw(KEYS[data.draw(st.sampled_from(sorted(KEYS)))])
+
+
+@given(st.data(), st.sampled_from(["", "\n", " \r\n"]))
+def test_a_key_comes_back_from_its_text(data: st.DataObject, space: str) -> None:
+    key = pick(data)
+    text = key.to_text()
+    assert re.fullmatch("ccbps-[a-z-]+-2:[0-9a-f]+", text)
+    assert is_key_text(text)
+    for back in (ccbps.keys.from_text(space + text + space), type(key).from_text(text)):
+        assert type(back) is type(key)
+        assert content(back) == content(key)
+        assert back.to_text() == text
+
+
+@given(st.data())
+def test_damage_of_any_character_is_refused(data: st.DataObject) -> None:
+    key = pick(data)
+    text = key.to_text()
+    at = data.draw(st.integers(0, len(text) - 1))
+    other = data.draw(st.characters(codec="utf-8") | st.sampled_from("0123456789abcdefABCDEF"))
+    # White space around a text is not damage, in it it is.
+    for damaged in (text[:at] + other + text[at + 1 :], text[:at] + text[at + 1 :], text[:at]):
+        if damaged != text:
+            for read in (ccbps.keys.from_text, type(key).from_text):
+                with pytest.raises(KeyMismatchError) as caught:
+                    read(damaged)
+                assert text[-12:] not in str(caught.value)
+
+
+def test_every_character_of_a_text_counts() -> None:
+    text = SharedSeed(bytes(range(32))).to_text()
+    for at, character in enumerate(text):
+        for other in "0aA:- \n":
+            if other != character:
+                with pytest.raises(KeyMismatchError):
+                    ccbps.keys.from_text(text[:at] + other + text[at + 1 :])
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_role_stands_in_front_and_cannot_be_renamed(role: Any) -> None:
+    text = RoleKey.make(bytes(32), role, bytes(6), 0, {}).to_text()
+    assert text.startswith(f"ccbps-{role}-key-2:")
+    for other in ROLES:
+        if other != role:
+            with pytest.raises(KeyMismatchError, match=f"{KINDS[f'{other}-key']}, but damaged"):
+                RoleKey.from_text(text.replace(role, other, 1))
+            # Nor with a check that was made for it.
+            secret = RoleKey.make(bytes(32), role, bytes(6), 0, {}).export_secret()
+            with pytest.raises(KeyMismatchError, match="but damaged"):
+                RoleKey.from_text(write_key(f"{other}-key", secret))
+
+
+def test_a_key_of_one_kind_is_refused_as_another_by_name() -> None:
+    seed = SharedSeed(bytes(32))
+    ring, epoch = SeedRing.of(seed, ["a"]), EpochSeed(bytes(32))
+    role = RoleKey.make(bytes(32), "publisher", bytes(6), 0, {})
+    update = KeyUpdate.make(bytes(32), "broker", bytes(6), 0, {})
+    for kind, key, why in (
+        (SharedSeed, ring, "this is a ring of seeds, wanted a seed"),
+        (SharedSeed, epoch, "this is an epoch seed, wanted a seed"),
+        (EpochSeed, seed, "this is a seed, wanted an epoch seed"),
+        (SeedRing, seed, "this is a seed, wanted a ring of seeds"),
+        (RoleKey, seed, "this is a seed, wanted a role key"),
+        (SharedSeed, role, "this is a publisher's key, wanted a seed"),
+        (RoleKey, update, "this is a broker's key update, wanted a role key"),
+        (KeyUpdate, role, "this is a publisher's key, wanted a key update"),
+    ):
+        with pytest.raises(KeyMismatchError, match=f"^{why}$"):
+            kind.from_text(key.to_text())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "letmein", "ab" * 32, "ccbps-seed-1:" + "ab" * 32, "ccbps-word-2:" + "ab" * 40,
+     None, 5, "ccbps-seed-2:", "ccbps-seed-2:ab"],
+)  # fmt: skip
+def test_what_is_no_key_is_refused_and_not_shown(text: Any) -> None:
+    with pytest.raises(KeyMismatchError, match=r"not a key: expected one line|a seed, but d") as no:
+        ccbps.keys.from_text(text)
+    assert "abab" not in str(no.value)
+    assert "letmein" not in str(no.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "secret"),
+    [
+        ("seed", bytes(31)),
+        ("epoch-seed", bytes(35)),
+        ("epoch-seed", b"\xff" * 4 + bytes(32)),
+        ("epoch-seed", bytes(36) + b"\0\0\0\1a" + bytes(31)),
+        ("seed-ring", bytes(4)),
+        ("seed-ring", bytes(4) + b"\0\0\0\1\xff" + bytes(32)),
+        ("seed-ring", bytes(4) + b"\0\0\0\1a" + bytes(32) + b"\0\0\0\1b" + bytes(32)),
+    ],
+)
+def test_what_no_key_wrote_is_refused_even_with_its_check(kind: str, secret: bytes) -> None:
+    with pytest.raises(KeyMismatchError, match=f"{KINDS[kind]}, but damaged"):
+        ccbps.keys.from_text(write_key(kind, secret))
+
+
+def test_errors_hold_no_key_in_their_frames() -> None:
+    seed = SharedSeed(bytes(range(32)))
+    ring = SeedRing.of(seed, ["a"])
+    for key, secret in ((seed, seed), (ring, ring.pair("a"))):
+        text = key.to_text()
+        for broken in (text[:-1], text[:-2] + ("00" if text[-2:] != "00" else "01")):
+            for read in (ccbps.keys.from_text, type(key).from_text, EpochSeed.from_text):
+                with pytest.raises(KeyMismatchError) as caught:
+                    read(broken)
+                frame = caught.value.__traceback__
+                while frame is not None:
+                    if frame.tb_frame.f_code.co_filename != __file__:
+                        shown = repr(frame.tb_frame.f_locals)
+                        assert secret.export_secret().hex() not in shown
+                        assert repr(secret.export_secret())[2:-1] not in shown
+                    frame = frame.tb_next
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": "00" * 5},
+        {"key": "00" * 7},
+        {"key": ""},
+        {"data": []},
+        {"data": "x"},
+        {"data": None},
+    ],
+    ids=str,
+)
+def test_a_role_key_has_a_key_id_of_six_bytes_and_data(change: dict[str, Any]) -> None:
+    fields = json.loads(RoleKey.make(bytes(32), "broker", bytes(6), 0, {}).export_secret())
+    fields = {**fields, **change}
+    del fields["check"]
+    check = sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+    with pytest.raises(KeyMismatchError, match="not a role key, or a damaged one"):
+        RoleKey(json.dumps({**fields, "check": check}, sort_keys=True).encode())
+
+
+def test_deep_json_is_no_role_key() -> None:
+    for secret in (b"[" * 200_000, b'{"a":' * 200_000, b"[]", b"1", b"null"):
+        with pytest.raises(KeyMismatchError, match="not a role key, or a damaged one"):
+            RoleKey(secret)

@@ -1,0 +1,265 @@
+"""Files, indexes and plans of message stores, without Spark: damage, writers at once, layouts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import fs
+
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.store import files as storefiles
+from ccbps.store import plan as storeplan
+from ccbps.store.folder import Folder
+from ccbps.store.index import Index, StoreKind, WriterRun
+
+Rounds = dict[str, list[int]]
+# All that a store knows of a matcher.
+SPELT: Any = SimpleNamespace(fingerprint=bytes(32), event_bytes=12, interest_bytes=12)
+INDEX = "index-00000001.arrow"
+
+
+def small_store(
+    folder: Folder, kind: StoreKind, rounds: Rounds, cut: int, run: WriterRun | None = None
+) -> Index:
+    """A store of one part with messages that spell their subscription and round."""
+    keys = [(label, n) for label in sorted(rounds) for n in sorted(rounds[label])]
+    run = run or WriterRun(1)
+    part = storefiles.PartWriter(folder, run.stem, 12)
+    for start in range(0, len(keys), cut):
+        chosen = keys[start : start + cut]
+        part.append(
+            pa.array([label for label, _ in chosen]),
+            pa.array([n for _, n in chosen], pa.int64()),
+            pa.array([f"{label:>4}{n:08d}".encode() for label, n in chosen], pa.binary()),
+        )
+    runs = pa.table(part.finish())
+    Index.write(folder, run, SPELT, kind, runs, {part.name: part.checksums})
+    return Index.read(folder, SPELT, kind)
+
+
+def read_index(store: Path) -> pa.Table:
+    return pa.ipc.open_file((store / INDEX).read_bytes()[:-32]).read_all()
+
+
+def write_index(store: Path, table: pa.Table) -> None:
+    """An index that says something else, and whose own checksum is right."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as file:
+        file.write_table(table)
+    content = sink.getvalue().to_pybytes()
+    (store / INDEX).write_bytes(content + sha256(content).digest())
+
+
+def about(table: pa.Table, **changes: Any) -> pa.Table:
+    return table.replace_schema_metadata({"ccbps": json.dumps(told(table) | changes)})
+
+
+def told(table: pa.Table) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(table.schema.metadata[b"ccbps"])
+    return found
+
+
+def shifted(table: pa.Table) -> pa.Table:
+    return table.set_column(2, "start", pc.add(table["start"], 1000))
+
+
+def elsewhere(table: pa.Table) -> pa.Array:
+    return pa.array(["../part-0.arrow"] * table.num_rows).dictionary_encode()
+
+
+@pytest.mark.parametrize(
+    ("damage", "cause"),
+    [
+        (shifted, "runs do not follow one another"),
+        (lambda t: t.slice(1), "runs do not follow one another"),
+        (lambda t: t.set_column(3, "stop", t["start"]), "runs do not follow one another"),
+        (lambda t: t.set_column(5, "last_round", t["first_round"]), "fewer rounds than rows"),
+        (lambda t: t.set_column(1, "subscription", pa.array(["s"] * len(t))), "has two runs"),
+        (lambda t: t.set_column(1, "subscription", pa.nulls(len(t), pa.string())), "missing"),
+        (lambda t: t.set_column(4, "first_round", pc.subtract(t["first_round"], 9)), "rounds"),
+        (lambda t: about(t, width=0), "do not go together"),
+        (lambda t: about(t, width=12.0), "do not go together"),
+        (lambda t: about(t, kind="x"), "whose messages"),
+        (lambda t: about(t, checksums={}), "lacks checksums"),
+        (
+            lambda t: about(t, checksums={n: s + "00" for n, s in told(t)["checksums"].items()}),
+            "lack",
+        ),
+        (lambda t: t.set_column(0, "part", elsewhere(t)), "not parts of a store"),
+        (lambda t: t.drop_columns(["stop"]), "stop"),
+        (lambda t: t.set_column(2, "start", pa.array(["x"] * len(t))), "start|parse|cast|x"),
+        (lambda t: t.replace_schema_metadata({"ccbps": b"[]"}), "TypeError"),
+        (lambda t: t.replace_schema_metadata({"ccbps": b'{"format": "ccbps messages 2"}'}), "kind"),
+        (lambda t: t.replace_schema_metadata({}), "KeyError"),
+    ],
+)
+def test_a_damaged_index_is_named(
+    tmp_path: Path, damage: Callable[[pa.Table], pa.Table], cause: str
+) -> None:
+    folder = Folder.of(tmp_path, "events")
+    small_store(folder, "event", {"s0": [1, 2, 5], "s1": [0], "s2": list(range(9))}, 4)
+    write_index(tmp_path, damage(read_index(tmp_path)))
+    with pytest.raises(DecodeError, match=rf"index-\d+\.arrow is damaged: .*({cause})"):
+        Index.read(folder, SPELT, "event")
+
+
+def test_a_commit_leaves_the_parts_of_runs_that_began_later() -> None:
+    mine, rival, later, before = WriterRun(3), WriterRun(3), WriterRun(4), WriterRun(2)
+    names = [f"{run.stem}-{'0' * 32}.arrow" for run in (mine, rival, later, before)]
+    spare = f"{mine.stem}-{'1' * 32}.arrow"
+    others = ["notes.txt", later.draft, mine.index, "index-00000004.arrow"]
+    old = ["index.arrow", f"part-{'0' * 32}.arrow", before.index, rival.draft]
+    gone = mine.replaced([*names, spare, *others, *old], [names[0]])
+    assert sorted(gone) == sorted([names[1], names[3], spare, *old])
+    assert sorted(mine.left([*names, spare, *others])) == sorted([names[0], spare])
+
+
+def test_a_late_writer_of_an_old_version_fails_too(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path, "path")
+    for version in (1, 2):
+        small_store(folder, "event", {"s0": [version]}, 1, WriterRun(version))
+    (tmp_path / WriterRun(1).index).unlink()  # as the second's commit does
+    with pytest.raises(ParameterError, match=r"another write_messages .*index-00000002"):
+        small_store(folder, "event", {"s0": [9]}, 1, WriterRun(1))
+    assert Index.read(folder, SPELT, "event").first.tolist() == [2]
+    assert not (tmp_path / WriterRun(1).index).exists()
+
+
+def test_a_writer_whose_parts_were_removed_fails(tmp_path: Path) -> None:
+    folder, run = Folder.of(tmp_path, "path"), WriterRun(1)
+    runs = pa.table({field.name: pa.nulls(0, field.type) for field in storefiles.RUNS})
+    with pytest.raises(ParameterError, match="parts of this one are gone"):
+        Index.write(folder, run, SPELT, "event", runs, {f"{run.stem}-{'0' * 32}.arrow": b""})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+def test_at_most_one_of_many_publishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    folder = Folder.of(tmp_path, "path")
+    if not links:
+        monkeypatch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError("no links")))
+    for turn in range(10):
+        drafts = [f"draft{i}" for i in range(8)]
+        for name in drafts:
+            (tmp_path / name).write_text(name)
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda d, t=turn: folder.publish(d, f"index{t}"), drafts))
+        won = [name for name, obstacle in zip(drafts, found, strict=True) if obstacle is None]
+        assert len(won) == 1 if links else len(won) <= 1
+        published = [path.read_text() for path in tmp_path.glob(f"index{turn}")]
+        assert published == won
+        assert all(obstacle.startswith("index") for obstacle in found if obstacle)
+    assert set(tmp_path.iterdir()) == set(tmp_path.glob("index?"))
+    (tmp_path / "draft").write_text("alone")
+    assert folder.publish("draft", "alone") is None
+    (tmp_path / "draft").write_text("late")
+    assert folder.publish("draft", "alone") == "alone"
+    assert (tmp_path / "alone").read_text() == "alone"
+
+
+def refused(*rows: tuple[str | None, int | None, bytes | None]) -> str:
+    """What a writer of parts says about rows."""
+    part = storefiles.PartWriter(Folder.of("/nowhere", "path"), "part", 12)
+    labels, numbers, messages = zip(*rows, strict=True)
+    columns = pa.array(labels), pa.array(numbers, pa.int64()), pa.array(messages, pa.binary())
+    with pytest.raises(storefiles.Refused) as failure:
+        part.append(*columns)
+    return str(failure.value)
+
+
+def test_rows_that_are_no_messages_are_named() -> None:
+    good = ("s0", 6, b"x" * 12)
+    assert refused(good, ("s0", 6, b"y" * 12)).startswith("subscription='s0', round=6 occurs twice")
+    assert "the round is NULL" in refused(good, ("s0", None, b"x" * 12))
+    assert "subscription='s0', round=-1: the round is neg" in refused(("s0", -1, b"x" * 12), good)
+    assert "the subscription is NULL" in refused((None, 7, b"x" * 12), good)
+    assert "subscription='s2', round=8: the message is NULL" in refused(good, ("s2", 8, None))
+    assert "round=8: the message has 5 bytes; messages of this matcher have 12" in refused(
+        good, ("s2", 8, b"short")
+    )
+
+
+@given(
+    sides=st.lists(
+        st.dictionaries(
+            st.sampled_from(["s0", "s1", "s2", "s3", "s4"]),
+            st.one_of(
+                st.tuples(st.integers(0, 9), st.integers(1, 30)).map(
+                    lambda x: list(range(x[0], x[0] + x[1]))
+                ),
+                st.lists(st.integers(0, 40), min_size=1, unique=True),
+            ),
+            min_size=1,
+        ),
+        min_size=2,
+        max_size=2,
+    ),
+    cut=st.integers(1, 9),
+    batch=st.integers(1, 9),
+    piece=st.integers(1, 20),
+    view=st.sampled_from([12, 60, 10**9]),
+    local=st.booleans(),
+    verify=st.booleans(),
+)
+def test_every_layout_finds_every_pair(
+    sides: list[Rounds],
+    cut: int,
+    batch: int,
+    piece: int,
+    view: int,
+    local: bool,
+    verify: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storefiles, "BATCH_BYTES", 12 * batch)
+        patch.setattr(storeplan, "PIECE_ROWS", piece)
+        patch.setattr(storeplan, "VIEW_BYTES", view)
+        patch.setattr(storeplan, "BLOCK_BYTES", 12 * 5)
+        if not local:  # a file system that cannot map files
+            remote = fs.SubTreeFileSystem("/", fs.LocalFileSystem())
+            patch.setattr(Folder, "_found", property(lambda self: (remote, self.path)))
+        kinds: list[StoreKind] = ["event", "interest"]
+        indexes = [
+            small_store(Folder.of(tmp_path_factory.mktemp("layout"), "path"), kind, rounds, cut)
+            for kind, rounds in zip(kinds, sides, strict=True)
+        ]
+        readers: dict[tuple[int, str], storefiles.PartReader] = {}
+        found = []
+        for row in storeplan.plan(*indexes).to_pylist():
+            pair = [
+                readers.setdefault(
+                    (side, name),
+                    index.files.reader(name, verify=verify),
+                )
+                for side, (index, name) in enumerate(
+                    zip(indexes, (row["event_part"], row["interest_part"]), strict=True)
+                )
+            ]
+            runs = pa.ipc.open_stream(row["runs"]).read_next_batch()
+            pairs = storeplan.pair_rows(runs, *pair)
+            labels, numbers = (names.to_pylist() for names in storeplan.pair_names(runs, pairs))
+            texts = [f"{s:>4}{n:08d}" for s, n in zip(labels, numbers, strict=True)]
+            blocks = list(storeplan.pairs_of_blocks(pairs.segments, *pair))
+            for side in range(2):
+                assert [bytes(m).decode() for block in blocks for m in block[side]] == texts
+            found += texts
+    events, interests = sides
+    assert sorted(found) == sorted(
+        f"{label:>4}{n:08d}"
+        for label in events.keys() & interests.keys()
+        for n in set(events[label]) & set(interests[label])
+    )
