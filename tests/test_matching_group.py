@@ -459,7 +459,7 @@ def test_universal_circuit_refuses_what_does_not_fit() -> None:
         subscriber.encode(Circuit(1, (), (0,)), [0])
     with pytest.raises(ParameterError, match=r"an interest is a predicate .* or a Circuit"):
         subscriber.encode({"x": 3}, [0])
-    with pytest.raises(ParameterError, match="lower its depth"):
+    with pytest.raises(ParameterError, match="take OFSGPMatch, which hides as much"):
         UGPMatch(Schema(x=UInt(40)), 1)
 
 
@@ -1180,7 +1180,7 @@ def test_public_circuit_must_be_one_of_both_schemas_bits() -> None:
     deep = Circuit(
         3, tuple(Gate(Op.AND, 2 + i if i else 0, 2 + i if i else 0) for i in range(15)), (17,)
     )
-    with pytest.raises(ParameterError, match="lower its depth"):
+    with pytest.raises(ParameterError, match="take OFSGPMatch, which hides as much"):
         PublicFunctionMatch(schema, deep, private)
 
 
