@@ -1180,7 +1180,7 @@ def test_public_circuit_must_be_one_of_both_schemas_bits() -> None:
     deep = Circuit(
         3, tuple(Gate(Op.AND, 2 + i if i else 0, 2 + i if i else 0) for i in range(15)), (17,)
     )
-    with pytest.raises(ParameterError, match="take OFSGPMatch, which hides as much"):
+    with pytest.raises(ParameterError, match="lower its depth"):
         PublicFunctionMatch(schema, deep, private)
 
 
