@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 from typing import Any
 
 import pytest
@@ -165,12 +164,10 @@ def changed(path: tuple[Any, ...], value: Any) -> str:
     ],
 )
 def test_anything_else_is_a_decode_error(text: str) -> None:
-    start = time.perf_counter()
     with pytest.raises(DecodeError) as caught:
         Schema.from_json(text)
     assert len(str(caught.value)) < 1000
     assert caught.value.__cause__ is None
-    assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize("thing", [None, 5, b"{}", {"ccbps": "schema"}])
