@@ -52,7 +52,7 @@ class ToyMatch(Matcher, ServerScheme, TableScheme):
     def generate(self, randomness: Randomness) -> dict[str, Any]:
         return {"key": randomness(32).hex()}
 
-    def issue(self, master: Any, role: Any, name: str, randomness: Any, **_: Any) -> dict[str, Any]:
+    def issue(self, master: Any, role: Any, name: str, randomness: Any) -> dict[str, Any]:
         return {} if role == "broker" else dict(master)
 
     def prepare(self, interest: Any) -> Any:

@@ -13,7 +13,6 @@ way changes answers, where the scheme does not find them malformed.
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal
@@ -44,7 +43,6 @@ from ccbps.wire import (
 __all__ = [
     "Access",
     "KeyAccess",
-    "NoAccess",
     "RoleName",
     "RoundAccess",
     "access",
@@ -83,18 +81,18 @@ def round_bytes(scheme: Scheme) -> int:
     return sizes.pieces * (TAG_BYTES + sizes.randomness) if scheme.keying is Keying.ROUNDS else 0
 
 
-class Access(ABC):
-    """What one role may use.
+class Access:
+    """What one role may use: by itself nothing, as a broker of rounds needs nothing.
 
     Attributes:
         key: key data for the scheme; empty where there is a seed.
         epoch: of the key; 0 where there is a seed.
     """
 
-    key: dict[str, Any]
-    epoch: int
+    def __init__(self) -> None:
+        self.key: dict[str, Any] = {}
+        self.epoch = 0
 
-    @abstractmethod
     def open(
         self,
         rounds: ArrayLike | None,
@@ -112,8 +110,9 @@ class Access(ABC):
             content: what each row encodes, uint8, shape (count, a fixed width); for a ledger.
             messages: shape (count, bytes).
         """
+        raise ParameterError("a broker encodes nothing")
 
-    def authenticate(self, messages: Bytes) -> None:  # noqa: B027
+    def authenticate(self, messages: Bytes) -> None:
         """Write what stands behind the bodies of finished messages, if there is anything."""
 
 
@@ -132,7 +131,7 @@ class RoundAccess(Access):
             raise ParameterError(
                 f"seed must be a SharedSeed, a SeedRing or a OneTimePad, got {type(seed).__name__}"
             )
-        self.key, self.epoch = {}, 0
+        super().__init__()
         self._scheme, self._seed, self._fresh, self._kind = scheme, seed, randomness, SIDES[role]
         self._purpose = role.encode() + b" " + scheme.fingerprint
         self._disk = None if ledger is None else DiskLedger(ledger)
@@ -316,24 +315,6 @@ def _macs_of(secrets: Any, sides: Sequence[Kind]) -> dict[Kind, RowMac]:
     return found
 
 
-class NoAccess(Access):
-    """A broker that needs no key."""
-
-    def __init__(self) -> None:
-        self.key, self.epoch = {}, 0
-
-    def open(
-        self,
-        rounds: ArrayLike | None,
-        count: int,
-        pairs: Pairs | Sequence[str] | None,
-        content: Callable[[], Bytes],
-        messages: Bytes,
-    ) -> Draw:
-        """Refuses."""
-        raise ParameterError("a broker encodes nothing")
-
-
 def _nothing_shared(start: int, stop: int, piece: int = 0) -> Bytes:
     raise ParameterError("a scheme with a key server shares no randomness of rounds")
 
@@ -354,7 +335,7 @@ def access(
     if scheme.keying is Keying.ROUNDS and role == "broker":
         if key is not None:
             raise KeyMismatchError(f"a broker of {type(scheme).__name__} takes no key")
-        return NoAccess()
+        return Access()
     if scheme.keying is Keying.ROUNDS:
         return RoundAccess(scheme, role, key, ledger, randomness)
     if ledger is not None:

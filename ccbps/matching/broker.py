@@ -137,8 +137,9 @@ class Broker(Confined):
         answers = np.zeros(len(events), dtype=np.bool_)
         good = np.flatnonzero(causes == Cause.NONE)
         if len(good):
-            pairs = self._body(events[good], "event"), self._body(interests[good], "interest")
-            answers[good] = self._tables().match_rows(self._access.key, *pairs)
+            at = slice(None) if len(good) == len(events) else good
+            pairs = self._body(events[at], "event"), self._body(interests[at], "interest")
+            answers[at] = self._tables().match_rows(self._access.key, *pairs)
         return answers, causes
 
     # -- all pairs --------------------------------------------------------------------------------

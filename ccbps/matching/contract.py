@@ -52,7 +52,6 @@ __all__ = [
     "Side",
     "Sizes",
     "TableScheme",
-    "no_options",
 ]
 
 
@@ -216,16 +215,15 @@ class Scheme(ABC):
         return np.zeros(len(bodies), dtype=np.uint8)
 
 
-def no_options(options: Mapping[str, Any]) -> None:
-    """Refuse options of keys, where a scheme has none."""
-    if options:
-        raise ParameterError(f"keys of this matcher take no option {min(options)!r}")
-
-
 class ServerScheme(Scheme):
-    """A scheme whose keys come from a key server. Key data is JSON."""
+    """A scheme whose keys come from a key server. Key data is JSON.
+
+    Attributes:
+        key_options: by role, what may be said of a key beside its name.
+    """
 
     keying = Keying.SERVER
+    key_options: ClassVar[Mapping[Role, tuple[str, ...]]] = {}
 
     @abstractmethod
     def generate(self, randomness: Randomness) -> dict[str, Any]:
@@ -238,14 +236,11 @@ class ServerScheme(Scheme):
         role: Role,
         name: str,
         randomness: Randomness,
-        **options: Any,
     ) -> dict[str, Any]:
         """The key data of one party. A broker's never holds more than the broker may know.
 
-        May change `master`, where the server remembers its clients.
-
-        Args:
-            options: what the scheme offers beyond; unknown ones are refused.
+        May change `master`, where the server remembers its clients. What `key_options` names comes
+        as keywords.
         """
 
     def rotate(

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -155,7 +155,11 @@ class KeyServer(Confined):
         return self.matcher.revoke(self._master, role, name)
 
     def _issued(self, role: Role, name: str, options: Mapping[str, Any]) -> RoleKey:
-        data = self.matcher.issue(self._master, role, name, os.urandom, **options)
+        unknown = options.keys() - set(self.matcher.key_options.get(role, ()))
+        if unknown:
+            raise ParameterError(f"keys of this matcher take no option {min(unknown)!r}")
+        issue: Callable[..., dict[str, Any]] = self.matcher.issue
+        data = issue(self._master, role, name, os.urandom, **options)
         macs = {side.name: self._mac(side) for side in SIDES[role]}
         return self._key(role, {**data, "macs": macs})
 

@@ -23,7 +23,7 @@ from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.matching.boxes.cells import Cells, groups_of, in_all
-from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme, no_options
+from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme
 from ccbps.matching.costs import Cost, Operation
 from ccbps.matching.interests import bound_predicate
 from ccbps.matching.matcher import Matcher
@@ -146,10 +146,8 @@ class AdditiveMaskMatch(Matcher, ServerScheme, TableScheme):
         role: Role,
         name: str,
         randomness: Randomness,
-        **options: Any,
     ) -> dict[str, Any]:
         """See `ServerScheme.issue`."""
-        no_options(options)
         return {} if role == "broker" else {"masks": master["masks"]}
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:

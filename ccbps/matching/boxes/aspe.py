@@ -45,7 +45,7 @@ from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.matching.boxes.aspe_moduli import FARTHEST, Moduli
 from ccbps.matching.boxes.aspe_reals import AspeNumbers, RealNumbers
-from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme, no_options
+from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme
 from ccbps.matching.costs import Cost, Operation
 from ccbps.matching.interests import bound_predicate
 from ccbps.matching.matcher import Matcher
@@ -207,10 +207,8 @@ class AspeMatch(Matcher, ServerScheme, TableScheme):
         role: Role,
         name: str,
         randomness: Randomness,
-        **options: Any,
     ) -> dict[str, Any]:
         """See `ServerScheme.issue`."""
-        no_options(options)
         # Queries need the inverse, points the matrix: either gives the other.
         return {} if role == "broker" else dict(master)
 

@@ -33,7 +33,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme, no_options
+from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme
 from ccbps.matching.costs import Cost, Operation
 from ccbps.matching.interests import bound_predicate
 from ccbps.matching.matcher import Matcher
@@ -198,10 +198,8 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
         role: Role,
         name: str,
         randomness: Randomness,
-        **options: Any,
     ) -> dict[str, Any]:
         """See `ServerScheme.issue`."""
-        no_options(options)
         n, kappa = integer(master["n"]), integer(master["kappa"])
         attributes = []
         for secret in master["attributes"]:

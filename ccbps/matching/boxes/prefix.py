@@ -38,7 +38,7 @@ from ccbps.matching.boxes.prefix_bodies import (
     event_keys,
     wire,
 )
-from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme, no_options
+from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme
 from ccbps.matching.costs import Cost, Operation
 from ccbps.matching.interests import bound_predicate
 from ccbps.matching.matcher import Matcher
@@ -197,10 +197,8 @@ class PrefixMatch(Matcher, ServerScheme, TableScheme):
         role: Role,
         name: str,
         randomness: Randomness,
-        **options: Any,
     ) -> dict[str, Any]:
         """See `ServerScheme.issue`."""
-        no_options(options)
         return {} if role == "broker" else {"keys": master["keys"]}
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -54,7 +54,7 @@ from ccbps.matching.boxes.tag_keys import (
 )
 from ccbps.matching.boxes.tag_lookup import TagTable
 from ccbps.matching.boxes.tag_words import TagWords, in_order
-from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme, no_options
+from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme
 from ccbps.matching.costs import Cost, Operation
 from ccbps.matching.interests import bound_predicate
 from ccbps.matching.matcher import Matcher
@@ -100,6 +100,10 @@ class TagMatch(Matcher, ServerScheme, TableScheme):
     name = "tags"
     operators = ("=", "<", "interval", "prefix", "and")
     covering = False
+    key_options: ClassVar[Mapping[Role, tuple[str, ...]]] = {
+        "publisher": ("groups",),
+        "subscriber": ("group",),
+    }
     version = 2
 
     def __init__(self, schema: Schema, *, topic: Sequence[str] = (), groups: int = 1) -> None:
@@ -184,30 +188,26 @@ class TagMatch(Matcher, ServerScheme, TableScheme):
         role: Role,
         name: str,
         randomness: Randomness,
-        **options: Any,
+        *,
+        groups: Iterable[int] | None = None,
+        group: int | None = None,
     ) -> dict[str, Any]:
         """See `ServerScheme.issue`.
 
         Args:
-            options: a publisher's ``groups``, which its events reach, all of them by default; a
-                subscriber's ``group``, by a hash of its name by default. Groups are numbers
-                from 0 on.
+            groups: of a publisher, which its events reach, from 0 on; None for all.
+            group: of a subscriber; None for one by a hash of its name.
 
         Raises:
             ParameterError: there is no such group.
         """
         root = master["root"]
         if role == "publisher":
-            groups = checked_groups(options.pop("groups", None), self.groups)
-            no_options(options)
-            return publisher_data(root, groups)
+            return publisher_data(root, checked_groups(groups, self.groups))
         if role == "subscriber":
-            group = options.pop("group", None)
-            no_options(options)
             if group is None:
                 return subscriber_data(root, group_of(name, self.groups))
             return subscriber_data(root, *checked_groups([group], self.groups))
-        no_options(options)
         return broker_data(root)
 
     def rotate(

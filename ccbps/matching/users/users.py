@@ -33,7 +33,7 @@ from ccbps.arrays import Bytes, Randomness
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
-from ccbps.matching.contract import ServerScheme, TableScheme, no_options
+from ccbps.matching.contract import ServerScheme, TableScheme
 from ccbps.matching.matcher import Matcher
 from ccbps.predicates import Events
 from ccbps.wire import Cause
@@ -97,10 +97,8 @@ class ProxySearchMatcher(Matcher, ServerScheme, TableScheme):
         role: Role,
         name: str,
         randomness: Randomness,
-        **options: Any,
     ) -> dict[str, Any]:
         """See `ServerScheme.issue`. A user who asks again is given the same key."""
-        no_options(options)
         if role == "broker":
             return {"users": {user["id"]: user["x2"] for user in master["users"].values()}}
         label = f"{role}:{name}"

@@ -35,7 +35,7 @@ from ccbps.errors import CcbpsError
 from ccbps.inputs.topic import topic_attributes, topic_codes, topic_of
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme, no_options
+from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme
 from ccbps.matching.costs import Cost, Operation
 from ccbps.matching.interests import bound_predicate
 from ccbps.matching.matcher import Matcher
@@ -178,10 +178,8 @@ class CommutativeMatch(Matcher, ServerScheme, TableScheme):
         role: Role,
         name: str,
         randomness: Randomness,
-        **options: Any,
     ) -> dict[str, Any]:
         """See `ServerScheme.issue`."""
-        no_options(options)
         if role == "broker":
             return {"broker": master["broker"]}
         # Drawn, and not made of the name: the broker sees it, and can think of names. The broker

@@ -20,7 +20,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.inputs.topic import topic_codes, topic_of
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract import Draw, ServerScheme, Sizes, TableScheme, no_options
+from ccbps.matching.contract import Draw, ServerScheme, Sizes, TableScheme
 from ccbps.matching.costs import Cost, Operation
 from ccbps.matching.interests import bound_predicate
 from ccbps.matching.matcher import Matcher
@@ -109,10 +109,8 @@ class MaskedTopicMatch(Matcher, ServerScheme, TableScheme):
         role: Role,
         name: str,
         randomness: Randomness,
-        **options: Any,
     ) -> dict[str, Any]:
         """See `ServerScheme.issue`."""
-        no_options(options)
         return {} if role == "broker" else {"key": master["key"]}
 
     def prepare(self, interest: Any) -> Words:

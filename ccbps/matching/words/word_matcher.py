@@ -23,7 +23,7 @@ from ccbps.inputs.values import codes_from_json
 from ccbps.inputs.words import Vocabulary
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract import ServerScheme, TableScheme, no_options
+from ccbps.matching.contract import ServerScheme, TableScheme
 from ccbps.matching.interests import bound_predicate
 from ccbps.matching.matcher import Matcher
 from ccbps.predicates import Events, Predicate, Schema
@@ -161,10 +161,8 @@ class WordMatcher(Matcher, ServerScheme, TableScheme):
         role: Role,
         name: str,
         randomness: Randomness,
-        **options: Any,
     ) -> dict[str, Any]:
         """See `ServerScheme.issue`."""
-        no_options(options)
         return {"permutation": master["permutation"]} if role == "broker" else dict(master)
 
     @abstractmethod
