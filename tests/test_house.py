@@ -23,7 +23,6 @@ LONG = {
     "matching/broker.py": "one role, with all that it refuses",
     "matching/contract.py": "the contract, with what each method promises",
     "matching/boxes/aspe.py": "one matcher with its card",
-    "matching/boxes/paillier.py": "one matcher with its card",
     "matching/one_time/branching.py": "one matcher, for templates and boxes",
     "matching/table.py": "one table, its parts and its file",
     "matching/boxes/tag.py": "one matcher: its sizes, keys, both sides and the broker",
