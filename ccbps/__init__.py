@@ -4,7 +4,7 @@ A publisher holds an event, a subscriber holds a predicate over the event's attr
 nobody trusts decides whether they match, and learns nothing else.
 
     from ccbps import Decimal, Category, Schema, SharedSeed
-    from ccbps.matching import BranchingMatch
+    from ccbps.matching import FormulaMatch
 
 Submodules: `predicates` (schema, SQL, plaintext meaning), `matching` (the schemes), `delivery`
 (payloads for matched subscribers), `spark` (DataFrames; needs ``ccbps[spark]``). After ``import
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ccbps import matching as matching
     from ccbps import spark as spark
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "Bool",

@@ -38,8 +38,8 @@ class Protects(Enum):
     Example:
         >>> from ccbps import Schema, UInt
         >>> from ccbps.leakage import Protects
-        >>> from ccbps.matching import BranchingMatch
-        >>> card = BranchingMatch.box(Schema(price=UInt(16))).leakage
+        >>> from ccbps.matching import FormulaMatch
+        >>> card = FormulaMatch.box(Schema(price=UInt(16))).leakage
         >>> Protects.ATTRIBUTES in card.protects, Protects.MATCH in card.protects
         (True, False)
     """
@@ -59,8 +59,8 @@ class LeakageCard:
 
     Example:
         >>> from ccbps import Schema, UInt
-        >>> from ccbps.matching import BranchingMatch
-        >>> card = BranchingMatch.box(Schema(price=UInt(16))).leakage
+        >>> from ccbps.matching import FormulaMatch
+        >>> card = FormulaMatch.box(Schema(price=UInt(16))).leakage
         >>> card.security, card.reuse
         ('perfect', 'one-time')
         >>> card.learns[0]

@@ -1,4 +1,6 @@
-"""The 16-byte header in front of every message.
+"""The header in front of every message: 8 bytes where there are rounds, else 16.
+
+With a key server:
 
 =====  =======  ================================================================
 bytes  field    meaning
@@ -6,13 +8,35 @@ bytes  field    meaning
 0      kind     `Kind`: 1 = event, 2 = interest
 1      version  of the message format: 1
 2-7    matcher  first 6 bytes of the matcher's fingerprint (its public parameters)
-8-15   tag      8 bytes of the pair's shared randomness for this round; or, where
-                a key server gives keys, 6 bytes of the key's id and 2 of its epoch
+8-15   key      6 bytes of the key's id and 2 of its epoch
 =====  =======  ================================================================
 
-Both messages of a pair and round carry the same tag. It is randomness that serves no other purpose,
-so it tells the broker only what belongs together, and it lets the broker refuse two messages of
-different pairs, rounds or seeds (one chance in 2^64) where it would otherwise compute nonsense.
+With rounds:
+
+=====  =======  ================================================================
+bytes  field    meaning
+=====  =======  ================================================================
+0      kind     `Kind` in the low 4 bits; version of the format, 2, in the high 4
+1-7    check    tag xor 7 bytes of the matcher's fingerprint: bytes 0-6 of it in an
+                event or labels, bytes 7-13 in an interest or a message ahead
+=====  =======  ================================================================
+
+The tag T is 7 bytes of the pair's shared randomness for this round, the same on both sides. Let A
+be the fingerprint's first 7 bytes and B the next 7. The broker adds the checks T ^ A and T ^ B: the
+tag cancels, and A ^ B, which is public, must remain. Refused are, but for one chance in 2^56 each,
+
+- messages of different pairs, rounds or seeds: their tags are independent, so the sum is uniform;
+- two messages that were both made for another matcher: A' ^ B' remains;
+- an event or an interest that was made for another matcher. The fingerprint enters the derivation
+  of randomness from a seed, so the two tags are unrelated. Bytes of a one-time pad do not depend on
+  the matcher, and the tags may be equal; then A' ^ B or A ^ B' remains. (Were the fingerprint in
+  one side only, a message of the other side could be another matcher's; were A in both, both.)
+
+Nothing secret depends on a tag. So each check alone is uniform, and the other one follows from it
+and from the public fingerprint: they tell the broker only what belongs together.
+
+Labels and messages ahead (`ccbps.matching.one_time.deferred`) are two sides in the same way, of a
+seed that the publisher alone has.
 """
 
 from __future__ import annotations
@@ -27,23 +51,30 @@ from ccbps.arrays import Bytes
 from ccbps.errors import DecodeError
 
 __all__ = [
-    "HEADER_BYTES",
+    "KEY_HEADER_BYTES",
+    "ROUND_HEADER_BYTES",
+    "ROUND_VERSION",
     "SERVER_BYTES",
     "TAG_BYTES",
     "VERSION",
     "Cause",
     "Kind",
-    "check_headers",
     "check_key_headers",
+    "check_round_headers",
     "key_header",
     "raise_for",
-    "write_header",
+    "round_tags",
+    "write_round_headers",
 ]
 
 
-HEADER_BYTES: Final = 16
-TAG_BYTES: Final = 8
+KEY_HEADER_BYTES: Final = 16
+"""With a key server, and with sessions."""
+ROUND_HEADER_BYTES: Final = 8
+TAG_BYTES: Final = 7
 VERSION: Final = 1
+ROUND_VERSION: Final = 2
+"""Of messages of rounds; part of fingerprints, so that key streams of two versions never meet."""
 SERVER_BYTES: Final = 2
 """First bytes of a key's id, which name its server and stay when the key changes."""
 
@@ -52,8 +83,10 @@ SERVER_BYTES: Final = 2
 class Kind(IntEnum):
     """The first byte of everything that has a header: what it is. No other module defines one.
 
-    Events and interests have the header above; behind the kind and the version of the others stands
-    what their own modules say: `ccbps.delivery.naive` and `ccbps.matching.session.layout`.
+    Events and interests have the headers above; labels and messages ahead, that of rounds. The
+    others have the kind and a version in bytes of
+    their own, and behind them what their modules say: `ccbps.delivery.naive` and
+    `ccbps.matching.session.layout`.
     """
 
     EVENT = 1
@@ -68,6 +101,10 @@ class Kind(IntEnum):
     """An event for the subscribers of sessions."""
     TABLE = 7
     """A saved table of interests: `ccbps.matching.table`."""
+    LABELS = 8
+    """Labels of an event: `ccbps.matching.one_time.deferred`."""
+    AHEAD = 9
+    """What a publisher writes before there are events, to be completed by labels."""
 
 
 class Cause(IntEnum):
@@ -90,6 +127,9 @@ class Cause(IntEnum):
     USER = 14
     SEGMENT = 15
     ALTERED = 16
+    LABELS_KIND = 17
+    AHEAD_KIND = 18
+    LABELS = 19
 
     @property
     def text(self) -> str:
@@ -105,7 +145,10 @@ _TEXTS: Final = {
     Cause.INTEREST_KIND: "the interest bytes are not an interest message of this version",
     Cause.EVENT_MATCHER: "the event message was made for another matcher",
     Cause.INTEREST_MATCHER: "the interest message was made for another matcher",
-    Cause.PAIRING: "event and interest are of different pairs, rounds or seeds",
+    Cause.PAIRING: (
+        "event and interest are of different matchers, pairs, rounds or seeds, or both were made "
+        "for another matcher"
+    ),
     Cause.PADDING: "unused bits at the end of a message are not zero",
     Cause.ELEMENT: "a message holds bytes that are not elements of the group",
     Cause.PRODUCT: "the product is neither alpha nor the identity: a message was altered",
@@ -114,23 +157,77 @@ _TEXTS: Final = {
     Cause.VALUE: "the message holds a value that no message of this scheme has",
     Cause.USER: "the message is from a user this broker does not serve: revoked, or not admitted",
     Cause.ALTERED: "the message was altered on its way, or made without a key of its side",
+    Cause.LABELS_KIND: "the bytes are not labels of this version",
+    Cause.AHEAD_KIND: "the bytes are not a message ahead of this version",
+    Cause.LABELS: "labels and message ahead are of different matchers, rounds or seeds",
     Cause.SEGMENT: "a segment is from another message, or out of place: pieces were mixed up",
 }
 
 
-def _first_word(kind: Kind, fingerprint: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(bytes([kind, VERSION]) + fingerprint[:6], dtype=np.uint8)
+def _unmasked(kind: Kind, fingerprint: bytes) -> Bytes:
+    """The header of a round whose tag is zero, shape (ROUND_HEADER_BYTES,)."""
+    start = TAG_BYTES if kind in (Kind.INTEREST, Kind.AHEAD) else 0
+    first = bytes([kind | ROUND_VERSION << 4])
+    return np.frombuffer(first + fingerprint[start : start + TAG_BYTES], dtype=np.uint8)
 
 
-def write_header(messages: Bytes, kind: Kind, fingerprint: bytes, tags: Bytes) -> None:
-    """Write the headers of messages, shape (batch, bytes); `tags` has shape (batch, 8)."""
-    messages[:, : HEADER_BYTES - TAG_BYTES] = _first_word(kind, fingerprint)
-    messages[:, HEADER_BYTES - TAG_BYTES : HEADER_BYTES] = tags
+def write_round_headers(messages: Bytes, kind: Kind, fingerprint: bytes, tags: Bytes) -> None:
+    """Write the headers of messages of rounds.
+
+    Args:
+        messages: shape (batch, bytes); what stands behind the header is left alone.
+        kind: event or interest.
+        fingerprint: of the matcher.
+        tags: shape (batch, TAG_BYTES).
+    """
+    # As words: seven bytes of each row one by one take longer than all the rest.
+    heads = np.zeros((len(tags), ROUND_HEADER_BYTES), dtype=np.uint8)
+    heads[:, 1:] = tags
+    words = heads.view("<u8")
+    words ^= _unmasked(kind, fingerprint).view("<u8")
+    messages[:, :ROUND_HEADER_BYTES] = heads
+
+
+def round_tags(messages: Bytes, kind: Kind, fingerprint: bytes) -> Bytes:
+    """The tags that `write_round_headers` wrote, shape (batch, TAG_BYTES)."""
+    return messages[:, 1:ROUND_HEADER_BYTES] ^ _unmasked(kind, fingerprint)[1:]
+
+
+_PAIR: Final = (Kind.EVENT, Kind.INTEREST)
+_REFUSED: Final = {
+    Kind.EVENT: Cause.EVENT_KIND,
+    Kind.INTEREST: Cause.INTEREST_KIND,
+    Kind.LABELS: Cause.LABELS_KIND,
+    Kind.AHEAD: Cause.AHEAD_KIND,
+}
+
+
+def check_round_headers(
+    events: Bytes, interests: Bytes, fingerprint: bytes, kinds: tuple[Kind, Kind] = _PAIR
+) -> Bytes:
+    """The `Cause` for refusing each pair of messages, 0 where there is none; shape (batch,).
+
+    Args:
+        events: the event messages' headers, C-contiguous, shape (batch, ROUND_HEADER_BYTES).
+        interests: the interest messages' headers, likewise.
+        fingerprint: of the broker's matcher.
+        kinds: of these messages: events and interests, or labels and messages ahead.
+    """
+    event, interest = (_unmasked(kind, fingerprint) for kind in kinds)
+    causes = np.zeros(len(events), dtype=np.uint8)
+    sums = events.view("<u8") ^ interests.view("<u8")
+    if (sums == (event ^ interest).view("<u8")).all() and (events[:, 0] == event[0]).all():
+        return causes
+    wrong = (events ^ interests)[:, 1:] != (event ^ interest)[1:]
+    causes[wrong.any(axis=1)] = Cause.PAIRING if kinds == _PAIR else Cause.LABELS
+    causes[interests[:, 0] != interest[0]] = _REFUSED[kinds[1]]
+    causes[events[:, 0] != event[0]] = _REFUSED[kinds[0]]
+    return causes
 
 
 def key_header(kind: Kind, fingerprint: bytes, key_id: bytes, epoch: int) -> Bytes:
-    """The header of all messages that one key makes: 6 bytes of its id and 2 of its epoch stand in
-    place of the tag."""
+    """The header of all messages that one key makes: 6 bytes of its id and 2 of its epoch stand
+    at the end."""
     head = bytes([kind, VERSION]) + fingerprint[:6] + key_id + epoch.to_bytes(2, "little")
     return np.frombuffer(head, dtype=np.uint8)
 
@@ -149,33 +246,6 @@ def check_key_headers(heads: Bytes, wanted: Bytes) -> Bytes:
     causes[key & (server | (causes == Cause.NONE))] = Cause.KEY
     causes[other[:, 2:8].any(axis=1)] = Cause.EVENT_MATCHER if event else Cause.INTEREST_MATCHER
     causes[other[:, :2].any(axis=1)] = Cause.EVENT_KIND if event else Cause.INTEREST_KIND
-    return causes
-
-
-def check_headers(events: Bytes, interests: Bytes, fingerprint: bytes) -> NDArray[np.uint8]:
-    """The `Cause` for refusing each pair of messages, 0 where there is none; shape (batch,).
-
-    Args:
-        events: the event messages' headers, C-contiguous, shape (batch, HEADER_BYTES).
-        interests: the interest messages' headers, likewise.
-        fingerprint: of the broker's matcher.
-    """
-    causes = np.zeros(len(events), dtype=np.uint8)
-    event, interest = events.view("<u8"), interests.view("<u8")
-    good = np.ones(len(events), dtype=np.bool_)
-    good &= event[:, 0] == _first_word(Kind.EVENT, fingerprint).view("<u8")[0]
-    good &= interest[:, 0] == _first_word(Kind.INTEREST, fingerprint).view("<u8")[0]
-    good &= event[:, 1] == interest[:, 1]
-    if good.all():
-        return causes
-    causes[event[:, 1] != interest[:, 1]] = Cause.PAIRING
-    for rows, kind, kind_cause, matcher_cause in (
-        (interests, Kind.INTEREST, Cause.INTEREST_KIND, Cause.INTEREST_MATCHER),
-        (events, Kind.EVENT, Cause.EVENT_KIND, Cause.EVENT_MATCHER),
-    ):
-        wanted = _first_word(kind, fingerprint)
-        causes[(rows[:, 2:8] != wanted[2:]).any(axis=1)] = matcher_cause
-        causes[(rows[:, :2] != wanted[:2]).any(axis=1)] = kind_cause
     return causes
 
 

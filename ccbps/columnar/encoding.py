@@ -1,7 +1,8 @@
 """Encoders: records or predicates in, messages out.
 
 A role that uses up rounds or numbers is made anew for each batch, so that a task that is run again
-gives the same messages. Any other is kept from batch to batch, by its key.
+gives the same messages (or, of a broadcast's interests, others with a nonce of their own). Any
+other is kept from batch to batch, by its key.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, PredicateError
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key, seeds
-from ccbps.matching.contract import Keying
+from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.matching.roles import Publisher, Subscriber
 from ccbps.predicates import Events
@@ -50,7 +51,7 @@ def event_messages(
     Args:
         row: fields by position: `ids`, the payload if there is one, and the schema's attributes.
         ids: names, for errors: of pair and round; none, where the matcher has a key server; of the
-            event's number, where it has sessions.
+            event's number, where it has sessions, or of the round, where it is a broadcast.
         reject: set aside what cannot be encoded.
 
     Returns:
@@ -164,6 +165,8 @@ def _events(matcher: Matcher, publisher: Any, events: Events, public: Sequence[p
     if matcher.keying is Keying.SERVER:
         messages = publisher.encode(events)
         return messages
+    if is_broadcast(matcher):
+        return publisher.encode(events, integers(public[0]))  # type: ignore[no-any-return]
     order, label, number = by_round(*public)
     return _back(order, publisher.encode(events.take(order), number, pairs=label))
 

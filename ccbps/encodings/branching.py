@@ -23,36 +23,27 @@ Sources: Ishai and Kushilevitz, FOCS 2000 and ICALP 2002 (the encoding and its s
 
 from __future__ import annotations
 
-import os
-import sys
-import warnings
-from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Words
+from ccbps.compiled import rows_compiled
 from ccbps.encodings.array_kernels import ArrayDecoder, ArrayEncoder, Draw
 from ccbps.encodings.halves import Half
 from ccbps.encodings.tiles import Shape
 from ccbps.encodings.triangle import WORD, TriangleLayout
-from ccbps.errors import ParameterError, ShapeError
+from ccbps.errors import ShapeError
 from ccbps.programs.branching import BranchingProgram, Label, sorted_edges
 
 if TYPE_CHECKING:
     from ccbps.encodings.compiled_kernels import CompiledDecoder, CompiledEncoder
 
-__all__ = ["BranchingEncoding", "Draw", "use_compiled"]
+__all__ = ["BranchingEncoding", "Draw"]
 
 
-COMPILED_BATCH: Final = 1024
-"""Messages from which a batch is treated by compiled kernels, once they are loaded."""
-LOADING_WORDS: Final = 1 << 24
-"""Words of messages after which a process loads them: by then NumPy has taken about as long as
-loading takes (half a second, and 130 MB of memory)."""
-
-_treated = [0]
+COMPILED: Final = "encodings.compiled_kernels"
 
 
 class BranchingEncoding:
@@ -224,14 +215,14 @@ class BranchingEncoding:
         return events, events ^ total
 
     def _encoder(self, half: Half, batch: int) -> ArrayEncoder | CompiledEncoder:
-        if use_compiled(batch, self.layout.words):
+        if rows_compiled(batch, self.layout.words, COMPILED):
             from ccbps.encodings.compiled_kernels import compiled_encoder
 
             return compiled_encoder(self._shape, half)
         return ArrayEncoder(self._shape, half, batch)
 
     def _decoder(self, batch: int, width: int) -> ArrayDecoder | CompiledDecoder:
-        if use_compiled(batch, self.layout.words):
+        if rows_compiled(batch, self.layout.words, COMPILED):
             from ccbps.encodings.compiled_kernels import compiled_decoder
 
             return compiled_decoder(self._shape)
@@ -292,57 +283,6 @@ class BranchingEncoding:
                 labels = np.take(known, index[at], axis=2)
             encoder.encode(source, at, labels, out[at])
         return out
-
-
-def use_compiled(batch: int, words: int) -> bool:
-    """Do the compiled kernels treat this batch of so many messages of so many words?
-
-    They do where Numba is installed, once the process has treated `LOADING_WORDS`, in batches of
-    `COMPILED_BATCH` messages or more. The environment variable ``CCBPS_COMPILED`` says otherwise:
-    ``0`` never, ``1`` always and at once.
-
-    Raises:
-        ParameterError: ``CCBPS_COMPILED`` is something else, or 1 and there are no compiled
-            kernels.
-    """
-    wish = os.environ.get("CCBPS_COMPILED", "")
-    if wish not in ("", "0", "1"):
-        raise ParameterError(f"CCBPS_COMPILED must be 0, 1 or empty, got {wish!r}")
-    if wish == "1":
-        problem = _compiled_kernels()
-        if problem:
-            raise ParameterError(
-                f"CCBPS_COMPILED is 1, but compiled kernels cannot be loaded ({problem}): "
-                "pip install 'ccbps[compiled]', or unset CCBPS_COMPILED"
-            )
-        return True
-    if wish == "0":
-        return False
-    if "ccbps.encodings.compiled_kernels" not in sys.modules:
-        _treated[0] += batch * words
-        if _treated[0] < LOADING_WORDS:
-            return False
-    return batch >= COMPILED_BATCH and not _compiled_kernels()
-
-
-@cache
-def _compiled_kernels() -> str:
-    """Load the compiled kernels; returns why there are none, if so."""
-    # A compiled loop reads words as the machine does; on the wire they are little-endian.
-    if sys.byteorder != "little":
-        return "this is a big-endian machine"
-    try:
-        import ccbps.encodings.compiled_kernels  # noqa: F401
-    except ModuleNotFoundError as error:
-        return str(error)
-    except Exception as error:  # one that does not go with this NumPy, Python or machine
-        warnings.warn(
-            f"compiled kernels cannot be loaded, NumPy does the work: {error!r}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return repr(error)
-    return ""
 
 
 def _require(name: str, rows: Bytes, width: int) -> None:

@@ -5,14 +5,12 @@ stay in the nearest caches from the first to the last step, where NumPy passes w
 the second level once for every operation. Loops run over plans, tables of where each piece of a
 column lies, so they are compiled once for all programs, and take no branch on a secret.
 
-Importing this module compiles (about 5 s); Numba keeps the result for the next process where it
-can write it (``__pycache__``, the user's cache or ``NUMBA_CACHE_DIR``).
+Importing this module compiles (about 5 s); see `ccbps.compiled`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
 import numba
@@ -21,6 +19,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Words
+from ccbps.compiled import compile_kernel
 from ccbps.encodings.array_kernels import Draw
 from ccbps.encodings.halves import Half
 from ccbps.encodings.kernel_plans import decoder_plan, encoder_plan
@@ -40,9 +39,6 @@ ROWS: Final = 32 * MOST_LANES
 DRAW_BYTES: Final = 1 << 19
 """Randomness drawn at a time, for whole `MOST_LANES`: it stays in the second-level cache."""
 
-if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-    raise ImportError("NUMBA_DISABLE_JIT is set: loops would run in Python")
-
 # Rows of messages may be read-only, start anywhere and have any step: one compilation serves all.
 _WORD_ROWS = types.Array(types.uint64, 2, "A", readonly=True, aligned=False)
 _BYTE_ROWS = types.Array(types.uint8, 2, "A", readonly=True)
@@ -51,19 +47,6 @@ _BYTE_ROWS_OUT = types.Array(types.uint8, 2, "A")
 _LABELS = types.Array(types.uint64, 3, "A", readonly=True)
 _PLAN = types.Array(types.uint64, 1, "C", readonly=True)
 _FLAGS = types.Array(types.boolean, 1, "A")
-
-
-def _compile(signature: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Compile a function for one signature, now, or take what an earlier process compiled."""
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        try:
-            compiled: Callable[..., None] = numba.njit(signature, cache=True, nogil=True)(function)
-        except Exception:  # no folder to keep it in, a full disk, a damaged cache: compile afresh
-            compiled = numba.njit(signature, nogil=True)(function)
-        return compiled
-
-    return decorate
 
 
 @numba.njit
@@ -104,7 +87,7 @@ def _load_sums(events, interests, words):  # type: ignore[no-untyped-def]
             words[w, lane] = events[lane, w] ^ interests[lane, w]
 
 
-@_compile(types.void(_WORD_ROWS, _WORD_ROWS_OUT, _BYTE_ROWS_OUT, _LABELS, types.int64, _PLAN))
+@compile_kernel(types.void(_WORD_ROWS, _WORD_ROWS_OUT, _BYTE_ROWS_OUT, _LABELS, types.int64, _PLAN))
 def _encode(randomness, out, tails, labels, lanes, plan):  # type: ignore[no-untyped-def]
     """The steps of `ArrayEncoder`, for `lanes` messages at a time."""
     facts = _table(plan, 0)
@@ -208,7 +191,7 @@ def _encode(randomness, out, tails, labels, lanes, plan):  # type: ignore[no-unt
                 tails[base + lane, k] = message[words - 1, lane] >> np.uint64(8 * k)
 
 
-@_compile(
+@compile_kernel(
     types.void(_WORD_ROWS, _BYTE_ROWS, _WORD_ROWS, _BYTE_ROWS, _FLAGS, _FLAGS, types.int64, _PLAN)
 )
 def _decode(events, event_tails, interests, interest_tails, answers, stray, lanes, plan):  # type: ignore[no-untyped-def]

@@ -33,9 +33,8 @@ from numpy.typing import NDArray
 from ccbps.algebra.group import Group
 from ccbps.arrays import Bools, Bytes, Ranks
 from ccbps.errors import ParameterError, ShapeError
-from ccbps.wire import TAG_BYTES
 
-__all__ = ["LAYOUT", "SEGMENT", "TRAILER_BYTES", "GroupEncoding", "Segment"]
+__all__ = ["LAYOUT", "SEGMENT", "TAG_BYTES", "TRAILER_BYTES", "GroupEncoding", "Segment"]
 
 Bulk = NDArray[Any]
 """A batch of sequences as `ccbps.algebra.group.Group` holds them."""
@@ -43,6 +42,8 @@ Bulk = NDArray[Any]
 SEGMENT: Final = 1 << 20
 """Positions of a segment: so many that NumPy calls cost little, so few that its elements and its
 blinders take a megabyte each; kernels go through them in blocks that fit the cache."""
+TAG_BYTES: Final = 8
+"""In front of every segment but the first."""
 TRAILER_BYTES: Final = 8
 LAYOUT: Final = 2
 """Number of the wire format and of which random bytes become which elements, part of fingerprints.

@@ -12,7 +12,7 @@ import numpy as np
 from ccbps.arrays import Bools, Words
 from ccbps.predicates.attributes import Attributes, Events
 
-__all__ = ["WORD", "event_bits", "event_words", "first_bits"]
+__all__ = ["WORD", "code_bits", "event_bits", "event_words", "first_bits"]
 
 WORD: Final = 64
 """Bits of a word."""
@@ -36,27 +36,46 @@ def first_bits(schema: Attributes) -> dict[str, int]:
 def event_words(events: Events) -> Words:
     """The event's input bits, bit i at bit i % 64 of word i // 64: shape (words, count), uint64."""
     out = np.zeros((-(-events.schema.bits // WORD), events.count), dtype=np.uint64)
+    # First the most significant bit on top of each word, then all words turned round.
     for name, position in first_bits(events.schema).items():
-        bits, limbs = events.schema[name].bits, events.codes[name]
-        # Reversed as one number of 64 * limbs bits, the code starts at bit `skip`.
-        reversed_words = [_reverse(limb) for limb in limbs]
-        skip = WORD * len(limbs) - bits
-        for i in range(-(-bits // WORD)):
-            word = reversed_words[i] >> np.uint64(skip)
-            if skip and i + 1 < len(reversed_words):
-                word |= reversed_words[i + 1] << np.uint64(WORD - skip)
-            place, shift = divmod(position + WORD * i, WORD)
-            out[place] |= word << np.uint64(shift)
-            if shift and place + 1 < len(out):
-                out[place + 1] |= word >> np.uint64(WORD - shift)
+        last = position + events.schema[name].bits - 1
+        for limb in events.codes[name][::-1]:
+            if last < position:
+                break  # a limb that no code uses
+            place, above = divmod(last, WORD)
+            shift = WORD - 1 - above
+            out[place] |= limb << np.uint64(shift)
+            if shift and position < WORD * place:
+                out[place - 1] |= limb >> np.uint64(WORD - shift)
+            last -= WORD
+    for word in out:
+        word[:] = _reverse(word)
     return out
+
+
+def code_bits(events: Events) -> Bools:
+    """The bits of all limbs of all codes, the most significant first: (count, 64 limbs), bool.
+
+    Faster than `event_bits` for a few events; most of the bits belong to no code.
+    """
+    limbs = np.concatenate([events.codes[name] for name in events.schema])
+    octets = np.ascontiguousarray(limbs.T.astype(">u8")).view(np.uint8)
+    return np.unpackbits(octets, axis=1).view(np.bool_)
 
 
 def event_bits(events: Events) -> Bools:
     """The event's bits, shape (count, schema.bits), bool."""
-    packed = np.ascontiguousarray(event_words(events).T.astype("<u8")).view(np.uint8)
-    bits = np.unpackbits(packed, axis=1, count=events.schema.bits, bitorder="little")
-    return bits.view(np.bool_)
+    out = np.empty((events.count, events.schema.bits), dtype=np.uint8)
+    position = 0
+    for name in events.schema:
+        bits, limbs = events.schema[name].bits, events.codes[name]
+        octets = np.ascontiguousarray(limbs.T.astype(">u8")).view(np.uint8)
+        # Whole bytes, of which the first may have bits that no code has.
+        used = octets[:, octets.shape[1] - -(-bits // 8) :]
+        unpacked = np.unpackbits(used, axis=1)
+        out[:, position : position + bits] = unpacked[:, -bits:]
+        position += bits
+    return out.view(np.bool_)
 
 
 def _reverse(words: Words) -> Words:

@@ -41,8 +41,8 @@ class OneTimePad(SecretBytes):
 
     Example:
         >>> from ccbps import OneTimePad, Schema, UInt
-        >>> from ccbps.matching import BranchingMatch
-        >>> matcher = BranchingMatch.box(Schema(price=UInt(16)))
+        >>> from ccbps.matching import FormulaMatch
+        >>> matcher = FormulaMatch.box(Schema(price=UInt(16)))
         >>> pad = OneTimePad.generate(1000 * matcher.randomness_bytes)      # for 1,000 rounds
         >>> events = matcher.publisher(pad).encode([{"price": 119}], rounds=[0])
         >>> copy = OneTimePad(pad.export_secret())                          # the subscriber's

@@ -175,6 +175,8 @@ class RoundLedger(Confined):
                 f"{self._noun} {rounds.min()} may have been used before {self._holder}'s key was "
                 f"saved: give numbers from {self._first} on"
             )
+        if pairs is None and self._follows(rounds):
+            return *self._used[:2], rounds[-1:].copy()
         names: list[str] | list[None] = [None] if pairs is None else list(pairs.values)
         known = np.array(
             [self._pairs.setdefault(name, len(self._pairs)) for name in names], dtype=np.intp
@@ -195,6 +197,18 @@ class RoundLedger(Confined):
         overlap = (owner[1:] == owner[:-1]) & (first[1:] <= last[:-1])
         self._refuse(overlap, owner, first, f"was already used by {self._holder}")
         return _joined(owner, first, last)
+
+    def _follows(self, rounds: Rounds) -> bool:
+        """Whether a batch goes on where a role of one pair stopped: the common case, cheaply."""
+        last = self._used[2]
+        if len(last) != 1 or len(self._pairs) != 1 or None not in self._pairs:
+            return False
+        if (
+            int(rounds[0]) != int(last[0]) + 1
+            or int(rounds[-1]) - int(rounds[0]) != len(rounds) - 1
+        ):
+            return False
+        return len(rounds) < 3 or bool((rounds[1:] > rounds[:-1]).all())
 
     def _refuse(
         self, wrong: NDArray[np.bool_], owner: NDArray[np.intp], rounds: Rounds, why: str

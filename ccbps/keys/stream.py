@@ -53,8 +53,9 @@ class KeyStream:
         self._blocks = -(-width // BLOCK)
         # A run is a stretch of rows with one key and consecutive rounds.
         new_run = np.ones(len(rounds), dtype=np.bool_)
-        new_run[1:] = (rounds[1:] - rounds[:-1] != 1) | (np.diff(self._index) != 0)
-        new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not wrap around
+        if len(rounds) > 1:
+            new_run[1:] = (rounds[1:] - rounds[:-1] != 1) | (np.diff(self._index) != 0)
+            new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not wrap around
         self._new_run, self._runs = new_run, np.flatnonzero(new_run)
         self._open: tuple[int, CipherContext] | None = None
         self._enciphers: dict[int, CipherContext] = {}

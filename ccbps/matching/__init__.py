@@ -7,6 +7,7 @@ from ccbps.matching.contract import Answers, Keying
 from ccbps.matching.costs import Cost, Operation
 from ccbps.matching.key_server import KeyServer
 from ccbps.matching.matcher import Matcher
+from ccbps.matching.one_time.deferred import DeferredPublisher
 from ccbps.matching.roles import Publisher, Subscriber
 from ccbps.matching.schemes import SCHEMES, from_json, proposals
 from ccbps.matching.table import Table
@@ -16,6 +17,7 @@ __all__ = [
     "Answers",
     "Broker",
     "Cost",
+    "DeferredPublisher",
     "KeyServer",
     "KeyUpdate",
     "Keying",

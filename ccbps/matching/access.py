@@ -1,8 +1,8 @@
 """What a role may use: a seed, round by round, or a key that a key server gave out.
 
 Here is everything that depends on `Keying`: headers, one-time randomness, keys, authentication.
-Each message begins with a header of `ccbps.wire`, whose last 8 bytes are the round's tag, or the
-key's id and epoch. Messages made with a key end with 8 bytes of `ccbps.ciphers.row_mac` over all
+Each message begins with a header of `ccbps.wire`, which names the round by a tag, or the key by its
+id and epoch. Messages made with a key end with 8 bytes of `ccbps.ciphers.row_mac` over all
 the rest: publishers share a MAC key with their brokers, and subscribers another. So a message that
 is altered on its way, or made by somebody who has no key of that side, is refused.
 
@@ -27,17 +27,20 @@ from ccbps.errors import KeyMismatchError, PadExhaustedError, ParameterError
 from ccbps.keys.ledger import DiskLedger
 from ccbps.keys.pad import OneTimePad
 from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
+from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, Role, RoleKey
 from ccbps.keys.rounds import RoundLedger, as_rounds
-from ccbps.matching.contract import Draw, Keying, Scheme, Side
+from ccbps.matching.contract import Draw, Keying, Scheme, Side, is_broadcast
 from ccbps.wire import (
-    HEADER_BYTES,
+    KEY_HEADER_BYTES,
+    ROUND_HEADER_BYTES,
     TAG_BYTES,
     Cause,
     Kind,
     check_key_headers,
     key_header,
-    write_header,
+    round_tags,
+    write_round_headers,
 )
 
 __all__ = [
@@ -47,6 +50,7 @@ __all__ = [
     "RoundAccess",
     "access",
     "check_key",
+    "header_bytes",
     "message_bytes",
     "round_bytes",
 ]
@@ -69,16 +73,21 @@ def check_key(scheme: Scheme, key: RoleKey, role: Role) -> None:
         raise KeyMismatchError(f"this is the key of a {key.role}, wanted a {role}'s")
 
 
+def header_bytes(scheme: Scheme) -> int:
+    """Bytes of the header of a message."""
+    return ROUND_HEADER_BYTES if scheme.keying is Keying.ROUNDS else KEY_HEADER_BYTES
+
+
 def message_bytes(scheme: Scheme, side: Side) -> int:
     """Bytes of a message of one side: header, body, and what the roles put behind it."""
     body = scheme.sizes.event if side == "event" else scheme.sizes.interest
-    return HEADER_BYTES + body + (MAC_BYTES if scheme.keying is Keying.SERVER else 0)
+    return header_bytes(scheme) + body + (MAC_BYTES if scheme.keying is Keying.SERVER else 0)
 
 
 def round_bytes(scheme: Scheme) -> int:
     """Bytes of shared randomness that one round uses."""
     sizes = scheme.sizes
-    return sizes.pieces * (TAG_BYTES + sizes.randomness) if scheme.keying is Keying.ROUNDS else 0
+    return sizes.pieces * (sizes.randomness + TAG_BYTES) if scheme.keying is Keying.ROUNDS else 0
 
 
 class Access:
@@ -131,6 +140,11 @@ class RoundAccess(Access):
             raise ParameterError(
                 f"seed must be a SharedSeed, a SeedRing or a OneTimePad, got {type(seed).__name__}"
             )
+        if isinstance(seed, SeedRing) and is_broadcast(scheme):
+            raise ParameterError(
+                f"all parties of {type(scheme).__name__} have one seed, and a SeedRing holds one "
+                "for each pair: give the SharedSeed of all"
+            )
         super().__init__()
         self._scheme, self._seed, self._fresh, self._kind = scheme, seed, randomness, SIDES[role]
         self._purpose = role.encode() + b" " + scheme.fingerprint
@@ -154,7 +168,8 @@ class RoundAccess(Access):
                 f"{type(self._scheme).__name__} needs rounds: a number for each message, used once"
             )
         reader = self._claim(rounds, count, pairs, content)
-        pieces, fingerprint = self._scheme.sizes.pieces, self._scheme.fingerprint
+        sizes, fingerprint, kind = self._scheme.sizes, self._scheme.fingerprint, self._kind
+        pieces = sizes.pieces
 
         def shared(start: int, stop: int, piece: int = 0) -> Bytes:
             if pieces == 1:
@@ -165,11 +180,12 @@ class RoundAccess(Access):
                 places = range(start * pieces + piece, stop * pieces, pieces)
                 rows = np.concatenate([reader(place, place + 1) for place in places])
             if piece == 0:
-                write_header(messages[start:stop], self._kind, fingerprint, rows[:, :TAG_BYTES])
-            return rows[:, TAG_BYTES:]
+                tag = rows[:, sizes.randomness :]
+                write_round_headers(messages[start:stop], kind, fingerprint, tag)
+            return rows[:, : sizes.randomness]
 
         def tags(start: int, stop: int) -> Bytes:
-            return messages[start:stop, HEADER_BYTES - TAG_BYTES : HEADER_BYTES]
+            return round_tags(messages[start:stop], kind, fingerprint)
 
         return Draw(self._fresh, shared, tags)
 
@@ -184,7 +200,15 @@ class RoundAccess(Access):
         numbers = as_rounds(rounds, count)
         column = pair_column(pairs, count)
         # A reader that cannot serve all rounds raises before any of them is claimed.
-        reader = self._reader(numbers, column)
+        if is_broadcast(self._scheme):
+            if column is not None and self._kind == Kind.EVENT:
+                raise ParameterError(
+                    f"an event of {type(self._scheme).__name__} is for all subscriptions of its "
+                    "round: leave out pairs"
+                )
+            reader = self._reader(numbers, None)
+        else:
+            reader = self._reader(numbers, column)
         if not count:
             return reader
         if self._disk is None:
@@ -205,9 +229,12 @@ class RoundAccess(Access):
         return reader
 
     def _reader(self, rounds: Rounds, pairs: Pairs | None) -> RandomnessReader:
-        """A row of randomness for each piece: round r has rows r * pieces and following."""
+        """A row of randomness for each piece: round r has rows r * pieces and following.
+
+        The tag stands behind what the scheme draws, which kernels read in words of 8 bytes.
+        """
         sizes, fingerprint = self._scheme.sizes, self._scheme.fingerprint
-        width, pieces = TAG_BYTES + sizes.randomness, sizes.pieces
+        width, pieces = sizes.randomness + TAG_BYTES, sizes.pieces
         if pieces == 1:
             return self._seed.reader(fingerprint, width, rounds, pairs)
         if len(rounds) and int(rounds.max()) >= (1 << 64) // pieces:
@@ -266,7 +293,7 @@ class KeyAccess(Access):
                 "made with the key alone"
             )
         assert self._kind is not None
-        messages[:, :HEADER_BYTES] = self.header(self._kind)
+        messages[:, :KEY_HEADER_BYTES] = self.header(self._kind)
         return Draw(self._fresh, _nothing_shared, lambda start, stop: messages[start:stop, :0])
 
     def authenticate(self, messages: Bytes) -> None:
@@ -277,7 +304,7 @@ class KeyAccess(Access):
     def examine(self, messages: Bytes, side: Side) -> Bytes:
         """The `Cause` for refusing each message, of the right width; 0 where there is none."""
         kind = Kind.EVENT if side == "event" else Kind.INTEREST
-        causes = check_key_headers(messages[:, :HEADER_BYTES], self.header(kind))
+        causes = check_key_headers(messages[:, :KEY_HEADER_BYTES], self.header(kind))
         if not len(messages):
             return causes
         if not causes.any():
@@ -292,10 +319,10 @@ class KeyAccess(Access):
         looked at."""
         genuine = self._macs[kind].check(messages[:, :-MAC_BYTES], messages[:, -MAC_BYTES:])
         if genuine.all():
-            return self._scheme.check(self.key, side, messages[:, HEADER_BYTES:-MAC_BYTES])
+            return self._scheme.check(self.key, side, messages[:, KEY_HEADER_BYTES:-MAC_BYTES])
         causes = np.full(len(messages), Cause.ALTERED, dtype=np.uint8)
         if genuine.any():
-            bodies = messages[genuine, HEADER_BYTES:-MAC_BYTES]
+            bodies = messages[genuine, KEY_HEADER_BYTES:-MAC_BYTES]
             causes[genuine] = self._scheme.check(self.key, side, bodies)
         return causes
 

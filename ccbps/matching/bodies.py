@@ -39,7 +39,7 @@ class Draw:
         shared: ``shared(start, stop, piece)`` gives rows of `Sizes.randomness` uniform bytes that
             publisher and subscriber have in common: of one piece of messages start .. stop - 1.
             Each is to be asked for once, a message's first piece first.
-        tags: ``tags(start, stop)`` gives 8 public bytes of each of these messages, the same on both
+        tags: ``tags(start, stop)`` gives 7 public bytes of each of these messages, the same on both
             sides; to be asked for after the first piece.
     """
 

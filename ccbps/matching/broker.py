@@ -18,7 +18,7 @@ from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.secret import Confined
-from ccbps.matching.access import KeyAccess, access, message_bytes
+from ccbps.matching.access import KeyAccess, access, header_bytes, message_bytes
 from ccbps.matching.contract import (
     MATCH_ROWS,
     Keying,
@@ -27,16 +27,11 @@ from ccbps.matching.contract import (
     ServerScheme,
     Side,
     TableScheme,
+    is_broadcast,
 )
 from ccbps.matching.table import InterestId, Part, Table
 from ccbps.matching.updating import check_update
-from ccbps.wire import (
-    HEADER_BYTES,
-    Cause,
-    Kind,
-    check_headers,
-    raise_for,
-)
+from ccbps.wire import Cause, Kind, check_round_headers, raise_for
 
 __all__ = ["Broker"]
 
@@ -48,9 +43,9 @@ class Broker(Confined):
         Pairs, one event and one interest of a round each:
 
         >>> from ccbps import Category, Schema, SharedSeed, UInt
-        >>> from ccbps.matching import BranchingMatch, TagMatch
+        >>> from ccbps.matching import FormulaMatch, TagMatch
         >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
-        >>> matcher = BranchingMatch.box(schema)
+        >>> matcher = FormulaMatch.box(schema)
         >>> seed = SharedSeed.generate()
         >>> records = {"issue": ["IBM", "AAPL"], "price": [119, 121]}
         >>> events = matcher.publisher(seed).encode(records, rounds=[0, 1])
@@ -100,7 +95,8 @@ class Broker(Confined):
         """Which pairs of messages match; row i of one belongs to row i of the other.
 
         Args:
-            events: uint8, shape (batch, event_bytes).
+            events: uint8, shape (batch, event_bytes); where the scheme is a broadcast, also one
+                event for all interests.
             interests: uint8, shape (batch, interest_bytes).
 
         Returns:
@@ -122,13 +118,16 @@ class Broker(Confined):
         """
         for rows, side in ((events, "event"), (interests, "interest")):
             self._require_width(rows, side)  # type: ignore[arg-type]
+        matcher = self.matcher
+        if len(events) == 1 and is_broadcast(matcher):
+            events = np.broadcast_to(events, (len(interests), events.shape[1]))
         if len(events) != len(interests):
             raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
-        matcher = self.matcher
         if isinstance(matcher, PairScheme):
-            heads = np.empty((2, len(events), HEADER_BYTES), dtype=np.uint8)
-            answers, malformed = matcher.match_pairs(events, interests, HEADER_BYTES, heads)
-            causes = check_headers(heads[0], heads[1], matcher.fingerprint)
+            skip = header_bytes(matcher)
+            heads = np.empty((2, len(events), skip), dtype=np.uint8)
+            answers, malformed = matcher.match_pairs(events, interests, skip, heads)
+            causes = check_round_headers(heads[0], heads[1], matcher.fingerprint)
             causes = np.where(causes == Cause.NONE, malformed, causes)
             answers[causes != Cause.NONE] = False
             return answers, causes
@@ -340,9 +339,9 @@ class Broker(Confined):
         return self.matcher
 
     def _body(self, messages: Bytes, side: Side) -> Bytes:
-        sizes = self.matcher.sizes
+        sizes, start = self.matcher.sizes, header_bytes(self.matcher)
         width = sizes.event if side == "event" else sizes.interest
-        return messages[:, HEADER_BYTES : HEADER_BYTES + width]
+        return messages[:, start : start + width]
 
     def _own(self, interests: Bytes | Table) -> Table:
         """Interests prepared under this broker's key and epoch."""
@@ -394,6 +393,6 @@ class Broker(Confined):
             moved = self._server().update(change, self._body(messages, "interest"))
             self._body(out, "interest")[:] = moved
             assert isinstance(new._access, KeyAccess)
-            out[:, :HEADER_BYTES] = new._access.header(Kind.INTEREST)
+            out[:, : header_bytes(new.matcher)] = new._access.header(Kind.INTEREST)
             new._access.authenticate(out)
         return out

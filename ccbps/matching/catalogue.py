@@ -2,8 +2,10 @@
 
 Exports, the documentation's tables, the test that every scheme must pass, and planners read it, by
 way of `ccbps.matching.schemes`. To add a scheme, add its line here, its file, its own test and its
-page.
+page. The first one is the one to start with.
 """
+
+from ccbps.matching.one_time.formula import FormulaMatch as FormulaMatch  # isort: split
 
 from ccbps.matching.boxes.additive_mask import AdditiveMaskMatch as AdditiveMaskMatch
 from ccbps.matching.boxes.aspe import AspeMatch as AspeMatch
@@ -11,6 +13,7 @@ from ccbps.matching.boxes.paillier import PaillierRangeMatch as PaillierRangeMat
 from ccbps.matching.boxes.prefix import PrefixMatch as PrefixMatch
 from ccbps.matching.boxes.tag import TagMatch as TagMatch
 from ccbps.matching.one_time.branching import BranchingMatch as BranchingMatch
+from ccbps.matching.one_time.broadcast import BroadcastMatch as BroadcastMatch
 from ccbps.matching.one_time.fixed_structure import FSGPMatch as FSGPMatch
 from ccbps.matching.one_time.fixed_structure import OFSGPMatch as OFSGPMatch
 from ccbps.matching.one_time.public_function import PublicFunctionMatch as PublicFunctionMatch

@@ -38,6 +38,7 @@ from ccbps.matching.costs import Cost
 from ccbps.matching.interests import bound_predicate
 from ccbps.matching.kinds import Answers, Keying, Operator, Side
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.wire import ROUND_VERSION
 
 __all__ = [
     "Answers",
@@ -52,6 +53,7 @@ __all__ = [
     "Side",
     "Sizes",
     "TableScheme",
+    "is_broadcast",
 ]
 
 
@@ -79,7 +81,7 @@ class Scheme(ABC):
     covering: ClassVar[bool] = False
     operators: tuple[Operator, ...]
     instead: ClassVar[str] = (
-        "TagMatch, which shows less, or a one-time matcher, such as BranchingMatch, which shows "
+        "TagMatch, which shows less, or a one-time matcher, such as FormulaMatch, which shows "
         "the answer only"
     )
 
@@ -277,13 +279,28 @@ class ServerScheme(Scheme):
 
 
 class RoundScheme(Scheme):
-    """A scheme whose publisher and subscriber share a seed, each round of which is used once."""
+    """A scheme whose publisher and subscriber share a seed, each round of which is used once.
+
+    Attributes:
+        broadcast: one event serves all interests of its round: randomness belongs to the round
+            alone, and pair labels tell subscriptions apart.
+    """
 
     keying = Keying.ROUNDS
+    broadcast: ClassVar[bool] = False
+
+    def describe(self) -> dict[str, Any]:
+        """See `Scheme.describe`."""
+        return {**super().describe(), "rounds": ROUND_VERSION}
 
     @abstractmethod
     def identify(self, prepared: Any) -> bytes:
         """Bytes that tell a prepared interest from all others: for a ledger of rounds."""
+
+
+def is_broadcast(scheme: Scheme) -> bool:
+    """Whether one event of the scheme serves all interests of its round."""
+    return isinstance(scheme, RoundScheme) and scheme.broadcast
 
 
 class PairScheme(RoundScheme):

@@ -31,8 +31,8 @@ class Answers(Enum):
 
     Example:
         >>> from ccbps import Schema, UInt
-        >>> from ccbps.matching import Answers, BranchingMatch
-        >>> BranchingMatch.box(Schema(price=UInt(8))).answers is Answers.PAIRS
+        >>> from ccbps.matching import Answers, FormulaMatch
+        >>> FormulaMatch.box(Schema(price=UInt(8))).answers is Answers.PAIRS
         True
     """
 

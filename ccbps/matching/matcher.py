@@ -1,6 +1,6 @@
 """The public side of every matcher: roles, sizes, text form, equality, pickling, explanation.
 
-    matcher = BranchingMatch.box(schema)                       # rounds: a shared seed
+    matcher = FormulaMatch.box(schema)                         # rounds: a shared seed
     events = matcher.publisher(seed).encode(records, rounds)
     interests = matcher.subscriber(seed).encode(predicates, rounds)
     matcher.broker().match(events, interests)                  # bool (pairs,)
@@ -28,14 +28,13 @@ from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.access import MAC_BYTES, message_bytes, round_bytes
+from ccbps.matching.access import MAC_BYTES, header_bytes, message_bytes, round_bytes
 from ccbps.matching.broker import Broker
 from ccbps.matching.contract import Keying, Scheme, ServerScheme, Sizes
 from ccbps.matching.key_server import KeyServer
 from ccbps.matching.roles import Publisher, Subscriber
 from ccbps.matching.texts import TEXT_VERSION, matcher_fields, quietly, warns, within_text, written
 from ccbps.predicates import Schema
-from ccbps.wire import HEADER_BYTES
 
 __all__ = ["Matcher"]
 
@@ -45,18 +44,18 @@ class Matcher(Scheme):
 
     Example:
         >>> from ccbps import Schema, UInt
-        >>> from ccbps.matching import BranchingMatch, Matcher
-        >>> matcher = BranchingMatch.box(Schema(price=UInt(16)))
+        >>> from ccbps.matching import FormulaMatch, Matcher
+        >>> matcher = FormulaMatch.box(Schema(price=UInt(16)))
         >>> isinstance(matcher, Matcher), matcher.keying.value, matcher.answers.value
         (True, 'rounds', 'pairs')
         >>> matcher.event_bytes, matcher.interest_bytes, matcher.randomness_bytes
-        (82, 82, 152)
+        (24, 25, 40)
         >>> matcher.leakage.security, matcher.leakage.reuse
         ('perfect', 'one-time')
         >>> print(matcher.explain())
-        BranchingMatch over price (16 bits)
+        FormulaMatch over price (16 bits)
         ...
-        >>> BranchingMatch.from_json(matcher.to_json()) == matcher
+        >>> FormulaMatch.from_json(matcher.to_json()) == matcher
         True
 
     Attributes:
@@ -212,7 +211,7 @@ class Matcher(Scheme):
             (
                 "messages",
                 f"{self.event_bytes:,} bytes per event, {self.interest_bytes:,} bytes per interest "
-                f"({HEADER_BYTES} of them header{mac}); {reusable}{covering}",
+                f"({header_bytes(self)} of them header{mac}); {reusable}{covering}",
             ),
         ]
         if self.randomness_bytes:

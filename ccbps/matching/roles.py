@@ -22,11 +22,10 @@ from ccbps.errors import CcbpsError, ParameterError, PredicateError, ShapeError
 from ccbps.keys.randomness import Pairs
 from ccbps.keys.rounds import as_rounds
 from ccbps.keys.secret import Confined
-from ccbps.matching.access import RoleName, access, message_bytes
+from ccbps.matching.access import RoleName, access, header_bytes, message_bytes
 from ccbps.matching.contract import Keying, RoundScheme, Scheme
 from ccbps.matching.interests import Interest, interest_column, is_one_interest
 from ccbps.predicates import Events
-from ccbps.wire import HEADER_BYTES
 
 __all__ = ["Publisher", "Subscriber"]
 
@@ -65,12 +64,12 @@ class Publisher(_Encoder):
         One-time messages, each under its round:
 
         >>> from ccbps import Schema, SharedSeed, UInt
-        >>> from ccbps.matching import BranchingMatch, TagMatch
+        >>> from ccbps.matching import FormulaMatch, TagMatch
         >>> schema = Schema(price=UInt(16), volume=UInt(16))
-        >>> matcher = BranchingMatch.box(schema)
+        >>> matcher = FormulaMatch.box(schema)
         >>> publisher = matcher.publisher(SharedSeed.generate())
         >>> publisher.encode({"price": [119, 120], "volume": [5, 5]}, rounds=[0, 1]).shape
-        (2, 276)
+        (2, 47)
         >>> publisher.encode([{"price": 1, "volume": 1}], rounds=[1])
         Traceback (most recent call last):
             ...
@@ -117,7 +116,8 @@ class Publisher(_Encoder):
         out = output(out, (batch.count, message_bytes(self.matcher, "event")))
         draw = self._access.open(rounds, batch.count, pairs, lambda: event_content(batch), out)
         if batch.count:
-            body = out[:, HEADER_BYTES : HEADER_BYTES + self.matcher.sizes.event]
+            start = header_bytes(self.matcher)
+            body = out[:, start : start + self.matcher.sizes.event]
             self.matcher.encode_events(self._access.key, batch, draw, body)
             self._access.authenticate(out)
         return out
@@ -128,14 +128,14 @@ class Subscriber(_Encoder):
 
     Example:
         >>> from ccbps import Schema, SharedSeed, UInt
-        >>> from ccbps.matching import BranchingMatch, TagMatch
+        >>> from ccbps.matching import FormulaMatch, TagMatch
         >>> schema = Schema(price=UInt(16), volume=UInt(16))
-        >>> matcher = BranchingMatch.box(schema)
+        >>> matcher = FormulaMatch.box(schema)
         >>> subscriber = matcher.subscriber(SharedSeed.generate())
         >>> subscriber.encode("price < 120", rounds=range(1000)).shape      # for events to come
-        (1000, 276)
+        (1000, 49)
         >>> subscriber.encode(["price < 120", "volume > 5"], rounds=[1000, 1001]).shape
-        (2, 276)
+        (2, 49)
         >>> reusable = TagMatch(schema)
         >>> subscriber = reusable.subscriber(reusable.key_server().subscriber_key("alice"))
         >>> len(subscriber.encode(["price < 120", "volume > 5"]))
@@ -185,7 +185,8 @@ class Subscriber(_Encoder):
         out = output(out, (len(prepared), message_bytes(self.matcher, "interest")))
         draw = self._access.open(rounds, len(prepared), pairs, lambda: self._content(prepared), out)
         if len(prepared):
-            body = out[:, HEADER_BYTES : HEADER_BYTES + self.matcher.sizes.interest]
+            start = header_bytes(self.matcher)
+            body = out[:, start : start + self.matcher.sizes.interest]
             self.matcher.encode_interests(self._access.key, prepared, draw, body)
             self._access.authenticate(out)
         return out

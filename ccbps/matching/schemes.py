@@ -20,7 +20,7 @@ SCHEMES: Final[tuple[type[Matcher], ...]] = tuple(
     for found in vars(catalogue).values()
     if isinstance(found, type) and issubclass(found, Matcher)
 )
-"""Every scheme, by name of its folder and file."""
+"""Every scheme: `FormulaMatch`, which is the one to start with, then by name of folder and file."""
 
 
 def page(scheme: type[Matcher]) -> str:
@@ -54,8 +54,8 @@ def from_json(text: str) -> Matcher:
 
     Example:
         >>> from ccbps import Schema, UInt
-        >>> from ccbps.matching import BranchingMatch, from_json
-        >>> matcher = BranchingMatch(Schema(price=UInt(8)), "price < :limit")
+        >>> from ccbps.matching import FormulaMatch, from_json
+        >>> matcher = FormulaMatch(Schema(price=UInt(8)), "price < :limit")
         >>> text = matcher.to_json()                      # public: print it, send it, keep it
         >>> from_json(text) == matcher
         True

@@ -49,7 +49,7 @@ _SHOWN: Final = 5
 
 _HELP: Final = (
     "accepted is a conjunction of intervals, equalities and prefixes; write several "
-    "subscriptions, or take BranchingMatch(schema, template), whose template is any formula"
+    "subscriptions, or take FormulaMatch(schema, template), whose template is any formula"
 )
 
 

@@ -85,6 +85,8 @@ class InRange(Form):
         high: greatest code inside, or None likewise.
         equal: the range comes from an equality: it holds one code or none.
         negated: whether the truth value is inverted.
+        prefix: the range comes from a private LIKE, and holds the codes that begin with some bits,
+            or none.
     """
 
     attribute: str
@@ -92,6 +94,7 @@ class InRange(Form):
     high: int | None = field(repr=False)
     equal: bool
     negated: bool
+    prefix: bool = field(default=False, repr=False)
 
     def evaluate(self, events: Events) -> BoolArray:
         if self.low is None or self.high is None:

@@ -90,8 +90,10 @@ class _Lowering:
             return ()
         return (InRange(attribute, kind.lowest, kind.highest, equal=False, negated=False),)
 
-    def _leaf(self, attribute: str, bounds: Range, *, equal: bool, want: bool) -> Form:
-        leaf = InRange(attribute, *bounds, equal=equal, negated=not want)
+    def _leaf(
+        self, attribute: str, bounds: Range, *, equal: bool, want: bool, prefix: bool = False
+    ) -> Form:
+        leaf = InRange(attribute, *bounds, equal=equal, negated=not want, prefix=prefix)
         # A range never contains NULL, so only its complement has to exclude it.
         guard = () if want else self._not_null(attribute)
         return AllOf((*guard, leaf)) if guard else leaf
@@ -187,7 +189,8 @@ class _Lowering:
         # A private pattern may or may not end in %, and the flag must not tell which.
         literal = isinstance(node.pattern, tree.Constant)
         equal = literal and not is_prefix(value)
-        return self._leaf(node.attribute, bounds, equal=equal, want=want)
+        prefix = not literal and self.schema[node.attribute].aligned
+        return self._leaf(node.attribute, bounds, equal=equal, want=want, prefix=prefix)
 
     def _hamming(self, node: tree.Hamming, want: bool) -> Form:
         if _is_literal_null(node.value):

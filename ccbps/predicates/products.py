@@ -20,6 +20,8 @@ __all__ = [
     "Intervals",
     "NotABox",
     "Product",
+    "common",
+    "complement",
     "difference",
     "union_of",
 ]
@@ -90,7 +92,7 @@ def _leaf(schema: Attributes, leaf: InRange) -> list[Product]:
     if leaf.low is None or leaf.high is None:
         raise ParameterError(f"a private constant on attribute {leaf.attribute!r} is not bound")
     inside: Intervals = ((leaf.low, leaf.high),) if leaf.low <= leaf.high else ()
-    allowed = _complement(inside, last) if leaf.negated else inside
+    allowed = complement(inside, last) if leaf.negated else inside
     if allowed == ((0, last),):
         return [{}]
     return [{leaf.attribute: allowed}] if allowed else []
@@ -156,7 +158,7 @@ def _pair(schema: Attributes, left: Product, right: Product) -> Product | None:
 
 def _contains(outer: Product, inner: Product) -> bool:
     return all(
-        name in inner and _common(inner[name], allowed) == inner[name]
+        name in inner and common(inner[name], allowed) == inner[name]
         for name, allowed in outer.items()
     )
 
@@ -164,7 +166,7 @@ def _contains(outer: Product, inner: Product) -> bool:
 def _intersection(left: Product, right: Product) -> Product | None:
     merged = {**left, **right}
     for name in left.keys() & right.keys():
-        merged[name] = _common(left[name], right[name])
+        merged[name] = common(left[name], right[name])
         if not merged[name]:
             return None
     return merged
@@ -177,10 +179,10 @@ def difference(schema: Attributes, whole: Product, part: Product) -> list[Produc
     for name, allowed in part.items():
         last = schema[name].size - 1
         here = inside.get(name, ((0, last),))
-        outside = _common(here, _complement(allowed, last))
+        outside = common(here, complement(allowed, last))
         if outside:
             pieces.append({**inside, name: outside})
-        inside[name] = _common(here, allowed)
+        inside[name] = common(here, allowed)
         if not inside[name]:
             return pieces
     return pieces
@@ -189,7 +191,7 @@ def difference(schema: Attributes, whole: Product, part: Product) -> list[Produc
 # -- sets of codes of one attribute -------------------------------------------------------------
 
 
-def _complement(allowed: Intervals, last: int) -> Intervals:
+def complement(allowed: Intervals, last: int) -> Intervals:
     """The codes 0..last that are not allowed."""
     gaps: list[tuple[int, int]] = []
     start = 0
@@ -202,7 +204,7 @@ def _complement(allowed: Intervals, last: int) -> Intervals:
     return tuple(gaps)
 
 
-def _common(left: Intervals, right: Intervals) -> Intervals:
+def common(left: Intervals, right: Intervals) -> Intervals:
     """Codes in both sets."""
     found: list[tuple[int, int]] = []
     i = j = 0

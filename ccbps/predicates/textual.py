@@ -207,6 +207,11 @@ class Text(AttributeType):
         object.__setattr__(self, "nullable", bool(nullable))
 
     @property
+    def aligned(self) -> bool:
+        # Strings are numbers of whole bytes, unless NULL takes the code 0.
+        return not self.nullable
+
+    @property
     def cardinality(self) -> int:
         return int(256**self.chars)
 

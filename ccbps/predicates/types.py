@@ -154,6 +154,12 @@ class AttributeType(ABC):
         return self.cardinality + self.nullable
 
     @property
+    def aligned(self) -> bool:
+        """Whether the codes that begin with the same text begin with the same bits, and no others
+        do."""
+        return False
+
+    @property
     def bits(self) -> int:
         """Width of a code in bits, at least 1."""
         return max(1, (self.size - 1).bit_length())

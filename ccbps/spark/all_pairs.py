@@ -19,15 +19,13 @@ from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_on_error, column, require
+from ccbps.spark.frames import PLAN_BYTES, check_on_error, column, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["match_all_pairs"]
 
-PLAN_BYTES: Final = 32 << 20
-"""Interests that travel with the plan, at most: Spark Connect fails, or hangs, at 128 MiB."""
 BLOCK_BYTES: Final = 8 << 20
 """Of interests, or of events, in a row of the cross join, about."""
 

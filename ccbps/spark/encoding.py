@@ -11,10 +11,11 @@ What a row needs besides follows from the matcher's keying:
 =================  ======================  ======================  =============================
 
 With rounds, a subscription is the label of the pair whose seed is used, and a (subscription,
-round) may be used by one event and one predicate, once each; with sessions, a number by one event.
-Duplicates within a DataFrame are found before anything is encoded; rounds and numbers used by
-earlier jobs are the caller's to remember (a sequence number that never goes back will do), and the
-input must be stable: number rows once, in a table.
+round) may be used by one event and one predicate, once each. A broadcast's events are for all
+subscriptions, and have a round alone; with sessions, a number is used by one event. Duplicates
+within a DataFrame are found before anything is encoded; rounds and numbers used by earlier jobs are
+the caller's to remember (a sequence number that never goes back will do), and the input must be
+stable: number rows once, in a table.
 
 Of the other columns, only those that `keep` names stay, in the clear: nothing else in a DataFrame
 travels to the broker unasked.
@@ -33,7 +34,7 @@ from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract import Keying
+from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import (
     check_keep,
@@ -70,7 +71,7 @@ def encode_events(
     output: str = "event_message",
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
-    """Encode events: one row for each event; with rounds, for each subscription it is meant for.
+    """Encode events: one row for each; with rounds, unless they are broadcast, for each recipient.
 
     Example:
         With rounds, with a key server, and with sessions:
@@ -88,8 +89,8 @@ def encode_events(
         df: has the schema's attributes, and the columns that the arguments name.
         matcher: public.
         key: where the workers find the publisher's master seed; or, without rounds, its `RoleKey`.
-        subscription: with rounds only, string column with the label of the pair; None for
-            "subscription".
+        subscription: with rounds only, and no broadcast, string column with the label of the pair;
+            None for "subscription".
         round: column with the round, a whole number, or with sessions the event's number, which is
             public; None for "round". Without either it does not apply.
         payload: with sessions whose matcher has `payload_bytes` only, and then always: binary
@@ -238,10 +239,10 @@ def encode_interests(
 def _event_ids(matcher: Matcher, subscription: str | None, round: str | None) -> list[str]:
     """Columns that name an event's row: text but the last, which is a whole number."""
     number = "round" if round is None else round
-    if matcher.keying is Keying.ROUNDS:
+    if matcher.keying is Keying.ROUNDS and not is_broadcast(matcher):
         return ["subscription" if subscription is None else subscription, number]
     refuse_given(matcher, matcher.keying, subscription=subscription)
-    if matcher.keying is Keying.SESSION:
+    if matcher.keying is not Keying.SERVER:
         return [number]
     refuse_given(matcher, matcher.keying, round=round)
     return []
@@ -289,8 +290,8 @@ def _sources(
 
 def _require_apart(matcher: Matcher, ids: Sequence[str], private: Iterable[str]) -> None:
     """The public columns must not be among those that are encoded."""
-    arguments = ("subscription", "round") if matcher.keying is not Keying.SESSION else ("round",)
-    for argument, name in zip(arguments, ids, strict=False):
+    alone = len(ids) == 1 and matcher.keying is not Keying.SERVER
+    for argument, name in zip(("subscription", "round")[alone:], ids, strict=False):
         if name in private:
             raise ParameterError(
                 f"{argument}={name!r} is also a column to be encoded; use another column for "

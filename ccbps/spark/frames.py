@@ -10,13 +10,14 @@ from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract import Answers, Keying
+from ccbps.matching.contract import Answers, Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = [
+    "PLAN_BYTES",
     "check_keep",
     "check_key",
     "check_matcher",
@@ -33,6 +34,9 @@ __all__ = [
     "struct",
 ]
 
+PLAN_BYTES: Final = 32 << 20
+"""Messages that travel with the plan, at most: Spark Connect fails, or hangs, at 128 MiB."""
+
 _WHY: Final[dict[Keying | Answers, str]] = {
     Keying.ROUNDS: "its messages are each made for one pair and round, from a shared seed",
     Keying.SERVER: "its messages are made with the keys of a key server, and have no rounds",
@@ -43,6 +47,7 @@ _WHY: Final[dict[Keying | Answers, str]] = {
     Answers.ALL: "its broker answers for every event with every interest",
     Answers.SUBSCRIBER: "no broker answers; its subscribers find out by themselves what matches",
 }
+_BROADCAST: Final = "from a shared seed, an event message of a round serves all subscriptions"
 _WHOLE = ("byte", "short", "integer", "long")
 
 
@@ -130,9 +135,10 @@ def refuse_given(matcher: Matcher, because: Keying | Answers, **arguments: objec
     """Refuse arguments that are not None, because a matcher has no use for them."""
     for name, value in arguments.items():
         if value is not None:
-            raise ParameterError(
-                f"{name}= does not apply to {type(matcher).__name__}: {_WHY[because]}"
+            why = (
+                _BROADCAST if because is Keying.ROUNDS and is_broadcast(matcher) else _WHY[because]
             )
+            raise ParameterError(f"{name}= does not apply to {type(matcher).__name__}: {why}")
 
 
 def check_on_error(on_error: str, other: str) -> None:

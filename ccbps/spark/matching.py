@@ -5,7 +5,8 @@ What comes out follows from the matcher's answers:
 ====================  ===================================  =========================  ============
 `matcher.answers`     decides                              a row of the result        needs
 ====================  ===================================  =========================  ============
-`Answers.PAIRS`       messages of one pair and round       each pair, and `matched`   no key
+`Answers.PAIRS`       messages of one pair and round, or,  each pair, and `matched`   no key
+                      of a broadcast, of one round
 `Answers.ALL`         every event with every interest      each match                 broker's key
 `Answers.SUBSCRIBER`  every event, for its own interests   each match                 its role key
 ====================  ===================================  =========================  ============
@@ -24,7 +25,7 @@ from ccbps.columnar.reasons import refuse
 from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract import Answers, Keying
+from ccbps.matching.contract import Answers, Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.all_pairs import match_all_pairs
 from ccbps.spark.frames import check_key, check_matcher, refuse_given
@@ -65,17 +66,28 @@ def match(
             read = cs.match(numbered, None, topics, cs.FileKey("/run/secrets/alice-topics"))
             # round, interest: one row for each event and interest that match
 
+        An event for all interests of its round, in a matcher such as `BroadcastMatch`:
+
+        .. code-block:: python
+
+            answers = cs.match(one_each_round, interests, broadcast)
+            # round, subscription, matched
+
     Args:
         events: has `event`; and `on`, for pairs. Its other columns are kept.
         interests: has `interest`; and `on` for pairs, `subscription` for all. For pairs, its other
             columns are kept. None where the subscriber finds out: its key holds its interests. For
             all, interests are counted now; up to 32 MiB of messages are then collected by the
-            driver; more are not collected, but joined with the events in blocks.
+            driver; more are not collected, but joined with the events in blocks. A broadcast's
+            events are counted and collected in the same way, so that no event is copied to each
+            interest; more are joined with the interests as those of pairs are.
         matcher: public.
         key: where the workers find the broker's or the subscriber's `RoleKey`; None for pairs.
         on: for pairs, what names a pair and round in both, by an equi-join; None for
-            ("subscription", "round"). Each side has one message per pair and round.
-        subscription: for all, string column that names an interest; None for "subscription".
+            ("subscription", "round"), and with a broadcast for ("round",). Each side has one
+            message per pair and round; a broadcast's events have one per round.
+        subscription: for all, and with a broadcast, string column of `interests` that names one;
+            None for "subscription".
         event: binary column of `events`.
         interest: binary column of `interests`; None for "interest_message".
         output: for pairs, name of the boolean column; None for "matched".
@@ -126,10 +138,15 @@ def match(
         label = "subscription" if subscription is None else subscription
         source = check_key(key)
         return match_all_pairs(events, interests, matcher, source, label, event, message, on_error)
-    refuse_given(matcher, answers, key=key, subscription=subscription)
-    ids = ["subscription", "round"] if on is None else list(on)
+    refuse_given(matcher, answers, key=key)
     name = "matched" if output is None else output
-    return match_pairs(events, interests, matcher, ids, event, message, name, on_error)
+    if is_broadcast(matcher):
+        labels = ["subscription" if subscription is None else subscription]
+        ids = ["round"] if on is None else list(on)
+    else:
+        refuse_given(matcher, answers, subscription=subscription)
+        labels, ids = [], ["subscription", "round"] if on is None else list(on)
+    return match_pairs(events, interests, matcher, labels, ids, event, message, name, on_error)
 
 
 def match_column(

@@ -1,18 +1,32 @@
-"""Pairs: messages of one subscription and round, joined and decided. Nothing secret comes here."""
+"""Pairs: messages of one subscription and round, joined and decided. Nothing secret comes here.
+
+A broadcast has one event for all interests of a round. Copied to each of them by a join, it would
+be most of what is moved; so the workers get all events, if these are few, and look them up.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from ccbps.arrays import Bools, Bytes
+from ccbps.columnar.broadcast import RoundEvents
 from ccbps.columnar.pairs import examine_rows
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_on_error, check_once, column, finish, require
+from ccbps.spark.frames import (
+    PLAN_BYTES,
+    check_on_error,
+    check_once,
+    column,
+    finish,
+    require,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,22 +39,24 @@ _ONCE = (
     "match"
 )
 _REPEATED = "the pair and round occurs more than once"
+_EXACT: Final = {"tinyint", "smallint", "int", "bigint", "string"}
 
 
 def match_pairs(
     events: DataFrame,
     interests: DataFrame,
     matcher: Matcher,
+    labels: list[str],
     ids: list[str],
     event: str,
     interest: str,
     output: str,
     on_error: str,
 ) -> DataFrame:
-    """See `ccbps.spark.match`; `ids` are its `on`."""
+    """See `ccbps.spark.match`; `ids` are its `on`, and `labels` tell interests of a round apart."""
     check_on_error(on_error, "reject")
     require(events, ids, binary=[event], name="events")
-    require(interests, ids, binary=[interest], name="interests")
+    require(interests, ids, text=labels, binary=[interest], name="interests")
     if event == interest:
         raise ParameterError(f"both messages are called {event!r}; rename one column")
     shared = (set(events.columns) & set(interests.columns)) - set(ids)
@@ -48,31 +64,46 @@ def match_pairs(
         raise ParameterError(
             f"column {min(shared)!r} is in both DataFrames; drop it in one of them"
         )
-    for df, name in ((events, "events"), (interests, "interests")):
+    sides = {"events": (events, ids), "interests": (interests, [*labels, *ids])}
+    for name, (df, _) in sides.items():
         if df.isStreaming:
             raise ParameterError(
                 f"{name} is a streaming DataFrame, in which a pair and round that occurs twice "
                 "cannot be found: call this in foreachBatch"
             )
+    if on_error == "raise":
+        for name, (df, keys) in sides.items():
+            check_once(df, keys, _ONCE.format(name))
+
+    at_workers = _collected(events, interests, matcher, ids, event) if labels else None
+    if at_workers is None:
+        messages, joined = [event, interest], events.join(interests, on=ids, how="inner")
+    else:
+        others = events.select(*[column(name) for name in events.columns if name != event])
+        messages, joined = [interest], F.broadcast(others).join(interests, on=ids, how="inner")
+
+    def examine(columns: Sequence[pa.Array]) -> tuple[Bools, Bools, Bytes]:
+        """Of messages, and what names their round."""
+        if at_workers is None:
+            return examine_rows(matcher, None, *columns[:2])
+        return at_workers.examine(columns[0], columns[1 : 1 + len(ids)])
 
     if on_error == "raise":
-        for df, name in ((events, "events"), (interests, "interests")):
-            check_once(df, ids, _ONCE.format(name))
-        joined = events.join(interests, on=ids, how="inner")
-        arguments = [column(name) for name in (event, interest, *ids)]
+        names = [*ids, *labels]
 
         @F.arrow_udf("boolean")
-        def decide(event: pa.Array, interest: pa.Array, *columns: pa.Array) -> pa.Array:
-            answers, valid, causes = examine_rows(matcher, None, event, interest)
-            refuse(causes, ids, columns)
+        def decide(*columns: pa.Array) -> pa.Array:
+            answers, valid, causes = examine(columns)
+            refuse(causes, names, columns[len(messages) :])
             return pa.array(answers, mask=~valid)
 
-        return finish(joined, [event, interest], decide(*arguments), output)
+        decided = decide(*[column(name) for name in (*messages, *names)])
+        return finish(joined, [event, interest], decided, output)
 
     @F.arrow_udf("matched boolean, rejected string")
-    def decide_or_reject(event: pa.Array, interest: pa.Array, repeated: pa.Array) -> pa.Array:
-        answers, valid, causes = examine_rows(matcher, None, event, interest)
-        twice = repeated.is_valid()
+    def decide_or_reject(*columns: pa.Array) -> pa.Array:
+        answers, valid, causes = examine(columns)
+        twice = columns[-1].is_valid()
         unsure = (causes != 0) | twice.to_numpy(zero_copy_only=False)
         return pa.StructArray.from_arrays(
             [
@@ -82,16 +113,34 @@ def match_pairs(
             names=["matched", "rejected"],
         )
 
-    both, many = "__ccbps_decision", "__ccbps_repeated"
-    # Few or none: Spark sends them to all tasks.
-    keys = [column(name) for name in ids]
-    repeated = [
-        df.groupBy(*keys).agg(F.count("*").alias(many)).where(column(many) > 1).select(*keys)
-        for df in (events, interests)
-    ]
-    rows = repeated[0].unionByName(repeated[1]).distinct().withColumn(many, F.lit(True))
-    joined = events.join(interests, on=ids, how="inner").join(rows, on=ids, how="left")
-    arguments = [column(name) for name in (event, interest, many)]
-    result = finish(joined, [event, interest, many], decide_or_reject(*arguments), both)
+    both = "__ccbps_decision"
+    repeated = {f"__ccbps_repeated_{name}": side for name, side in sides.items()}
+    for many, (df, keys) in repeated.items():
+        # Few or none: Spark sends them to all tasks.
+        named = [column(name) for name in keys]
+        rows = df.groupBy(*named).agg(F.count("*").alias(many)).where(column(many) > 1)
+        joined = joined.join(rows, on=keys, how="left")
+    arguments = [column(name) for name in (*messages, *ids)]
+    twice = F.coalesce(*[column(many) for many in repeated])
+    dropped = [event, interest, *repeated]
+    result = finish(joined, dropped, decide_or_reject(*arguments, twice), both)
     result = finish(result, [], F.col(f"{both}.matched"), output)
     return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
+
+
+def _collected(
+    events: DataFrame, interests: DataFrame, matcher: Matcher, ids: list[str], event: str
+) -> RoundEvents | None:
+    """Events that travel to the workers with the plan, unless they are too many for it, or rounds
+    have names that Arrow might compare in another way than Spark."""
+    kinds = {df.schema[name].dataType.simpleString() for df in (events, interests) for name in ids}
+    if not kinds <= _EXACT:
+        return None
+    whole = events.select(*[column(name) for name in (*ids, event)])
+    for name in ids:
+        whole = whole.where(column(name).isNotNull())
+    # Counted without the messages, which are perhaps encoded only when they are asked for.
+    if whole.select(column(ids[0])).count() * matcher.event_bytes > PLAN_BYTES:
+        return None
+    columns = [one.combine_chunks() for one in whole.toArrow().columns]
+    return RoundEvents(matcher, tuple(columns[:-1]), columns[-1])

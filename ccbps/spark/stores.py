@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError
-from ccbps.matching.contract import Answers
+from ccbps.matching.contract import Answers, is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_matcher, check_on_error, check_partitions, column, require
 from ccbps.store.files import RUNS, PartReader, PartWriter, Refused
@@ -278,6 +278,11 @@ def _check_pairs(matcher: Matcher) -> None:
         raise ParameterError(
             f"message stores hold messages of pairs and rounds, which {type(matcher).__name__} "
             "has not: write its messages as a table, such as Parquet, and call match"
+        )
+    if is_broadcast(matcher):
+        raise ParameterError(
+            "message stores hold an event for each pair and round, and a broadcast has one for all "
+            f"of a round: write messages of {type(matcher).__name__} as a table, and call match"
         )
 
 

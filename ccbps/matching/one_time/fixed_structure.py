@@ -14,7 +14,7 @@ matcher        selector                                 elements in all
 =============  =======================================  ====================
 
 (n a power of two for the first.) Use `OFSGPMatch`; `FSGPMatch` is there for comparison. Where
-a conjunction of ranges will do, `ccbps.matching.one_time.branching` takes far fewer bytes.
+the form may be public, `ccbps.matching.one_time.formula` takes far fewer bytes.
 
 Security: perfect against the broker; broker and one client together learn the other's input.
 Source: [SSM] sections 4.2-4.4, Theorems 24 and 25.

@@ -8,8 +8,8 @@ memory; and the broker's product.
 Messages of several segments may arrive in pieces, and pieces get lost or mixed up. So the segments
 behind the first one, and the subscriber's last element, carry the message's tag plus their number
 in the message: a segment that is from another message, or out of place, is refused and not
-multiplied. A tag is eight bytes that both messages of a round have in their headers anyway
-(`ccbps.wire`), so this tells nobody anything new.
+multiplied. The message's tag is the round's, seven bytes that follow from the header of either
+message (`ccbps.wire`), so this tells nobody anything new.
 
 Hazard: tags find mistakes. Whoever alters a message can copy them.
 """
@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from ccbps.algebra import Group
 from ccbps.arrays import Bools, Bytes, Index, Ranks
 from ccbps.dictionary import DictionaryColumn
-from ccbps.encodings.group import TRAILER_BYTES, GroupEncoding, Segment
+from ccbps.encodings.group import TAG_BYTES, TRAILER_BYTES, GroupEncoding, Segment
 from ccbps.inputs.bits import event_bits
 from ccbps.matching.contract import Draw, Side, Sizes
 from ccbps.matching.one_time.pieces import PieceMatcher, PieceReader
 from ccbps.predicates import Events
 from ccbps.programs.group import PreservingProgram
-from ccbps.wire import TAG_BYTES, Cause
+from ccbps.wire import Cause, Kind, round_tags
 
 __all__ = ["GroupMessages", "sizes_of"]
 
@@ -184,7 +184,8 @@ class GroupMessages(PieceMatcher):
             heads[0, at], heads[1, at] = events[at, :skip], interests[at, :skip]
             ours = events[at, skip : skip + encoding.event_bytes]
             theirs = interests[at, skip : skip + encoding.interest_bytes]
-            our_tags, their_tags = heads[:, at, -TAG_BYTES:]
+            our_tags = round_tags(heads[0, at], Kind.EVENT, self.fingerprint)
+            their_tags = round_tags(heads[1, at], Kind.INTEREST, self.fingerprint)
             product = np.zeros(len(ours), dtype=np.uint8)
             valid = np.ones(len(ours), dtype=np.bool_)
             placed = (theirs[:, 1 - TRAILER_BYTES :] == self._end_tags(their_tags)).all(axis=1)
@@ -250,13 +251,14 @@ class _Latest:
 
 
 def _tags(tags: Bytes, number: int, side: Side) -> Bytes:
-    """The tags of part `number`: those of the messages' headers plus it; shape (batch, 8).
+    """The tags of part `number`: the messages' own plus it; shape (batch, TAG_BYTES).
 
-    In interests their highest bit is turned, so that parts of the two sides are not taken for each
+    In interests their highest bit is set, so that parts of the two sides are not taken for each
     other.
     """
-    turned = np.uint64((side == "interest") << 63)
-    words = np.ascontiguousarray(tags).view("<u8") + np.uint64(number) ^ turned
+    own = np.zeros((len(tags), TAG_BYTES), dtype=np.uint8)
+    own[:, : tags.shape[1]] = tags
+    words = own.view("<u8") + np.uint64(number) | np.uint64((side == "interest") << 63)
     return words.astype("<u8", copy=False).view(np.uint8)
 
 

@@ -25,7 +25,14 @@ from ccbps.matching.interests import Interest
 from ccbps.matching.matcher import Matcher
 from ccbps.matching.roles import Publisher, Subscriber, event_content
 from ccbps.predicates import Events
-from ccbps.wire import HEADER_BYTES, TAG_BYTES, Cause, check_headers, raise_for
+from ccbps.wire import (
+    ROUND_HEADER_BYTES,
+    Cause,
+    Kind,
+    check_round_headers,
+    raise_for,
+    round_tags,
+)
 
 __all__ = ["PieceBroker", "PieceMatcher", "PiecePublisher", "PieceReader", "PieceSubscriber"]
 
@@ -112,7 +119,7 @@ class PiecePublisher(Publisher):
         batch = schema.encode(event)
         if batch.count != 1:
             raise ParameterError(f"encode_chunks takes one event, got {batch.count}")
-        head = np.empty((1, HEADER_BYTES), dtype=np.uint8)
+        head = np.empty((1, ROUND_HEADER_BYTES), dtype=np.uint8)
         labels = None if pair is None else [pair]
         draw = self._access.open([round], 1, labels, lambda: event_content(batch), head)
         return _behind(head, self.matcher.event_pieces(batch, draw))
@@ -140,7 +147,7 @@ class PieceSubscriber(Subscriber):
         """One interest's message in pieces; as `PiecePublisher.encode_chunks`."""
         prepared = self.matcher.prepare(interest)
         column = DictionaryColumn([prepared], np.zeros(1, dtype=np.intp))
-        head = np.empty((1, HEADER_BYTES), dtype=np.uint8)
+        head = np.empty((1, ROUND_HEADER_BYTES), dtype=np.uint8)
         labels = None if pair is None else [pair]
         draw = self._access.open([round], 1, labels, lambda: self._content(column), head)
         return _behind(head, self.matcher.interest_pieces(prepared, draw))
@@ -173,9 +180,10 @@ class PieceBroker(Broker):
                 something is not a piece of bytes.
         """
         ours, theirs = PieceReader(events, "event"), PieceReader(interests, "interest")
-        head = ours.take(HEADER_BYTES)
-        raise_for(check_headers(head, theirs.take(HEADER_BYTES), self.matcher.fingerprint))
-        answer, cause = self.matcher.match_pieces(ours, theirs, head[:, -TAG_BYTES:])
+        head, name = ours.take(ROUND_HEADER_BYTES), self.matcher.fingerprint
+        raise_for(check_round_headers(head, theirs.take(ROUND_HEADER_BYTES), name))
+        tag = round_tags(head, Kind.EVENT, name)
+        answer, cause = self.matcher.match_pieces(ours, theirs, tag)
         raise_for(np.array([cause], dtype=np.uint8))
         return answer
 

@@ -27,7 +27,7 @@ from ccbps.ciphers.signatures import NAME_BYTES, SIGNATURE_BYTES
 from ccbps.ciphers.slots import BLOCK
 from ccbps.errors import DecodeError
 from ccbps.predicates import Schema
-from ccbps.wire import HEADER_BYTES, Kind
+from ccbps.wire import KEY_HEADER_BYTES, Kind
 
 __all__ = [
     "DAMAGED",
@@ -48,9 +48,9 @@ WIRE_VERSION: Final = 3
 NUMBER_BYTES: Final = 8
 PLACE_BYTES: Final = 4
 DIGEST_BYTES: Final = 32
-SIGNED: Final = HEADER_BYTES + NAME_BYTES
+SIGNED: Final = KEY_HEADER_BYTES + NAME_BYTES
 """Where the name of who signed a request or a session ends."""
-NUMBERED: Final = HEADER_BYTES + NUMBER_BYTES
+NUMBERED: Final = KEY_HEADER_BYTES + NUMBER_BYTES
 OPENED: Final = SIGNED + PLACE_BYTES
 
 DAMAGED: Final = "this role key is damaged: take the text that the role's key.to_text() wrote"
@@ -110,7 +110,7 @@ class Layout:
 
     def headers(self, kind: Kind, names: Bytes) -> Bytes:
         """Headers, one for each row of names."""
-        head = np.zeros((len(names), HEADER_BYTES), dtype=np.uint8)
+        head = np.zeros((len(names), KEY_HEADER_BYTES), dtype=np.uint8)
         first = bytes([kind, WIRE_VERSION]) + self.fingerprint[:6]
         head[:, :8] = np.frombuffer(first, dtype=np.uint8)
         head[:, 8:] = names

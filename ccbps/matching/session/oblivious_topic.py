@@ -75,7 +75,7 @@ from ccbps.matching.session.layout import WIRE_VERSION, Layout
 from ccbps.matching.session.publisher import ObliviousPublisher
 from ccbps.matching.session.subscriber import ObliviousSubscriber, Opened
 from ccbps.predicates import Predicate, Schema
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import KEY_HEADER_BYTES
 
 __all__ = ["ObliviousPublisher", "ObliviousSubscriber", "ObliviousTopicMatch", "Opened"]
 
@@ -144,8 +144,8 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         self._set_up(
             schema,
             Sizes(
-                self._layout.fixed_bytes - HEADER_BYTES,
-                self._layout.request_bytes - HEADER_BYTES,
+                self._layout.fixed_bytes - KEY_HEADER_BYTES,
+                self._layout.request_bytes - KEY_HEADER_BYTES,
                 event_per_request=self._layout.slot_bytes,
             ),
         )

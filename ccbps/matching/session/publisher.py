@@ -55,7 +55,7 @@ from ccbps.matching.session.layout import (
     raw,
     whole,
 )
-from ccbps.wire import HEADER_BYTES, Kind
+from ccbps.wire import KEY_HEADER_BYTES, Kind
 
 __all__ = ["ObliviousPublisher"]
 
@@ -210,14 +210,14 @@ class ObliviousPublisher(Confined):
                 of=[row for row in range(count) for _ in range(topics)],
             )
             for digest, row in fresh.items():
-                name = requests[row, HEADER_BYTES:SIGNED].tobytes()
+                name = requests[row, KEY_HEADER_BYTES:SIGNED].tobytes()
                 for place, known in enumerate(self._keys):
                     known.append(SlotKey(keys[row * topics + place]))
                 self._asked[name] += 1
                 # Last: `encode` in another thread makes slots for what stands here.
                 self._answered[digest] = len(self._answered), name
-        out[:, :HEADER_BYTES] = layout.headers(Kind.SESSION, requests[:, 8:HEADER_BYTES])
-        out[:, HEADER_BYTES:SIGNED] = self._name
+        out[:, :KEY_HEADER_BYTES] = layout.headers(Kind.SESSION, requests[:, 8:KEY_HEADER_BYTES])
+        out[:, KEY_HEADER_BYTES:SIGNED] = self._name
         places = np.array([self._answered[digest][0] for digest in digests], dtype="<u4")
         out[:, SIGNED:OPENED] = places.view(np.uint8).reshape(-1, PLACE_BYTES)
         out[:, OPENED:-SIGNATURE_BYTES] = responses.reshape(count, -1)
@@ -234,7 +234,7 @@ class ObliviousPublisher(Confined):
         fresh: dict[bytes, int] = {}
         problems: dict[int, str] = {}
         for row, (request, digest) in enumerate(zip(requests, digests, strict=True)):
-            name = request[HEADER_BYTES:SIGNED].tobytes()
+            name = request[KEY_HEADER_BYTES:SIGNED].tobytes()
             if name not in self._subscribers:
                 problems[row] = f"a request {_STRANGER}"
                 continue
@@ -309,8 +309,9 @@ class ObliviousPublisher(Confined):
             taken = given
             self._numbers.claim(taken)
         names = np.broadcast_to(self._name, (batch.count, NAME_BYTES))
-        out[:, :HEADER_BYTES] = layout.headers(Kind.SESSION_EVENT, names)
-        out[:, HEADER_BYTES:NUMBERED] = taken.astype("<u8").view(np.uint8).reshape(-1, NUMBER_BYTES)
+        out[:, :KEY_HEADER_BYTES] = layout.headers(Kind.SESSION_EVENT, names)
+        written = taken.astype("<u8").view(np.uint8).reshape(-1, NUMBER_BYTES)
+        out[:, KEY_HEADER_BYTES:NUMBERED] = written
         keys = None
         if layout.payload_bytes:
             keys = own_keys(self._payload, taken, payloads)

@@ -50,7 +50,7 @@ from ccbps.matching.session.layout import (
     raw,
     whole,
 )
-from ccbps.wire import HEADER_BYTES, Kind
+from ccbps.wire import KEY_HEADER_BYTES, Kind
 
 __all__ = ["ObliviousSubscriber", "Opened"]
 
@@ -213,8 +213,8 @@ class ObliviousSubscriber(Confined):
         secrets, rows = layout.transfer.request(words, self._randomness)
         drawn = self._randomness(NAME_BYTES * len(words))
         names = np.frombuffer(drawn, dtype=np.uint8).reshape(-1, NAME_BYTES)
-        out[:, :HEADER_BYTES] = layout.headers(Kind.REQUEST, names)
-        out[:, HEADER_BYTES:SIGNED] = np.frombuffer(name_of(self.identity), dtype=np.uint8)
+        out[:, :KEY_HEADER_BYTES] = layout.headers(Kind.REQUEST, names)
+        out[:, KEY_HEADER_BYTES:SIGNED] = np.frombuffer(name_of(self.identity), dtype=np.uint8)
         out[:, SIGNED:-SIGNATURE_BYTES] = rows
         with self._lock:
             for name, secret, message in zip(names, secrets, out, strict=True):
@@ -275,10 +275,10 @@ class ObliviousSubscriber(Confined):
         found: dict[int, tuple[bytes, _Asked]] = {}
         problems: dict[int, str] = {}
         for row, session in enumerate(sessions):
-            asked = self._requests.get(session[8:HEADER_BYTES].tobytes())
+            asked = self._requests.get(session[8:KEY_HEADER_BYTES].tobytes())
             if asked is None:
                 continue
-            name = session[HEADER_BYTES:SIGNED].tobytes()
+            name = session[KEY_HEADER_BYTES:SIGNED].tobytes()
             if name not in self._publishers:
                 problems[row] = f"a session {_STRANGER}"
                 continue

@@ -1,0 +1,298 @@
+"""Event messages of a `FormulaMatch` in two parts: one ahead, for each subscription, and labels.
+
+A publisher writes a message for each subscription and round before there are events. An event is
+then encoded once, whatever the number of subscriptions: as labels, from a seed that the publisher
+alone has. The broker completes each message ahead with them to the event message of that pair and
+round, and goes on as ever; subscribers notice nothing.
+
+==============  ===========================================================================
+labels          header of 8 bytes (`ccbps.wire`); 16 bytes for each event bit that is used
+message ahead   header of 8 bytes; the event message's header, 8 bytes; then as in
+                `ccbps.encodings.ahead`
+==============  ===========================================================================
+
+Both headers have a tag of the publisher's own seed and round. The fingerprint in them is derived
+from the matcher's.
+
+Security: computational (AES-128 is a pseudorandom function; events that are chosen by somebody who
+has seen messages ahead need it to be an ideal cipher).
+
+Hazards: labels of a round serve one event. Whoever else has the publisher's own seed reads all
+labels that he sees, and can make some.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ccbps.arrays import Bytes, Randomness, Rounds, Words
+from ccbps.encodings.ahead import LAYOUT, AheadEncoding
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.ledger import DiskLedger
+from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
+from ccbps.keys.rounds import RoundLedger, as_rounds
+from ccbps.keys.secret import Confined
+from ccbps.keys.seeds import SharedSeed
+from ccbps.leakage import LeakageCard
+from ccbps.matching.access import RoundAccess
+from ccbps.matching.contract import Scheme
+from ccbps.matching.roles import event_content, output
+from ccbps.predicates import Events
+from ccbps.wire import (
+    ROUND_HEADER_BYTES,
+    TAG_BYTES,
+    Cause,
+    Kind,
+    check_round_headers,
+    raise_for,
+    write_round_headers,
+)
+
+__all__ = ["DeferredPublisher", "completed"]
+
+BODY: Final = 2 * ROUND_HEADER_BYTES
+"""Where the body of a message ahead begins."""
+ENCODE_ROWS: Final = 512
+"""Events encoded at a time: their labels fit the cache."""
+_ONE_EVENT: Final = "the labels of a round serve one event: encode under a fresh round"
+
+
+class DeferredPublisher(Confined):
+    """Writes messages ahead, and labels of events. Made by `FormulaMatch.deferred`.
+
+    Example:
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import FormulaMatch
+        >>> matcher = FormulaMatch.box(Schema(price=UInt(16), volume=UInt(16)))
+        >>> own = SharedSeed.generate()                           # nobody else's
+        >>> master = SharedSeed.generate()                        # of pairs with subscribers
+        >>> deferred = matcher.deferred(own, master)
+        >>> ahead = deferred.prepare([0, 0], pairs=["ann", "bob"])          # before the event
+        >>> labels = deferred.encode([{"price": 119, "volume": 5}], rounds=[0])
+        >>> ann, bob = (matcher.subscriber(master.pair(name)) for name in ("ann", "bob"))
+        >>> broker, events = matcher.broker(), matcher.complete(labels, ahead)
+        >>> broker.match(events[:1], ann.encode("price < 120", rounds=[0]))
+        array([ True])
+        >>> broker.match(events[1:], bob.encode("volume > 5", rounds=[0]))
+        array([False])
+
+    Attributes:
+        matcher: whose event messages are made.
+        label_bytes: bytes of the labels of one event, header included.
+        ahead_bytes: bytes of one message ahead, headers included.
+    """
+
+    def __init__(
+        self,
+        matcher: Scheme,
+        encoding: AheadEncoding,
+        event_rows: Callable[[Events], Words],
+        own_seed: SharedSeed,
+        pair_seed: RandomnessSource,
+        ledger: str | os.PathLike[str] | None = None,
+        randomness: Randomness = os.urandom,
+    ) -> None:
+        """
+        Args:
+            event_rows: packed bits of events, as the encoding takes them.
+        """
+        if not isinstance(own_seed, SharedSeed):
+            raise ParameterError(
+                f"own_seed must be a SharedSeed, got {type(own_seed).__name__}; "
+                "SharedSeed.generate() makes one"
+            )
+        if own_seed == pair_seed:
+            raise ParameterError(
+                "own_seed must be the publisher's alone, and pair_seed is not: "
+                "SharedSeed.generate() makes another one"
+            )
+        self.matcher = matcher
+        self.label_bytes = ROUND_HEADER_BYTES + encoding.label_bytes
+        self.ahead_bytes = BODY + encoding.ahead_bytes
+        self._encoding, self._event_rows = encoding, event_rows
+        self._own, self._fresh = own_seed, randomness
+        self._fingerprint = _fingerprint(matcher)
+        self._pairs = RoundAccess(matcher, "publisher", pair_seed, ledger, randomness)
+        self._disk = None if ledger is None else DiskLedger(ledger)
+        self._used = RoundLedger(rule=_ONE_EVENT)
+
+    def __repr__(self) -> str:
+        return f"<DeferredPublisher of {self.matcher!r}>"
+
+    @property
+    def leakage(self) -> LeakageCard:
+        """What the broker learns, which has messages ahead, labels and interests."""
+        card = self.matcher.leakage
+        answer, public, *_ = card.learns
+        return replace(
+            card,
+            scheme=f"{card.scheme}, deferred events",
+            learns=(
+                answer,
+                public,
+                "which messages belong to one pair and round",
+                "which messages ahead belong to one event, and that they do before it is there",
+                "over many rounds, which messages belong to one subscription, as far as labels of "
+                "pairs and rounds tell",
+            ),
+            security="computational",
+            assumption=(
+                "AES-128 is a pseudorandom function; an ideal cipher where events are chosen by "
+                "somebody who has seen messages ahead of their round; seeds as for "
+                f"{card.scheme}"
+            ),
+            hazards=(
+                "a round of the publisher's own is used for two events, or a pair's round for two "
+                "events or two predicates",
+                "the broker colludes with the publisher: they read all interests",
+                "the broker colludes with a subscriber: they read the events of that subscriber's "
+                "rounds; no other events, and no other subscriber's interests",
+                "a subscriber sees labels, and the messages ahead of its own rounds: it reads "
+                "those events, as with the broker's help",
+                "anybody else has the publisher's own seed: it reads all labels that it sees",
+            ),
+        )
+
+    def prepare(
+        self,
+        rounds: ArrayLike,
+        *,
+        event_rounds: ArrayLike | None = None,
+        pairs: Pairs | Sequence[str] | None = None,
+        out: Bytes | None = None,
+    ) -> Bytes:
+        """Messages ahead, each for one subscription and one event to come.
+
+        Args:
+            rounds: of the pairs: those under which subscribers encode their interests.
+            event_rounds: of the events, as `encode` is given them; None where they are `rounds`.
+                Any number of messages may be for one event.
+            pairs: a pair label for each round, when the seed is a master for many pairs.
+            out: where to write, C-contiguous uint8 of the result's shape; made when None.
+
+        Returns:
+            uint8, shape (rounds, ahead_bytes).
+
+        Raises:
+            ParameterError: rounds are not numbers, or not as many; labels do not fit the seed.
+            RandomnessReuseError: a pair's round was used before, here or by its publisher; nothing
+                is written. With a ledger on disk a round may be used again for the same event
+                round.
+            LedgerError: the ledger on disk cannot be used; nothing is written.
+            PadExhaustedError: the one-time pad ends before a round; nothing is written.
+        """
+        numbers = as_rounds(rounds, None)
+        own = numbers
+        if event_rounds is not None:
+            own = as_rounds(event_rounds, len(numbers), "event_rounds")
+        out = output(out, (len(numbers), self.ahead_bytes))
+        reader = self._reader(own)
+        # The headers of event messages go to where their messages would begin.
+        messages = out[:, ROUND_HEADER_BYTES:]
+        draw = self._pairs.open(numbers, len(own), pairs, lambda: self._names(own), messages)
+
+        def labels(start: int, stop: int) -> Bytes:
+            rows = reader(start, stop)
+            tags = rows[:, self._encoding.labels.round_bytes :]
+            write_round_headers(out[start:stop], Kind.AHEAD, self._fingerprint, tags)
+            return rows[:, : self._encoding.labels.round_bytes]
+
+        def shared(start: int, stop: int) -> Bytes:
+            return draw.shared(start, stop, 0)
+
+        self._encoding.prepare(shared, labels, draw.fresh, out[:, BODY:])
+        return out
+
+    def encode(
+        self,
+        events: Any,
+        rounds: ArrayLike,
+        *,
+        out: Bytes | None = None,
+    ) -> Bytes:
+        """Labels of events, for all messages ahead of their rounds.
+
+        Args:
+            events: `Events`, or any records `Schema.encode` takes.
+            rounds: a round of the publisher's own for each event.
+            out: where to write, C-contiguous uint8 of the result's shape; made when None.
+
+        Returns:
+            uint8, shape (events, label_bytes). For the broker alone.
+
+        Raises:
+            EventError: a record does not fit the schema.
+            ParameterError: rounds are not numbers, or not as many as events.
+            RandomnessReuseError: a round was used before, or twice here; nothing is encoded. With
+                a ledger on disk a round may be used again for the same event.
+            LedgerError: the ledger on disk cannot be used; nothing is encoded.
+        """
+        batch = self.matcher.schema.encode(events)
+        out = output(out, (batch.count, self.label_bytes))
+        numbers = as_rounds(rounds, batch.count)
+        reader = self._reader(numbers)
+        if self._disk is None:
+            self._used.claim(numbers)
+        elif batch.count:
+            purpose = b"labels " + self._fingerprint
+            marks = self._own.marks(purpose, numbers, None, event_content(batch))
+            self._disk.claim(numbers, marks)
+        bits, size = self._event_rows(batch), self._encoding.labels.round_bytes
+        for start in range(0, batch.count, ENCODE_ROWS):
+            stop = min(start + ENCODE_ROWS, batch.count)
+            rows, messages = reader(start, stop), out[start:stop]
+            write_round_headers(messages, Kind.LABELS, self._fingerprint, rows[:, size:])
+            self._encoding.encode_event(
+                bits[start:stop], rows[:, :size], messages[:, ROUND_HEADER_BYTES:]
+            )
+        return out
+
+    def _names(self, rounds: Rounds) -> Bytes:
+        """Bytes that name rounds of the publisher's own, as many as name an event in a ledger."""
+        schema = self.matcher.schema
+        width = 8 * sum(schema[name].limbs for name in schema)
+        return self._own.reader(b"names " + self._fingerprint, width, rounds, None)(0, len(rounds))
+
+    def _reader(self, rounds: Rounds) -> RandomnessReader:
+        """Of the publisher's own seed: bytes for labels, then a tag."""
+        width = self._encoding.labels.round_bytes + TAG_BYTES
+        return self._own.reader(self._fingerprint, width, rounds, None)
+
+
+def completed(matcher: Scheme, encoding: AheadEncoding, labels: Bytes, ahead: Bytes) -> Bytes:
+    """See `ccbps.matching.FormulaMatch.complete`."""
+    for rows, name, width in (
+        (labels, "labels", ROUND_HEADER_BYTES + encoding.label_bytes),
+        (ahead, "messages ahead", BODY + encoding.ahead_bytes),
+    ):
+        fits = isinstance(rows, np.ndarray) and rows.dtype == np.uint8
+        if not fits or rows.ndim != 2 or rows.shape[1] != width:
+            found = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else type(rows)
+            raise DecodeError(f"{name} must be uint8 of shape (batch, {width}), got {found}")
+    if len(labels) == 1:
+        labels = np.broadcast_to(labels, (len(ahead), labels.shape[1]))
+    if len(labels) != len(ahead):
+        raise DecodeError(f"labels of {len(labels)} events do not fit {len(ahead)} messages ahead")
+    heads = [np.ascontiguousarray(rows[:, :ROUND_HEADER_BYTES]) for rows in (labels, ahead)]
+    kinds = Kind.LABELS, Kind.AHEAD
+    causes = check_round_headers(heads[0], heads[1], _fingerprint(matcher), kinds)
+    raise_for(causes)
+    out = np.empty((len(ahead), ROUND_HEADER_BYTES + encoding.message_bytes), dtype=np.uint8)
+    out[:, :ROUND_HEADER_BYTES] = ahead[:, ROUND_HEADER_BYTES:BODY]
+    stray = encoding.complete(
+        labels[:, ROUND_HEADER_BYTES:], ahead[:, BODY:], out[:, ROUND_HEADER_BYTES:]
+    )
+    raise_for(np.where(stray, np.uint8(Cause.PADDING), np.uint8(Cause.NONE)))
+    return out
+
+
+def _fingerprint(matcher: Scheme) -> bytes:
+    """32 bytes that name the labels of a matcher."""
+    return sha256(b"ccbps deferred %d\0" % LAYOUT + matcher.fingerprint).digest()

@@ -1,0 +1,275 @@
+"""FormulaMatch: any formula of comparisons, matched with perfect security in a few dozen bytes.
+
+Publisher and subscriber share one-time randomness. Each sends one message; from the two the broker
+computes whether the event matches the predicate, and learns nothing else. There are three kinds,
+by what of a subscription everybody may see:
+
+- `FormulaMatch.box`: nothing. Every attribute lies in a private interval; which attributes are
+  constrained stays hidden.
+- ``FormulaMatch(schema, template)``: the template, a formula with ``:name`` for constants that only
+  the subscriber knows. What it says with public constants alone costs nothing.
+- `FormulaMatch.hidden`: the number of leaves and their kind. Which formula of them a subscription
+  is stays hidden.
+
+A message takes two bits and one for each gate above it for every AND gate; XOR and NOT are free.
+
+Security: perfect against the broker, given fresh shared randomness for every pair of messages
+(`OneTimePad`); with a `SharedSeed`, computational. Broker and one client together learn the other
+client's input. Sources and proof: `ccbps.encodings.rank_one`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.dictionary import DictionaryColumn
+from ccbps.encodings.ahead import AheadEncoding
+from ccbps.encodings.formula import LAYOUT, FormulaEncoding
+from ccbps.inputs.formula import FormulaForm
+from ccbps.inputs.hidden_formula import HiddenForm
+from ccbps.inputs.leaves import BitLeaves
+from ccbps.keys.randomness import RandomnessSource
+from ccbps.keys.seeds import SharedSeed
+from ccbps.matching.contract import Draw, Sizes
+from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.one_time.deferred import DeferredPublisher, completed
+from ccbps.matching.one_time.formula_scheme import MAX_GATES, FormulaScheme
+from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.hiding import LeafKind
+from ccbps.wire import Cause
+
+__all__ = ["FormulaMatch"]
+
+
+class FormulaMatch(FormulaScheme):
+    """The public side: schema, template, sizes. Makes the three roles.
+
+    Example:
+        A template: everybody sees the formula, and only the subscriber its constants.
+
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import FormulaMatch
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> matcher = FormulaMatch(schema, "price < :limit OR volume > 1000")
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"price": [119, 120], "volume": [5, 5]}, [0, 1])
+        >>> interests = matcher.subscriber(seed).encode({"limit": 120}, rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+
+    Attributes:
+        schema: the events' attributes.
+        template: the public predicate, or None.
+        hidden_tree: levels and kind of leaves of a hidden formula, or None.
+        formula: what all parties compute.
+        encoding: the encoders and the decoder.
+    """
+
+    name = "formula"
+
+    def __init__(
+        self,
+        schema: Schema,
+        template: str | Predicate | None = None,
+        *,
+        max_gates: int = MAX_GATES,
+    ) -> None:
+        """
+        Args:
+            schema: the events' attributes.
+            template: SQL, with ``:name`` wherever the subscriber has a private constant. Required:
+                without one, take `FormulaMatch.box` or `FormulaMatch.hidden`.
+            max_gates: most AND gates of the formula. A gate takes two bits of either message, and
+                one more for each gate that it is under.
+
+        Raises:
+            ParameterError: there is no template, it is for another schema or already bound, or the
+                formula would have more than `max_gates` gates.
+            PredicateError: the template does not parse or does not fit the schema.
+        """
+        self._use_template(schema, template, max_gates)
+
+    @classmethod
+    def box(cls, schema: Schema, *, max_gates: int = MAX_GATES) -> FormulaMatch:
+        """The matcher that hides which attributes a predicate constrains, and how.
+
+        Example:
+            >>> from ccbps import Schema, SharedSeed, UInt
+            >>> from ccbps.matching import FormulaMatch
+            >>> matcher = FormulaMatch.box(Schema(price=UInt(16), volume=UInt(16)))
+            >>> seed = SharedSeed.generate()
+            >>> events = matcher.publisher(seed).encode([{"price": 119, "volume": 5}], rounds=[0])
+            >>> interests = matcher.subscriber(seed).encode("price BETWEEN 100 AND 120", rounds=[0])
+            >>> matcher.broker().match(events, interests)
+            array([ True])
+
+        Args:
+            schema: the events' attributes; B bits take 2 B gates and those that join attributes.
+            max_gates: as for a template.
+
+        Raises:
+            ParameterError: the formula would have more than `max_gates` gates.
+        """
+        matcher = cls.__new__(cls, schema)
+        matcher._use_box(schema, max_gates)
+        return matcher
+
+    @classmethod
+    def hidden(
+        cls,
+        schema: Schema,
+        *,
+        leaves: int | None = None,
+        depth: int | None = None,
+        leaf: LeafKind = "box",
+        max_gates: int = MAX_GATES,
+    ) -> FormulaMatch:
+        """The matcher that hides the formula itself.
+
+        Example:
+            >>> from ccbps import Schema, SharedSeed, UInt
+            >>> from ccbps.matching import FormulaMatch
+            >>> schema = Schema(price=UInt(16), volume=UInt(16))
+            >>> matcher = FormulaMatch.hidden(schema, leaves=4, leaf="interval")
+            >>> seed = SharedSeed.generate()
+            >>> events = matcher.publisher(seed).encode([{"price": 119, "volume": 5}], rounds=[0])
+            >>> text = "price < 100 OR NOT volume BETWEEN 6 AND 900"
+            >>> interests = matcher.subscriber(seed).encode(text, rounds=[0])
+            >>> matcher.broker().match(events, interests)
+            array([ True])
+
+        Args:
+            schema: the events' attributes.
+            leaves: leaves of the tree, a power of two; or give
+            depth: its levels of nodes.
+            leaf: what a leaf is: "literal", a bit of the event; "compare", a comparison, an
+                equality or a prefix of one attribute; "interval", an interval of one attribute;
+                "box", an interval of every attribute. All of them may be negated, and unused ones
+                are constants.
+            max_gates: as for a template.
+
+        Raises:
+            ParameterError: a value is not possible, or the formula would have more than
+                `max_gates` gates.
+        """
+        matcher = cls.__new__(cls, schema)
+        matcher._use_hidden(schema, leaves, depth, leaf, max_gates)
+        return matcher
+
+    def _leaves(self, schema: Schema) -> BitLeaves:
+        return BitLeaves(schema)
+
+    def _use(self, schema: Schema, form: FormulaForm | HiddenForm) -> None:
+        self._keep(form)
+        self.encoding = FormulaEncoding(form.formula, form.event_bits, form.private_bits)
+        encoding = self.encoding
+        self._set_up(
+            schema,
+            Sizes(encoding.event_bytes, encoding.interest_bytes, encoding.randomness_bytes),
+        )
+
+    # -- event messages in two parts --------------------------------------------------------------
+
+    def deferred(
+        self,
+        own_seed: SharedSeed,
+        pair_seed: RandomnessSource,
+        *,
+        ledger: str | os.PathLike[str] | None = None,
+        randomness: Randomness = os.urandom,
+    ) -> DeferredPublisher:
+        """The publisher's role that does its work for each subscription before there are events.
+
+        Args:
+            own_seed: a seed that nobody else has.
+            pair_seed: as for `publisher`: shared with a subscriber, or a master of many pairs.
+            ledger: of rounds of both seeds, as for `publisher`.
+            randomness: the operating system's, unless a test says otherwise.
+
+        Raises:
+            ParameterError: own_seed is not a seed, or is the pairs', too.
+            LedgerError: the file cannot be used.
+        """
+        rows = self._form.event_rows
+        return DeferredPublisher(self, self._ahead, rows, own_seed, pair_seed, ledger, randomness)
+
+    def complete(self, labels: Bytes, ahead: Bytes) -> Bytes:
+        """Event messages from their two parts. All of it is public: for the broker.
+
+        Args:
+            labels: of `DeferredPublisher.encode`, shape (batch, label_bytes), or one event's for
+                all messages.
+            ahead: of `DeferredPublisher.prepare`, shape (batch, ahead_bytes).
+
+        Returns:
+            what the ordinary `publisher` of these pairs and rounds encodes, byte for byte; uint8,
+            shape (batch, event_bytes).
+
+        Raises:
+            DecodeError: some bytes are not such messages of this matcher, or labels and message
+                ahead are of different rounds or seeds; names the rows.
+        """
+        return completed(self, self._ahead, labels, ahead)
+
+    @cached_property
+    def _ahead(self) -> AheadEncoding:
+        return AheadEncoding(self.encoding)
+
+    # -- the contract -----------------------------------------------------------------------------
+
+    def _rule(self) -> int:
+        return LAYOUT
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role for a pair; 64 pairs share a word."""
+        encoding = self.encoding
+        publisher, subscriber, broker = (
+            -(-program.operations // 64)
+            for program in (encoding.publisher, encoding.subscriber, encoding.broker)
+        )
+        return (
+            Cost("publisher", "pair", Operation.WORD, publisher),
+            Cost("subscriber", "pair", Operation.WORD, subscriber),
+            Cost("broker", "pair", Operation.WORD, broker),
+        )
+
+    def explain(self) -> str:
+        """Gates, depth, bits per side, predicted operations and the leakage card, as text."""
+        slots = self.encoding.slots
+        event, interest = slots.bits
+        return self._explain_formula(
+            [
+                ("bits", f"{event:,} of an event, {interest:,} of an interest"),
+                ("products", f"{slots.products:,} at the broker"),
+            ]
+        )
+
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
+        self.encoding.encode_event(self._form.event_rows(events), _rows(draw), out)
+
+    def encode_interests(
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
+    ) -> None:
+        """See `Scheme.encode_interests`."""
+        rows = np.concatenate(interests.values)
+        index = None if len(rows) == 1 else interests.index
+        self.encoding.encode_interest(rows, _rows(draw), out, index=index)
+
+    def match_pairs(
+        self, events: Bytes, interests: Bytes, skip: int, heads: Bytes
+    ) -> tuple[Bools, Bytes]:
+        """See `PairScheme.match_pairs`."""
+        answers, stray = self.encoding.decode_with_heads(events, interests, heads)
+        return answers, np.where(stray, np.uint8(Cause.PADDING), np.uint8(Cause.NONE))
+
+
+def _rows(draw: Draw) -> Callable[[int, int], Bytes]:
+    return lambda start, stop: draw.shared(start, stop, 0)
