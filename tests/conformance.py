@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import re
 import sys
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
@@ -22,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from ccbps import Bool, Category, Int, Schema, SeedRing, SharedSeed, Text, UInt
+from ccbps import Bool, Category, Int, OneTimePad, Schema, SeedRing, SharedSeed, Text, UInt
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import (
     CcbpsError,
@@ -36,10 +38,10 @@ from ccbps.errors import (
 from ccbps.leakage import Protects
 from ccbps.matching import SCHEMES, Answers, Cost, Keying, Matcher, RoleKey, Table, from_json
 from ccbps.matching import broker as broker_module
-from ccbps.matching.access import MAC_BYTES
-from ccbps.matching.contract import ServerScheme
+from ccbps.matching.access import MAC_BYTES, header_bytes
+from ccbps.matching.contract import ServerScheme, is_broadcast
 from ccbps.predicates import Predicate
-from ccbps.wire import HEADER_BYTES, Cause
+from ccbps.wire import Cause
 
 # -- cases --------------------------------------------------------------------------------------
 
@@ -389,7 +391,11 @@ def messages_of_another_kind_or_version_are_refused(case: Case) -> None:
     if not brokered(case):
         return
     events, interests = case.party.pairs(case.records, case.interests)
-    for at, value in ((0, 9), (1, 99)):
+    # With rounds, kind and version share a byte: other kinds, other versions, and a kind alone.
+    changes = [(0, 9), (1, 99)]
+    if case.matcher.keying is Keying.ROUNDS:
+        changes = [(0, value) for value in (0x01, 0x02, 0x11, 0x12, 0x23, 0x31, 0x32, 0xA1, 0xA2)]
+    for at, value in changes:
         for messages, names in ((events, "EVENT"), (interests, "INTEREST")):
             bad = messages.copy()
             bad[0, at] = value
@@ -402,6 +408,9 @@ def messages_of_another_kind_or_version_are_refused(case: Case) -> None:
 @check
 def messages_of_another_matcher_are_refused(case: Case) -> None:
     if not brokered(case):
+        return
+    if case.matcher.keying is Keying.ROUNDS:
+        messages_of_another_matcher_are_refused_in_rounds(case)
         return
     events, interests = (sent[:2] for sent in case.party.pairs(case.records, case.interests))
     for at in range(2, 8):
@@ -417,6 +426,28 @@ def messages_of_another_matcher_are_refused(case: Case) -> None:
             case.party.broker.match(events, bad)
 
 
+def messages_of_another_matcher_are_refused_in_rounds(case: Case) -> None:
+    """Of one side or of both, under one seed, and where the matcher does not enter randomness."""
+    matcher = case.matcher
+    other: Matcher = object.__new__(type(matcher))
+    vars(other).update(vars(matcher), fingerprint=sha256(matcher.fingerprint).digest())
+    records, interests, rounds = case.records[:1] * 2, case.interests[:1] * 2, [0, 1]
+    secret = SharedSeed.generate().export_secret()
+    pad = os.urandom(2 * matcher.randomness_bytes)
+    for source in (lambda: SharedSeed(secret), lambda: OneTimePad(pad)):
+        events, others = (
+            one.publisher(source()).encode(records, rounds) for one in (matcher, other)
+        )
+        mine, theirs = (
+            one.subscriber(source()).encode(interests, rounds) for one in (matcher, other)
+        )
+        assert case.party.broker.match(events, mine).tolist() == [bool(case.meaning[0, 0])] * 2
+        assert other.broker().match(others, theirs).tolist() == [bool(case.meaning[0, 0])] * 2
+        for pair in ((others, mine), (events, theirs), (others, theirs)):
+            answers, causes = case.party.broker.examine(*pair)
+            assert causes.tolist() == [Cause.PAIRING] * 2 and not answers.any()
+
+
 @check
 def altered_messages_are_refused(case: Case) -> None:
     if case.matcher.keying is not Keying.SERVER:
@@ -430,7 +461,7 @@ def altered_messages_are_refused(case: Case) -> None:
         (interests, broker.examine_interests),
     ):
         # A bit of every byte behind the header, one in each copy.
-        places = np.arange(HEADER_BYTES, messages.shape[1])
+        places = np.arange(header_bytes(case.matcher), messages.shape[1])
         bent = np.repeat(messages, len(places), axis=0)
         bent[np.arange(len(places)), places] ^= (1 << places % 8).astype(np.uint8)
         assert set(examine(bent).tolist()) == {int(Cause.ALTERED)}
@@ -518,7 +549,15 @@ def rounds_are_used_once(case: Case) -> None:
             (case.matcher.subscriber, interest, unlike[:1]),
         ):
             first = make(seed, ledger=path).encode(what, [3])
-            assert make(seed, ledger=path).encode(what, [3]).tolist() == first.tolist()
+            again = make(seed, ledger=path).encode(what, [3])
+            if is_broadcast(case.matcher) and what is interest:
+                # Interests of one round carry what makes them differ, so this is one more of them.
+                assert again.tolist() != first.tolist()
+                event = case.matcher.publisher(seed).encode(record, [3])
+                found = case.matcher.broker().match(event, np.concatenate([first, again]))
+                assert found.tolist() == [bool(case.meaning[0, 0])] * 2
+            else:
+                assert again.tolist() == first.tolist()
             if other:
                 with pytest.raises(RandomnessReuseError):
                     make(seed, ledger=path).encode(other, [3])
@@ -835,7 +874,8 @@ def a_change_of_key_changes_the_macs(case: Case) -> None:
         messages, fresh, (broker.examine_events, broker.examine_interests), strict=True
     ):
         assert not examine(genuine).any()
-        stale[:, :HEADER_BYTES] = genuine[:, :HEADER_BYTES]
+        head = header_bytes(case.matcher)
+        stale[:, :head] = genuine[:, :head]
         assert examine(stale).tolist() == [Cause.ALTERED]
 
 
@@ -853,9 +893,10 @@ def what_the_scheme_refuses_the_broker_refuses(case: Case) -> None:
         return causes[: len(bodies)]
 
     events, interests = case.party.pairs(case.records, case.interests)
+    start = header_bytes(case.matcher)
     bodies = {
-        "event": events[:, HEADER_BYTES:][:, : case.matcher.sizes.event],
-        "interest": interests[:, HEADER_BYTES:][:, : case.matcher.sizes.interest],
+        "event": events[:, start:][:, : case.matcher.sizes.event],
+        "interest": interests[:, start:][:, : case.matcher.sizes.interest],
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(case.matcher), "check", odd)
@@ -870,6 +911,7 @@ def randomness_makes_messages_differ(case: Case) -> None:
     if not brokered(case):
         return
     matcher, kind, asked = case.matcher, type(case.matcher), [0]
+    body = slice(header_bytes(matcher), message_end(matcher))
 
     def counted(real: Callable[..., None]) -> Callable[..., None]:
         def encode(self: Matcher, key: Any, what: Any, draw: Any, out: Bytes) -> None:
@@ -896,8 +938,8 @@ def randomness_makes_messages_differ(case: Case) -> None:
                 asked[0] = 0
                 sent, again = (role.encode([one] * count, case.party.rounds(count)) for _ in "ab")
                 if asked[0] or promised:
-                    assert len({row[HEADER_BYTES:].tobytes() for row in sent}) > 1
-                    assert (sent != again)[:, HEADER_BYTES : message_end(matcher)].any()
+                    assert len({row[body].tobytes() for row in sent}) > 1
+                    assert (sent != again)[:, body].any()
 
 
 def message_end(matcher: Matcher) -> int | None:
@@ -1060,6 +1102,8 @@ def pairs_have_seeds_of_their_own(case: Case) -> None:
         with pytest.raises((ParameterError, TypeError)):
             case.party.publisher.encode(case.records[:1], pairs=["alice"])
         return
+    if is_broadcast(case.matcher):
+        return  # See the next check.
     master, broker = SharedSeed.generate(), matcher.broker()
     labels, rounds = ["alice", "bob"], [5, 5]
     records, interests = [case.records[0]] * 2, [case.interests[0]] * 2
@@ -1078,6 +1122,45 @@ def pairs_have_seeds_of_their_own(case: Case) -> None:
     for row, label in enumerate(labels):
         alone = matcher.subscriber(master.pair(label)).encode(interests[:1], rounds[:1])
         assert broker.match(events[row : row + 1], alone).tolist() == wanted[:1]
+
+
+@check
+def an_event_of_a_broadcast_serves_all_labels(case: Case) -> None:
+    if not is_broadcast(case.matcher):
+        return
+    matcher, master = case.matcher, SharedSeed.generate()
+    broker, publisher = matcher.broker(), matcher.publisher(master)
+    labels, wanted = ["alice", "bob"], [bool(case.meaning[0, 0])] * 2
+    interests = [case.interests[0]] * 2
+    with pytest.raises(ParameterError, match="pairs"):
+        publisher.encode(case.records[:1], [5], pairs=labels[:1])
+    event = publisher.encode(case.records[:1], [5])  # Nothing was claimed before.
+    with pytest.raises(RandomnessReuseError):
+        publisher.encode(case.records[:1], [5])
+    subscriber = matcher.subscriber(master)
+    same = subscriber.encode(interests, [5, 5], pairs=labels)
+    assert broker.match(event, same).tolist() == wanted
+    assert broker.match(np.repeat(event, 2, axis=0), same).tolist() == wanted
+    for label in labels:
+        with pytest.raises(RandomnessReuseError):
+            subscriber.encode(case.interests[-1:], [5], pairs=[label])
+    with pytest.raises(RandomnessReuseError):
+        subscriber.encode(interests, [6, 6], pairs=["alice", "alice"])
+    # Other labels, none, and other subscribers under the same seed meet the same event.
+    more = [
+        subscriber.encode(interests[:1], [5], pairs=["carol"]),
+        subscriber.encode(interests[:1], [5]),
+        matcher.subscriber(master).encode(interests[:1], [5], pairs=["alice"]),
+    ]
+    assert broker.match(event, np.concatenate(more)).tolist() == wanted[:1] * 3
+    assert len({row.tobytes() for row in np.concatenate([same, *more])}) == 5
+    # Another round, another seed, and the seed of a pair do not.
+    for seed, number in ((master, 6), (SharedSeed.generate(), 5), (master.pair("alice"), 5)):
+        other = matcher.subscriber(seed).encode(interests[:1], [number])
+        answers, causes = broker.examine(event, other)
+        assert not answers.any() and causes.tolist() == [Cause.PAIRING]
+    with pytest.raises((CcbpsError, TypeError)):
+        broker.match(np.repeat(event, 3, axis=0), same)
 
 
 @check

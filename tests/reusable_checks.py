@@ -11,10 +11,10 @@ from ccbps.arrays import Bytes
 from ccbps.errors import UnsupportedPredicateError
 from ccbps.matching import Broker, KeyServer, Matcher, Publisher, Subscriber
 from ccbps.matching.access import MAC_BYTES
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import KEY_HEADER_BYTES
 from tests.strategies import predicates, record, rows
 
-BODY: Final = slice(HEADER_BYTES, -MAC_BYTES)
+BODY: Final = slice(KEY_HEADER_BYTES, -MAC_BYTES)
 """Where a scheme's own bytes are, in a message made with a key."""
 
 

@@ -13,6 +13,7 @@ import pytest
 from ccbps import Category, Decimal, EpochSeed, Schema, SeedRing, SharedSeed, UInt
 from ccbps.columnar import all_pairs
 from ccbps.columnar.all_pairs import AllPairs, blocks
+from ccbps.columnar.broadcast import RoundEvents
 from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.pairs import examine_rows
 from ccbps.errors import (
@@ -25,7 +26,7 @@ from ccbps.errors import (
 )
 from ccbps.keys import sources
 from ccbps.keys.sources import FileKey, master
-from ccbps.matching import AdditiveMaskMatch, BranchingMatch
+from ccbps.matching import AdditiveMaskMatch, BroadcastMatch, FormulaMatch
 from ccbps.matching.matcher import Matcher
 from ccbps.wire import Cause
 
@@ -34,7 +35,8 @@ SCHEMA = Schema(
     price=Decimal(0, "655.35", step="0.01"),
     volume=UInt(20, nullable=True),
 )
-BOX = BranchingMatch.box(SCHEMA)
+BOX = FormulaMatch.box(SCHEMA)
+BROADCAST = BroadcastMatch.box(SCHEMA)
 MASKS = AdditiveMaskMatch(SCHEMA)
 IDS = ["subscription", "round"]
 SERVER = MASKS.key_server()
@@ -218,7 +220,7 @@ def test_words_of_a_bad_predicate_stay_private(keys: Roles, predicate: str, reas
 
 
 def test_private_constants_come_from_columns(keys: Roles) -> None:
-    template = BranchingMatch(SCHEMA, "price BETWEEN :low AND :high")
+    template = FormulaMatch(SCHEMA, "price BETWEEN :low AND :high")
     columns = (["a", "b", "a"], [1, 1, 2], [1.0, 2.5, 1.0], [9.5, 9.5, None])
     found = interest_messages(template, keys["seeds"], rows(*columns), IDS).to_pylist()
     subscriber = template.subscriber(keys["seeds"].load())
@@ -408,3 +410,54 @@ def test_a_replaced_key_file_is_read_for_the_next_batch(tmp_path: Path) -> None:
             event_messages(BOX, key, rows(["s"], [1], ["IBM"], [1.0], [1]), IDS)[0].as_py()
         )
     assert found[0] != found[1]
+
+
+# -- one event for all interests of its round -----------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_rounds_are_found_by_all_their_names(columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    named = np.unique(rng.integers(0, 6, (40, columns)), axis=0)
+    rng.shuffle(named)
+    ours, missing = named[:-1], named[-1:]
+    asked = rng.integers(0, len(named), 300)
+
+    def arrays(rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> tuple[pa.Array, ...]:
+        return tuple(
+            pa.array([f"n{value}" for value in column]) if i % 2 else pa.array(column)
+            for i, column in enumerate(rows.T)
+        )
+
+    messages = pa.array([bytes([i]) for i in range(len(ours))], pa.binary())
+    events = pickle.loads(pickle.dumps(RoundEvents(BROADCAST, arrays(ours), messages)))
+    found = events.rows(arrays(named[asked]))
+    assert found.tolist() == [-1 if one == len(ours) else one for one in asked]
+    assert (found < 0).any() and events.rows(arrays(missing)).tolist() == [-1]
+    nothing = RoundEvents(BROADCAST, arrays(ours[:0]), messages[:0])
+    assert nothing.rows(arrays(ours)).tolist() == [-1] * len(ours)
+
+
+def test_interests_of_any_order_meet_the_events_of_their_rounds() -> None:
+    count, each = 5, 20
+    records = [{"issue": "IBM", "price": 10 * n, "volume": None} for n in range(count)]
+    seed = SharedSeed.generate()
+    numbers = np.arange(count)[::-1]
+    messages = BROADCAST.publisher(seed).encode(records, numbers)
+    events = RoundEvents(BROADCAST, (pa.array(numbers),), pa.array(list(map(bytes, messages))))
+    rounds = np.random.default_rng(3).permutation(np.repeat(np.arange(count), each))
+    names = [f"s{i}" for i in range(count * each)]
+    sent = BROADCAST.subscriber(seed).encode(["price < 25"] * len(names), rounds, pairs=names)
+    interests = pa.array([None if i == 7 else bytes(row) for i, row in enumerate(sent)])
+    answers, valid, causes = events.examine(interests, [pa.array(rounds)])
+    expected = 10 * (count - 1 - rounds) < 25
+    assert valid.tolist() == [i != 7 for i in range(len(names))] and not causes.any()
+    assert answers[valid].tolist() == expected[valid].tolist()
+    # One that is not of the round it is said to be of.
+    wrong = rounds.copy()
+    wrong[3] = (wrong[3] + 1) % count
+    answers, _, causes = events.examine(interests, [pa.array(wrong)])
+    assert np.flatnonzero(causes).tolist() == [3] and not answers[3]
+    wrong[3] = count
+    with pytest.raises(ParameterError, match="the events changed while they were matched"):
+        events.examine(interests, [pa.array(wrong)])

@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ccbps import wire
 from ccbps.arrays import Bytes
 from ccbps.ciphers.row_mac import RowMac
+from ccbps.dictionary import pair_column
 from ccbps.errors import DecodeError, KeyMismatchError
-from ccbps.keys.rounds import RoundLedger
+from ccbps.keys.randomness import RandomnessReader
+from ccbps.keys.rounds import RoundLedger, as_rounds
 from ccbps.matching import (
     AdditiveMaskMatch,
     AspeMatch,
     BranchingMatch,
+    BroadcastMatch,
     Broker,
     KeywordMatch,
     Matcher,
@@ -33,7 +37,7 @@ from ccbps.matching.access import KeyAccess, RoundAccess
 from ccbps.matching.contract import Draw, Scheme, ServerScheme
 from ccbps.matching.key_server import KeyServer
 from ccbps.matching.matcher import _made_again
-from ccbps.wire import Cause, Kind
+from ccbps.wire import TAG_BYTES, Cause, Kind
 from tests.conformance import CHECKS, NULLABLE, PLAIN, TINY, WANTED, Case, cases
 
 Patch = pytest.MonkeyPatch
@@ -59,12 +63,48 @@ def wrapped(patch: Patch, owner: Any, name: str, around: Callable[..., Any]) -> 
 
 @fault("messages of another matcher are refused")
 def a_broker_of_pairs_ignores_the_fingerprint(patch: Patch) -> None:
-    def blind(real: Any, *arguments: Any) -> Any:
-        causes = real(*arguments)
-        ignored = (Cause.EVENT_MATCHER, Cause.INTEREST_MATCHER)
-        return np.where(np.isin(causes, ignored), Cause.NONE, causes).astype(np.uint8)
+    def blind(real: Any, events: Any, interests: Any, fingerprint: bytes) -> Any:
+        # Whatever all pairs have in common is right.
+        sums, causes = (events ^ interests)[:, 1:], real(events, interests, fingerprint)
+        return np.where((sums == sums[:1]).all() & (causes == Cause.PAIRING), Cause.NONE, causes)
 
-    wrapped(patch, broker, "check_headers", blind)
+    wrapped(patch, broker, "check_round_headers", blind)
+
+
+def headers_with(patch: Patch, part: Callable[[Kind, bytes], bytes]) -> None:
+    """Each side's tag is hidden by that part of the fingerprint."""
+
+    def around(real: Any, kind: Kind, fingerprint: bytes) -> Any:
+        chosen = np.frombuffer(part(kind, fingerprint), dtype=np.uint8)
+        return np.concatenate([real(kind, fingerprint)[:1], chosen])
+
+    wrapped(patch, wire, "_unmasked", around)
+
+
+@fault("messages of another matcher are refused")
+def both_sides_add_the_same_part_of_the_fingerprint(patch: Patch) -> None:
+    headers_with(patch, lambda kind, fingerprint: fingerprint[:7])
+
+
+@fault("messages of another matcher are refused")
+def only_interests_have_a_part_of_the_fingerprint(patch: Patch) -> None:
+    headers_with(patch, lambda kind, name: bytes(7) if kind is Kind.EVENT else name[:7])
+
+
+@fault("messages of another matcher are refused")
+def only_events_have_a_part_of_the_fingerprint(patch: Patch) -> None:
+    headers_with(patch, lambda kind, name: bytes(7) if kind is Kind.INTEREST else name[:7])
+
+
+@fault("messages of another kind or version are refused")
+def a_broker_of_pairs_ignores_the_version(patch: Patch) -> None:
+    def lenient(real: Any, events: Any, interests: Any, fingerprint: bytes) -> Any:
+        events, interests = events.copy(), interests.copy()
+        for heads in (events, interests):
+            heads[:, 0] = heads[:, 0] & 15 | wire.ROUND_VERSION << 4
+        return real(events, interests, fingerprint)
+
+    wrapped(patch, broker, "check_round_headers", lenient)
 
 
 @fault("messages of another matcher are refused")
@@ -142,7 +182,7 @@ def every_round_has_the_tag_of_the_first(patch: Patch) -> None:
     def constant(real: Any, messages: Any, kind: Any, fingerprint: Any, tags: Any) -> None:
         real(messages, kind, fingerprint, np.zeros_like(tags))
 
-    wrapped(patch, access, "write_header", constant)
+    wrapped(patch, access, "write_round_headers", constant)
 
 
 @fault("keys of another role or matcher are refused")
@@ -315,6 +355,61 @@ def labels_of_pairs_are_passed_over(patch: Patch) -> None:
         return real(self, rounds, count, None, *more)
 
     wrapped(patch, RoundAccess, "open", unlabelled)
+
+
+@fault("an event of a broadcast serves all labels")
+def a_broadcast_reads_randomness_by_label(patch: Patch) -> None:
+    def labelled(
+        real: Any, self: Any, rounds: Any, count: int, pairs: Any, content: Any
+    ) -> RandomnessReader:
+        found: RandomnessReader = real(self, rounds, count, pairs, content)
+        if pairs is None:
+            return found
+        return self._reader(as_rounds(rounds, count), pair_column(pairs, count))
+
+    wrapped(patch, RoundAccess, "_claim", labelled)
+
+
+@fault("an event of a broadcast serves all labels")
+def a_broadcast_takes_events_for_single_labels(patch: Patch) -> None:
+    def unlabelled(real: Any, self: Any, rounds: Any, count: Any, pairs: Any, *more: Any) -> Any:
+        single = pairs if self._kind is Kind.INTEREST else None
+        return real(self, rounds, count, single, *more)
+
+    wrapped(patch, RoundAccess, "open", unlabelled)
+
+
+@fault("an event of a broadcast serves all labels")
+def a_broadcast_claims_a_round_for_all_labels(patch: Patch) -> None:
+    wrapped(patch, RoundLedger, "claim", lambda real, self, rounds, pairs=None: real(self, rounds))
+
+
+@fault("an event of a broadcast serves all labels")
+def a_broadcast_claims_no_rounds_of_labels(patch: Patch) -> None:
+    def forgetful(real: Any, self: Any, rounds: Any, pairs: Any = None) -> None:
+        if pairs is None:
+            real(self, rounds)
+
+    wrapped(patch, RoundLedger, "claim", forgetful)
+
+
+@fault("an event of a broadcast serves all labels")
+def interests_of_a_broadcast_share_their_nonce(patch: Patch) -> None:
+    def plain(real: Any, self: Any, key: Any, interests: Any, draw: Draw, out: Bytes) -> None:
+        real(self, key, interests, Draw(bytes, draw.shared, draw.tags), out)
+
+    wrapped(patch, BroadcastMatch, "encode_interests", plain)
+
+
+@fault("an event of a broadcast serves all labels")
+def a_broadcast_has_one_set_of_labels(patch: Patch) -> None:
+    """Which another seed knows as well, and another round."""
+
+    def constant(real: Any, self: Any, numbers: Any, pairs: Any) -> RandomnessReader:
+        width = self._scheme.sizes.randomness + TAG_BYTES
+        return lambda start, stop: np.zeros((stop - start, width), dtype=np.uint8)
+
+    wrapped(patch, RoundAccess, "_reader", constant)
 
 
 @fault("rounds are used once")
@@ -501,8 +596,10 @@ CASES = (
     (AdditiveMaskMatch, NULLABLE),
     (KeywordMatch, TINY),
     (AspeMatch, PLAIN),
+    (BroadcastMatch, PLAIN),
 )
-"""Of rounds; of keys, with NULL; with users, too; with tokens that bring interests to a new key."""
+"""Of rounds; of keys, with NULL; with users, too; with tokens that bring interests to a new key;
+with one event for all."""
 
 
 def made() -> list[Case]:

@@ -31,6 +31,36 @@ def test_tables_are_what_cards_and_figures_say(name: str) -> None:
     assert written == TABLES["pages"]()[name], "run python docs/leakage_table.py"
 
 
+COUNTED = runpy.run_path(str(DOCS / "formula_table.py"))
+
+
+@pytest.mark.parametrize("name", COUNTED["BLOCKS"])
+def test_sizes_of_formulas_are_what_the_library_counts(name: str) -> None:
+    written = (DOCS / name).read_text(encoding="utf-8")
+    assert written == COUNTED["page"](name), "run python docs/pictures.py"
+
+
+@pytest.mark.parametrize("bits", range(1, 6))
+def test_no_determinant_is_shorter_for_a_small_comparison(bits: int) -> None:
+    # Why there is one encoding for comparisons of all sizes: docs/rank_one_gates.md.
+    schema, text = COUNTED["comparison"](bits)
+    ours, theirs = matching.FormulaMatch(schema, text), matching.BranchingMatch(schema, text)
+    # A polynomial of degree k + 1 is no smaller determinant.
+    assert theirs.program.size == bits + 1
+    assert max(ours.encoding.slots.bits) < COUNTED["determinant"](theirs)
+    longest = max(ours.encoding.event_bytes, ours.encoding.interest_bytes)
+    assert longest <= theirs.encoding.message_bytes
+
+
+def test_other_constructions_by_their_formulas() -> None:
+    # Over one bit there are three intervals, and one that is empty.
+    assert [COUNTED["gess"](depth) for depth in (1, 2, 6, 10)] == [4, 14, 1_394, 117_074]
+    assert [COUNTED["labels"](depth) for depth in (6, 10)] == [928, 34_304]
+    assert COUNTED["bound"]([1]) == (1, 2.0)
+    events, interests = COUNTED["bound"]([16, 16, 20])
+    assert (events, int(interests)) == (52, 101)
+
+
 def test_every_matcher_of_the_workload_has_figures() -> None:
     rows = {row["matcher"]: row for row in FIGURES["rows"]}
     matchers = TABLES["samples"]()

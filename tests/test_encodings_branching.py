@@ -18,8 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ccbps.compiled import rows_compiled
 from ccbps.encodings import BranchingEncoding
-from ccbps.encodings.branching import use_compiled
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs import ONE, BranchingProgram
 from tests.effort import examples
@@ -385,12 +385,14 @@ def run(code: str, **environment: str) -> str:
 
 LONG_WORK = """
 import sys
-from ccbps.encodings.branching import COMPILED_BATCH, LOADING_WORDS, use_compiled
+from ccbps.compiled import COMPILED_BATCH, LOADING_WORDS, rows_compiled
+KERNELS = "encodings.compiled_kernels"
 messages = LOADING_WORDS // 200
 for batch in (messages, COMPILED_BATCH - 1):
-    assert not use_compiled(batch, 100) and "numba" not in sys.modules
-assert use_compiled(messages, 100)
-assert use_compiled(COMPILED_BATCH, 100) and not use_compiled(COMPILED_BATCH - 1, 100)
+    assert not rows_compiled(batch, 100, KERNELS) and "numba" not in sys.modules
+assert rows_compiled(messages, 100, KERNELS)
+assert rows_compiled(COMPILED_BATCH, 100, KERNELS)
+assert not rows_compiled(COMPILED_BATCH - 1, 100, KERNELS)
 """
 
 
@@ -402,21 +404,22 @@ def test_long_work_loads_the_compiled_kernels() -> None:
 def test_a_wish_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCBPS_COMPILED", "yes")
     with pytest.raises(ParameterError, match="CCBPS_COMPILED must be 0, 1 or empty, got 'yes'"):
-        use_compiled(1, 1)
+        rows_compiled(1, 1, "encodings.compiled_kernels")
 
 
 WITHOUT_NUMBA = """
 import os, sys, warnings
 import numpy as np
-from ccbps.encodings.branching import use_compiled
+from ccbps.compiled import rows_compiled
+KERNELS = "encodings.compiled_kernels"
 from ccbps.errors import ParameterError
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
-    assert not use_compiled(10**6, 100) and not use_compiled(10**6, 100)
+    assert not rows_compiled(10**6, 100, KERNELS) and not rows_compiled(10**6, 100, KERNELS)
 print(*[warning.message for warning in seen])
 os.environ["CCBPS_COMPILED"] = "1"
 try:
-    use_compiled(10**6, 100)
+    rows_compiled(10**6, 100, KERNELS)
 except ParameterError as error:
     print(error)
 """
@@ -438,10 +441,12 @@ def test_numba_that_must_not_compile_is_not_used() -> None:
 
 def test_compiled_kernels_need_no_folder_that_can_be_written(tmp_path: Path) -> None:
     pytest.importorskip("numba")
-    from ccbps.encodings import compiled_kernels
+    from numba import types
+
+    from ccbps.compiled import compile_kernel
 
     # A function without a file has nowhere to be kept, as in a read-only installation.
-    names = {"compile": compiled_kernels._compile, "types": compiled_kernels.types}
+    names = {"compile": compile_kernel, "types": types}
     exec("def nothing(a): pass", names)
     names["compile"](names["types"].void(names["types"].int64))(names["nothing"])(1)
 

@@ -92,7 +92,7 @@ def test_sides_in_different_epochs_are_refused_by_the_broker() -> None:
     alice = master.pair("alice")
     interests = MATCHER.subscriber(alice).encode("a < 3", [0])
     events = MATCHER.publisher(master.step()).encode(EVENT, [0], pairs=["alice"])
-    with pytest.raises(DecodeError, match="different pairs, rounds or seeds"):
+    with pytest.raises(DecodeError, match="different matchers, pairs, rounds or seeds"):
         MATCHER.broker().match(events, interests)
 
 

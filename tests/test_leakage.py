@@ -14,6 +14,7 @@ from ccbps.matching import (
     SCHEMES,
     Answers,
     BranchingMatch,
+    FormulaMatch,
     FSGPMatch,
     Matcher,
     OFSGPMatch,
@@ -36,6 +37,8 @@ CARD = LeakageCard(
 
 
 MATCHERS = [
+    FormulaMatch.box(SCHEMA),
+    FormulaMatch(SCHEMA, "price < :p"),
     BranchingMatch.box(SCHEMA),
     BranchingMatch(SCHEMA, "price < :p"),
     FSGPMatch(SCHEMA, 1),

@@ -15,7 +15,7 @@ from ccbps import Category, Schema, UInt
 from ccbps.errors import DecodeError, ParameterError, PredicateError, UnsupportedPredicateError
 from ccbps.matching import AccessTreeMatch
 from ccbps.matching.access import MAC_BYTES
-from ccbps.wire import HEADER_BYTES, Cause
+from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.effort import examples
 from tests.reusable_checks import BODY, sealed
 from tests.strategies import predicates, record, rows, schemas, small_types
@@ -65,8 +65,8 @@ def test_full_size(group: str) -> None:
     expected = [SCHEMA.parse(text).evaluate(RECORDS).tolist() for text in TEXTS]
     assert broker.match_all(events, interests).T.tolist() == expected
     width = {"secp256k1": 33, "modp2048": 256}[group]
-    assert matcher.event_bytes == HEADER_BYTES + 8 + 6 * (2 * width + 16) + MAC_BYTES
-    assert matcher.interest_bytes == HEADER_BYTES + 8 + 12 * (2 + 2 * width + 4) + MAC_BYTES
+    assert matcher.event_bytes == KEY_HEADER_BYTES + 8 + 6 * (2 * width + 16) + MAC_BYTES
+    assert matcher.interest_bytes == KEY_HEADER_BYTES + 8 + 12 * (2 + 2 * width + 4) + MAC_BYTES
 
 
 def test_wide_attributes() -> None:
@@ -143,7 +143,7 @@ def test_malformed_bodies() -> None:
     matcher = toy(7)
     _, broker, publisher, alice = roles(matcher)
     events = np.repeat(publisher.encode(RECORDS[:1]), 3, axis=0)
-    events[1, HEADER_BYTES + 8 : HEADER_BYTES + 16] = 255
+    events[1, KEY_HEADER_BYTES + 8 : KEY_HEADER_BYTES + 16] = 255
     events[2, BODY][-32:] = 0
     sealed(publisher, events)
     assert broker.examine_events(events).tolist() == [0, Cause.VALUE, Cause.VALUE]
@@ -155,12 +155,12 @@ def test_malformed_bodies() -> None:
             row[0, place] = value
         return sealed(alice, row)
 
-    steps = HEADER_BYTES + 8 + 7 * (2 + 16)
+    steps = KEY_HEADER_BYTES + 8 + 7 * (2 + 16)
     used = int((good[0, steps:-MAC_BYTES].reshape(-1, 2)[:, 1] > 0).sum())
     last = steps + 2 * (used - 1)
     bad = [
-        changed((HEADER_BYTES + 8, 6)),  # a position beyond the last bit
-        changed(*((HEADER_BYTES + 8 + 2 + place, 255) for place in range(8))),  # no residue
+        changed((KEY_HEADER_BYTES + 8, 6)),  # a position beyond the last bit
+        changed(*((KEY_HEADER_BYTES + 8 + 2 + place, 255) for place in range(8))),  # no residue
         changed((steps, 1)),  # a leaf with a threshold
         changed((last, 0)),  # none of them
         changed((last, 9)),  # more than there are
@@ -173,7 +173,7 @@ def test_malformed_bodies() -> None:
     causes = broker.examine_interests(np.concatenate([good, *bad]))
     assert causes.tolist() == [0] + [Cause.VALUE] * len(bad)
     swapped = alice.encode("price < 3")
-    body = swapped[0, HEADER_BYTES + 8 :]
+    body = swapped[0, KEY_HEADER_BYTES + 8 :]
     body[18:36], body[90:108] = body[90:108].copy(), body[18:36].copy()  # a gap between the leaves
     sealed(alice, swapped)
     assert broker.examine_interests(swapped).tolist() == [Cause.VALUE]
@@ -187,7 +187,7 @@ def test_any_altered_step_is_refused_or_another_sound_tree() -> None:
     _, broker, publisher, alice = roles(matcher)
     events = publisher.encode(RECORDS)
     good = alice.encode("at_least(2, issue = 'IBM', price > 7, price < 12)")
-    steps = HEADER_BYTES + 8 + 6 * (2 + 16)
+    steps = KEY_HEADER_BYTES + 8 + 6 * (2 + 16)
     random = np.random.default_rng(1)
     altered = np.repeat(good, 3000, axis=0)
     places = random.integers(steps, good.shape[1] - MAC_BYTES, (3000, 2))

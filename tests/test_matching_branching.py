@@ -61,7 +61,7 @@ from ccbps.matching import (
     Subscriber,
 )
 from ccbps.predicates import Events, Predicate
-from ccbps.wire import Cause
+from ccbps.wire import ROUND_HEADER_BYTES, TAG_BYTES, Cause
 from tests.effort import examples
 from tests.reference.ishai_kushilevitz import encode_event, encode_interest
 from tests.strategies import predicates, record, rows, schemas
@@ -372,7 +372,7 @@ def test_message_is_a_header_and_the_formula_over_the_bytes_of_its_round() -> No
     width = matcher.randomness_bytes
     secret = np.random.default_rng(12).integers(0, 256, 3 * width, np.uint8)
     publisher, subscriber, _ = roles(matcher, OneTimePad(secret.tobytes()))
-    tag, body = np.split(secret[2 * width :], [8])
+    body, tag = np.split(secret[2 * width :], [width - 7])
     event = np.array([[0, 1, 0, 1]], np.uint8)
     interest = np.array([[0, 0, 1, 1, 1, 0, 0, 1]], np.uint8)
     for message, kind, wanted in (
@@ -383,21 +383,25 @@ def test_message_is_a_header_and_the_formula_over_the_bytes_of_its_round() -> No
             encode_interest(matcher.program, interest, body[None]),
         ),
     ):
-        header = bytes([kind, 1]) + matcher.fingerprint[:6] + tag.tobytes()
-        assert message.tobytes() == header + wanted.tobytes()
+        part = matcher.fingerprint[:7] if kind == 1 else matcher.fingerprint[7:14]
+        check = bytes(a ^ b for a, b in zip(tag.tobytes(), part, strict=True))
+        assert message.tobytes() == bytes([0x20 + kind]) + check + wanted.tobytes()
 
 
 def test_messages_of_a_round_share_a_tag_that_no_other_round_has() -> None:
-    publisher, subscriber, _ = roles(BranchingMatch.box(QUOTES))
+    matcher = BranchingMatch.box(QUOTES)
+    publisher, subscriber, _ = roles(matcher)
     events = publisher.encode(quotes(200, np.random.default_rng(10)), range(200))
     interests = subscriber.encode("price < 3", range(200))
-    assert np.array_equal(events[:, 8:16], interests[:, 8:16])
-    assert len({tag.tobytes() for tag in events[:, 8:16]}) == 200
+    names = np.frombuffer(matcher.fingerprint[:14], np.uint8).reshape(2, 7)
+    tags = events[:, 1:8] ^ names[0]
+    assert np.array_equal(tags, interests[:, 1:8] ^ names[1])
+    assert len({tag.tobytes() for tag in tags}) == 200
 
 
 def test_messages_of_different_rounds_look_unrelated() -> None:
     _, subscriber, _ = roles(BranchingMatch.box(QUOTES))
-    bodies = subscriber.encode("price < 3", range(400))[:, 16:]
+    bodies = subscriber.encode("price < 3", range(400))[:, ROUND_HEADER_BYTES:]
     ones = np.unpackbits(bodies[:, :-1], axis=1).mean()
     assert abs(ones - 0.5) < 0.005
     assert len({body.tobytes() for body in bodies}) == 400
@@ -598,16 +602,14 @@ def padded(e: Exchange, row: int, *sides: str) -> None:
 SPOILED: list[tuple[str, Callable[[Exchange, int], None], Cause]] = [
     ("event kind", lambda e, i: flipped(e.events[i], 0, 1), Cause.EVENT_KIND),
     ("interest kind", lambda e, i: flipped(e.interests[i], 0), Cause.INTEREST_KIND),
-    ("event version", lambda e, i: flipped(e.events[i], 1), Cause.EVENT_KIND),
-    ("interest version", lambda e, i: flipped(e.interests[i], 1, 3), Cause.INTEREST_KIND),
-    ("event fingerprint", lambda e, i: flipped(e.events[i], 2, 7), Cause.EVENT_MATCHER),
-    ("interest fingerprint", lambda e, i: flipped(e.interests[i], 7), Cause.INTEREST_MATCHER),
-    ("event tag", lambda e, i: flipped(e.events[i], 8), Cause.PAIRING),
-    ("interest tag", lambda e, i: flipped(e.interests[i], 15, 7), Cause.PAIRING),
+    ("event version", lambda e, i: flipped(e.events[i], 0, 4), Cause.EVENT_KIND),
+    ("interest version", lambda e, i: flipped(e.interests[i], 0, 7), Cause.INTEREST_KIND),
+    ("event check", lambda e, i: flipped(e.events[i], 1), Cause.PAIRING),
+    ("interest check", lambda e, i: flipped(e.interests[i], 7, 7), Cause.PAIRING),
     ("swapped", swapped, Cause.EVENT_KIND),
     ("another round", wrong_round, Cause.PAIRING),
     ("another seed", other_seed, Cause.PAIRING),
-    ("another matcher", other_matcher, Cause.INTEREST_MATCHER),
+    ("another matcher", other_matcher, Cause.PAIRING),
     ("event padding", lambda e, i: padded(e, i, "events"), Cause.PADDING),
     ("interest padding", lambda e, i: padded(e, i, "interests"), Cause.PADDING),
     ("padding of both", lambda e, i: padded(e, i, "events", "interests"), Cause.PADDING),
@@ -990,17 +992,17 @@ def test_sizes_follow_from_the_program(name: str) -> None:
     matcher = MATCHERS[name]()
     size = matcher.program.size
     bits = size * (size + 1) // 2
-    assert matcher.event_bytes == matcher.interest_bytes == 16 + -(-bits // 8)
-    assert matcher.randomness_bytes == 8 + 2 * 8 * -(-bits // 64)
+    assert matcher.event_bytes == matcher.interest_bytes == ROUND_HEADER_BYTES + -(-bits // 8)
+    assert matcher.randomness_bytes == TAG_BYTES + 2 * 8 * -(-bits // 64)
     publisher, subscriber, _ = roles(matcher)
     assert publisher.encode(ROW, [0]).shape == (1, matcher.event_bytes)
     assert subscriber.encode(interest_for(matcher), [0]).shape == (1, matcher.interest_bytes)
 
 
-def test_box_of_the_design_takes_683_bytes_a_side() -> None:
+def test_box_of_the_design_takes_683_bytes_a_side_behind_the_header() -> None:
     matcher = BranchingMatch.box(Schema(a=UInt(16), b=UInt(16), c=UInt(20)))
     assert matcher.program.size == 104
-    assert matcher.event_bytes == 16 + 683
+    assert matcher.event_bytes == 8 + 683
 
 
 @every_matcher

@@ -18,7 +18,7 @@ from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, Unsuppor
 from ccbps.matching import CommutativeMatch
 from ccbps.matching.access import MAC_BYTES
 from ccbps.overlay.commutative_chain import Chain, FilterMessage, NotificationMessage
-from ccbps.wire import HEADER_BYTES, Cause
+from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.effort import examples
 from tests.reusable_checks import BODY, roles, sealed, secrets_of
 from tests.topic_strategies import topics_and_records
@@ -254,7 +254,7 @@ def test_parameters_are_checked_and_kept() -> None:
     assert len({toy, again, CommutativeMatch(SCHEMA, ["price"], group="toy64")}) == 2
     assert toy != CommutativeMatch(SCHEMA, ["issue"])
     full = CommutativeMatch(SCHEMA)
-    assert full.event_bytes == full.interest_bytes == HEADER_BYTES + 8 + 256 + MAC_BYTES
+    assert full.event_bytes == full.interest_bytes == KEY_HEADER_BYTES + 8 + 256 + MAC_BYTES
     assert full.leakage.security == "computational"
     assert toy.leakage.security == "broken"
     assert "toy" in str(toy.leakage)

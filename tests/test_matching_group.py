@@ -54,7 +54,7 @@ from ccbps.matching import (
 )
 from ccbps.matching.one_time.group_program import GroupMatch
 from ccbps.programs.barrington import preserving_length
-from ccbps.wire import HEADER_BYTES, Cause
+from ccbps.wire import ROUND_HEADER_BYTES, TAG_BYTES, Cause
 from tests.circuit_strategies import all_rows
 from tests.effort import examples
 from tests.program_strategies import every_formula, seeds, shallow_circuits
@@ -558,12 +558,14 @@ def test_message_uses_every_byte_of_its_round_and_no_other(
         first, matcher.subscriber(OneTimePad(secret.tobytes())).encode("x > 3", [1])
     )
     parts = len(matcher.encoding.segments)
-    for number in range(parts):  # another tag, or other first and last elements
-        for offset in (0, 8, size // parts - 1) if number == 0 else (8,):
+    last = size // parts - 1
+    for number in range(parts):  # other elements, and another tag, of which only the first counts
+        for offset in (0, last - TAG_BYTES, last):
             changed = secret.copy()
             changed[size + number * (size // parts) + offset] ^= 1
             other = matcher.subscriber(OneTimePad(changed.tobytes())).encode("x > 3", [1])
-            assert offset > 8 or not np.array_equal(first, other)
+            spare = offset == last - TAG_BYTES or (number and offset == last)
+            assert spare or not np.array_equal(first, other)
 
 
 def test_rounds_of_several_segments_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -666,7 +668,7 @@ def test_pieces_are_refused_for_the_cause_of_the_message(
     matcher = OFSGPMatch(Schema(x=UInt(5)), 2, group=group)
     events = matcher.publisher(SEED).encode({"x": [4]}, [0])[0]
     interests = matcher.subscriber(SEED).encode("x > 3", [0])[0]
-    spoiled = [(8, 1, Cause.PAIRING), (3, 1, Cause.EVENT_MATCHER), (0, 3, Cause.EVENT_KIND)]
+    spoiled = [(7, 1, Cause.PAIRING), (1, 128, Cause.PAIRING), (0, 3, Cause.EVENT_KIND)]
     for place, flip, cause in spoiled:
         other = events.copy()
         other[place] ^= flip
@@ -679,7 +681,7 @@ def test_pieces_are_refused_for_the_cause_of_the_message(
             matcher.broker().match_chunks([events], [other])
     for segment in matcher.encoding.segments:
         other = events.copy()
-        other[HEADER_BYTES:][segment.place] = 255 if group == "S5" else 0
+        other[ROUND_HEADER_BYTES:][segment.place] = 255 if group == "S5" else 0
         with pytest.raises(DecodeError, match=Cause.ELEMENT.text):
             matcher.broker().match_chunks([other], [interests])
 
@@ -696,7 +698,8 @@ def test_segments_of_another_round_or_place_are_refused_in_every_row(
     assert whole.all()
     segments = matcher.encoding.segments
     assert len(segments) == 3
-    parts = [slice(HEADER_BYTES + s.tag.start, HEADER_BYTES + s.place.stop) for s in segments]
+    start = ROUND_HEADER_BYTES
+    parts = [slice(start + s.tag.start, start + s.place.stop) for s in segments]
     parts.append(slice(-8, None))
     # The same part of the next round on both sides: headers agree, tags agree side with side, and
     # the product is any element, in 1 of 30 rows one that is an answer.
@@ -877,7 +880,7 @@ def test_round_without_enough_elements_gives_nothing_and_is_over(
     secret = np.random.default_rng(11).integers(0, 256, (6, size), np.uint8)
     # The last segment of rounds 1 and 3 yields nothing.
     part = size // len(matcher.encoding.segments)
-    secret[1::2, -(part - 8) :] = 255 if group == "S5" else 0
+    secret[1::2, -part:] = 255 if group == "S5" else 0
     holder = getattr(matcher, role)(OneTimePad(secret.tobytes()))
     encode, pieces = (way(holder) for way in ways(role).values())
     with pytest.raises(SamplingError, match="give this round up and use another"):
@@ -933,24 +936,23 @@ def other_end(e: Exchange, row: int) -> None:
 def no_elements(e: Exchange, row: int) -> None:
     e.events[row, 20:26] = 255
     if e.matcher.group is A5:  # the first rows of all matrices zero
-        e.events[row, HEADER_BYTES:] = 0
+        e.events[row, ROUND_HEADER_BYTES:] = 0
 
 
 def other_header(e: Exchange, row: int) -> None:
     """A broken header is the cause, whatever else is broken."""
     no_elements(e, row)
-    flipped(e.events[row], 8)
+    flipped(e.events[row], 7)
 
 
 SPOILED: list[tuple[str, Callable[[Exchange, int], None], Cause]] = [
     ("event kind", lambda e, i: flipped(e.events[i], 0, 1), Cause.EVENT_KIND),
     ("interest kind", lambda e, i: flipped(e.interests[i], 0), Cause.INTEREST_KIND),
-    ("event fingerprint", lambda e, i: flipped(e.events[i], 2, 7), Cause.EVENT_MATCHER),
-    ("interest fingerprint", lambda e, i: flipped(e.interests[i], 7), Cause.INTEREST_MATCHER),
-    ("event tag", lambda e, i: flipped(e.events[i], 8), Cause.PAIRING),
+    ("event check", lambda e, i: flipped(e.events[i], 1, 7), Cause.PAIRING),
+    ("interest check", lambda e, i: flipped(e.interests[i], 7), Cause.PAIRING),
     ("another round", other_round, Cause.PAIRING),
     ("another seed", other_seed, Cause.PAIRING),
-    ("another matcher", other_matcher, Cause.EVENT_MATCHER),
+    ("another matcher", other_matcher, Cause.PAIRING),
     ("no elements", no_elements, Cause.ELEMENT),
     ("no elements, other header", other_header, Cause.PAIRING),
     ("no trailer", lambda e, i: flipped(e.interests[i], -8, 7), Cause.PRODUCT),
@@ -983,7 +985,7 @@ def test_broker_refuses_single_rows_and_names_the_cause(
 def test_every_other_element_of_s5_is_another_product() -> None:
     exchange = Exchange("S5")
     for side in (exchange.events, exchange.interests):
-        for place in (HEADER_BYTES, HEADER_BYTES + 17, side.shape[1] - 8):
+        for place in (ROUND_HEADER_BYTES, ROUND_HEADER_BYTES + 17, side.shape[1] - 8):
             messages = np.repeat(side[:1], 256, axis=0)
             messages[:, place] = np.arange(256)
             events = messages if side is exchange.events else np.repeat(exchange.events[:1], 256, 0)
@@ -1007,11 +1009,12 @@ def test_no_flipped_bit_keeps_the_answer(seed: int, group: str) -> None:
         exchange = Exchange(group)
         messages = getattr(exchange, side)
         for row in range(COUNT):
-            place = int(rng.integers(0, messages.shape[1] if row % 4 else HEADER_BYTES))
+            place = int(rng.integers(0, messages.shape[1] if row % 4 else ROUND_HEADER_BYTES))
             flipped(messages[row], place, int(rng.integers(8)))
         answers, causes = exchange.broker.examine(exchange.events, exchange.interests)
         assert not (answers & (causes == 0)).any()
-        allowed = {*range(3, 8), Cause.NONE, Cause.ELEMENT, Cause.PRODUCT, Cause.SEGMENT}
+        headers = {Cause.EVENT_KIND, Cause.INTEREST_KIND, Cause.PAIRING}
+        allowed = headers | {Cause.NONE, Cause.ELEMENT, Cause.PRODUCT, Cause.SEGMENT}
         assert set(causes.tolist()) <= allowed
 
 
@@ -1024,10 +1027,9 @@ def test_messages_of_the_other_group_are_refused() -> None:
     interests = {m: m.subscriber(SEED).encode("x >= 0", [0]) for m in (a5, s5)}
     for mine, other in ((a5, s5), (s5, a5)):
         assert mine.broker().match(events[mine], interests[mine]).all()
-        with pytest.raises(DecodeError, match="event message was made for another matcher"):
-            mine.broker().match(events[other], interests[mine])
-        with pytest.raises(DecodeError, match="interest message was made for another matcher"):
-            mine.broker().match(events[mine], interests[other])
+        for ours, theirs in ((other, mine), (mine, other), (other, other)):
+            with pytest.raises(DecodeError, match=r"row 0: .*made for another matcher"):
+                mine.broker().match(events[ours], interests[theirs])
         with pytest.raises(DecodeError, match="made for another matcher"):
             mine.broker().match_chunks(events[other], interests[other])
 
@@ -1324,9 +1326,9 @@ def test_sizes_follow_from_the_program(name: str) -> None:
     group, padded = matcher.group, matcher.group.padded(matcher.length)
     assert matcher.elements == 2 * matcher.length + 1
     width = padded if group is S5 else padded * 6 // 8
-    assert matcher.event_bytes == 16 + width
-    assert matcher.interest_bytes == 16 + width + 8
-    assert matcher.randomness_bytes == 8 + 2 * group.random_bytes(padded)
+    assert matcher.event_bytes == ROUND_HEADER_BYTES + width
+    assert matcher.interest_bytes == ROUND_HEADER_BYTES + width + 8
+    assert matcher.randomness_bytes == 2 * group.random_bytes(padded) + TAG_BYTES
     events, interest = exchange_of(matcher)
     assert matcher.publisher(SEED).encode(events, range(16)).shape == (16, matcher.event_bytes)
     assert matcher.subscriber(SEED).encode(interest, [0]).shape == (1, matcher.interest_bytes)

@@ -21,7 +21,7 @@ from ccbps.keys.role_key import RoleKey
 from ccbps.matching import KeywordMatch
 from ccbps.matching.access import MAC_BYTES
 from ccbps.matching.users.users import ProxySearchMatcher
-from ccbps.wire import HEADER_BYTES, Cause
+from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.effort import examples
 from tests.reusable_checks import BODY, sealed, secrets_of
 from tests.strategies import record, rows, schemas
@@ -90,8 +90,8 @@ def test_full_size(group: str, side: Side) -> None:
     ciphertext, trapdoor = 2 * width + 16, 2 * width
     if side == "events":
         ciphertext, trapdoor = trapdoor, ciphertext
-    assert matcher.event_bytes == HEADER_BYTES + 8 + 3 * ciphertext + MAC_BYTES
-    assert matcher.interest_bytes == HEADER_BYTES + 8 + 2 * (1 + trapdoor) + MAC_BYTES
+    assert matcher.event_bytes == KEY_HEADER_BYTES + 8 + 3 * ciphertext + MAC_BYTES
+    assert matcher.interest_bytes == KEY_HEADER_BYTES + 8 + 2 * (1 + trapdoor) + MAC_BYTES
 
 
 @sides

@@ -41,7 +41,7 @@ from ccbps.matching import AdditiveMaskMatch, Answers, Keying, ObliviousTopicMat
 from ccbps.matching.contract import Draw
 from ccbps.matching.session.layout import SIGNED
 from ccbps.matching.session.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import KEY_HEADER_BYTES
 from tests.effort import examples
 from tests.topic_strategies import equalities, introduce, sign, topics_and_records
 
@@ -217,11 +217,11 @@ def test_altered_events_do_not_match_or_are_refused() -> None:
     publisher, subscriber = pair(matcher := toy(payload_bytes=8), TEXTS[2:])
     events = publisher.encode(EVENTS, payloads=[b"x", b"y", b"z"])
     fixed = matcher.event_bytes
-    for column in (HEADER_BYTES, fixed):  # the number, the slot's first block
+    for column in (KEY_HEADER_BYTES, fixed):  # the number, the slot's first block
         bad = events.copy()
         bad[2, column] ^= 1
         assert subscriber.open(bad).payloads == [b"x", None, None]
-    for column in (fixed - 1, HEADER_BYTES + 8, fixed + 16):  # the payload, its key
+    for column in (fixed - 1, KEY_HEADER_BYTES + 8, fixed + 16):  # the payload, its key
         bad = events.copy()
         bad[2, column] ^= 1
         with pytest.raises(DecodeError, match="row 2: not a payload for this key") as caught:
@@ -315,8 +315,8 @@ def test_sizes_are_those_of_messages(payload: int) -> None:
     assert publisher.answer(requests).shape == (3, matcher.session_bytes(2))
     assert event() == matcher.event_bytes_for(3)
     sizes = matcher.sizes
-    assert event() == HEADER_BYTES + sizes.event + 3 * sizes.event_per_request
-    assert requests.shape[1] == HEADER_BYTES + sizes.interest
+    assert event() == KEY_HEADER_BYTES + sizes.event + 3 * sizes.event_per_request
+    assert requests.shape[1] == KEY_HEADER_BYTES + sizes.interest
     assert (sizes.randomness, matcher.randomness_bytes) == (0, 0)
     assert f"{matcher.session_bytes(1)} bytes for one topic" in matcher.explain()
 

@@ -16,11 +16,13 @@ from ccbps.inputs.circuit import predicate_circuit
 from ccbps.leakage import Protects
 from ccbps.matching import (
     BranchingMatch,
+    FormulaMatch,
     FSGPMatch,
     Matcher,
     OFSGPMatch,
     PublicFunctionMatch,
     UGPMatch,
+    proposals,
 )
 from ccbps.matching.one_time.group_program import PROPOSED
 from ccbps.programs.barrington import preserving_length
@@ -138,12 +140,23 @@ def test_hamming_distances_of_many_bits_are_not_proposed() -> None:
     assert list(PublicFunctionMatch.propose(schema, other)) == []
 
 
-def test_boxes_and_templates_are_proposed_for_what_they_take() -> None:
-    (box,) = proposed(BranchingMatch, SMALL, "price < 3 AND issue = 'SAP'")
-    assert box == BranchingMatch.box(SMALL)
-    assert proposed(BranchingMatch, SMALL, "price < 3 OR issue = 'SAP'") == []
-    (matcher,) = proposed(BranchingMatch, SMALL, "price < :p OR issue = 'SAP'")
-    assert matcher == BranchingMatch(SMALL, "price < :p OR issue = 'SAP'")
+@pytest.mark.parametrize("kind", [FormulaMatch, BranchingMatch])
+def test_boxes_and_templates_are_proposed_for_what_they_take(kind: Any) -> None:
+    (box,) = proposed(kind, SMALL, "price < 3 AND issue = 'SAP'")
+    assert box == kind.box(SMALL)
+    (matcher,) = proposed(kind, SMALL, "price < :p OR issue = 'SAP'")
+    assert matcher == kind(SMALL, "price < :p OR issue = 'SAP'")
+
+
+def test_what_is_no_box_is_proposed_a_hidden_formula_or_nothing() -> None:
+    text = "price < 3 OR issue = 'SAP'"
+    assert proposed(BranchingMatch, SMALL, text) == []
+    assert proposed(FormulaMatch, SMALL, text) == [FormulaMatch.hidden(SMALL, leaves=2)]
+
+
+def test_the_one_to_start_with_is_proposed_first() -> None:
+    for text in ("price < 3 AND issue = 'SAP'", "price < :p OR issue = 'SAP'"):
+        assert isinstance(next(proposals(SMALL, SMALL.parse(text))), FormulaMatch)
 
 
 # -- meanings -------------------------------------------------------------------------------------
@@ -226,7 +239,9 @@ def test_bent_circuits_are_refused(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "matcher", [HAMMING, BranchingMatch.box(SMALL)], ids=["public function", "branching"]
+    "matcher",
+    [HAMMING, FormulaMatch.box(SMALL), BranchingMatch.box(SMALL)],
+    ids=["public function", "formula", "branching"],
 )
 def test_parameters_are_all_there_and_no_more(matcher: Any) -> None:
     parameters = matcher.parameters()

@@ -76,7 +76,7 @@ def test_a_broken_matcher_says_so_when_it_is_made_and_shown(matcher: Matcher) ->
     assert [warning.category for warning in caught] == [BrokenSchemeWarning] * broken
     for warning in caught:
         card = matcher.leakage
-        for part in (card.scheme, card.attacks[0], "BranchingMatch"):
+        for part in (card.scheme, card.attacks[0], "FormulaMatch"):
             assert part in str(warning.message)
 
 

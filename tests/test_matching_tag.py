@@ -21,7 +21,7 @@ from ccbps.matching.boxes import tag
 from ccbps.matching.boxes.tag_covers import NOT_NULL, PREFIX, nodes_of, nodes_within
 from ccbps.matching.boxes.tag_keys import group_of
 from ccbps.predicates import Predicate
-from ccbps.wire import HEADER_BYTES, Cause
+from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.effort import examples
 from tests.reusable_checks import BODY, roles, sealed, secrets_of
 from tests.strategies import Drawn, Node, leaves, record, rows, schemas
@@ -313,8 +313,8 @@ def test_broken_messages_are_refused() -> None:
     matcher = TagMatch(QUOTES, topic="issue")
     publisher, subscriber, broker = roles(matcher)
     events, interests = publisher.encode(quotes(2, 1)), subscriber.encode(["TRUE", "price < 9"])
-    events[1, HEADER_BYTES + 16 : HEADER_BYTES + 24] = 255
-    interests[0, HEADER_BYTES : HEADER_BYTES + 8] = 255
+    events[1, KEY_HEADER_BYTES + 16 : KEY_HEADER_BYTES + 24] = 255
+    interests[0, KEY_HEADER_BYTES : KEY_HEADER_BYTES + 8] = 255
     sealed(publisher, events)
     sealed(subscriber, interests)
     assert broker.examine_events(events).tolist() == [Cause.NONE, Cause.VALUE]

@@ -19,7 +19,7 @@ from ccbps.errors import (
 )
 from ccbps.matching import KeywordDictionaryMatch, KeywordFilterMatch, Matcher
 from ccbps.predicates import Predicate
-from ccbps.wire import HEADER_BYTES, Cause
+from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.effort import examples
 from tests.reusable_checks import BODY, roles, sealed, secrets_of
 from tests.strategies import Drawn, Node, leaves, record, rows, schemas, small_types
@@ -235,7 +235,7 @@ def test_broken_messages_are_refused(kind: Both) -> None:
     publisher, subscriber, broker = roles(matcher)
     interests = subscriber.encode(["price < 100"])
     if kind is KeywordDictionaryMatch:
-        interests[0, HEADER_BYTES + 2] = 7
+        interests[0, KEY_HEADER_BYTES + 2] = 7
         assert matcher.size % 8 != 0  # type: ignore[union-attr]
         events = publisher.encode(quotes(1, 4))
         events[0, BODY][-1] |= 128
@@ -243,7 +243,7 @@ def test_broken_messages_are_refused(kind: Both) -> None:
         with pytest.raises(DecodeError, match="unused bits"):
             broker.match_all(events, subscriber.encode(["TRUE"]))
     else:
-        interests[0, HEADER_BYTES : HEADER_BYTES + 16] = 0
+        interests[0, KEY_HEADER_BYTES : KEY_HEADER_BYTES + 16] = 0
     sealed(subscriber, interests)
     assert broker.examine_interests(interests).tolist() == [Cause.VALUE]
     with pytest.raises(DecodeError, match="row 0: the message holds a value"):

@@ -20,7 +20,7 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching import ObliviousTopicMatch
 from ccbps.matching.session.layout import OPENED, SIGNED
 from ccbps.matching.session.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import KEY_HEADER_BYTES
 from tests.topic_strategies import introduce, sign
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]))
@@ -99,11 +99,11 @@ def test_two_identities_of_one_name_are_not_taken_for_one(monkeypatch: pytest.Mo
 def test_no_byte_of_a_request_can_be_changed() -> None:
     publisher, subscriber = parties()
     requests = subscriber.encode(TEXTS)
-    for column in range(HEADER_BYTES - 8, requests.shape[1]):
+    for column in range(KEY_HEADER_BYTES - 8, requests.shape[1]):
         altered = requests.copy()
         altered[1, column] ^= 0x10
         act = lambda: publisher.answer(altered)  # noqa: E731, B023
-        named = HEADER_BYTES <= column < SIGNED
+        named = KEY_HEADER_BYTES <= column < SIGNED
         cause = "of a subscriber that was not admitted" if named else "not signed by the subscriber"
         assert same_after(publisher, act, f"row 1: a request {cause}") == (1,)
     assert publisher.requests == 0
@@ -186,7 +186,7 @@ def test_a_request_has_one_answer_and_one_slot_however_often_it_comes() -> None:
 def test_no_byte_of_a_session_can_be_changed() -> None:
     publisher, subscriber = parties()
     sessions = publisher.answer(subscriber.encode(TEXTS))
-    for column in range(HEADER_BYTES, sessions.shape[1]):
+    for column in range(KEY_HEADER_BYTES, sessions.shape[1]):
         altered = sessions.copy()
         altered[1, column] ^= 0x10
         act = lambda: subscriber.accept(altered)  # noqa: E731, B023
@@ -203,7 +203,7 @@ def test_an_answer_to_one_request_is_none_to_another() -> None:
     requests = subscriber.encode(TEXTS[:2])
     sessions = publisher.answer(requests)
     moved = sessions.copy()
-    moved[0, 8:HEADER_BYTES] = sessions[1, 8:HEADER_BYTES]
+    moved[0, 8:KEY_HEADER_BYTES] = sessions[1, 8:KEY_HEADER_BYTES]
     same_after(subscriber, lambda: subscriber.accept(moved), "row 0: a session not signed")
     # With the name put right it is still signed for the other request.
     sign(publisher, moved[0], MATCHER._layout.digest(requests[0]))

@@ -145,7 +145,7 @@ def test_what_never_matches_is_asked_of_bound_predicates() -> None:
 
 
 def test_what_is_no_box_names_a_matcher_that_takes_any_formula() -> None:
-    with pytest.raises(UnsupportedPredicateError, match=r"BranchingMatch\(schema, template\)"):
+    with pytest.raises(UnsupportedPredicateError, match=r"FormulaMatch\(schema, template\)"):
         SCHEMA.parse("price < 3 OR flag").box()
 
 
@@ -601,7 +601,10 @@ NOT_NULL = leaf("volume", 1, 256, False, False)
             AllOf((NOT_NULL, leaf("volume", 2, 2, True, True))),
         ),
         ("volume NOT IN (1, NULL)", Never()),
-        ("note LIKE :x", leaf("note", None, None, False, False)),
+        (
+            "note LIKE :x",
+            InRange("note", None, None, equal=False, negated=False, prefix=True),
+        ),
         ("flag", leaf("flag", 1, 1, True, False)),
         ("NOT flag", leaf("flag", 1, 1, True, True)),
         ("hamming(price, 7) < 3", HammingWithin("price", 7, 2, negated=False)),

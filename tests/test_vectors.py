@@ -11,7 +11,7 @@ import pytest
 
 from ccbps import SharedSeed
 from ccbps.matching import BranchingMatch, Matcher
-from tests.vectors.matching import generate_group
+from tests.vectors.matching import generate_formula, generate_group
 from tests.vectors.matching.generate_branching import SCHEMA, cases
 
 STORED: dict[str, Any] = {
@@ -23,6 +23,8 @@ STORED: dict[str, Any] = {
 def matcher_of(scheme: str, case: dict[str, Any]) -> Matcher:
     if scheme == "branching":
         return BranchingMatch.box(SCHEMA)
+    if scheme == "formula":
+        return generate_formula.MATCHERS[case["kind"]]
     return generate_group.MATCHERS[scheme][case["group"]]
 
 
@@ -45,7 +47,8 @@ def test_messages_are_the_stored_ones(scheme: str, number: int) -> None:
 
 
 def test_stored_messages_are_what_the_generators_make() -> None:
-    assert set(STORED) == {"branching", "ofsgp", "public_function"}
+    assert set(STORED) == {"branching", "formula", "ofsgp", "public_function"}
     assert cases() == STORED["branching"]["cases"]
+    assert generate_formula.cases() == STORED["formula"]["cases"]
     for scheme in generate_group.CASES:
         assert generate_group.cases(scheme) == STORED[scheme]["cases"]

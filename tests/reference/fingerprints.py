@@ -1,7 +1,7 @@
 """Slow twin of `Scheme.fingerprint`: what is hashed, written out by hand.
 
 SHA-256 over JSON with sorted names: the scheme and its version, the schema's names and types, the
-public parameters, and what messages depend on beyond them.
+public parameters, the format of messages of rounds, and what messages depend on beyond them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ __all__ = ["category", "decimal", "fingerprint", "index_digest", "uint"]
 def fingerprint(
     scheme: str, attributes: Sequence[dict[str, Any]], parameters: dict[str, Any], layout: Any
 ) -> bytes:
-    """32 bytes that name a matcher of version 1."""
+    """32 bytes that name a matcher of version 1 whose messages have rounds, in format 2."""
     described = {
         "layout": layout,
         "parameters": parameters,
+        "rounds": 2,
         "schema": {"attributes": list(attributes)},
         "scheme": scheme,
         "version": 1,

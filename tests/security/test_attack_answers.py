@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ccbps import Bool, Schema, SharedSeed, UInt
-from ccbps.matching import BranchingMatch, TagMatch
+from ccbps.matching import FormulaMatch, TagMatch
 
 Bools = NDArray[np.bool_]
 Records = dict[str, NDArray[np.int64]]
@@ -22,8 +22,8 @@ Answer = Callable[[Records, Sequence[str]], Bools]
 
 
 def one_time(schema: Schema) -> Answer:
-    """Answers for all pairs from BranchingMatch.box, each pair in a round of its own."""
-    matcher, seed, rounds = BranchingMatch.box(schema), SharedSeed.generate(), count()
+    """Answers for all pairs from FormulaMatch.box, each pair in a round of its own."""
+    matcher, seed, rounds = FormulaMatch.box(schema), SharedSeed.generate(), count()
     publisher, subscriber = matcher.publisher(seed), matcher.subscriber(seed)
 
     def answer(records: Records, texts: Sequence[str]) -> Bools:
@@ -57,9 +57,7 @@ both = pytest.mark.parametrize("world", [one_time, reusable])
 
 def test_answers_to_a_public_condition_are_the_attributes_it_is_about() -> None:
     """A template hides its private constants only. With `halted` in the clear, a match says it."""
-    matcher = BranchingMatch(
-        Schema(halted=Bool(), price=UInt(8)), "halted = TRUE AND price < :limit"
-    )
+    matcher = FormulaMatch(Schema(halted=Bool(), price=UInt(8)), "halted = TRUE AND price < :limit")
     seed, rng = SharedSeed.generate(), np.random.default_rng(3)
     halted, price = rng.random(300) < 0.5, rng.integers(0, 256, 300)
     rounds = list(range(300))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ccbps import Category, Schema, UInt
 from ccbps.errors import BrokenSchemeWarning
 from ccbps.matching import KeywordDictionaryMatch, KeywordFilterMatch
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import KEY_HEADER_BYTES
 from tests.reusable_checks import BODY, sealed
 from tests.security.test_attack_words import Both, both, encoded
 
@@ -75,7 +75,7 @@ def hits_of(matcher: Any, server: Any, events: Any, words: list[bytes]) -> Float
     blank = matcher.subscriber(server.subscriber_key("x")).encode("TRUE")  # or any message's end
     alone = blank.repeat(len(words), axis=0)
     joined = np.frombuffer(b"".join(words), np.uint8).reshape(len(words), -1)
-    alone[:, HEADER_BYTES : HEADER_BYTES + joined.shape[1]] = joined
+    alone[:, KEY_HEADER_BYTES : KEY_HEADER_BYTES + joined.shape[1]] = joined
     broker = matcher.broker(server.broker_key())
     found: Floats = broker.match_all(events, sealed(broker, alone)).astype(float)
     return found

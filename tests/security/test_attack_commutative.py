@@ -22,7 +22,7 @@ from ccbps import Category, Schema
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.matching import CommutativeMatch
 from ccbps.overlay.commutative_chain import Chain, ChainNode
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import KEY_HEADER_BYTES
 
 CIPHER = PohligHellman(TOY_PRIME_64)
 WORDS = [f"word {number}".encode() for number in range(40)]
@@ -172,7 +172,7 @@ def test_identifiers_say_nothing_of_names() -> None:
     servers = [matcher.key_server(), matcher.key_server()]
     keys = [server.subscriber_key("alice") for server in servers for _ in range(2)]
     sent = [matcher.subscriber(key).encode("issue = 'a'")[0] for key in keys]
-    assert len({row[HEADER_BYTES : HEADER_BYTES + 8].tobytes() for row in sent}) == 4
+    assert len({row[KEY_HEADER_BYTES : KEY_HEADER_BYTES + 8].tobytes() for row in sent}) == 4
     # What comes from two keys of one name is matched all the same.
     broker = matcher.broker(servers[0].broker_key())
     event = matcher.publisher(servers[0].publisher_key()).encode({"issue": ["a", "b"]})

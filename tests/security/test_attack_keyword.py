@@ -23,12 +23,12 @@ from ccbps import Category, Schema, UInt
 from ccbps.algebra.named_groups import prime_order_group
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
 from ccbps.matching import AccessTreeMatch, Broker, KeywordMatch
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import KEY_HEADER_BYTES
 from tests.reusable_checks import BODY, sealed
 
 ISSUES = ["AAPL", "GOOG", "IBM", "MSFT"]
 SCHEMA = Schema(issue=Category(ISSUES), price=UInt(4))
-USER = slice(HEADER_BYTES, HEADER_BYTES + 8)
+USER = slice(KEY_HEADER_BYTES, KEY_HEADER_BYTES + 8)
 REST = slice(USER.stop, BODY.stop)
 """What follows the sender's identifier, up to the MAC."""
 toy_group = prime_order_group("toy64")

@@ -22,7 +22,7 @@ from ccbps.ciphers.slots import SlotKey
 from ccbps.errors import DecodeError
 from ccbps.matching import ObliviousTopicMatch
 from ccbps.matching.session.layout import NUMBERED, OPENED, SIGNED
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import KEY_HEADER_BYTES
 from tests.topic_strategies import introduce, sign
 
 NAMES = [f"topic {number}" for number in range(12)]
@@ -56,7 +56,7 @@ class Relay:
         layout = PAYING._layout
         context = layout.context(self.publisher.identity, layout.digest(forged[0]))
         parts = session[0, OPENED:-SIGNATURE_BYTES].reshape(3, -1)
-        number, slot = event[:, HEADER_BYTES:NUMBERED].copy().view("<u8")[:, 0], event[:, -32:]
+        number, slot = event[:, KEY_HEADER_BYTES:NUMBERED].copy().view("<u8")[:, 0], event[:, -32:]
         for key in map(SlotKey, self.cot.finish(self.secrets * 3, parts, [context] * 3)):
             if key.recognizes(number, slot).all():
                 opened = key.payload_keys(number, slot)[0].tobytes()
@@ -76,7 +76,7 @@ def test_a_relay_cannot_ask_under_a_subscribers_name(monkeypatch: pytest.MonkeyP
         sign(role, own[0])
         attempts[f"in alice's name by {cause}"] = own, "not signed"
         renamed = own.copy()
-        renamed[:, HEADER_BYTES:SIGNED] = role.encode(TEXTS[0])[:, HEADER_BYTES:SIGNED]
+        renamed[:, KEY_HEADER_BYTES:SIGNED] = role.encode(TEXTS[0])[:, KEY_HEADER_BYTES:SIGNED]
         sign(role, renamed[0])
         attempts[f"in its own name, {cause}"] = renamed, cause
     for what, (forged, cause) in attempts.items():
@@ -105,7 +105,7 @@ def test_a_strangers_session_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch
     event = relay.publisher.encode(RECORDS, payloads=PAYLOADS)
     digest = PAYING._layout.digest(relay.request[0])
     named, mixed = own.copy(), good.copy()
-    named[:, HEADER_BYTES:SIGNED] = good[:, HEADER_BYTES:SIGNED]
+    named[:, KEY_HEADER_BYTES:SIGNED] = good[:, KEY_HEADER_BYTES:SIGNED]
     sign(stranger, named[0], digest)
     mixed[:, OPENED:-SIGNATURE_BYTES] = own[:, OPENED:-SIGNATURE_BYTES]
     start = relay.alice.key

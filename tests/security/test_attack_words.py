@@ -18,7 +18,7 @@ from ccbps import Category, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.errors import DecodeError
 from ccbps.matching import KeyServer, KeywordDictionaryMatch, KeywordFilterMatch, Matcher
-from ccbps.wire import HEADER_BYTES, Cause
+from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.reusable_checks import BODY, sealed
 
 Bytes = NDArray[np.uint8]
@@ -58,7 +58,7 @@ def words_of(matcher: Matcher, interest: Bytes) -> list[bytes]:
 def found(matcher: Matcher, server: KeyServer, events: Bytes, word: bytes) -> Bools:
     """The broker's answer for one word alone: it is cut out of a message and put into another."""
     blank = matcher.subscriber(server.subscriber_key("x")).encode("TRUE")[0]  # or any message's end
-    blank[HEADER_BYTES : HEADER_BYTES + len(word)] = np.frombuffer(word, np.uint8)
+    blank[KEY_HEADER_BYTES : KEY_HEADER_BYTES + len(word)] = np.frombuffer(word, np.uint8)
     broker = matcher.broker(server.broker_key())
     return broker.match_all(events, sealed(broker, blank[None]))[:, 0]
 
@@ -265,7 +265,7 @@ def test_broker_evaluates_a_trapdoor_with_public_operations_only() -> None:
     events, interests = encoded(matcher, server, records, ["issue = 'S0'"])
     trapdoor = to_blocks(words_of(matcher, interests[0])[0])
     hashed = NonceHash(bytes.fromhex(server.broker_key().export_secret_data()["permutation"]))
-    nonces = to_blocks(events[:, HEADER_BYTES : HEADER_BYTES + 16].tobytes())
+    nonces = to_blocks(events[:, KEY_HEADER_BYTES : KEY_HEADER_BYTES + 16].tobytes())
     bits = np.unpackbits(events[:, BODY][:, 16:], axis=1, bitorder="little")
     positions = (hashed.all_pairs(trapdoor, nonces) % np.uint64(128)).astype(np.int64)
     by_hand = np.take_along_axis(bits, positions, axis=1).all(axis=1)

@@ -25,7 +25,7 @@ from ccbps.circuits import Circuit, Gate, Op
 from ccbps.matching import FSGPMatch, OFSGPMatch, PublicFunctionMatch, UGPMatch
 from ccbps.matching.one_time.group_messages import sizes_of
 from ccbps.matching.one_time.group_program import GroupMatch
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import ROUND_HEADER_BYTES
 from tests.circuit_strategies import all_rows
 from tests.planted_encoding import PlantedEncoding, encoded, laid_out, positions, view
 from tests.program_strategies import every_formula
@@ -117,7 +117,8 @@ class Small:
             self.encoding.planted = blinders[start : start + step]
             events.append(publisher.encode({"x": [x] * len(rounds)}, rounds))
             interests.append(subscriber.encode(interest, rounds))
-        return np.concatenate(events)[:, HEADER_BYTES:], np.concatenate(interests)[:, HEADER_BYTES:]
+        sent, wanted = np.concatenate(events), np.concatenate(interests)
+        return sent[:, ROUND_HEADER_BYTES:], wanted[:, ROUND_HEADER_BYTES:]
 
     def answer(self, x: int, interest: Any) -> bool:
         given = self.sequence(x, interest)
@@ -347,7 +348,8 @@ def real(name: str, interest: str) -> Ranks:
     interests = matcher.subscriber(seed).encode(INTERESTS[interest], range(SAMPLES))
     answers = matcher.broker().match(events, interests)
     assert answers.tolist() == [interest in MATCHING] * SAMPLES
-    return view(matcher.encoding, events[:, HEADER_BYTES:], interests[:, HEADER_BYTES:])
+    bodies = (messages[:, ROUND_HEADER_BYTES:] for messages in (events, interests))
+    return view(matcher.encoding, *bodies)
 
 
 def compared(first: Ranks, second: Ranks, cells: int) -> PValues:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ccbps import OneTimePad, Schema, SharedSeed, UInt
 from ccbps.errors import RandomnessReuseError
 from ccbps.matching import BranchingMatch
-from ccbps.wire import HEADER_BYTES
+from ccbps.wire import ROUND_HEADER_BYTES
 
 MATCHER = BranchingMatch.box(Schema(a=UInt(3)))
 COUNT = 40
@@ -31,7 +31,7 @@ def days() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def equal_events(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """The broker's finding: in which rounds both messages hold the same event."""
-    return (before[:, HEADER_BYTES:] == after[:, HEADER_BYTES:]).all(axis=1)
+    return (before[:, ROUND_HEADER_BYTES:] == after[:, ROUND_HEADER_BYTES:]).all(axis=1)
 
 
 def test_rounds_used_again_show_which_events_are_equal() -> None:

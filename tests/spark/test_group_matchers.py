@@ -131,19 +131,19 @@ def test_a_predicate_that_is_too_deep_names_its_row_and_both_depths(spark: Spark
 def test_altered_messages_are_set_aside_and_leave_the_others(spark: SparkSession) -> None:
     table = quotes(30)
     events, interests = messages(spark, table, OFSGP, DEPTH_4[:1])
-    body = F.expr("substring(event_message, 17)")
+    body = F.expr("substring(event_message, 9)")
     altered = events.withColumn(
         "event_message",
         # No element has a first row of zeros; and one byte less is no message.
         F.when(
             F.col("round") == 4,
             F.concat(
-                F.expr("substring(event_message, 1, 16)"),
-                F.lit(bytearray(OFSGP.event_bytes - 16)),
+                F.expr("substring(event_message, 1, 8)"),
+                F.lit(bytearray(OFSGP.event_bytes - 8)),
             ),
         )
         .when(F.col("round") == 5, F.expr("substring(event_message, 1, 900)"))
-        .when(F.col("round") == 6, F.concat(F.lit(bytearray(16)), body))
+        .when(F.col("round") == 6, F.concat(F.lit(bytearray(8)), body))
         .otherwise(F.col("event_message")),
     )
     got = {r["round"]: r for r in cs.match(altered, interests, OFSGP, on_error="reject").collect()}

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from ccbps import Category, Decimal, Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
-from ccbps.matching import BranchingMatch
+from ccbps.matching import BranchingMatch, FormulaMatch
 from tests.spark.conftest import KEY, MODE, Places
 
 pytestmark = pytest.mark.spark
@@ -31,7 +31,7 @@ QUOTES = Schema(
     price=Decimal(0, "655.35", step="0.01"),
     volume=UInt(20, nullable=True),
 )
-BOX = BranchingMatch.box(QUOTES)
+BOX = FormulaMatch.box(QUOTES)
 PREDICATES = [
     "issue = 'IBM'",
     "issue LIKE 'G%' AND price < 300",
@@ -170,7 +170,7 @@ def test_float_columns_are_refused_whatever_they_hold(
     )
     with pytest.raises(ParameterError, match=r"'price' is FLOAT.*cast\('decimal"):
         cs.encode_events(frame, BOX, KEY)
-    template = BranchingMatch(QUOTES, "price < :limit")
+    template = FormulaMatch(QUOTES, "price < :limit")
     with pytest.raises(ParameterError, match="'price' is FLOAT"):
         cs.encode_interests(frame, template, KEY, constants={"limit": "price"})
     price = F.lit(0.1).cast("float").cast("decimal(12,2)")
@@ -198,13 +198,13 @@ CHANGES = {
     2: ("substring(event_message, 1, 40)", "wrong number of bytes"),
     4: ("concat(unhex('07'), substring(event_message, 2))", "not an event message"),
     5: (
-        "concat(substring(event_message, 1, 2), unhex('FF'), substring(event_message, 4))",
+        "concat(substring(event_message, 1, 1), unhex('FF'), substring(event_message, 3))",
         "another matcher",
     ),
     7: (
-        "concat(substring(event_message, 1, 8), unhex('0102030405060708'), "
-        "substring(event_message, 17))",
-        "different pairs, rounds or seeds",
+        "concat(substring(event_message, 1, 1), unhex('01020304050607'), "
+        "substring(event_message, 9))",
+        "different matchers, pairs, rounds or seeds",
     ),
 }
 
@@ -217,7 +217,7 @@ def test_malformed_messages_are_named_or_set_aside(stages: Stages) -> None:
     )
     damaged = events.withColumn("event_message", damage)
     few = damaged.where("subscription = 's1' AND round IN (6, 7)")
-    with pytest.raises(Exception, match=r"subscription='s1', round=7: .*different pairs"):
+    with pytest.raises(Exception, match=r"subscription='s1', round=7: .*different matchers, pairs"):
         cs.match(few, interests, BOX).collect()
     rows = cs.match(damaged, interests, BOX, on_error="reject").collect()
     rejected = {(r["subscription"], r["round"]): r["rejected"] for r in rows if r["rejected"]}
@@ -282,7 +282,7 @@ def test_columns_are_not_used_twice(spark: SparkSession) -> None:
         cs.encode_interests(df, BOX, KEY, output="round")
     with pytest.raises(ParameterError, match="also a column to be encoded"):
         cs.encode_interests(df, BOX, KEY, predicate="subscription")
-    template = BranchingMatch(QUOTES, "issue = :who")
+    template = FormulaMatch(QUOTES, "issue = :who")
     with pytest.raises(ParameterError, match="'whom'"):
         cs.encode_interests(df, template, KEY, constants={"whom": "predicate"})
 
@@ -294,9 +294,12 @@ def test_any_column_name_will_do(spark: SparkSession) -> None:
     assert got.collect()[0][2] == cs.encode_interests(df, BOX, KEY).collect()[0][2]
 
 
-def test_constants_come_from_columns_and_one_may_fill_several(spark: SparkSession) -> None:
+@pytest.mark.parametrize("scheme", [FormulaMatch, BranchingMatch])
+def test_constants_come_from_columns_and_one_may_fill_several(
+    spark: SparkSession, scheme: type[FormulaMatch] | type[BranchingMatch]
+) -> None:
     template = "issue = :who AND (price BETWEEN :low AND :high OR volume IS NULL)"
-    matcher, table = BranchingMatch(QUOTES, template), records(20)
+    matcher, table = scheme(QUOTES, template), records(20)
     events = spark.createDataFrame(table).withColumn("round", F.col("event"))
     rows = [("a", "IBM", 20.5, 400), ("b", "GOOG", 100.0, 300)]
     wanted = spark.createDataFrame(
@@ -429,7 +432,7 @@ def test_locals_in_tracebacks_hold_no_key_and_no_constant(
     wrong = spark.createDataFrame(
         [("s0", 1, "IBMSECRET")], "subscription string, round long, w string"
     )
-    matcher = BranchingMatch(QUOTES, "price < :w")
+    matcher = FormulaMatch(QUOTES, "price < :w")
     with pytest.raises(Exception, match="subscription='s0', round=1") as failure:
         cs.encode_interests(wrong, matcher, KEY).collect()
     frames = str(failure.value).split('ccbps/columnar/encoding.py"')

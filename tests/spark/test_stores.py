@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.matching import BranchingMatch
+from ccbps.matching import FormulaMatch
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, WriterRun
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = Schema(a=UInt(8), b=UInt(6))
-BOX = BranchingMatch.box(SCHEMA)
+BOX = FormulaMatch.box(SCHEMA)
 INDEX = "index-00000001.arrow"
 SEED = SharedSeed.generate()
 KINDS = "subscription string, round long, {} binary"
@@ -165,8 +165,8 @@ def test_malformed_messages_are_named_or_set_aside(
     rows, causes = event_rows(sides[0]), {}
     changes: list[tuple[int, Callable[[bytes], bytes], str]] = [
         (120, lambda m: b"\7" + m[1:], "not an event message"),
-        (121, lambda m: m[:2] + bytes([m[2] ^ 1]) + m[3:], "another matcher"),
-        (122, lambda m: m[:8] + bytes(8) + m[16:], "different pairs, rounds or seeds"),
+        (121, lambda m: m[:1] + bytes([m[1] ^ 1]) + m[2:], "another matcher"),
+        (122, lambda m: m[:1] + bytes(7) + m[8:], "different matchers, pairs, rounds or seeds"),
     ]
     for number, change, cause in changes:
         rows["s1", number], causes["s1", number] = change(rows["s1", number]), cause
@@ -190,7 +190,7 @@ def test_a_store_of_nothing_gives_no_answers(
 
 
 def test_stores_of_another_matcher_are_refused(spark: SparkSession, written: Path) -> None:
-    other = BranchingMatch.box(Schema(a=UInt(8), b=UInt(5)))
+    other = FormulaMatch.box(Schema(a=UInt(8), b=UInt(5)))
     with pytest.raises(ParameterError, match=r"events=.*another matcher"):
         cs.match_messages(spark, written / "events", written / "interests", other)
 

@@ -12,16 +12,17 @@ from pyspark.sql import SparkSession
 from ccbps import Schema, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError
-from ccbps.matching import AdditiveMaskMatch, BranchingMatch, ObliviousTopicMatch
+from ccbps.matching import AdditiveMaskMatch, BroadcastMatch, FormulaMatch, ObliviousTopicMatch
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = Schema(a=UInt(8), b=UInt(8))
-ROUNDS = BranchingMatch.box(SCHEMA)
+ROUNDS = FormulaMatch.box(SCHEMA)
+ONE_FOR_ALL = BroadcastMatch.box(SCHEMA)
 SERVER = AdditiveMaskMatch(SCHEMA)
 SESSION = ObliviousTopicMatch(SCHEMA, ["a"], group="toy64")
 PAYLOADS = ObliviousTopicMatch(SCHEMA, ["a"], payload_bytes=8, group="toy64")
-TEMPLATE = BranchingMatch(SCHEMA, "a < :limit")
+TEMPLATE = FormulaMatch(SCHEMA, "a < :limit")
 KEY = cs.FileKey("/nowhere")
 Call = Callable[..., Any]
 
@@ -30,7 +31,9 @@ CASES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("events", SERVER, {"subscription": "s"}, "subscription= does not .*keys of a key server"),
     ("events", SERVER, {"round": "n"}, "round= does not apply to AdditiveMaskMatch.*no rounds"),
     ("events", SERVER, {"payload": "p"}, "payload= does not apply"),
-    ("events", ROUNDS, {"payload": "p"}, "payload= does not apply to BranchingMatch.*one pair"),
+    ("events", ROUNDS, {"payload": "p"}, "payload= does not apply to FormulaMatch.*one pair"),
+    ("events", ONE_FOR_ALL, {"subscription": "s"}, "subscription= does not .*serves all"),
+    ("events", ONE_FOR_ALL, {"round": "a"}, "round='a' is also a column to be encoded"),
     ("events", SESSION, {"subscription": "s"}, "subscription= does not .*for everybody"),
     ("events", SESSION, {"payload": "p"}, "payload must be None"),
     ("events", PAYLOADS, {}, "payload must be a binary column.* got None"),
@@ -39,10 +42,12 @@ CASES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("interests", TEMPLATE, {"predicate": "p"}, "predicate= does not apply.* limit"),
     ("interests", SESSION, {}, "encodes its requests itself.* remembers their secrets"),
     # brokers and subscribers
-    ("match", ROUNDS, {"key": KEY}, "key= does not apply to BranchingMatch: its broker has no key"),
+    ("match", ROUNDS, {"key": KEY}, "key= does not apply to FormulaMatch: its broker has no key"),
     ("match", ROUNDS, {"subscription": "s"}, "subscription= does not apply.*one pair and round"),
     ("match", ROUNDS, {"interests": None}, "interests=None is for .*subscribers"),
     ("match", ROUNDS, {"on_error": "drop"}, "'raise' or 'reject', got 'drop'.*set aside"),
+    ("match", ONE_FOR_ALL, {"key": KEY}, "key= does not apply to BroadcastMatch"),
+    ("match", ONE_FOR_ALL, {"interests": None}, "interests=None is for .*subscribers"),
     ("match", SERVER, {}, "key must be a KeySource"),
     ("match", SERVER, {"key": KEY, "on": ["s"]}, "on= does not apply.*every event with every"),
     ("match", SERVER, {"key": KEY, "output": "m"}, "output= does not apply"),
@@ -57,6 +62,8 @@ CASES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("column", SESSION, {"key": KEY}, "does not apply.*no broker answers"),
     # stores
     ("write", SERVER, {}, "pairs and rounds, which AdditiveMaskMatch has not"),
+    ("write", ONE_FOR_ALL, {}, "one for all of a round: .*of BroadcastMatch as a table"),
+    ("read", ONE_FOR_ALL, {}, "one for all of a round: .*of BroadcastMatch as a table"),
     ("read", SESSION, {}, "pairs and rounds, which ObliviousTopicMatch has not"),
 ]
 

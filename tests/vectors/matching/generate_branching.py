@@ -50,6 +50,13 @@ def bits(value: int, width: int) -> list[int]:
     return [value >> (width - 1 - i) & 1 for i in range(width)]
 
 
+def head(kind: int, name: bytes, tag: bytes) -> bytes:
+    """Kind and version 2 in a byte; then the tag plus the event's or the interest's 7 bytes of the
+    fingerprint."""
+    part = name[:7] if kind == 1 else name[7:14]
+    return bytes([0x20 | kind]) + bytes(a ^ b for a, b in zip(tag, part, strict=True))
+
+
 def box_fingerprint(matcher: BranchingMatch) -> bytes:
     """Of the box: no template, the nodes, and every edge with its label."""
     edges = [
@@ -77,15 +84,14 @@ def cases() -> list[dict[str, object]]:
             for b in bits(bound, SCHEMA[name].bits)
         ]  # fmt: skip
         random = stream(key, number, matcher.randomness_bytes)
-        body = np.frombuffer(random[8:], dtype=np.uint8)[None, :]
+        body, tag = np.frombuffer(random[:-7], dtype=np.uint8)[None, :], random[-7:]
         row: dict[str, object] = {
             "event": event, "predicate": predicate, "round": number, "matched": matched,
         }  # fmt: skip
         for kind, encode, given in ((1, encode_event, x), (2, encode_interest, y)):
             message = encode(matcher.program, np.array([given], dtype=np.uint8), body)
-            head = bytes([kind, 1]) + name[:6] + random[:8]
             row["event_message" if kind == 1 else "interest_message"] = (
-                head + message.tobytes()
+                head(kind, name, tag) + message.tobytes()
             ).hex()
         out.append(row)
     return out
@@ -94,8 +100,8 @@ def cases() -> list[dict[str, object]]:
 if __name__ == "__main__":
     vectors = {
         "scheme": "BranchingMatch.box",
-        "format": 1,
-        "source": "R1 * L * R2 + Z, Ishai and Kushilevitz, FOCS 2000; message format 1",
+        "format": 2,
+        "source": "R1 * L * R2 + Z, Ishai and Kushilevitz, FOCS 2000; message format 2",
         "generator": "tests/vectors/matching/generate_branching.py",
         "confirmed_by": "tests/reference/ishai_kushilevitz.py (plain matrices)",
         "seed": SEED.hex(),

@@ -21,7 +21,7 @@ from ccbps.matching.one_time.group_program import GroupMatch
 from tests.reference.fingerprints import category, fingerprint, index_digest, uint
 from tests.reference.group_programs import ONE, Preserving, blinded, sequence
 from tests.reference.group_wire import draw, padded, random_bytes, rank, write
-from tests.vectors.matching.generate_branching import SEED, bits, derive, stream
+from tests.vectors.matching.generate_branching import SEED, bits, derive, head, stream
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), n=UInt(3))
 # Equal to y, but for the last bit if y's first one is set.
@@ -98,7 +98,7 @@ def messages(
     odd, even = (draw(name, random[i : i + width], positions) for i in (0, width))
     seen = blinded(given, [r for pair in zip(odd, even, strict=True) for r in pair])
     # One segment, number 0: the last element is part 1 and carries the tag plus 1.
-    end = (int.from_bytes(tag, "little") + 1) % 2**64
+    end = int.from_bytes(tag, "little") + 1
     trailer = bytes([rank(name, seen[-1])]) + end.to_bytes(8, "little")[:7]
     return write(name, seen[1::2]), write(name, seen[:-1:2]) + trailer
 
@@ -109,12 +109,12 @@ def cases(scheme: str) -> list[dict[str, object]]:
     for name, matcher in MATCHERS[scheme].items():
         own = name_of(scheme, name, matcher)
         key = derive(derive(SEED, b"pair", b"alice"), b"stream", own)
-        size = 8 + 2 * random_bytes(name, padded(name, matcher.length))
+        size = 2 * random_bytes(name, padded(name, matcher.length)) + 7
         for event, interest, number, matched in CASES[scheme]:
             random = stream(key, number, size)
             made, x = program(matcher, interest), event_bits(matcher.schema, event)
-            bodies = messages(name, made, x, random[:8], random[8:])
-            heads = [bytes([k, 1]) + own[:6] + random[:8] for k in (1, 2)]
+            bodies = messages(name, made, x, random[-7:], random[:-7])
+            heads = [head(kind, own, random[-7:]) for kind in (1, 2)]
             event_message, interest_message = (
                 (head + body).hex() for head, body in zip(heads, bodies, strict=True)
             )
@@ -135,9 +135,9 @@ if __name__ == "__main__":
     ):
         vectors = {
             "scheme": title,
-            "format": 1,
+            "format": 2,
             "source": "[SSM] Definition 4 over a program of fixed structure, or of the public "
-            "circuit; message format 1, layout 2",
+            "circuit; message format 2, layout 2",
             "generator": "tests/vectors/matching/generate_group.py",
             "confirmed_by": "tests/reference/group_programs.py (permutations as tuples)",
             "seed": SEED.hex(),
