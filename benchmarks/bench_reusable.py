@@ -104,6 +104,7 @@ CASES: dict[str, Case] = {
 
 
 ONE_TIME: dict[str, Callable[[], Matcher]] = {
+    "FormulaMatch.box": lambda: matching.FormulaMatch.box(SCHEMA),
     "BranchingMatch.box": lambda: matching.BranchingMatch.box(SCHEMA),
     "OFSGPMatch": lambda: matching.OFSGPMatch(SCHEMA, 4),
 }

@@ -1,12 +1,14 @@
 """What does Spark add to a match, and what does it gain? Unit: pairs per second, local[2].
 
-In one run: the match through Spark (Parquet to answers, both cores), the same kernel called
-directly on one core (arrays in memory), the join and the transport alone (a Spark expression over
-the same columns), and a plaintext Spark filter over the same pairs. And, over more pairs, as they
-are fast enough for Spark's fixed cost to show: the match of two message stores, files to answers,
-and the kernel and the plaintext filter again. Stores of 4,000,000 pairs take 5.6 GB.
+FormulaMatch, BranchingMatch and BroadcastMatch in the same run. Of each: the match through Spark
+(Parquet to answers, both cores), the same kernel called directly on one core (arrays in memory),
+the join and the transport alone (a Spark expression over the same columns), and a plaintext Spark
+filter over the same pairs. And, over more pairs, as they are fast enough for Spark's fixed cost to
+show: the match of two message stores, files to answers, and the kernel and the plaintext filter
+again. A broadcast has no stores; "Spark join and match" is where workers look up the event of each
+row.
 
-    python benchmarks/bench_spark.py [--events 4000] [--store-events 40000] [--subscribers 100]
+    python benchmarks/bench_spark.py [--events 4000] [--store-events 20000] [--subscribers 100]
 """
 
 from __future__ import annotations
@@ -27,16 +29,22 @@ from timing import machine, one_thread, seconds
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.arrow import binary_rows
-from ccbps.matching import BranchingMatch
+from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch
+from ccbps.matching.contract import is_broadcast
+from ccbps.matching.matcher import Matcher
 
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
 SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
-MATCHER = BranchingMatch.box(SCHEMA)
+MATCHERS: tuple[Matcher, ...] = (
+    FormulaMatch.box(SCHEMA),
+    BranchingMatch.box(SCHEMA),
+    BroadcastMatch.box(SCHEMA),
+)
 NAMES = ("events", "interests", "plain")
 
 
 def frames(
-    spark: SparkSession, events: int, subscribers: int
+    spark: SparkSession, matcher: Matcher, events: int, subscribers: int
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Messages of events, of interests, and the plaintext of all pairs; joined rows last."""
     rng = np.random.default_rng(3)
@@ -49,27 +57,32 @@ def frames(
     addressed = subs.select("subscription").crossJoin(F.broadcast(table))
     rounds = F.broadcast(spark.range(events).withColumnRenamed("id", "round"))
     return (
-        cs.encode_events(addressed, MATCHER, KEY),
-        cs.encode_interests(subs.drop("bound").crossJoin(rounds), MATCHER, KEY),
+        cs.encode_events(table if is_broadcast(matcher) else addressed, matcher, KEY),
+        cs.encode_interests(subs.drop("bound").crossJoin(rounds), matcher, KEY),
         subs.drop("predicate").crossJoin(F.broadcast(table)),
     )
 
 
-def prepare(spark: SparkSession, events: int, subscribers: int, folder: Path) -> None:
+def prepare(
+    spark: SparkSession, matcher: Matcher, events: int, subscribers: int, folder: Path
+) -> None:
     """Messages and plaintext of all pairs, as Parquet, and joined already: one row a pair."""
-    for name, df in zip(NAMES, frames(spark, events, subscribers), strict=True):
+    for name, df in zip(NAMES, frames(spark, matcher, events, subscribers), strict=True):
         df.write.option("compression", "none").parquet(str(folder / name))
     both = spark.read.parquet(str(folder / "events")).join(
-        spark.read.parquet(str(folder / "interests")), ["subscription", "round"]
+        spark.read.parquet(str(folder / "interests")),
+        ["round"] if is_broadcast(matcher) else ["subscription", "round"],
     )
     both.write.option("compression", "none").parquet(str(folder / "pairs"))
 
 
-def prepare_stores(spark: SparkSession, events: int, subscribers: int, folder: Path) -> None:
+def prepare_stores(
+    spark: SparkSession, matcher: Matcher, events: int, subscribers: int, folder: Path
+) -> None:
     """Stores of messages, and plaintext of all pairs as Parquet."""
-    *sides, plain = frames(spark, events, subscribers)
+    *sides, plain = frames(spark, matcher, events, subscribers)
     for name, df in zip(NAMES, sides, strict=False):
-        cs.write_messages(df, folder / name, MATCHER, kind=name[:-1], partitions=8)
+        cs.write_messages(df, folder / name, matcher, kind=name[:-1], partitions=8)
     plain.write.option("compression", "none").parquet(str(folder / "plain"))
 
 
@@ -86,7 +99,7 @@ def table(lines: dict[str, tuple[int, float]], kernel: str, plain: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=4000)
-    parser.add_argument("--store-events", type=int, default=40_000)
+    parser.add_argument("--store-events", type=int, default=20_000)
     parser.add_argument("--subscribers", type=int, default=100)
     options = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -102,68 +115,88 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    sizes = {
-        "pairs": options.events * options.subscribers,
-        "stores": options.store_events * options.subscribers,
-    }
-    kernel, plain = "kernel, one core", "plaintext Spark filter"
-    best: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "stores").mkdir()
-        prepare(spark, options.events, options.subscribers, folder)
-        prepare_stores(spark, options.store_events, options.subscribers, folder / "stores")
-
-        def read(kind: str) -> DataFrame:
-            return spark.read.parquet(str(folder / kind))
-
-        arrays = read("pairs").select("event_message", "interest_message").toArrow()
-        event_rows, interest_rows = (
-            np.concatenate([binary_rows(part, MATCHER.event_bytes)[0] for part in side.chunks])
-            for side in arrays.columns
-        )
-        broker = MATCHER.broker()
-
-        def on_one_core() -> int:
-            return int(broker.match(event_rows, interest_rows).sum())
-
-        column = cs.match_column("event_message", "interest_message", MATCHER)
-        matches = read("pairs").select(column.alias("matched"))
-        joined = cs.match(read("events"), read("interests"), MATCHER)
-        transport = read("pairs").where("event_message = interest_message")
-        stores = folder / "stores" / "events", folder / "stores" / "interests"
-        decided = cs.match_messages(spark, *stores, MATCHER)
-        condition = "a >= bound AND c < 32 * bound"
-        actions: dict[str, dict[str, Callable[[], int]]] = {
-            "pairs": {
-                "Spark match of pairs": matches.where("matched").count,
-                "Spark join and match": joined.where("matched").count,
-                kernel: on_one_core,
-                "Spark a = b, same bytes": transport.count,
-                plain: read("plain").where(condition).count,
-            },
-            "stores": {
-                "Spark match of stores": decided.where("matched").count,
-                kernel: on_one_core,
-                plain: read("stores/plain").where(condition).count,
-            },
+    print(machine())
+    speeds = {}
+    for matcher in MATCHERS:
+        sizes = {
+            "pairs": options.events * options.subscribers,
+            "stores": options.store_events * options.subscribers,
         }
-        for size, group in actions.items():
-            counts = {name: action() for name, action in group.items()}
-            for name, count in counts.items():
-                if "match" in name or (name, size) == (kernel, "pairs"):
-                    assert count == counts[plain], f"{name}: {count} != {counts[plain]}"
-            best[size] = seconds(group, rounds=5)
+        with tempfile.TemporaryDirectory() as name:
+            best = measure(spark, matcher, options, Path(name))
+        print(f"\n{matcher!r}: {matcher.event_bytes} + {matcher.interest_bytes} bytes")
+        for size, took in best.items():
+            print(f"\n{sizes[size]:,} pairs")
+            # The kernel always decides the fewer pairs.
+            lines = {n: (sizes["pairs" if n == KERNEL else size], s) for n, s in took.items()}
+            table(lines, KERNEL, PLAIN)
+            speeds |= {(type(matcher).__name__, n): p / s for n, (p, s) in lines.items()}
     spark.stop()
-    print(f"{machine()}; {MATCHER.event_bytes} bytes per side")
-    for size, took in best.items():
-        print(f"\n{sizes[size]:,} pairs")
-        # The kernel always decides the fewer pairs.
-        table(
-            {n: (sizes["pairs" if n == kernel else size], s) for n, s in took.items()},
-            kernel,
-            plain,
+    for other in ("BranchingMatch", "BroadcastMatch"):
+        print(f"\nFormulaMatch to {other}, pairs per second")
+        for name in ("Spark match of pairs", "Spark join and match", STORES, KERNEL):
+            if (other, name) in speeds:
+                print(f"{name:<28}{speeds['FormulaMatch', name] / speeds[other, name]:>8.2f}")
+
+
+KERNEL, PLAIN = "kernel, one core", "plaintext Spark filter"
+STORES = "Spark match of stores"
+
+
+def measure(
+    spark: SparkSession, matcher: Matcher, options: argparse.Namespace, folder: Path
+) -> dict[str, dict[str, float]]:
+    """Seconds of everything, by the number of pairs."""
+    (folder / "stores").mkdir()
+    prepare(spark, matcher, options.events, options.subscribers, folder)
+    stored = not is_broadcast(matcher)
+    if stored:
+        prepare_stores(spark, matcher, options.store_events, options.subscribers, folder / "stores")
+
+    def read(kind: str) -> DataFrame:
+        return spark.read.parquet(str(folder / kind))
+
+    arrays = read("pairs").select("event_message", "interest_message").toArrow()
+    event_rows, interest_rows = (
+        np.concatenate([binary_rows(part, width)[0] for part in side.chunks])
+        for side, width in zip(
+            arrays.columns, (matcher.event_bytes, matcher.interest_bytes), strict=True
         )
+    )
+    broker = matcher.broker()
+
+    def on_one_core() -> int:
+        return int(broker.match(event_rows, interest_rows).sum())
+
+    column = cs.match_column("event_message", "interest_message", matcher)
+    matches = read("pairs").select(column.alias("matched"))
+    joined = cs.match(read("events"), read("interests"), matcher)
+    transport = read("pairs").where("event_message = interest_message")
+    condition = "a >= bound AND c < 32 * bound"
+    actions: dict[str, dict[str, Callable[[], int]]] = {
+        "pairs": {
+            "Spark match of pairs": matches.where("matched").count,
+            "Spark join and match": joined.where("matched").count,
+            KERNEL: on_one_core,
+            "Spark a = b, same bytes": transport.count,
+            PLAIN: read("plain").where(condition).count,
+        },
+    }
+    if stored:
+        stores = folder / "stores" / "events", folder / "stores" / "interests"
+        actions["stores"] = {
+            STORES: cs.match_messages(spark, *stores, matcher).where("matched").count,
+            KERNEL: on_one_core,
+            PLAIN: read("stores/plain").where(condition).count,
+        }
+    best = {}
+    for size, group in actions.items():
+        counts = {name: action() for name, action in group.items()}
+        for name, count in counts.items():
+            if "match" in name or (name, size) == (KERNEL, "pairs"):
+                assert count == counts[PLAIN], f"{name}: {count} != {counts[PLAIN]}"
+        best[size] = seconds(group, rounds=5)
+    return best
 
 
 if __name__ == "__main__":

@@ -16,11 +16,13 @@ CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
     (
         "2  It may learn who matched, and nothing else: a message per event and subscription",
         (
-            ("AND of intervals; which attributes are constrained is hidden", "BranchingMatch.box"),
-            ("any formula; its form may be known, its constants not", "BranchingMatch, template"),
-            ("any formula of few bits and small depth; its form is hidden", "OFSGPMatch"),
+            ("AND of intervals; which attributes are constrained is hidden", "FormulaMatch.box"),
+            ("any formula; its form may be known, its constants not", "FormulaMatch, template"),
+            ("any formula of so many leaves; its form is hidden", "FormulaMatch.hidden"),
+            ("any of these, an event encoded once for all subscriptions", "BroadcastMatch"),
+            ("hamming over some 40 bits or more; public form", "BranchingMatch"),
             ("a public function of private bits of both sides", "PublicFunctionMatch"),
-            ("for comparison only: earlier constructions", "FSGPMatch, UGPMatch"),
+            ("for comparison only: earlier constructions", "OFSGPMatch, FSGPMatch, UGPMatch"),
         ),
         BROKER,
     ),

@@ -16,7 +16,7 @@ SUBSCRIBER = ("#def2de", "#2ca02c", "#0f4410")
 CHOSEN = ("#8fd18f", "#2ca02c", "#0b330c")
 BROKER = ("#a9cdea", "#1f77b4", "#0b2f4a")
 IDENTITY = ("#ffffff", "#9a9a9a", "#555555")
-INK, QUIET = "#222222", "#666666"
+INK, QUIET, FAINT = "#222222", "#666666", "#dddddd"
 TILE = 28
 
 
@@ -28,13 +28,21 @@ class Drawing:
         self._parts: list[str] = []
 
     def tile(
-        self, x: float, y: float, width: float, text: str, colours: tuple[str, str, str]
+        self,
+        x: float,
+        y: float,
+        width: float,
+        text: str,
+        colours: tuple[str, str, str],
+        *,
+        dashed: bool = False,
     ) -> None:
         """A box with its left upper corner at x, y; `^` starts a superscript."""
         fill, line, ink = colours
+        dashes = ' stroke-dasharray="3 2"' if dashed else ""
         self._parts.append(
             f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{TILE}" rx="4" '
-            f'fill="{fill}" stroke="{line}"/>'
+            f'fill="{fill}" stroke="{line}"{dashes}/>'
         )
         self.text(x + width / 2, y + TILE / 2 + 4.5, text, ink, anchor="middle")
 
@@ -65,10 +73,12 @@ class Drawing:
         )
         self.text((left + right) / 2, y + 19, text, QUIET, anchor="middle", size=11.5)
 
-    def line(self, points: list[tuple[float, float]], *, arrow: bool = True) -> None:
+    def line(
+        self, points: list[tuple[float, float]], *, arrow: bool = True, colour: str = QUIET
+    ) -> None:
         """Straight strokes from point to point, the last one with an arrow's head."""
         path = "M" + " L".join(f"{x:g} {y:g}" for x, y in points)
-        self._parts.append(f'<path d="{path}" fill="none" stroke="{QUIET}"/>')
+        self._parts.append(f'<path d="{path}" fill="none" stroke="{colour}"/>')
         if arrow:
             (x0, y0), (x, y) = points[-2:]
             length = ((x - x0) ** 2 + (y - y0) ** 2) ** 0.5
@@ -76,6 +86,14 @@ class Drawing:
             corners = f"{x:.1f},{y:.1f} {x - u - v / 2:.1f},{y - v + u / 2:.1f} "
             corners += f"{x - u + v / 2:.1f},{y - v - u / 2:.1f}"
             self._parts.append(f'<polygon points="{corners}" fill="{QUIET}"/>')
+
+    def curve(self, points: list[tuple[float, float]], colour: str) -> None:
+        """A thick line from point to point, with a dot at each."""
+        path = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        self._parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        self._parts += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2" fill="{colour}"/>' for x, y in points
+        ]
 
     def svg(self) -> str:
         """The whole file."""

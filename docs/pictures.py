@@ -1,7 +1,7 @@
-"""The pictures of the documentation: those of group programs, with every element computed by the
-library, and diagrams.
+"""The pictures of the documentation: those of group programs and of rank-one gates, with every
+element and slot computed by the library, and diagrams. Also the tables of `formula_table`.
 
-    python docs/pictures.py        writes them to docs/images
+    python docs/pictures.py        writes them to docs/images, and tables into their pages
 
 The files are part of the repository; a test draws them again and compares.
 """
@@ -40,7 +40,9 @@ from drawing import (
     WIDTH,
     Drawing,
 )
+from formula_table import BLOCKS, page
 from layers import draw_layers
+from slots import draw_gate, draw_growth, draw_slots
 
 IMAGES = DOCS / "images"
 
@@ -221,6 +223,9 @@ def pictures() -> dict[str, str]:
         "group_program.svg": draw_program(),
         "group_selector.svg": draw_selector(),
         "group_blinding.svg": draw_blinding(),
+        "rank_one_gate.svg": draw_gate(),
+        "rank_one_slots.svg": draw_slots(),
+        "rank_one_growth.svg": draw_growth(),
         "parties.svg": draw_parties(),
         "choosing.svg": draw_choice(),
         "layers.svg": draw_layers(),
@@ -231,6 +236,9 @@ def main() -> None:
     for name, text in pictures().items():
         (IMAGES / name).write_text(text, encoding="utf-8")
         print(f"wrote docs/images/{name}")
+    for name in BLOCKS:
+        (DOCS / name).write_text(page(name), encoding="utf-8")
+        print(f"wrote the tables of docs/{name}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ than a hundred private subscriptions such as ``issue = 'IBM' AND close < 95 AND 
    not. It hands on the encrypted quote and its wrapped key where they match.
 4. Subscribers open what they were sent.
 
-The stages hand each other Parquet files and nothing else (2 GB with the arguments below; the
+The stages hand each other Parquet files and nothing else (0.4 GB with the arguments below; the
 program says how many before it writes any). The broker's stage runs in a separate process, which is
 given the folder of messages and no key. At the end every answer is compared with the plaintext
 filter.
@@ -43,9 +43,10 @@ from tqdm import tqdm
 from ccbps import Category, Decimal, Schema, SeedRing, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.delivery import PayloadOpener
+from ccbps.delivery.naive import HEAD_BYTES
 from ccbps.errors import DecodeError
-from ccbps.matching import BranchingMatch
-from ccbps.wire import HEADER_BYTES
+from ccbps.matching import FormulaMatch
+from ccbps.wire import ROUND_HEADER_BYTES
 
 ISSUES = ("AAPL", "FB", "GOOG", "IBM", "MSFT")
 SCHEMA = Schema(
@@ -53,7 +54,7 @@ SCHEMA = Schema(
     close=Decimal(0, "1310.71", step="0.01"),
     volume=UInt(30),
 )
-MATCHER = BranchingMatch.box(SCHEMA)
+MATCHER = FormulaMatch.box(SCHEMA)
 MASTER = cs.EnvKey("CCBPS_EXAMPLE_SEED")  # the publisher's
 STAGES = ("events", "interests", "sealed", "matches", "delivered")
 WRAPPED, SEALED = 90, 400  # bytes, about
@@ -146,6 +147,8 @@ def broker(output: Path, master: str) -> None:
     events = spark.read.parquet(str(output / "events"))
     interests = spark.read.parquet(str(output / "interests"))
     matches = cs.match(events, interests, MATCHER)
+    # Keys of pairs that do not match are handed to nobody, so they are not kept either.
+    matches = matches.withColumn("wrapped_key", F.when(F.col("matched"), F.col("wrapped_key")))
     seconds = watch(spark, "broker: match", lambda: write(matches, output / "matches"))
     delivered = cs.deliver(
         spark.read.parquet(str(output / "matches")), spark.read.parquet(str(output / "sealed"))
@@ -218,7 +221,8 @@ def report(
     print(f"\n{'pairs tested':<24}{pairs:>14,}")
     print(f"{'matches':<24}{matches:>14,}")
     print(f"{'differences':<24}{differences:>14,}   against the plaintext filter")
-    print(f"{'bytes per side':<24}{MATCHER.event_bytes:>14,}   per pair")
+    print(f"{'bytes per event':<24}{MATCHER.event_bytes:>14,}   per pair")
+    print(f"{'bytes per interest':<24}{MATCHER.interest_bytes:>14,}   per pair")
     print(f"{'bytes written':<24}{sizes[0]:>14,}   announced: {sizes[1]:,}")
     for name, seconds in times.items():
         print(f"{name:<24}{pairs / seconds:>14,.0f}   pairs per second ({seconds:.1f} s)")
@@ -252,16 +256,18 @@ def show_both_views(
     print(
         f"and received {len(read):,} quotes. What the broker saw (the first bytes after the header"
     )
-    print(f"of messages of {MATCHER.event_bytes} bytes and of sealed quotes), and what arrived:\n")
+    sizes = f"{MATCHER.event_bytes} and {MATCHER.interest_bytes} bytes"
+    print(f"of messages of {sizes} and of sealed quotes), and what arrived:\n")
     print(f"{'round':>6}  {'event message':<18}{'interest message':<18}{'answer':<10}", end="")
     print(f"{'sealed quote':<18}| the subscriber read")
     for number in sorted(chosen):
-        shown = [seen[kind][number][HEADER_BYTES:][:8].hex() for kind in ("event", "interest")]
+        both = [seen[kind][number] for kind in ("event", "interest")]
+        shown = [message[ROUND_HEADER_BYTES:][:8].hex() for message in both]
         quote, handed = "nothing", ""
         if number in read:
             row = read[number]
             quote = f"{row['day']}  {row['issue']:<5}{row['close']:>8.2f} {row['volume']:>12,}"
-            handed = payloads[number][HEADER_BYTES:][:8].hex()
+            handed = payloads[number][HEAD_BYTES:][:8].hex()
         answer = "match" if number in read else "no match"
         print(f"{number:>6}  {shown[0]:<18}{shown[1]:<18}{answer:<10}{handed:<18}| {quote}")
 
