@@ -173,7 +173,10 @@ class FormulaScheme(Matcher, PairScheme):
 
     @classmethod
     def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
-        """A template for what has private constants; else a box, or a hidden formula of boxes."""
+        """A template for what has private constants; else a box, or a hidden formula of boxes.
+
+        Hazard: how many leaves there are follows from `wanted`, and everybody sees it.
+        """
         if wanted.schema != schema:
             return
         make: Any = cls
@@ -343,9 +346,9 @@ def _too_deep(
         f"{1 << levels} {leaf} leaves"
     )
     # What it would need tells of the formula, which is private.
-    help_text = (
-        f": {needed}; take a deeper one or another kind of leaf, or write several subscriptions"
-    )
+    deeper = problem.needed_depth is not None and problem.needed_depth <= MAX_DEPTH
+    advice = "take a deeper one or another kind of leaf" if deeper else "take another kind of leaf"
+    help_text = f": {needed}; {advice}, or write several subscriptions"
     with suppress(CcbpsError):
         other = BranchingMatch(matcher.schema, predicate)
         help_text += (
