@@ -11,15 +11,12 @@ with the compiled ones (extra `compiled`).
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from timing import machine, one_core, seconds
+from timing import KERNELS, key_stream, machine, one_core, seconds, with_kernels
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.dictionary import DictionaryColumn
@@ -51,34 +48,6 @@ def sample(matcher: BranchingMatch, batch: int) -> tuple[Events, list[str]]:
         }
         predicates.append(" AND ".join(f"{n} BETWEEN {a} AND {b}" for n, (a, b) in bounds.items()))
     return events, predicates
-
-
-def key_stream(batch: int, width: int) -> Callable[[], None]:
-    """The raw cipher: AES-256-CTR over `batch` times `width` bytes, in cache-sized chunks."""
-    zeros, out = np.zeros(1 << 18, dtype=np.uint8), np.empty((1 << 18) + 15, dtype=np.uint8)
-
-    def run() -> None:
-        cipher = Cipher(algorithms.AES256(bytes(32)), modes.CTR(bytes(16))).encryptor()
-        left = batch * width
-        while left > 0:
-            cipher.update_into(memoryview(zeros)[: min(left, len(zeros))], out)
-            left -= len(zeros)
-
-    return run
-
-
-KERNELS = ("", ", compiled") if importlib.util.find_spec("numba") else ("",)
-"""NumPy's kernels, and Numba's."""
-
-
-def with_kernels(kernels: str, action: Callable[[], object]) -> Callable[[], None]:
-    """The action, run with these kernels."""
-
-    def run() -> None:
-        os.environ["CCBPS_COMPILED"] = "1" if kernels else "0"
-        action()
-
-    return run
 
 
 def measure(widths: list[int], batch: int, rounds: int = 7) -> dict[str, float]:

@@ -12,15 +12,12 @@ Numba is installed, with the compiled ones (extra `compiled`).
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from timing import machine, one_core, seconds
+from timing import KERNELS, key_stream, machine, one_core, seconds, with_kernels
 
 from ccbps import BrokenSchemeWarning, Category, Schema, SharedSeed, UInt
 from ccbps.dictionary import DictionaryColumn
@@ -31,8 +28,6 @@ from ccbps.matching.contract import Keying
 from ccbps.matching.matcher import Matcher
 from ccbps.predicates import Events
 
-KERNELS = ("", ", compiled") if importlib.util.find_spec("numba") else ("",)
-"""NumPy's kernels, and Numba's."""
 GOALS = {
     ("FormulaMatch", "broker", ""): 150,
     ("FormulaMatch", "broker", ", compiled"): 60,
@@ -94,30 +89,6 @@ def boxes(schema: Schema, count: int) -> list[str]:
         }
         texts.append(" AND ".join(f"{n} BETWEEN {a} AND {b}" for n, (a, b) in bounds.items()))
     return texts
-
-
-def key_stream(batch: int, width: int) -> Callable[[], None]:
-    """The raw cipher: AES-256-CTR over `batch` times `width` bytes, in cache-sized chunks."""
-    zeros, out = np.zeros(1 << 18, dtype=np.uint8), np.empty((1 << 18) + 15, dtype=np.uint8)
-
-    def run() -> None:
-        cipher = Cipher(algorithms.AES256(bytes(32)), modes.CTR(bytes(16))).encryptor()
-        left = batch * width
-        while left > 0:
-            cipher.update_into(memoryview(zeros)[: min(left, len(zeros))], out)
-            left -= len(zeros)
-
-    return run
-
-
-def with_kernels(kernels: str, action: Callable[[], object]) -> Callable[[], None]:
-    """The action, run with these kernels."""
-
-    def run() -> None:
-        os.environ["CCBPS_COMPILED"] = "1" if kernels else "0"
-        action()
-
-    return run
 
 
 def measure_pairs(

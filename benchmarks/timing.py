@@ -6,13 +6,25 @@ of several rounds, taken in turn, disturbs the ratio least.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import sys
 import time
 from collections.abc import Callable, Mapping
 
-__all__ = ["machine", "one_core", "one_thread", "seconds"]
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+__all__ = [
+    "KERNELS",
+    "key_stream",
+    "machine",
+    "one_core",
+    "one_thread",
+    "seconds",
+    "with_kernels",
+]
 
 
 def one_thread() -> None:
@@ -48,3 +60,31 @@ def seconds(actions: Mapping[str, Callable[[], object]], rounds: int = 7) -> dic
             if turn:
                 best[name] = min(best[name], time.perf_counter() - started)
     return best
+
+
+def key_stream(batch: int, width: int) -> Callable[[], None]:
+    """The raw cipher: AES-256-CTR over `batch` times `width` bytes, in cache-sized chunks."""
+    zeros, out = np.zeros(1 << 18, dtype=np.uint8), np.empty((1 << 18) + 15, dtype=np.uint8)
+
+    def run() -> None:
+        cipher = Cipher(algorithms.AES256(bytes(32)), modes.CTR(bytes(16))).encryptor()
+        left = batch * width
+        while left > 0:
+            cipher.update_into(memoryview(zeros)[: min(left, len(zeros))], out)
+            left -= len(zeros)
+
+    return run
+
+
+KERNELS = ("", ", compiled") if importlib.util.find_spec("numba") else ("",)
+"""NumPy's kernels, and Numba's."""
+
+
+def with_kernels(kernels: str, action: Callable[[], object]) -> Callable[[], None]:
+    """The action, run with these kernels."""
+
+    def run() -> None:
+        os.environ["CCBPS_COMPILED"] = "1" if kernels else "0"
+        action()
+
+    return run

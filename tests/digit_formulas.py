@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ccbps.programs import ONE, ZERO, Label, interest_bit
 from ccbps.programs.formula import And, Formula, Lookup, Scan, Sum, conjunction, total
+from tests.formula_strategies import packed, unpacked
 
 __all__ = [
     "box",
@@ -35,19 +36,6 @@ __all__ = [
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
-
-
-def packed(bits: NDArray[np.generic]) -> Words:
-    """Bits of shape (batch, bits) as the encoder takes them; at least one word."""
-    padded = np.zeros((len(bits), max(1, -(-bits.shape[1] // 64)) * 64), dtype=np.uint8)
-    padded[:, : bits.shape[1]] = bits
-    return np.packbits(padded, axis=1, bitorder="little").view("<u8").astype(np.uint64)
-
-
-def unpacked(rows: Bytes, count: int) -> Bits:
-    """The first bits of rows of bytes, shape (batch, count)."""
-    rows = np.ascontiguousarray(rows)
-    return np.unpackbits(rows, axis=1, bitorder="little", count=count).astype(np.bool_)
 
 
 def windows(bits: int, window: int) -> list[int]:

@@ -50,6 +50,7 @@ def packed(bits: NDArray[np.generic]) -> Words:
 
 def unpacked(rows: Bytes, count: int) -> Bits:
     """The first bits of rows of bytes, shape (batch, count)."""
+    rows = np.ascontiguousarray(rows)
     return np.unpackbits(rows, axis=1, bitorder="little", count=count).astype(np.bool_)
 
 

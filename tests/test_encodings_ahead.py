@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -30,22 +29,12 @@ from tests.formula_strategies import (
     uniform,
     unpacked,
 )
+from tests.kernels import KERNELS, wished
 from tests.program_strategies import seeds
 from tests.reference.rank_one_gates import RankOneTwin
 
 Bytes = NDArray[np.uint8]
 BATCHES = [0, 1, 65, 4097]
-KERNELS = {"arrays": "0", "compiled": "1"}
-
-
-@contextmanager
-def wished(kernel: str) -> Iterator[None]:
-    """One of the two kernels does all the work."""
-    if kernel == "compiled":
-        pytest.importorskip("numba")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CCBPS_COMPILED", KERNELS[kernel])
-        yield
 
 
 class Case:

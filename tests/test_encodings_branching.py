@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +22,7 @@ from ccbps.encodings import BranchingEncoding
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs import ONE, BranchingProgram
 from tests.effort import examples
+from tests.kernels import KERNELS, both_kernels, each_kernel, wished  # noqa: F401
 from tests.program_strategies import (
     Words,
     box_program,
@@ -34,29 +34,6 @@ from tests.program_strategies import (
 from tests.reference import ishai_kushilevitz as twin
 
 Bytes = NDArray[np.uint8]
-
-
-KERNELS = {"arrays": "0", "compiled": "1"}
-
-
-@contextmanager
-def wished(kernel: str) -> Iterator[None]:
-    """One of the two kernels does all the work."""
-    if kernel == "compiled":
-        pytest.importorskip("numba")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CCBPS_COMPILED", KERNELS[kernel])
-        yield
-
-
-@pytest.fixture(scope="module", params=list(KERNELS))
-def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both kernels, one after the other."""
-    with wished(request.param):
-        yield
-
-
-both_kernels = pytest.mark.usefixtures("kernel")
 
 
 # A word more or less in a column, and sizes where the layout splits a column's rows.

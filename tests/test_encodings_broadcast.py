@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -40,6 +39,7 @@ from tests.digit_formulas import (
     windows,
 )
 from tests.effort import examples
+from tests.kernels import KERNELS, both_kernels, each_kernel, wished  # noqa: F401
 from tests.program_strategies import seeds
 from tests.reference.broadcast_labels import BroadcastTwin, best_cut
 
@@ -50,28 +50,7 @@ Digits = NDArray[np.uint8]
 Index = NDArray[np.intp]
 PValues = NDArray[np.float64]
 
-KERNELS = {"arrays": "0", "compiled": "1"}
 BATCHES = [0, 1, 63, 64, 65, 513, 4097]
-
-
-@contextmanager
-def wished(kernel: str) -> Iterator[None]:
-    """One of the two kernels does all the work."""
-    if kernel == "compiled":
-        pytest.importorskip("numba")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CCBPS_COMPILED", KERNELS[kernel])
-        yield
-
-
-@pytest.fixture(scope="module", params=list(KERNELS))
-def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both kernels, one after the other."""
-    with wished(request.param):
-        yield
-
-
-both_kernels = pytest.mark.usefixtures("kernel")
 
 
 # -- inputs and messages ------------------------------------------------------------------------
@@ -157,7 +136,7 @@ def fresh_bytes(encoding: BroadcastEncoding) -> int:
 def event_messages(encoding: BroadcastEncoding, values: Digits, rounds: Bytes) -> Bytes:
     """From values of all digits of the formula, used or not."""
     out = np.empty((len(values), encoding.event_bytes), np.uint8)
-    used = np.ascontiguousarray(values[:, encoding.digits])
+    used = np.ascontiguousarray(values[:, encoding.slots.digits])
     encoding.encode_event(used, rounds, out)
     return out
 
@@ -213,7 +192,7 @@ def check_against_twin(case: Case, batch: int, seed: int) -> None:
     for row in range(batch):
         nonce = fresh[row, :NONCE_BYTES].tobytes()
         free = unpacked(fresh[row : row + 1, NONCE_BYTES:], len(twin.free))[0].astype(int)
-        used = event[row, encoding.digits].tolist()
+        used = event[row, encoding.slots.digits].tolist()
         random = rounds[row].tobytes()
         mine = twin.interest(interest[row].astype(int).tolist(), random, nonce, free.tolist())
         assert twin.event(used, random) == events[row].tobytes()

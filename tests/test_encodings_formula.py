@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 import numpy as np
@@ -46,6 +45,7 @@ from tests.formula_strategies import (
     uniform,
     unpacked,
 )
+from tests.kernels import KERNELS, both_kernels, each_kernel, wished  # noqa: F401
 from tests.program_strategies import seeds
 from tests.reference.rank_one_gates import RankOneTwin
 
@@ -53,28 +53,7 @@ Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
-KERNELS = {"arrays": "0", "compiled": "1"}
 BATCHES = [0, 1, 63, 64, 65, 513, 4097]
-
-
-@contextmanager
-def wished(kernel: str) -> Iterator[None]:
-    """One of the two kernels does all the work."""
-    if kernel == "compiled":
-        pytest.importorskip("numba")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CCBPS_COMPILED", KERNELS[kernel])
-        yield
-
-
-@pytest.fixture(scope="module", params=list(KERNELS))
-def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both kernels, one after the other."""
-    with wished(request.param):
-        yield
-
-
-both_kernels = pytest.mark.usefixtures("kernel")
 
 
 def made(formula: Formula) -> FormulaEncoding:

@@ -37,7 +37,8 @@ from ccbps.inputs.formula import FormulaForm
 from ccbps.inputs.leaves import BitLeaves
 from ccbps.leakage import Protects
 from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, Matcher, from_json
-from ccbps.matching.one_time.formula_scheme import MAX_GATES, MAX_TEMPLATE
+from ccbps.matching.one_time.formula_scheme import MAX_GATES
+from ccbps.matching.one_time.templates import MAX_TEMPLATE
 from ccbps.predicates import AttributeType, Events, Predicate
 from ccbps.predicates.form import InRange
 from ccbps.programs.formula import depth, evaluate, gates

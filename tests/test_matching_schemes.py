@@ -33,7 +33,8 @@ from ccbps.matching import (
     proposals,
 )
 from ccbps.matching.interests import interest_column
-from ccbps.matching.one_time.branching import MAX_NODES, MAX_TEMPLATE
+from ccbps.matching.one_time.branching import MAX_NODES
+from ccbps.matching.one_time.templates import MAX_TEMPLATE
 from ccbps.matching.one_time.universal import least_length
 from ccbps.matching.texts import MAX_TEXT, MAX_TEXT_BYTES
 from ccbps.programs.barrington import preserving_length

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-import numba
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from llvmlite import binding, ir
@@ -28,6 +27,7 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from ccbps.arrays import Bytes
+from ccbps.compiled import compile_kernel
 
 __all__ = ["check", "encipher_rows", "has_instructions"]
 
@@ -159,14 +159,7 @@ _SIGNATURE: Final = types.void(
 @cache
 def _kernel() -> Callable[..., None]:
     """`_rows`, compiled."""
-    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-        raise ImportError("NUMBA_DISABLE_JIT is set: loops would run in Python")
-    kernel: Callable[..., None]
-    try:
-        kernel = numba.njit(_SIGNATURE, cache=True, nogil=True)(_rows)
-    except Exception:  # no folder to keep it in, a full disk, a damaged cache: compile afresh
-        kernel = numba.njit(_SIGNATURE, nogil=True)(_rows)
-    return kernel
+    return compile_kernel(_SIGNATURE)(_rows)
 
 
 def encipher_rows(keys: Bytes, blocks: Bytes, out: Bytes) -> None:

@@ -21,10 +21,8 @@ values, and with them random bits of the pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
-from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
@@ -33,6 +31,7 @@ from ccbps.encodings.ahead_programs import AheadSlots, finishing_program, prepar
 from ccbps.encodings.formula import FormulaEncoding
 from ccbps.encodings.labels import NONCE_BYTES, Labels
 from ccbps.encodings.planes import planes
+from ccbps.encodings.rows import Draw, parts_of, used_bits
 from ccbps.encodings.straight_line import StraightLine
 from ccbps.errors import ShapeError
 
@@ -41,8 +40,6 @@ __all__ = ["LAYOUT", "AheadEncoding"]
 LAYOUT: Final = 1
 """Number of the rule by which messages follow from a formula; part of fingerprints."""
 BLOCK_ROWS: Final = 1 << 11
-
-Draw: TypeAlias = Callable[[int, int], Bytes]
 
 
 class AheadEncoding:
@@ -98,7 +95,7 @@ class AheadEncoding:
 
         Args:
             shared: the pairs' shared randomness, shape (rows, randomness_bytes); see
-                `ccbps.encodings.formula.Draw`.
+                `ccbps.encodings.rows.Draw`.
             rounds: the uniform bytes of the rounds' labels, shape (rows, labels.round_bytes).
             fresh: the publisher's own randomness.
             out: shape (count, ahead_bytes).
@@ -110,7 +107,7 @@ class AheadEncoding:
         made = np.empty((rows, program.outputs), dtype=np.uint64)
         body = made.view(np.uint8)[:, : self._body_bytes]
         labels = self.labels
-        random, select, pads = _parts(
+        random, select, pads = parts_of(
             joined, self.randomness_bytes, labels.select_bytes, labels.pad_bytes * labels.count
         )
         for start in range(0, count, rows):
@@ -149,7 +146,7 @@ class AheadEncoding:
         joined = np.zeros((rows, program.inputs), dtype=np.uint64)
         made = np.empty((rows, program.outputs), dtype=np.uint64)
         digits = len(self.slots.bits)
-        body, select, pads = _parts(
+        body, select, pads = parts_of(
             joined, self._body_bytes, self.labels.select_bytes, self.labels.pad_bytes * digits
         )
         for start in range(0, count, rows):
@@ -159,7 +156,7 @@ class AheadEncoding:
             self.labels.open(labels[start:stop], nonces, select[:here], pads[:here])
             runner.run(joined[:here], made[:here])
             out[start:stop] = made.view(np.uint8)[:here, : self.message_bytes]
-        unused = np.uint8(0xFF << (self.slots.body_bits - 1) % 8 + 1 & 0xFF)
+        unused = ~used_bits(self.slots.body_bits)
         stray: Bools = np.not_equal(ahead[:, -1] & unused, 0)
         return stray
 
@@ -173,15 +170,9 @@ class AheadEncoding:
         """
         labels = uniform[:, : self.label_bytes].copy()
         ahead = uniform[:, self.label_bytes :].copy()
-        ahead[:, -1] &= (1 << (self.slots.body_bits - 1) % 8 + 1) - 1
+        ahead[:, -1] &= used_bits(self.slots.body_bits)
         made = np.empty_like(messages)
         self.complete(labels, ahead, made)
         # What is added to a slot comes out with the message.
         ahead[:, NONCE_BYTES : NONCE_BYTES + self.message_bytes] ^= made ^ messages
         return labels, ahead
-
-
-def _parts(joined: Words, *sizes: int) -> list[Bytes]:
-    """Bytes of input rows, part by part."""
-    edges = np.cumsum([0, *sizes]).tolist()
-    return [joined.view(np.uint8)[:, a:b] for a, b in pairwise(edges)]

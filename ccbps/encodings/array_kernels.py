@@ -7,7 +7,7 @@ lies contiguous, and one NumPy call treats one word (or many) of the whole block
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,16 +16,13 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Words
 from ccbps.encodings.halves import SIGN, Half, bit_masks
+from ccbps.encodings.rows import Draw
 from ccbps.encodings.tiles import SHIFTS, TILE_COLUMNS, Shape
 from ccbps.encodings.triangle import WORD
 
-__all__ = ["ArrayDecoder", "ArrayEncoder", "Draw"]
+__all__ = ["ArrayDecoder", "ArrayEncoder"]
 
 Flags = NDArray[np.bool_]
-Draw = Callable[[int, int], Bytes]
-"""``draw(start, stop)``: the shared randomness of pairs start .. stop - 1, asked for in order and
-once; shape (stop - start, randomness_bytes), uint8, rows contiguous. May reuse one buffer."""
-
 # Block lengths are an odd number of cache lines (8 words each): with a power of two, equal places
 # of different words would compete for the same few cache sets, and transposing is 7 times slower.
 ENCODE_ROWS: Final = 8 * 257

@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Words
 from ccbps.compiled import rows_compiled
-from ccbps.encodings.array_kernels import ArrayDecoder, ArrayEncoder, Draw
+from ccbps.encodings.array_kernels import ArrayDecoder, ArrayEncoder
 from ccbps.encodings.halves import Half
+from ccbps.encodings.rows import Draw, require_rows
 from ccbps.encodings.tiles import Shape
 from ccbps.encodings.triangle import WORD, TriangleLayout
 from ccbps.errors import ShapeError
@@ -40,7 +41,7 @@ from ccbps.programs.branching import BranchingProgram, Label, sorted_edges
 if TYPE_CHECKING:
     from ccbps.encodings.compiled_kernels import CompiledDecoder, CompiledEncoder
 
-__all__ = ["BranchingEncoding", "Draw"]
+__all__ = ["BranchingEncoding"]
 
 
 COMPILED: Final = "encodings.compiled_kernels"
@@ -238,7 +239,7 @@ class BranchingEncoding:
     ) -> Bytes:
         if isinstance(randomness, np.ndarray):
             rows = randomness
-            _require("randomness", rows, self.randomness_bytes)
+            require_rows("randomness", rows, self.randomness_bytes)
             if out is None:
                 out = np.empty((len(rows), self.message_bytes), dtype=np.uint8)
 
@@ -251,7 +252,7 @@ class BranchingEncoding:
             raise ShapeError("out is needed when randomness is a function")
         else:
             source, batch = randomness, len(out)
-        _require("out", out, self.message_bytes)
+        require_rows("out", out, self.message_bytes)
         if len(out) != batch:
             raise ShapeError(f"out has {len(out)} rows, randomness {batch}")
         columns = batch if index is None else len(index)
@@ -283,17 +284,3 @@ class BranchingEncoding:
                 labels = np.take(known, index[at], axis=2)
             encoder.encode(source, at, labels, out[at])
         return out
-
-
-def _require(name: str, rows: Bytes, width: int) -> None:
-    """Rows of bytes that can be seen as words: each row contiguous."""
-    if (
-        rows.dtype != np.uint8
-        or rows.ndim != 2
-        or rows.shape[1] != width
-        or (rows.size and rows.strides[1] != 1)
-    ):
-        raise ShapeError(
-            f"{name} must be uint8 of shape (batch, {width}) with contiguous rows, "
-            f"got {rows.dtype} {rows.shape}"
-        )

@@ -14,16 +14,16 @@ where both differ, and opens interests at both. Labels are for the broker alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Randomness, Words
 from ccbps.encodings.labels import NONCE_BYTES, Labels
 from ccbps.encodings.planes import planes
+from ccbps.encodings.rows import Draw, parts_of, used_bits
 from ccbps.encodings.straight_line import StraightLine
 from ccbps.encodings.window_programs import Frame, broker_program, subscriber_program
 from ccbps.encodings.window_slots import WindowSlots
@@ -34,8 +34,6 @@ __all__ = ["LAYOUT", "BroadcastEncoding"]
 
 LAYOUT: Final = 1
 """Number of the rule by which messages follow from a formula; part of fingerprints."""
-
-Draw: TypeAlias = Callable[[int, int], Bytes]
 
 
 class BroadcastEncoding:
@@ -58,7 +56,6 @@ class BroadcastEncoding:
         """
         self.slots = slots = WindowSlots(formula, widths)
         self.interest_bits = interest_bits
-        self.digits = np.array(slots.digits, dtype=np.intp)
         used = [slots.widths[d] for d in slots.digits]
         self._frame = Frame.of(slots, interest_bits)
         self.labels = Labels(used, self._frame.pad)
@@ -103,7 +100,7 @@ class BroadcastEncoding:
 
         Args:
             interest: packed interest bits, shape (distinct, words).
-            draw: the rounds' uniform bytes for labels; see `ccbps.encodings.formula.Draw`.
+            draw: the rounds' uniform bytes for labels; see `ccbps.encodings.rows.Draw`.
             fresh: the subscriber's own randomness.
             out: shape (count, interest_bytes).
             index: row of `interest` for each message; None where there is one for all.
@@ -113,18 +110,15 @@ class BroadcastEncoding:
         rows = min(runner.rows, 1 << 11)
         joined = np.zeros((rows, program.inputs), dtype=np.uint64)
         made = np.empty((rows, program.outputs), dtype=np.uint64)
-        bits, message = joined.view(np.uint8), made.view(np.uint8)[:, : self._body_bytes]
+        message = made.view(np.uint8)[:, : self._body_bytes]
         known = np.ascontiguousarray(interest).view(np.uint8)[:, : -(-self.interest_bits // 8)]
-        edges = np.cumsum(
-            [
-                0,
-                self._frame.free,
-                self._frame.select,
-                self._frame.pad * self.labels.count,
-                known.shape[1],
-            ]
-        ).tolist()
-        free, select, pads, own = (bits[:, a:b] for a, b in pairwise(edges))
+        free, select, pads, own = parts_of(
+            joined,
+            self._frame.free,
+            self._frame.select,
+            self._frame.pad * self.labels.count,
+            known.shape[1],
+        )
         if index is None:
             own[:] = known[0]
         for start in range(0, count, rows):
@@ -173,12 +167,11 @@ class BroadcastEncoding:
         runner = planes(program, batch)
         size = min(runner.rows, 1 << 12)
         joined = np.zeros((size, program.inputs), dtype=np.uint64)
-        bits = joined.view(np.uint8)
-        edges = np.cumsum(
-            [0, self._body_bytes, self._frame.select, self._frame.pad * len(self.digits)]
-        ).tolist()
-        body, select, pads = (bits[:, a:b] for a, b in pairwise(edges))
-        unused = np.uint8(0xFF << (self.slots.bits - 1) % 8 + 1 & 0xFF)
+        digits = len(self.slots.digits)
+        body, select, pads = parts_of(
+            joined, self._body_bytes, self._frame.select, self._frame.pad * digits
+        )
+        unused = ~used_bits(self.slots.bits)
         for start in range(0, batch, size):
             ours, theirs = events[start : start + size], interests[start : start + size]
             here = len(ours)
@@ -200,7 +193,7 @@ class BroadcastEncoding:
         """
         events = uniform[:, : self.event_bytes].copy()
         interests = uniform[:, self.event_bytes :].copy()
-        interests[:, -1] &= (1 << (self.slots.bits - 1) % 8 + 1) - 1
+        interests[:, -1] &= used_bits(self.slots.bits)
         # Slot 0 is the root: the answer is that bit plus products that it is not in.
         wrong = self.decode(events, interests) != answers
         interests[:, NONCE_BYTES] ^= wrong.astype(np.uint8)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Words
 from ccbps.compiled import compile_kernel
-from ccbps.encodings.array_kernels import Draw
 from ccbps.encodings.halves import Half
 from ccbps.encodings.kernel_plans import decoder_plan, encoder_plan
+from ccbps.encodings.rows import Draw
 from ccbps.encodings.tiles import Shape
 from ccbps.encodings.triangle import WORD
 

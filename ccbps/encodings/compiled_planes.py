@@ -19,7 +19,7 @@ from ccbps.arrays import Bools, Words
 from ccbps.compiled import compile_kernel
 from ccbps.encodings.straight_line import WORD, StraightLine
 
-__all__ = ["LANES", "CompiledPlanes", "as_steps", "exchange", "new_registers", "run_steps"]
+__all__ = ["LANES", "CompiledPlanes", "as_steps", "begin", "exchange", "new_registers", "run_steps"]
 
 LANES: Final = 8
 """Words of a register."""
@@ -112,6 +112,15 @@ def new_registers(count):  # type: ignore[no-untyped-def]
 
 
 @numba.njit
+def begin(registers, inputs):  # type: ignore[no-untyped-def]
+    """Exchange the words of input that are loaded, and give other registers their first values."""
+    registers[WORD * inputs] = ~np.uint64(0)
+    registers[WORD * inputs + 1 :] = 0
+    for w in range(inputs):
+        exchange(registers, WORD * w)
+
+
+@numba.njit
 def _start(rows, registers):  # type: ignore[no-untyped-def]
     """Row 8 r + m to word m of register r of each word's 64, exchanged; others' first values."""
     inputs = rows.shape[1]
@@ -128,10 +137,7 @@ def _start(rows, registers):  # type: ignore[no-untyped-def]
                 if row < rows.shape[0]:
                     word = rows[row, w]
                 registers[WORD * w + r, m] = word
-    registers[WORD * inputs] = ~np.uint64(0)
-    registers[WORD * inputs + 1 :] = 0
-    for w in range(inputs):
-        exchange(registers, WORD * w)
+    begin(registers, inputs)
 
 
 @numba.njit

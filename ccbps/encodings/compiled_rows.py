@@ -17,6 +17,7 @@ from ccbps.compiled import compile_kernel
 from ccbps.encodings.compiled_planes import (
     LANES,
     as_steps,
+    begin,
     exchange,
     new_registers,
     run_steps,
@@ -88,7 +89,6 @@ def _encode(  # type: ignore[no-untyped-def]
     """Rows of randomness, and of input words by `index`, to rows of `width` bytes."""
     registers = new_registers(count)
     drawn, given, masks = places.shape[0], inputs.shape[1], mask_places.shape[0]
-    one = WORD * (drawn + given)
     for base in range(0, index.shape[0], LANES * WORD):
         stop = min(base + LANES * WORD, index.shape[0])
         for r in range(WORD):
@@ -106,10 +106,7 @@ def _encode(  # type: ignore[no-untyped-def]
                     if row < stop:
                         word = inputs[index[row], w]
                     registers[WORD * (drawn + w) + r, m] = word
-        registers[one] = ~np.uint64(0)
-        registers[one + 1 :] = 0
-        for w in range(drawn + given):
-            exchange(registers, WORD * w)
+        begin(registers, drawn + given)
         run_steps(registers, steps)
         for w in range(outputs):
             exchange(registers, output + WORD * w)
@@ -152,7 +149,6 @@ def _decode(  # type: ignore[no-untyped-def]
     """Answers of pairs: `shared` words of both are added, what is left of either follows."""
     registers = new_registers(count)
     ours, theirs = event_places.shape[0], interest_places.shape[0]
-    one = WORD * (shared + ours + theirs)
     for base in range(0, out.shape[0], LANES * WORD):
         stop = min(base + LANES * WORD, out.shape[0])
         for r in range(WORD):
@@ -179,10 +175,7 @@ def _decode(  # type: ignore[no-untyped-def]
                         place = row * interest_step + interest_places[w]
                         word = _get(interests, place) >> interest_shifts[w]  # type: ignore[call-arg]
                     registers[WORD * (shared + ours + w) + r, m] = word
-        registers[one] = ~np.uint64(0)
-        registers[one + 1 :] = 0
-        for w in range(shared + ours + theirs):
-            exchange(registers, WORD * w)
+        begin(registers, shared + ours + theirs)
         run_steps(registers, steps)
         for row in range(base, stop):
             r, m = (row - base) // LANES, (row - base) % LANES

@@ -17,9 +17,8 @@ Hazard: randomness must be uniform, shared by the two parties only, and used for
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.compiled import rows_compiled
 from ccbps.encodings.array_rows import ArrayDecoder, ArrayEncoder
 from ccbps.encodings.rank_one import RankOne
+from ccbps.encodings.rows import Draw, require_rows, used_bits
 from ccbps.encodings.slot_programs import decoder_program, encoder_program, shared_words
 from ccbps.encodings.straight_line import WORD, StraightLine
 from ccbps.errors import ParameterError, ShapeError
@@ -35,16 +35,12 @@ from ccbps.programs.formula import Formula
 if TYPE_CHECKING:
     from ccbps.encodings.compiled_rows import CompiledDecoder, CompiledEncoder
 
-__all__ = ["LAYOUT", "Draw", "FormulaEncoding"]
+__all__ = ["LAYOUT", "FormulaEncoding"]
 
 COMPILED: Final = "encodings.compiled_rows"
 
 LAYOUT: Final = 1
 """Number of the rule by which slots and their order follow from a formula; part of fingerprints."""
-
-Draw: TypeAlias = Callable[[int, int], Bytes]
-"""``draw(start, stop)``: the shared randomness of pairs start .. stop - 1, asked for in order and
-once; shape (stop - start, randomness_bytes), uint8, rows contiguous. May reuse one buffer."""
 
 
 class FormulaEncoding:
@@ -86,8 +82,8 @@ class FormulaEncoding:
         self.event_bits, self.interest_bits = event_bits, interest_bits
         event, interest = slots.bits
         self.event_bytes, self.interest_bytes = _bytes(event), _bytes(interest)
-        self._random_bytes, self._mask_bytes = _bytes(slots.random_bits), _bytes(len(slots.both))
-        self.randomness_bytes = self._random_bytes + self._mask_bytes
+        self._random_bytes = _bytes(slots.random_bits)
+        self.randomness_bytes = self._random_bytes + _bytes(len(slots.both))
 
     # -- the three programs -----------------------------------------------------------------------
 
@@ -172,13 +168,13 @@ class FormulaEncoding:
             rows if rows.strides[-1:] == (1,) else np.ascontiguousarray(rows)
             for rows in (events, interests)
         )
-        _require("events", events, skip + self.event_bytes)
-        _require("interests", interests, skip + self.interest_bytes)
+        require_rows("events", events, skip + self.event_bytes)
+        require_rows("interests", interests, skip + self.interest_bytes)
         if batch != len(interests):
             raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
         answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
         decoder = self._decoder(batch)
-        unused = [np.uint8(0xFF << (n - 1) % 8 + 1 & 0xFF) for n in self.slots.bits]
+        unused = [~used_bits(n) for n in self.slots.bits]
         # All that is read of a message is read while it is in the cache.
         for start in range(0, batch, decoder.rows):
             at = slice(start, start + decoder.rows)
@@ -199,13 +195,13 @@ class FormulaEncoding:
         Returns:
             event messages (batch, event_bytes) and interest messages (batch, interest_bytes).
         """
-        _require("uniform", uniform, self.event_bytes + self.interest_bytes)
+        require_rows("uniform", uniform, self.event_bytes + self.interest_bytes)
         if len(uniform) != len(answers):
             raise ShapeError(f"{len(answers)} answers need as many rows, got {len(uniform)}")
         events = uniform[:, : self.event_bytes].copy()
         interests = uniform[:, self.event_bytes :].copy()
         for part, bits in zip((events, interests), self.slots.bits, strict=True):
-            part[:, -1] &= (1 << (bits - 1) % 8 + 1) - 1
+            part[:, -1] &= used_bits(bits)
         wrong = (self.decode(events, interests) != answers).astype(np.uint8)
         # The answer is the root slot plus products that the root is not in. A slot that is tied to
         # the root must keep its value.
@@ -228,7 +224,7 @@ class FormulaEncoding:
         width = self.event_bytes if program is self.publisher else self.interest_bytes
         if isinstance(randomness, np.ndarray):
             rows = randomness
-            _require("randomness", rows, self.randomness_bytes)
+            require_rows("randomness", rows, self.randomness_bytes)
             if out is None:
                 out = np.empty((len(rows), width), dtype=np.uint8)
             if len(out) != len(rows):
@@ -243,7 +239,7 @@ class FormulaEncoding:
             raise ShapeError("out is needed when randomness is a function")
         else:
             draw = randomness
-        _require("out", out, width)
+        require_rows("out", out, width)
         if not out.flags.writeable or (len(out) > 1 and out.strides[0] < width):
             raise ShapeError("out must be writeable, and its rows must follow one another")
         batch = len(out)
@@ -264,7 +260,7 @@ class FormulaEncoding:
         for start in range(0, batch, encoder.rows):
             stop = min(start + encoder.rows, batch)
             random = draw(start, stop)
-            _require("randomness", random, self.randomness_bytes)
+            require_rows("randomness", random, self.randomness_bytes)
             if len(random) != stop - start:  # one row for all would be one round for all
                 raise ShapeError(
                     f"randomness must be of {stop - start} pairs, got {len(random)} rows"
@@ -301,16 +297,3 @@ def _copy(rows: Bytes, out: Bytes) -> None:
 
 def _bytes(bits: int) -> int:
     return -(-bits // 8)
-
-
-def _require(name: str, rows: Bytes, width: int) -> None:
-    if (
-        rows.dtype != np.uint8
-        or rows.ndim != 2
-        or rows.shape[1] != width
-        or (rows.size and rows.strides[1] != 1)
-    ):
-        raise ShapeError(
-            f"{name} must be uint8 of shape (batch, {width}) with contiguous rows, "
-            f"got {rows.dtype} {rows.shape}"
-        )

@@ -70,9 +70,7 @@ class Labels:
         Args:
             random: shape (count, round_bytes), uint8.
         """
-        made = np.ascontiguousarray(random).reshape(len(random), self.count, LABEL_BYTES)
-        if made.base is random or np.shares_memory(made, random):
-            made = made.copy()
+        made = np.array(random, order="C").reshape(len(random), self.count, LABEL_BYTES)
         head = made[:, :, 0]
         select = head[:, self._first] & self._low ^ self._value
         head &= ~self._low
@@ -130,11 +128,9 @@ class Labels:
         count, digits = len(events), len(self._widths)
         if not digits:
             return
-        labels = events.reshape(count, digits, LABEL_BYTES) if events.flags.c_contiguous else None
         runs = _runs(events)
         if len(runs) * FEW_RUNS > count:
-            keys = np.ascontiguousarray(events) if labels is None else labels
-            keys = keys.reshape(-1, LABEL_BYTES)
+            keys = np.ascontiguousarray(events).reshape(-1, LABEL_BYTES)
             select[:] = self._selects(keys[:, 0].reshape(count, digits))
             if self.pad_bytes:
                 blocks = self._tweaks(nonces, np.arange(digits))

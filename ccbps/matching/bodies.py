@@ -46,3 +46,7 @@ class Draw:
     fresh: Randomness
     shared: Callable[[int, int, int], Bytes]
     tags: Callable[[int, int], Bytes]
+
+    def rows(self, start: int, stop: int) -> Bytes:
+        """Shared randomness of messages start .. stop - 1 that have one piece."""
+        return self.shared(start, stop, 0)

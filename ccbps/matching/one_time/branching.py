@@ -16,7 +16,7 @@ client's input. Sources: Ishai and Kushilevitz, FOCS 2000; `ccbps.encodings.bran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from ccbps.matching.contract import Draw, Operator, PairScheme, Sizes
 from ccbps.matching.costs import Cost, Operation
 from ccbps.matching.interests import Interest, bound_predicate
 from ccbps.matching.matcher import Matcher
+from ccbps.matching.one_time.templates import bound_template, limit_template, public_template
 from ccbps.matching.texts import from_text
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
@@ -43,8 +44,6 @@ __all__ = ["BranchingMatch"]
 
 MAX_NODES: Final = 4096
 """Most nodes of a program by default: its messages are a megabyte each."""
-MAX_TEMPLATE: Final = 1 << 17
-"""Most characters of a template in a text: so many take some seconds to parse."""
 
 
 class BranchingMatch(Matcher, PairScheme):
@@ -94,24 +93,7 @@ class BranchingMatch(Matcher, PairScheme):
                 program would have more than `max_nodes` nodes.
             PredicateError: the template does not parse or does not fit the schema.
         """
-        if template is None:
-            raise ParameterError(
-                "BranchingMatch(schema, template) needs a public template, such as "
-                "'price < :limit AND issue = :issue'; for subscriptions that each bring their own "
-                "conjunction of intervals, and hide it, take BranchingMatch.box(schema)"
-            )
-        predicate = schema.parse(template) if isinstance(template, str) else template
-        if not isinstance(predicate, Predicate):
-            raise ParameterError(
-                f"template must be SQL text or a Predicate, got {type(template).__name__}"
-            )
-        if predicate.schema != schema:
-            raise ParameterError("the template was parsed for another schema")
-        if predicate.unbound_names != predicate.private_names:
-            raise ParameterError(
-                "the template's private constants have values, and a template is public; "
-                "pass the predicate before bind()"
-            )
+        predicate = public_template(schema, template, "BranchingMatch")
         self._compile(schema, predicate, predicate.true_form(), max_nodes)
 
     @classmethod
@@ -244,15 +226,8 @@ class BranchingMatch(Matcher, PairScheme):
     def prepare(self, interest: Interest) -> Words:
         """A subscription's private bits, shape (words, 1)."""
         if self.template is not None:
-            if not isinstance(interest, Mapping):
-                names = ", ".join(f":{name}" for name in self.template.private_names)
-                raise ParameterError(
-                    "this matcher has a template: an interest is a mapping with values for its "
-                    f"private constants ({names or 'none'}), got {type(interest).__name__}"
-                )
-            if not all(isinstance(name, str) for name in interest):
-                raise ParameterError("names of private constants must be strings")
-            return self._compiled.interest_words(self.template.bind(**interest).true_form())
+            form = bound_template(self.template, interest).true_form()
+            return self._compiled.interest_words(form)
         box = bound_predicate(self.schema, interest, "this matcher is a box: an interest").box()
         return self._compiled.interest_words(box_form(self.schema, box))
 
@@ -268,7 +243,7 @@ class BranchingMatch(Matcher, PairScheme):
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
         """See `Scheme.encode_events`."""
-        self.encoding.encode_event(event_words(events), _rows(draw), out)
+        self.encoding.encode_event(event_words(events), draw.rows, out)
 
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
@@ -276,7 +251,7 @@ class BranchingMatch(Matcher, PairScheme):
         """See `Scheme.encode_interests`."""
         words = np.concatenate(interests.values, axis=1)
         index = None if len(interests.values) == 1 else interests.index
-        self.encoding.encode_interest(words, _rows(draw), out, index=index)
+        self.encoding.encode_interest(words, draw.rows, out, index=index)
 
     def match_pairs(
         self, events: Bytes, interests: Bytes, skip: int, heads: Bytes
@@ -288,15 +263,10 @@ class BranchingMatch(Matcher, PairScheme):
 
 def _bounded(template: Any, nodes: Any) -> None:
     """Refuse what a text must not ask for: matrices grow with the square of their nodes."""
-    if from_text() and isinstance(template, str) and len(template) > MAX_TEMPLATE:
-        raise ParameterError(f"a text's template has at most {MAX_TEMPLATE:,} characters")
+    limit_template(template)
     if from_text() and type(nodes) is int and nodes > MAX_NODES:
         how = "BranchingMatch.box(schema" if template is None else "BranchingMatch(schema, ..."
         raise ParameterError(
             f"a text may ask for at most {MAX_NODES:,} nodes, got {nodes:,}; if such messages "
             f"are what you want, make the matcher by {how}, max_nodes={nodes})"
         )
-
-
-def _rows(draw: Draw) -> Callable[[int, int], Bytes]:
-    return lambda start, stop: draw.shared(start, stop, 0)

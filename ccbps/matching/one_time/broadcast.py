@@ -235,7 +235,7 @@ class BroadcastMatch(FormulaScheme):
         digits = digit_values(events, self._form.public, self._positions)
         for start in range(0, len(out), ENCODE_ROWS):
             stop = min(start + ENCODE_ROWS, len(out))
-            random = draw.shared(start, stop, 0)
+            random = draw.rows(start, stop)
             encoding.encode_event(digits[start:stop], random, out[start:stop])
 
     def encode_interests(
@@ -244,11 +244,7 @@ class BroadcastMatch(FormulaScheme):
         """See `Scheme.encode_interests`."""
         rows = np.concatenate(interests.values)
         index = None if len(rows) == 1 else interests.index
-
-        def labels(start: int, stop: int) -> Bytes:
-            return draw.shared(start, stop, 0)
-
-        self.encoding.encode_interest(rows, labels, draw.fresh, out, index=index)
+        self.encoding.encode_interest(rows, draw.rows, draw.fresh, out, index=index)
 
     def match_pairs(
         self, events: Bytes, interests: Bytes, skip: int, heads: Bytes

@@ -21,7 +21,7 @@ client's input. Sources and proof: `ccbps.encodings.rank_one`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -253,7 +253,7 @@ class FormulaMatch(FormulaScheme):
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
         """See `Scheme.encode_events`."""
-        self.encoding.encode_event(self._form.event_rows(events), _rows(draw), out)
+        self.encoding.encode_event(self._form.event_rows(events), draw.rows, out)
 
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
@@ -261,7 +261,7 @@ class FormulaMatch(FormulaScheme):
         """See `Scheme.encode_interests`."""
         rows = np.concatenate(interests.values)
         index = None if len(rows) == 1 else interests.index
-        self.encoding.encode_interest(rows, _rows(draw), out, index=index)
+        self.encoding.encode_interest(rows, draw.rows, out, index=index)
 
     def match_pairs(
         self, events: Bytes, interests: Bytes, skip: int, heads: Bytes
@@ -269,7 +269,3 @@ class FormulaMatch(FormulaScheme):
         """See `PairScheme.match_pairs`."""
         answers, stray = self.encoding.decode_with_heads(events, interests, heads)
         return answers, np.where(stray, np.uint8(Cause.PADDING), np.uint8(Cause.NONE))
-
-
-def _rows(draw: Draw) -> Callable[[int, int], Bytes]:
-    return lambda start, stop: draw.shared(start, stop, 0)

@@ -27,6 +27,7 @@ from ccbps.matching.contract import Operator, PairScheme
 from ccbps.matching.interests import Interest, bound_predicate
 from ccbps.matching.matcher import Matcher
 from ccbps.matching.one_time.branching import BranchingMatch
+from ccbps.matching.one_time.templates import bound_template, limit_template, public_template
 from ccbps.matching.texts import from_text
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import MAX_DEPTH, DoesNotFit, LeafKind, hide
@@ -36,8 +37,6 @@ __all__ = ["MAX_GATES", "FormulaScheme"]
 
 MAX_GATES: Final = 4096
 """Most AND gates by default: messages of some kilobytes."""
-MAX_TEMPLATE: Final = 1 << 17
-"""Most characters of a template in a text: so many take some seconds to parse."""
 MOST_PROPOSED: Final = 4
 """Most levels of a hidden formula that is proposed."""
 
@@ -66,25 +65,8 @@ class FormulaScheme(Matcher, PairScheme):
         self, schema: Schema, template: str | Predicate | None, max_gates: int
     ) -> None:
         name = type(self).__name__
-        if template is None:
-            raise ParameterError(
-                f"{name}(schema, template) needs a public template, such as "
-                "'price < :limit AND issue = :issue'; for subscriptions that each bring their own "
-                f"conjunction of intervals, and hide it, take {name}.box(schema); for any formula, "
-                f"{name}.hidden(schema, ...)"
-            )
-        predicate = schema.parse(template) if isinstance(template, str) else template
-        if not isinstance(predicate, Predicate):
-            raise ParameterError(
-                f"template must be SQL text or a Predicate, got {type(template).__name__}"
-            )
-        if predicate.schema != schema:
-            raise ParameterError("the template was parsed for another schema")
-        if predicate.unbound_names != predicate.private_names:
-            raise ParameterError(
-                "the template's private constants have values, and a template is public; "
-                "pass the predicate before bind()"
-            )
+        more = f"; for any formula, {name}.hidden(schema, ...)"
+        predicate = public_template(schema, template, name, more)
         self.template = predicate
         self.private_names = predicate.private_names
         try:
@@ -260,7 +242,7 @@ class FormulaScheme(Matcher, PairScheme):
         """A subscription's private bits, shape (1, words)."""
         if self.template is not None:
             assert isinstance(self._form, FormulaForm)
-            return self._form.interest_row(self._bound(interest).true_form())
+            return self._form.interest_row(bound_template(self.template, interest).true_form())
         if isinstance(self._form, HiddenForm):
             levels, leaf = self._form.depth, self._form.kind
             what = "this matcher hides formulas: an interest"
@@ -272,18 +254,6 @@ class FormulaScheme(Matcher, PairScheme):
             return self._form.interest_row(tree)
         box = bound_predicate(self.schema, interest, "this matcher is a box: an interest").box()
         return self._form.interest_row(box_form(self.schema, box))
-
-    def _bound(self, interest: Interest) -> Predicate:
-        assert self.template is not None
-        if not isinstance(interest, Mapping):
-            names = ", ".join(f":{name}" for name in self.template.private_names)
-            raise ParameterError(
-                "this matcher has a template: an interest is a mapping with values for its "
-                f"private constants ({names or 'none'}), got {type(interest).__name__}"
-            )
-        if not all(isinstance(name, str) for name in interest):
-            raise ParameterError("names of private constants must be strings")
-        return self.template.bind(**interest)
 
     def meaning(self, interest: Any, events: Events) -> Bools:
         """See `Scheme.meaning`."""
@@ -364,8 +334,7 @@ def _bounded(template: Any, count: Any) -> None:
     """Refuse what a text must not ask for."""
     if type(count) is not int or count < 0:
         raise ParameterError(f"gates must be a whole number, got {count!r}")
-    if from_text() and isinstance(template, str) and len(template) > MAX_TEMPLATE:
-        raise ParameterError(f"a text's template has at most {MAX_TEMPLATE:,} characters")
+    limit_template(template)
     if from_text() and count > MAX_GATES:
         raise ParameterError(
             f"a text may ask for at most {MAX_GATES:,} gates, got {count:,}; if such messages are "
