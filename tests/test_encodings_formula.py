@@ -335,6 +335,12 @@ def test_kernels_agree_on_batches_of_several_blocks(batch: int) -> None:
     check_batch(interval(4, 0, 0), batch, batch)
 
 
+def test_blocks_leave_nothing_behind_for_the_next_one() -> None:
+    encoding = made(NAMED["box"])
+    assert encoding.event_bytes != encoding.interest_bytes  # of a longer message, more is left
+    check_batch(NAMED["box"], 20_000, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_boxes_equal_plaintext(seed: int) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.encodings.bit_planes import ArrayPlanes
+from ccbps.encodings.rows import copy_rows, used_bits
 from ccbps.encodings.straight_line import StraightLine
 
 __all__ = ["ArrayDecoder", "ArrayEncoder"]
@@ -21,21 +22,22 @@ class ArrayEncoder:
         self.rows = self._planes.rows
         self._joined = np.zeros((self.rows, program.inputs), dtype=np.uint64)
         self._made = np.empty((self.rows, program.outputs), dtype=np.uint64)
-        self._random_bytes = random_bytes
-        self._whole, self._rest = divmod(mask_bits, 8)
+        self._masks = np.zeros_like(self._made)
+        self._random_bytes, self._mask_bits = random_bytes, mask_bits
 
     def encode(self, random: Bytes, inputs: Words, index: Index, out: Bytes) -> None:
         """Rows of randomness, and of input words by `index`, to messages."""
-        count, drawn, whole = len(out), self._random_bytes, self._whole
-        joined, made = self._joined[:count], self._made[:count]
-        joined.view(np.uint8)[:, :drawn] = random[:, :drawn]
+        count, drawn, masked = len(out), self._random_bytes, -(-self._mask_bits // 8)
+        joined, made, masks = self._joined[:count], self._made[:count], self._masks[:count]
+        copy_rows(random[:, :drawn], joined.view(np.uint8)[:, :drawn])
         np.take(inputs, index, axis=0, out=joined[:, -(-drawn // 8) :])
         self._planes.run(joined, made)
-        mask, message = random[:, drawn:], made.view(np.uint8)[:, : out.shape[1]]
-        np.bitwise_xor(message[:, :whole], mask[:, :whole], out=out[:, :whole])
-        out[:, whole:] = message[:, whole:]
-        if self._rest:
-            out[:, whole] ^= mask[:, whole] & np.uint8((1 << self._rest) - 1)
+        if masked:
+            mask = masks.view(np.uint8)[:, :masked]
+            copy_rows(random[:, drawn : drawn + masked], mask)
+            mask[:, -1] &= used_bits(self._mask_bits)
+            np.bitwise_xor(made, masks, out=made)
+        copy_rows(made.view(np.uint8)[:, : out.shape[1]], out)
 
 
 class ArrayDecoder:
@@ -44,24 +46,28 @@ class ArrayDecoder:
     def __init__(
         self,
         program: StraightLine,
-        shared: int,
-        event_bytes: int,
-        interest_bytes: int,
+        words: int,
+        own: tuple[int, int],
+        widths: tuple[int, int],
         batch: int,
     ) -> None:
         self._planes = ArrayPlanes(program, batch)
         self.rows = self._planes.rows
         self._joined = np.zeros((self.rows, program.inputs), dtype=np.uint64)
-        self._shared = 8 * shared
-        self._event, self._interest = event_bytes - self._shared, interest_bytes - self._shared
+        self._other = np.zeros_like(self._joined)
+        self._sum, self._widths, (self._apart, self._start) = 8 * words, widths, own
 
     def decode(self, events: Bytes, interests: Bytes, skip: int, out: Bools) -> None:
         """Answers of messages behind `skip` bytes."""
-        joined = self._joined[: len(out)]
-        bits, stop = joined.view(np.uint8), skip + self._shared
-        second = self._shared + 8 * -(-self._event // 8)
-        both = bits[:, : self._shared]
-        np.bitwise_xor(events[:, skip:stop], interests[:, skip:stop], out=both)
-        bits[:, self._shared : self._shared + self._event] = events[:, stop:]
-        bits[:, second : second + self._interest] = interests[:, stop:]
+        joined, other = self._joined[: len(out)], self._other[: len(out)]
+        bits = joined.view(np.uint8)
+        if joined.shape[1] > self._sum // 8:
+            own = (events, interests)[self._apart][:, skip + self._start :]
+            copy_rows(own, bits[:, self._sum : self._sum + own.shape[1]])
+        # Copied, to be added as whole words: most messages begin anywhere. The longer one writes
+        # over all that is left of earlier rows.
+        sides = (events, interests) if self._widths[0] > self._widths[1] else (interests, events)
+        for rows, into in zip(sides, (bits, other.view(np.uint8)), strict=True):
+            copy_rows(rows[:, skip:], into[:, : rows.shape[1] - skip])
+        np.bitwise_xor(joined, other, out=joined)
         self._planes.run(joined, out)

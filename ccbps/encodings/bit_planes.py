@@ -38,7 +38,8 @@ class ArrayPlanes:
         self._program = program
         widest = max((len(lefts) for _, lefts, _, _ in program.placed_levels), default=1)
         held = 8 * (program.array_registers + 2 * widest)
-        words = max(1, min(MOST_WORDS, BLOCK_BYTES // held, -(-batch // WORD)))
+        most, wanted = max(1, min(MOST_WORDS, BLOCK_BYTES // held)), max(1, -(-batch // WORD))
+        words = -(-wanted // -(-wanted // most))  # of blocks that are all about as large
         self.rows = WORD * words
         self._registers = np.zeros((program.array_registers, words), dtype=np.uint64)
         self._first = np.empty((widest, words), dtype=np.uint64)

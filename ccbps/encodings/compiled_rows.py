@@ -126,56 +126,67 @@ def _encode(  # type: ignore[no-untyped-def]
 
 @compile_kernel(
     types.void(
-        _BYTES, types.int64, _BYTES, types.int64, types.int64, types.int64, _PLACES, _WORDS,
-        _PLACES, _WORDS, _FLAGS, types.int64, types.int64, _STEPS,
+        _BYTES, types.int64, _PLACES, _WORDS, _BYTES, types.int64, _PLACES, _WORDS,
+        _BYTES, types.int64, _PLACES, _WORDS, _FLAGS, types.int64, types.int64, _STEPS,
     )
 )  # fmt: skip
 def _decode(  # type: ignore[no-untyped-def]
-    events,
-    event_step,
-    interests,
-    interest_step,
-    skip,
-    shared,
-    event_places,
-    event_shifts,
-    interest_places,
-    interest_shifts,
+    long,
+    long_step,
+    long_places,
+    long_shifts,
+    short,
+    short_step,
+    short_places,
+    short_shifts,
+    own,
+    own_step,
+    own_places,
+    own_shifts,
     out,
     count,
     output,
     steps,
 ):
-    """Answers of pairs: `shared` words of both are added, what is left of either follows."""
+    """Answers of pairs: words of the longer and the shorter message are added, own ones follow."""
     registers = new_registers(count)
-    ours, theirs = event_places.shape[0], interest_places.shape[0]
+    most, both, mine = long_places.shape[0], short_places.shape[0], own_places.shape[0]
+    long_skip, short_skip = long_places[0], short_places[0]
     for base in range(0, out.shape[0], LANES * WORD):
         stop = min(base + LANES * WORD, out.shape[0])
         for r in range(WORD):
-            for w in range(shared):
+            for w in range(both - 1):
                 for m in range(LANES):
                     row = base + LANES * r + m
                     word = np.uint64(0)
                     if row < stop:
-                        word = _get(events, row * event_step + skip + 8 * w)  # type: ignore[call-arg]
-                        word ^= _get(interests, row * interest_step + skip + 8 * w)
+                        word = _get(long, row * long_step + long_skip + 8 * w)  # type: ignore[call-arg]
+                        word ^= _get(short, row * short_step + short_skip + 8 * w)
                     registers[WORD * w + r, m] = word
-            for w in range(ours):
+            for w in range(both - 1, both):
                 for m in range(LANES):
                     row = base + LANES * r + m
                     word = np.uint64(0)
                     if row < stop:
-                        word = _get(events, row * event_step + event_places[w]) >> event_shifts[w]  # type: ignore[call-arg]
-                    registers[WORD * (shared + w) + r, m] = word
-            for w in range(theirs):
+                        word = _get(long, row * long_step + long_places[w]) >> long_shifts[w]  # type: ignore[call-arg]
+                        place = row * short_step + short_places[w]
+                        word ^= _get(short, place) >> short_shifts[w]
+                    registers[WORD * w + r, m] = word
+            for w in range(both, most):
                 for m in range(LANES):
                     row = base + LANES * r + m
                     word = np.uint64(0)
                     if row < stop:
-                        place = row * interest_step + interest_places[w]
-                        word = _get(interests, place) >> interest_shifts[w]  # type: ignore[call-arg]
-                    registers[WORD * (shared + ours + w) + r, m] = word
-        begin(registers, shared + ours + theirs)
+                        word = _get(long, row * long_step + long_places[w]) >> long_shifts[w]  # type: ignore[call-arg]
+                    registers[WORD * w + r, m] = word
+            for w in range(mine):
+                for m in range(LANES):
+                    row = base + LANES * r + m
+                    word = np.uint64(0)
+                    if row < stop:
+                        word = _get(own, row * own_step + own_places[w]) >> own_shifts[w]  # type: ignore[call-arg]
+                    registers[WORD * (most + w) + r, m] = word
+        begin(registers, most + mine)
         run_steps(registers, steps)
         for row in range(base, stop):
             r, m = (row - base) // LANES, (row - base) % LANES
@@ -220,33 +231,33 @@ class CompiledDecoder:
     """REC.
 
     Args:
-        program: from shared words, then what is left of an event and of an interest, to a bit.
-        shared: words of both messages that are added.
-        event_bytes: bytes of an event message.
-        interest_bytes: bytes of an interest message.
+        program: from words of both messages, added, then one's own slots, to a bit.
+        words: of the sum.
+        own: whose own slots follow (0 for the event's), and from which byte of its message on.
+        widths: bytes of an event message and of an interest message.
     """
 
     rows = 16 * LANES * WORD
 
     def __init__(
-        self, program: StraightLine, shared: int, event_bytes: int, interest_bytes: int
+        self, program: StraightLine, words: int, own: tuple[int, int], widths: tuple[int, int]
     ) -> None:
-        self._program, self._shared = program, shared
-        self._bytes = event_bytes, interest_bytes
+        self._program, self._widths, (self._apart, self._start) = program, widths, own
+        self._own = program.inputs > words
         self._steps = as_steps(program)
 
     def decode(self, events: Bytes, interests: Bytes, skip: int, out: Bools) -> None:
         """Answers of messages behind `skip` bytes."""
-        parts = []
-        for rows, count in zip((events, interests), self._bytes, strict=True):
-            whole = _wide(rows)
-            start = skip + 8 * self._shared
-            words = _words(start, skip + count - start, whole.shape[1])
-            parts.append((_flat(whole), words))
-        (event, event_words), (interest, interest_words) = parts
-        program = self._program
+        sides = [_wide(events), _wide(interests)]
+        parts = [
+            (*_flat(whole), *_words(skip, width, whole.shape[1]))
+            for whole, width in zip(sides, self._widths, strict=True)
+        ]
+        whole, left = sides[self._apart], self._widths[self._apart] - self._start
+        own = _words(skip + self._start, left if self._own else 0, whole.shape[1])
+        program, longer = self._program, int(self._widths[1] > self._widths[0])
         _decode(
-            *event, *interest, skip, self._shared, *event_words, *interest_words, out,
+            *parts[longer], *parts[1 - longer], *parts[self._apart][:2], *own, out,
             program.registers, program.output, self._steps,
         )  # fmt: skip
 

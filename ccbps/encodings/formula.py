@@ -26,8 +26,8 @@ from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.compiled import rows_compiled
 from ccbps.encodings.array_rows import ArrayDecoder, ArrayEncoder
 from ccbps.encodings.rank_one import RankOne
-from ccbps.encodings.rows import Draw, require_rows, used_bits
-from ccbps.encodings.slot_programs import decoder_program, encoder_program, shared_words
+from ccbps.encodings.rows import Draw, copy_rows, require_rows, used_bits
+from ccbps.encodings.slot_programs import SIDES, DecoderInput, decoder_program, encoder_program
 from ccbps.encodings.straight_line import WORD, StraightLine
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs.formula import Formula
@@ -99,7 +99,7 @@ class FormulaEncoding:
 
     @cached_property
     def broker(self) -> StraightLine:
-        """From words of both added, then what is left of either, in whole words, to the answer."""
+        """From the sum of both messages, then one's own slots, in whole words, to the answer."""
         return decoder_program(self.slots)
 
     # -- messages ---------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ class FormulaEncoding:
             at = slice(start, start + decoder.rows)
             ours, theirs = events[at], interests[at]
             decoder.decode(ours, theirs, skip, answers[at])
-            _copy(ours[:, :skip], heads[0, at])
-            _copy(theirs[:, :skip], heads[1, at])
+            copy_rows(ours[:, :skip], heads[0, at])
+            copy_rows(theirs[:, :skip], heads[1, at])
             np.not_equal((ours[:, -1] & unused[0]) | (theirs[:, -1] & unused[1]), 0, out=stray[at])
         return answers, stray
 
@@ -269,7 +269,9 @@ class FormulaEncoding:
         return out
 
     def _decoder(self, batch: int) -> ArrayDecoder | CompiledDecoder:
-        parts = self.broker, shared_words(self.slots), self.event_bytes, self.interest_bytes
+        given = DecoderInput.of(self.slots)
+        own = SIDES.index(given.apart), given.start
+        parts = self.broker, given.words, own, (self.event_bytes, self.interest_bytes)
         if rows_compiled(batch, self.broker.inputs, COMPILED):
             from ccbps.encodings.compiled_rows import CompiledDecoder
 
@@ -286,13 +288,6 @@ class FormulaEncoding:
             row_bytes = self.randomness_bytes
             return CompiledEncoder(program, self._random_bytes, mask_bits, row_bytes, width)
         return ArrayEncoder(program, self._random_bytes, mask_bits, batch)
-
-
-def _copy(rows: Bytes, out: Bytes) -> None:
-    """Copy rows, as words where they are of eight bytes, which is much faster."""
-    if rows.shape[1] == 8:
-        rows, out = rows.view(np.uint64), out.view(np.uint64)
-    out[:] = rows
 
 
 def _bytes(bits: int) -> int:

@@ -55,8 +55,17 @@ class Labels:
         self._first = np.repeat(starts, counts)
         self._place = np.repeat(np.arange(len(counts)), counts)
         self._value = (np.arange(sum(counts)) - self._first).astype(np.uint8)
-        self._low = np.repeat(np.array(counts, dtype=np.uint8) - np.uint8(1), counts)
-        self._starts, self._counts = starts, np.array(counts, dtype=np.uint8)
+        self._starts = starts
+        self._low_bits = np.array(counts, dtype=np.uint8) - np.uint8(1)
+        self._low = np.repeat(self._low_bits, counts)
+        # The labels of each value; of digits with fewer values, the last ones again.
+        widest = max(counts, default=0)
+        self._of_value: list[slice | NDArray[np.intp]] = [
+            slice(value, None, widest)
+            if len({*counts}) == 1
+            else starts + np.minimum(value, self._low_bits)
+            for value in range(widest)
+        ]
         self._widths = list(widths)
         self.count = sum(counts)
         self.event_bytes = LABEL_BYTES * len(counts)
@@ -85,18 +94,18 @@ class Labels:
             random: of the rounds, shape (count, round_bytes).
             out: shape (count, event_bytes).
         """
-        labels, widest = self.of(random).view(np.uint64), int(self._counts.max(initial=0))
-        count, digits = len(event), len(self._widths)
-        chosen = np.zeros((count, digits, LABEL_BYTES // 8), dtype=np.uint64)
+        count, digits = event.shape
+        labels = random.view(np.uint64).reshape(count, self.count, 2)
+        chosen = np.zeros((count, digits, 2), dtype=np.uint64)
         # Every label is read, and a mask keeps the one of the event's value.
-        for value in range(widest):
-            if labels.shape[1] == digits * widest:
-                found = labels[:, value::widest]
-            else:
-                found = labels[:, self._starts + np.minimum(value, self._counts - 1)]
-            mask = np.uint64(0) - (event == value).astype(np.uint64)
-            chosen |= found & mask[:, :, None]
-        out[:] = chosen.view(np.uint8).reshape(count, self.event_bytes)
+        for value, places in enumerate(self._of_value):
+            mask = -(event == value).astype(np.uint64)
+            chosen |= labels[:, places] & mask[:, :, None]
+        made = chosen.view(np.uint8)
+        head = made[:, :, 0]
+        head &= ~self._low_bits
+        head |= random[:, LABEL_BYTES * self._starts] & self._low_bits ^ event
+        out[:] = made.reshape(count, self.event_bytes)
 
     def write(self, labels: Bytes, nonces: Bytes, select: Bytes, pads: Bytes) -> None:
         """Write what messages are made with: the digits' shifts and the pads of all labels.

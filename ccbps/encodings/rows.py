@@ -1,4 +1,4 @@
-"""Rows of bytes as encodings take and give them: checks, unused bits, parts of input rows."""
+"""Rows of bytes as encodings take and give them: checks, copies, unused bits, parts of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ccbps.arrays import Bytes, Words
 from ccbps.errors import ShapeError
 
-__all__ = ["Draw", "parts_of", "require_rows", "used_bits"]
+__all__ = ["Draw", "copy_rows", "parts_of", "require_rows", "used_bits"]
 
 Draw: TypeAlias = Callable[[int, int], Bytes]
 """``draw(start, stop)``: the shared randomness of pairs start .. stop - 1, asked for in order and
@@ -30,6 +30,13 @@ def require_rows(name: str, rows: Bytes, width: int) -> None:
             f"{name} must be uint8 of shape (batch, {width}) with contiguous rows, "
             f"got {rows.dtype} {rows.shape}"
         )
+
+
+def copy_rows(rows: Bytes, out: Bytes) -> None:
+    """Copy rows whose bytes are contiguous: as one item each, which is faster than byte by byte."""
+    if rows.shape[1]:
+        kind = f"V{rows.shape[1]}"
+        out.view(kind)[...] = rows.view(kind)
 
 
 def used_bits(bits: int) -> np.uint8:

@@ -1,25 +1,49 @@
 """The straight-line programs of the formula encoding: both parties' slots, and the answer.
 
 Input rows are words. An encoder's begin with the random bits, and its input bits follow. The
-decoder's begin with the whole words in which both messages hold slots of both, added; then comes
-what is left of the event message, and what is left of the interest message.
+decoder's begin with the sum of both messages, as if they were of one length. Behind the slots of
+both parties a message holds some of its own, which the sum has mixed: those of the party that has
+fewer come once more, and the program takes the two apart.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from ccbps.encodings.gates import GATE_ONE, Coefficient
 from ccbps.encodings.rank_one import RankOne, Side
 from ccbps.encodings.straight_line import WORD, StraightLine, StraightLineBuilder
 from ccbps.programs.branching import Label
 
-__all__ = ["decoder_program", "encoder_program", "shared_words"]
+__all__ = ["DecoderInput", "decoder_program", "encoder_program"]
 
 
-def shared_words(slots: RankOne) -> int:
-    """Whole words of both messages that the decoder adds."""
-    return len(slots.both) // WORD
+SIDES: Final[tuple[Side, Side]] = ("publisher", "subscriber")
+
+
+class DecoderInput(NamedTuple):
+    """What the decoder's input rows hold.
+
+    Attributes:
+        words: of the sum of both messages.
+        apart: the party whose own slots follow.
+        start: byte of its message from which they are copied.
+        own: words that they take.
+    """
+
+    words: int
+    apart: Side
+    start: int
+    own: int
+
+    @classmethod
+    def of(cls, slots: RankOne) -> DecoderInput:
+        """For these slots."""
+        bits = dict(zip(SIDES, slots.bits, strict=True))
+        apart = min(SIDES, key=bits.__getitem__)
+        start = len(slots.both) // 8
+        own = bits[apart] - 8 * start if bits[apart] > len(slots.both) else 0
+        return cls(-(-max(slots.bits) // WORD), apart, start, -(-own // WORD))
 
 
 def encoder_program(slots: RankOne, side: Side, input_bits: int) -> StraightLine:
@@ -74,19 +98,21 @@ def encoder_program(slots: RankOne, side: Side, input_bits: int) -> StraightLine
 
 
 def decoder_program(slots: RankOne) -> StraightLine:
-    """From words of both messages to the answer."""
-    shared = shared_words(slots)
-    event, interest = (-(-len(slots.order[s]) // WORD) - shared for s in _SIDES)
-    builder = StraightLineBuilder(shared + event + interest)
-    start = {"publisher": 0, "subscriber": WORD * event}
-    place: dict[int, int] = {}
-    for side in _SIDES:
-        for bit, slot in enumerate(slots.order[side]):
-            register = bit if bit < WORD * shared else bit + start[side]
-            if slot not in place:
-                place[slot] = register
-            elif place[slot] != register:
-                builder.add(place[slot], register)
+    """From words of both messages, as `DecoderInput` says, to the answer."""
+    given, shared = DecoderInput.of(slots), len(slots.both)
+    builder = StraightLineBuilder(given.words + given.own)
+    place = {slot: bit for bit, slot in enumerate(slots.both)}
+    other: Side = "subscriber" if given.apart == "publisher" else "publisher"
+    for bit, slot in enumerate(slots.order[other][shared:], shared):
+        place[slot] = bit
+    for bit, slot in enumerate(slots.order[given.apart][shared:], shared):
+        register = WORD * given.words + bit - 8 * given.start
+        if bit < len(slots.order[other]):
+            builder.add(bit, register)
+        if slot in place:
+            builder.add(place[slot], register)
+        else:
+            place[slot] = register
     for slot, first in slots.ties:
         builder.add(place[slot], place[first])
     for gate in slots.gates:
@@ -94,6 +120,3 @@ def decoder_program(slots: RankOne) -> StraightLine:
             for right, target in zip(gate.rights, row, strict=True):
                 builder.add(place[target], place[left], place[right])
     return builder.build(place[slots.root], 0)
-
-
-_SIDES: Final[tuple[Side, Side]] = ("publisher", "subscriber")

@@ -203,8 +203,11 @@ def digit_values(events: Events, public: Sequence[Form], positions: NDArray[np.i
     if public:
         computed = np.stack([form.evaluate(events) for form in public], axis=1)
         bits = np.concatenate([bits, computed], axis=1)
-    value = np.zeros((events.count, positions.shape[1]), dtype=np.uint8)
-    for places in positions:
+    # One more bit, always zero, for places before the first.
+    padded = np.zeros((events.count, bits.shape[1] + 1), dtype=np.uint8)
+    padded[:, :-1] = bits
+    value = padded[:, positions[0]]
+    for places in positions[1:]:
         value <<= 1
-        value |= np.where(places < 0, np.uint8(0), bits.view(np.uint8)[:, places])
+        value |= padded[:, places]
     return value

@@ -68,8 +68,10 @@ class KeyStream:
         if len(self._zeros) < size:
             self._zeros = np.zeros(size, dtype=np.uint8)
             self._buffer = np.empty(size + BLOCK - 1, dtype=np.uint8)
-        first, last = np.searchsorted(self._runs, [start, stop - 1], side="right")
-        edges = [start, *self._runs[first:last].tolist(), stop]
+        edges = [start, stop]
+        if len(self._runs) > 1:
+            first, last = np.searchsorted(self._runs, [start, stop - 1], side="right")
+            edges[1:1] = self._runs[first:last].tolist()
         if len(edges) - 1 > max(1, (stop - start) // SHORT_RUN):
             self._scattered(start, stop)
         else:
