@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,9 +40,9 @@ def small_store(
     for start in range(0, len(keys), cut):
         chosen = keys[start : start + cut]
         part.append(
-            pa.array([label for label, _ in chosen]),
             pa.array([n for _, n in chosen], pa.int64()),
             pa.array([f"{label:>4}{n:08d}".encode() for label, n in chosen], pa.binary()),
+            pa.array([label for label, _ in chosen]),
         )
     runs = pa.table(part.finish())
     Index.write(folder, run, SPELT, kind, runs, {part.name: part.checksums})
@@ -174,7 +175,7 @@ def refused(*rows: tuple[str | None, int | None, bytes | None]) -> str:
     """What a writer of parts says about rows."""
     part = storefiles.PartWriter(Folder.of("/nowhere", "path"), "part", 12)
     labels, numbers, messages = zip(*rows, strict=True)
-    columns = pa.array(labels), pa.array(numbers, pa.int64()), pa.array(messages, pa.binary())
+    columns = pa.array(numbers, pa.int64()), pa.array(messages, pa.binary()), pa.array(labels)
     with pytest.raises(storefiles.Refused) as failure:
         part.append(*columns)
     return str(failure.value)
@@ -237,25 +238,24 @@ def test_every_layout_finds_every_pair(
             small_store(Folder.of(tmp_path_factory.mktemp("layout"), "path"), kind, rounds, cut)
             for kind, rounds in zip(kinds, sides, strict=True)
         ]
-        readers: dict[tuple[int, str], storefiles.PartReader] = {}
         found = []
-        for row in storeplan.plan(*indexes).to_pylist():
-            pair = [
-                readers.setdefault(
-                    (side, name),
-                    index.files.reader(name, verify=verify),
-                )
-                for side, (index, name) in enumerate(
-                    zip(indexes, (row["event_part"], row["interest_part"]), strict=True)
-                )
-            ]
-            runs = pa.ipc.open_stream(row["runs"]).read_next_batch()
-            pairs = storeplan.pair_rows(runs, *pair)
-            labels, numbers = (names.to_pylist() for names in storeplan.pair_names(runs, pairs))
+
+        @cache
+        def part(side: int, name: str) -> storefiles.PartReader:
+            return indexes[side].files.reader(name, verify=verify)
+
+        for piece in storeplan.plan(*indexes).to_pylist():
+            work = storeplan.open_piece(piece, part)
+            labels, numbers = (names.to_pylist() for names in storeplan.pair_names(work))
             texts = [f"{s:>4}{n:08d}" for s, n in zip(labels, numbers, strict=True)]
-            blocks = list(storeplan.pairs_of_blocks(pairs.segments, *pair))
-            for side in range(2):
-                assert [bytes(m).decode() for block in blocks for m in block[side]] == texts
+            done = 0
+            for at, *messages in work.blocks:
+                assert isinstance(at, slice)
+                assert at.start == done
+                for side in messages:
+                    assert [bytes(m).decode() for m in side] == texts[at]
+                done = at.stop
+            assert done == len(texts)
             found += texts
     events, interests = sides
     assert sorted(found) == sorted(

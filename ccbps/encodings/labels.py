@@ -146,10 +146,11 @@ class Labels:
                 found = encipher_rows(keys, _as_blocks(blocks, len(keys)))
                 _copy_pads(found.reshape(count, digits, -1), pads)
             return
-        for start, stop in zip(runs, [*runs[1:], count], strict=True):
-            keys = np.ascontiguousarray(events[start]).reshape(digits, LABEL_BYTES)
-            select[start:stop] = self._selects(keys[None, :, 0])
-            if self.pad_bytes:
+        opened = events[runs].reshape(len(runs), digits, LABEL_BYTES)
+        lengths = np.diff([*runs, count])
+        select[:] = np.repeat(self._selects(opened[:, :, 0]), lengths, axis=0)
+        if self.pad_bytes:
+            for keys, start, stop in zip(opened, runs, [*runs[1:], count], strict=True):
                 blocks = self._tweaks(nonces[start:stop], np.arange(digits), turned=True)
                 found = encipher_rows(keys, _as_blocks(blocks, digits))
                 turned = found.reshape(digits, stop - start, -1).transpose(1, 0, 2)

@@ -11,22 +11,35 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import functions as F
 
-from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError
-from ccbps.matching.contract import Answers, is_broadcast
+from ccbps.matching.contract import Answers, Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_matcher, check_on_error, check_partitions, column, require
+from ccbps.spark.frames import (
+    check_matcher,
+    check_on_error,
+    check_partitions,
+    column,
+    refuse_given,
+    require,
+)
+from ccbps.spark.store_answers import ANSWERS, answers_of, unfolded
+from ccbps.store.broadcast_plan import plan_rounds
 from ccbps.store.files import RUNS, PartReader, PartWriter, Refused
 from ccbps.store.folder import Folder
-from ccbps.store.index import Index, StoreKind, WriterRun, is_unfinished, latest, message_width
-from ccbps.store.plan import pair_names, pair_rows, pairs_of_blocks, plan
+from ccbps.store.index import (
+    Index,
+    StoreKind,
+    WriterRun,
+    is_unfinished,
+    latest,
+    message_width,
+    serves_all,
+)
+from ccbps.store.plan import open_piece, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,17 +50,10 @@ __all__ = ["match_messages", "write_messages"]
 # there are none.
 _MANIFEST = RUNS.append(pa.field("checksums", pa.binary())).append(pa.field("problem", pa.string()))
 
-# What a worker answers: one row per run of pairs of one subscription. Rounds follow one another
-# from `first` on, where `rounds` is NULL; nothing is wrong where `rejected` is.
-_ANSWERS = pa.schema(
-    [
-        ("subscription", pa.string()),
-        ("first", pa.int64()),
-        ("rounds", pa.list_(pa.int64())),
-        ("matched", pa.list_(pa.bool_())),
-        ("rejected", pa.list_(pa.string())),
-    ]
-)
+# Parts that a worker keeps open: two of pairs at a time, and all those of the subscriptions that
+# the events of a broadcast meet together.
+_OPEN: Final = 8
+_OPEN_TOGETHER: Final = 128
 
 
 def write_messages(
@@ -57,12 +63,13 @@ def write_messages(
     *,
     kind: StoreKind,
     message: str | None = None,
-    subscription: str = "subscription",
+    subscription: str | None = None,
     round: str = "round",
     mode: Literal["error", "overwrite"] = "error",
     partitions: int | None = None,
 ) -> None:
-    """Write messages as a store, which `match_messages` reads. Runs one job.
+    """Write messages as a store, which `match_messages` reads. Runs one job; with the events of a
+    broadcast another one before it, which computes `df` to see how its rounds are spread.
 
     Example:
         .. code-block:: python
@@ -71,13 +78,14 @@ def write_messages(
             cs.write_messages(interests, "/data/interests", matcher, kind="interest")
 
     Args:
-        df: has `subscription`, `round` and `message`; other columns are not kept.
+        df: has `subscription`, where it applies, `round` and `message`; other columns are not kept.
         path: a folder, or its URI, which driver and workers must see under the same path.
         matcher: whose messages these are; public.
         kind: "event" or "interest": which side's messages these are.
         message: binary column with messages; by default "event_message" or "interest_message".
-        subscription: string column with the label of the pair. One pair's messages go into one
-            file.
+        subscription: string column with the label of the pair; None for "subscription". One pair's
+            messages go into one file. It does not apply to the events of a broadcast, such as
+            `BroadcastMatch`: there is one for each round, and each file has a range of rounds.
         round: column with the round, a whole number.
         mode: "error" refuses a folder that is not empty, apart from what unfinished writers left;
             "overwrite" replaces a store once the new one is complete.
@@ -85,10 +93,11 @@ def write_messages(
             same pairs with the same number are laid out alike.
 
     Raises:
-        ParameterError: a column is missing or of the wrong type; the folder is not empty or cannot
-            be made; a row has a NULL, a negative round or a message of another width; a (pair,
-            round) comes twice; another call finished a store there while this one ran. Nothing of
-            this call is left.
+        ParameterError: a column is missing or of the wrong type, or `subscription` does not apply;
+            the folder is not empty or cannot be made; a row has a NULL, a negative round or a
+            message of another width; a (pair, round), or a round of a broadcast's events, comes
+            twice; another call finished a store there while this one ran. Nothing of this call is
+            left.
     """
     if mode not in ("error", "overwrite"):
         raise ParameterError(f"mode must be 'error' or 'overwrite', got {mode!r}")
@@ -96,7 +105,11 @@ def write_messages(
         raise ParameterError(f"kind must be 'event' or 'interest', got {kind!r}")
     _check_pairs(matcher)
     message = f"{kind}_message" if message is None else message
-    require(df, [], whole=[round], text=[subscription], binary=[message], rest=False)
+    by_round = serves_all(matcher, kind)
+    if by_round:
+        refuse_given(matcher, Keying.ROUNDS, subscription=subscription)
+    labels = [] if by_round else ["subscription" if subscription is None else subscription]
+    require(df, [], whole=[round], text=labels, binary=[message], rest=False)
     if df.isStreaming:
         raise ParameterError(
             "a store is written once: call this in foreachBatch, with a new path each time"
@@ -138,21 +151,20 @@ def write_messages(
         )
 
     chosen = df.select(
-        column(subscription).alias("subscription"),
         column(round).cast("long").alias("round"),
         column(message).alias("message"),
+        *[column(name).alias("subscription") for name in labels],
     )
-    by = column("subscription")
-    spread = chosen.repartition(by) if partitions is None else chosen.repartition(partitions, by)
-    ordered = spread.sortWithinPartitions("subscription", "round")
+    spread = chosen.repartitionByRange if by_round else chosen.repartition
+    by = "round" if by_round else "subscription"
+    parts = spread(by) if partitions is None else spread(partitions, by)
+    ordered = parts.sortWithinPartitions(*["subscription"] * (not by_round), "round")
     committed = False
     try:
         manifest = ordered.mapInArrow(write, _as_spark(_MANIFEST)).toArrow().cast(_MANIFEST)
-        problems, labels = (manifest[name].drop_null() for name in ("problem", "subscription"))
+        problems = manifest["problem"].drop_null()
         if len(problems):
             raise ParameterError(f"path={folder.path!r}: nothing was written: {problems[0]}")
-        if pc.count_distinct(labels).as_py() < len(labels):
-            raise ParameterError(f"rows of one {subscription!r} came in several partitions")
         first = manifest.filter(manifest["checksums"].is_valid())
         checksums = dict(
             zip(first["part"].to_pylist(), first["checksums"].to_pylist(), strict=True)
@@ -179,9 +191,9 @@ def match_messages(
 ) -> DataFrame:
     """Match a store of event messages with a store of interest messages.
 
-    Messages of the same pair and round are matched, as by `match`; those without a counterpart are
-    not read. The indexes are read now, the messages when the result is computed, which must be
-    before either store is overwritten.
+    Messages of the same pair and round are matched, or of a broadcast those of the same round, as
+    by `match`; those without a counterpart are not read. The indexes are read now, the messages
+    when the result is computed, which must be before either store is overwritten.
 
     Example:
         .. code-block:: python
@@ -214,9 +226,13 @@ def match_messages(
     check_partitions(partitions)
     event_index = Index.read(Folder.of(events, "events"), matcher, "event")
     interest_index = Index.read(Folder.of(interests, "interests"), matcher, "interest")
-    pieces = spark.createDataFrame(
-        plan(event_index, interest_index), "event_part string, interest_part string, runs binary"
-    )
+    opened, most = open_piece, _OPEN
+    if is_broadcast(matcher):
+        planned, parts = plan_rounds(event_index, interest_index)
+        opened, most = parts.open_piece, _OPEN_TOGETHER
+    else:
+        planned = plan(event_index, interest_index)
+    pieces = spark.createDataFrame(planned, _as_spark(planned.schema))
     if partitions is not None:
         pieces = pieces.repartition(partitions)
     reject = on_error == "reject"
@@ -225,50 +241,14 @@ def match_messages(
     def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         broker = matcher.broker()
 
-        @lru_cache(maxsize=8)
+        @lru_cache(maxsize=most)
         def part(side: int, name: str) -> PartReader:
             return stores[side].reader(name, verify=verify)
 
         for piece in (row for batch in batches for row in batch.to_pylist()):
-            readers = part(0, piece["event_part"]), part(1, piece["interest_part"])
-            with pa.ipc.open_stream(piece["runs"]) as stream:
-                runs = stream.read_next_batch()
-            pairs = pair_rows(runs, *readers)
-            answers = np.empty(pairs.counts.sum(), dtype=np.bool_)
-            causes = np.empty(len(answers), dtype=np.uint8)
-            done = 0
-            for messages in pairs_of_blocks(pairs.segments, *readers):
-                at = slice(done, done := done + len(messages[0]))
-                answers[at], causes[at] = broker.examine(*messages)
-            bad = causes.any()
-            if bad and not reject:
-                refuse(causes, ("subscription", "round"), pair_names(runs, pairs))
-            ends = pa.array(np.append(0, np.cumsum(pairs.counts)).astype(np.int32))
-            lists = (
-                pairs.rounds,
-                pa.array(answers, mask=causes != 0 if bad else None),
-                cause_texts(causes) if bad else None,
-            )
-            columns = [runs["subscription"], runs["first"]] + [
-                pa.nulls(len(runs), field.type)
-                if values is None
-                else pa.ListArray.from_arrays(ends, values)
-                for values, field in zip(lists, list(_ANSWERS)[2:], strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=_ANSWERS)
+            yield answers_of(opened(piece, part), broker, reject=reject)
 
-    # Spark copies what comes out of Python row by row, but unfolds lists in the code it compiles
-    # for whatever follows: so a row is a run of pairs here, with a list of answers.
-    answered = pieces.mapInArrow(decide, _as_spark(_ANSWERS)).select(
-        "*", F.posexplode("matched").alias("at", "answer")
-    )
-    at = column("at")
-    return answered.select(
-        "subscription",
-        F.coalesce(column("rounds")[at], column("first") + at).alias("round"),
-        column("answer").alias("matched"),
-        *[column("rejected")[at].alias("rejected")] * reject,
-    )
+    return unfolded(pieces.mapInArrow(decide, _as_spark(ANSWERS)), reject=reject)
 
 
 def _check_pairs(matcher: Matcher) -> None:
@@ -278,11 +258,6 @@ def _check_pairs(matcher: Matcher) -> None:
         raise ParameterError(
             f"message stores hold messages of pairs and rounds, which {type(matcher).__name__} "
             "has not: write its messages as a table, such as Parquet, and call match"
-        )
-    if is_broadcast(matcher):
-        raise ParameterError(
-            "message stores hold an event for each pair and round, and a broadcast has one for all "
-            f"of a round: write messages of {type(matcher).__name__} as a table, and call match"
         )
 
 

@@ -1,8 +1,8 @@
 """Parts of a message store: messages in Arrow files, written once, mapped and read without a copy.
 
 A part ``part-<version>-<run>-<part>.arrow`` is an Arrow IPC file, uncompressed, with the columns
-`round`, int64, and `message`, fixed-size binary; sorted by subscription and round; in batches of
-`batch_rows` rows, except the last. The store's index (`ccbps.store.index`) keeps two
+`round`, int64, and `message`, fixed-size binary; sorted by subscription, where messages have one,
+and round; in batches of `batch_rows` rows, except the last. The store's index keeps two
 checksums for each batch. A reader compares that of the rounds whenever it comes to a batch, and
 that of the messages where it is told to, since reading a message takes as long as deciding it.
 """
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes, Numbers
+from ccbps.arrays import Bytes, Index, Numbers
 from ccbps.arrow import binary_rows, integers, is_valid, row_name
 from ccbps.errors import CcbpsError, DecodeError
 from ccbps.store.folder import Folder
@@ -44,7 +44,8 @@ RUNS: Final = pa.schema(
         ("last_round", pa.int64()),
     ]
 )
-"""Runs as `PartWriter` lists them: the rows of one subscription, all in one part."""
+"""Runs as `PartWriter` lists them: the rows of one subscription, all in one part. Messages without
+subscriptions have one run for each part, whose `subscription` is NULL."""
 
 
 class Refused(CcbpsError):
@@ -66,7 +67,7 @@ def checksum(data: NDArray[Any]) -> bytes:
 
 
 class PartWriter:
-    """Writes one part from rows that come sorted by subscription and round, and lists its runs.
+    """Writes one part from rows that come sorted, and lists its runs.
 
     Attributes:
         name: of the file.
@@ -88,18 +89,21 @@ class PartWriter:
         self._lasts: list[Numbers] = []
         self._previous: tuple[str | None, int] = (None, 0)
 
-    def append(self, subscriptions: pa.Array, rounds: pa.Array, messages: pa.Array) -> None:
-        """Add a batch.
+    def append(
+        self, rounds: pa.Array, messages: pa.Array, subscriptions: pa.Array | None = None
+    ) -> None:
+        """Add a batch; with subscriptions always or never.
 
         Raises:
             Refused: a row has a NULL, a negative round or a message of another width, or a
-                (subscription, round) comes twice.
+                (subscription, round) comes twice, or without subscriptions a round.
         """
         count = len(rounds)
         if not count:
             return
-        names, columns = ("subscription", "round"), (subscriptions, rounds)
-        valid = is_valid(subscriptions, rounds, messages)
+        named = {} if subscriptions is None else {"subscription": subscriptions}
+        names, columns = (*named, "round"), (*named.values(), rounds)
+        valid = is_valid(*columns, messages)
         if not valid.all():
             row = int(np.flatnonzero(~valid)[0])
             empty = next(
@@ -122,14 +126,20 @@ class PartWriter:
             row = int(np.argmin(number))
             raise Refused(f"{row_name(names, columns, row)}: the round is negative")
         label, last = self._previous
-        new = np.ones(count, dtype=np.bool_)
-        new[0] = subscriptions[0].as_py() != label
-        new[1:] = pc.not_equal(subscriptions[1:], subscriptions[:-1]).to_numpy(zero_copy_only=False)
+        new = np.zeros(count, dtype=np.bool_)
+        if subscriptions is None:
+            new[0] = not self._rows
+            subscriptions = pa.nulls(count, pa.string())
+        else:
+            new[0] = subscriptions[0].as_py() != label
+            other = pc.not_equal(subscriptions[1:], subscriptions[:-1])
+            new[1:] = other.to_numpy(zero_copy_only=False)
         before = np.concatenate([[last], number[:-1]])
         twice = np.flatnonzero(~new & (number == before))
         if len(twice):
             where = row_name(names, columns, int(twice[0]))
-            raise Refused(f"{where} occurs twice; a pair and round has one message")
+            what = "pair and round" if named else "round"
+            raise Refused(f"{where} occurs twice; a {what} has one message")
         starts = np.flatnonzero(new)
         self._labels.append(subscriptions.take(pa.array(starts)))
         self._starts.append(starts + self._rows)
@@ -258,6 +268,11 @@ class PartReader:
             raise self._damaged(f"the {what} of batch {number} have another checksum")
         self._checked.add((number, column))
 
+    def release(self) -> None:
+        """Forget messages and rounds that are held in memory, but not what was compared."""
+        self._held = (-1, self._held[1][:0])
+        self.__dict__.pop("rounds", None)
+
     @cached_property
     def rounds(self) -> Numbers:
         """Rounds of all rows."""
@@ -287,10 +302,16 @@ class PartReader:
                 return batch[places[0] : places[-1] + 1]
             return np.take(batch, places, axis=0)
         out = np.empty((len(rows), self.width), dtype=np.uint8)
-        for number in numbers:
-            at = np.flatnonzero(batches == number)
-            out[at] = self._batch(number, int(places[at].max()) + 1)[places[at]]
+        self.scatter(rows, out, np.arange(len(rows)))
         return out
+
+    def scatter(self, rows: Numbers, out: Bytes, at: Index) -> None:
+        """Copy messages of any `rows`, at least one, to rows `at` of `out`."""
+        batches, places = np.divmod(rows, self._files.batch_rows)
+        for number in np.flatnonzero(np.bincount(batches)).tolist():
+            here = np.flatnonzero(batches == number)
+            there = places[here]
+            out[at[here]] = np.take(self._batch(number, int(there.max()) + 1), there, axis=0)
 
     def _batch(self, number: int, least: int) -> Bytes:
         """Messages of a batch, which must have `least` rows."""

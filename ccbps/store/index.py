@@ -7,7 +7,8 @@ file                                 holds
 ===================================  ===============================================================
 ``part-<version>-<run>-<id>.arrow``  messages (`ccbps.store.files`)
 ``index-<version>.arrow``            Arrow IPC, one row per run (the rows of one subscription, all
-                                     in one part): `part`, `subscription`, `start`, `stop`,
+                                     in one part; of a broadcast's events, those of one part, whose
+                                     subscription is NULL): `part`, `subscription`, `start`, `stop`,
                                      `first_round`, `last_round`; in the schema's metadata the side,
                                      the matcher's fingerprint, the message width, `batch_rows` and
                                      the parts' checksums; then the SHA-256 of all bytes before it
@@ -37,15 +38,26 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.matching.contract import is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.store.files import CHECKSUM_BYTES, RUNS, PartFiles, batch_rows
 from ccbps.store.folder import Folder
 
-__all__ = ["Index", "StoreKind", "WriterRun", "is_unfinished", "latest", "message_width"]
+__all__ = [
+    "Index",
+    "StoreKind",
+    "WriterRun",
+    "is_unfinished",
+    "latest",
+    "message_width",
+    "serves_all",
+]
 
 StoreKind = Literal["event", "interest"]
 
 FORMAT: Final = "ccbps messages 2"
+ROUNDS_FORMAT: Final = "ccbps rounds 1"
+"""Of a broadcast's events: no subscriptions, and each part has rounds of its own range."""
 _OLD: Final = re.compile(r"index\.arrow|part-[0-9a-f]{32}\.arrow")  # of "ccbps messages 1"
 _INDEX: Final = re.compile(r"index-(\d{8,})\.arrow")
 _PART: Final = re.compile(r"part-(\d{8,})-([0-9a-f]{32})-[0-9a-f]{32}\.arrow")
@@ -74,6 +86,15 @@ def is_claim(name: str) -> bool:
 def message_width(matcher: Matcher, kind: StoreKind) -> int:
     """Bytes of one message of a side."""
     return matcher.event_bytes if kind == "event" else matcher.interest_bytes
+
+
+def serves_all(matcher: Matcher, kind: StoreKind) -> bool:
+    """Are these messages that serve all subscriptions of their round?"""
+    return kind == "event" and is_broadcast(matcher)
+
+
+def _format(matcher: Matcher, kind: StoreKind) -> str:
+    return ROUNDS_FORMAT if serves_all(matcher, kind) else FORMAT
 
 
 @dataclass(frozen=True)
@@ -124,7 +145,8 @@ class WriterRun:
 class Index:
     """What a store holds: for each run its part, subscription, rows and rounds.
 
-    `start`, `stop`, `first` and `last` have shape (runs,); a subscription has one run.
+    `start`, `stop`, `first` and `last` have shape (runs,); a subscription has one run. Of a
+    broadcast's events, a part has one run, whose subscription is NULL.
     """
 
     files: PartFiles
@@ -153,12 +175,14 @@ class Index:
             checksums: of each part's batches.
 
         Raises:
-            ParameterError: another run has committed since this one began.
+            ParameterError: two runs clash; or another run has committed since this one began.
         """
+        if clash := _clash(runs, serves_all(matcher, kind)):
+            raise ParameterError(f"path={folder.path!r}: nothing was written: {clash}")
         width = message_width(matcher, kind)
         about = {
             "kind": kind,
-            "format": FORMAT,
+            "format": _format(matcher, kind),
             "matcher": matcher.fingerprint.hex(),
             "width": width,
             "batch_rows": batch_rows(width),
@@ -211,8 +235,9 @@ class Index:
             about, columns = _opened(content)
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise DecodeError(f"{named}: {name} is damaged: {error!r}; write it again") from error
-        if about["format"] != FORMAT:
-            raise DecodeError(f"{named} has format {about['format']!r}; this reads {FORMAT!r}")
+        wanted = _format(matcher, kind)
+        if about["format"] not in (FORMAT, ROUNDS_FORMAT):
+            raise DecodeError(f"{named} has format {about['format']!r}; this reads {wanted!r}")
         if about["matcher"] != matcher.fingerprint.hex():
             raise ParameterError(
                 f"{named} holds messages of another matcher (fingerprint "
@@ -221,6 +246,8 @@ class Index:
             )
         if about["kind"] != kind:
             raise ParameterError(f"{named} holds {about['kind']} messages, not {kind} messages")
+        if about["format"] != wanted:
+            raise DecodeError(f"{named}: {name} is damaged: it has not format {wanted!r}")
         part, subscription, *numbers = columns
         sums = {part: bytes.fromhex(found) for part, found in about["checksums"].items()}
         return cls(
@@ -271,7 +298,8 @@ def _opened(content: bytes) -> _Content:
     with pa.ipc.open_file(pa.py_buffer(body)) as reader:
         table = reader.read_all().combine_chunks()
     about = json.loads((table.schema.metadata or {})[b"ccbps"])
-    return _Content(about, _checked(table, about) if about["format"] == FORMAT else [])
+    known = about["format"] in (FORMAT, ROUNDS_FORMAT)
+    return _Content(about, _checked(table, about) if known else [])
 
 
 def _checked(table: pa.Table, about: Mapping[str, Any]) -> list[pa.Array]:
@@ -282,7 +310,8 @@ def _checked(table: pa.Table, about: Mapping[str, Any]) -> list[pa.Array]:
     """
     table = table.select(RUNS.names).cast(_COLUMNS)
     table.validate(full=True)
-    if any(column.null_count for column in table.columns):
+    rounds = about["format"] == ROUNDS_FORMAT
+    if any(c.null_count for c in table.drop_columns(["subscription"] * rounds).columns):
         raise ValueError("a value is missing")
     if about["kind"] not in ("event", "interest") or not isinstance(about["matcher"], str):
         raise ValueError("it does not say whose messages these are")
@@ -290,11 +319,11 @@ def _checked(table: pa.Table, about: Mapping[str, Any]) -> list[pa.Array]:
     if type(width) is not int or width < 1 or about["batch_rows"] != batch_rows(width):
         raise ValueError("width and rows of a batch do not go together")
     columns = [_whole(column) for column in table.columns]
-    part, subscription = columns[:2]
+    part = columns[0]
     if not all(map(_PART.fullmatch, part.dictionary.to_pylist())):
         raise ValueError("it names files that are not parts of a store")
-    if pc.count_distinct(subscription).as_py() < len(subscription):
-        raise ValueError("a subscription has two runs")
+    if clash := _clash(table, rounds):
+        raise ValueError(clash)
     start, stop, first, last = (column.to_numpy() for column in columns[2:])
     order = np.lexsort((start, part.indices.to_numpy()))
     same = np.diff(part.indices.to_numpy()[order]) == 0
@@ -311,6 +340,21 @@ def _checked(table: pa.Table, about: Mapping[str, Any]) -> list[pa.Array]:
     if (first < 0).any() or (last - first < stop - start - 1).any():
         raise ValueError("a run has fewer rounds than rows")
     return columns
+
+
+def _clash(runs: pa.Table, rounds: bool) -> str:
+    """What is wrong if rows of one subscription, or with `rounds` of one round, may be in two runs;
+    empty if nothing is."""
+    if not rounds:
+        labels = runs["subscription"]
+        return (
+            "a subscription has two runs" if pc.count_distinct(labels).as_py() < len(labels) else ""
+        )
+    if runs["subscription"].null_count < len(runs):
+        return "events of a broadcast have a subscription"
+    first, last = (runs[name].to_numpy() for name in ("first_round", "last_round"))
+    order = np.argsort(first)
+    return "a round has two runs" if (first[order][1:] <= last[order][:-1]).any() else ""
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

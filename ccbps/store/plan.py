@@ -6,8 +6,8 @@ files, and hands their messages to the broker in blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +15,25 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Numbers
+from ccbps.arrays import Index as Places
 from ccbps.store.files import PartReader
 from ccbps.store.index import Index
 
-__all__ = ["Pairs", "pair_names", "pair_rows", "pairs_of_blocks", "plan"]
+__all__ = [
+    "BLOCK_BYTES",
+    "PIECE_ROWS",
+    "Block",
+    "Part",
+    "Work",
+    "dense_runs",
+    "lower_bound",
+    "open_piece",
+    "pair_names",
+    "plan",
+    "runs_of",
+    "spans",
+    "stream",
+]
 
 
 # Pairs of a piece of work, about; also at most the answers of a run in one row.
@@ -37,16 +52,25 @@ class Segments(NamedTuple):
     lengths: Numbers
 
 
-class Pairs(NamedTuple):
-    """Pairs of messages that belong together, run by run.
+Block: TypeAlias = tuple[slice | Places, Bytes, Bytes]
+"""Which pairs of a piece, and their messages, each side (block, its width)."""
 
-    `counts`: pairs of each run, shape (runs,). `rounds`: of each pair, or None where each run's
-    rounds are consecutive from its `first` on. `segments`: where the messages are.
+Part: TypeAlias = Callable[[int, str], PartReader]
+"""The reader of a part of events (0) or of interests (1), by its name."""
+
+
+class Work(NamedTuple):
+    """A piece of work: pairs of messages that belong together, run by run.
+
+    `runs`: what was planned. `counts`: pairs of each run, shape (runs,). `rounds`: of each pair, or
+    None where each run's rounds are consecutive from its `first` on. `blocks`: messages of all
+    pairs, for the kernel.
     """
 
+    runs: pa.RecordBatch
     counts: Numbers
     rounds: Numbers | None
-    segments: Segments
+    blocks: Iterator[Block]
 
 
 def plan(events: Index, interests: Index) -> pa.Table:
@@ -68,7 +92,7 @@ def plan(events: Index, interests: Index) -> pa.Table:
     order = np.lexsort((events.start[e], interests.part[i], events.part[e]))
     e, i, low, high = e[order], i[order], low[order], high[order]
 
-    dense = _dense(events)[e] & _dense(interests)[i]
+    dense = dense_runs(events)[e] & dense_runs(interests)[i]
     sides = []
     for index, runs in ((events, e), (interests, i)):
         start = np.where(dense, index.start[runs] + (low - index.first[runs]), index.start[runs])
@@ -108,19 +132,20 @@ def plan(events: Index, interests: Index) -> pa.Table:
         pa.array(index.parts, pa.string()).take(pa.array(part[starts]))
         for index, part in zip((events, interests), parts, strict=True)
     ]
-    streams = [_stream(table.slice(a, b - a)) for a, b in zip(starts, stops, strict=True)]
+    streams = [stream(table.slice(a, b - a)) for a, b in zip(starts, stops, strict=True)]
     return pa.table(
         [*names, pa.array(streams, pa.binary())], names=["event_part", "interest_part", "runs"]
     )
 
 
-def _dense(index: Index) -> NDArray[np.bool_]:
+def dense_runs(index: Index) -> NDArray[np.bool_]:
     """Runs whose rounds are consecutive: as many as rows, since none comes twice."""
     dense: NDArray[np.bool_] = index.last - index.first == index.stop - index.start - 1
     return dense
 
 
-def _stream(table: pa.Table) -> bytes:
+def stream(table: pa.Table) -> bytes:
+    """Runs of a piece as bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -136,29 +161,39 @@ def spans(starts: Numbers, stops: Numbers) -> tuple[NDArray[np.intp], Numbers]:
     return span, np.arange(len(span)) + (starts - before)[span]
 
 
-def pair_rows(runs: pa.RecordBatch, events: PartReader, interests: PartReader) -> Pairs:
-    """Pairs of messages that belong together, by `plan`'s runs."""
+def runs_of(piece: Mapping[str, Any]) -> pa.RecordBatch:
+    """Runs of a piece: what `stream` wrote."""
+    with pa.ipc.open_stream(piece["runs"]) as found:
+        return found.read_next_batch()
+
+
+def open_piece(piece: Mapping[str, Any], part: Part) -> Work:
+    """Pairs of messages that belong together in a piece, which is a row of a plan."""
+    runs = runs_of(piece)
+    events, interests = part(0, piece["event_part"]), part(1, piece["interest_part"])
     names = "event_start", "event_stop", "interest_start", "interest_stop"
     start, stop, other, end = (runs[name].to_numpy() for name in names)
     if not runs["first"].null_count:
-        return Pairs(stop - start, None, _joined(start, other, stop - start))
+        segments = _joined(start, other, stop - start)
+        return Work(runs, stop - start, None, _blocks(segments, events, interests))
     run, rows = spans(start, stop)
     rounds = events.rounds[rows]
     found = lower_bound(interests.rounds, other[run], end[run], rounds)
     there = found < end[run]
     there[there] = interests.rounds[found[there]] == rounds[there]
     segments = _joined(rows[there], found[there], np.ones(int(there.sum()), dtype=np.int64))
-    return Pairs(np.bincount(run[there], minlength=len(start)), rounds[there], segments)
+    counts = np.bincount(run[there], minlength=len(start))
+    return Work(runs, counts, rounds[there], _blocks(segments, events, interests))
 
 
-def pair_names(runs: pa.RecordBatch, pairs: Pairs) -> tuple[pa.Array, pa.Array]:
+def pair_names(work: Work) -> tuple[pa.Array, pa.Array]:
     """Subscription and round of each pair."""
-    run = np.repeat(np.arange(len(runs)), pairs.counts)
-    rounds = pairs.rounds
+    run = np.repeat(np.arange(len(work.runs)), work.counts)
+    rounds = work.rounds
     if rounds is None:
-        first = runs["first"].to_numpy()
-        rounds = spans(first, first + pairs.counts)[1]
-    return runs["subscription"].take(pa.array(run)), pa.array(rounds)
+        first = work.runs["first"].to_numpy()
+        rounds = spans(first, first + work.counts)[1]
+    return work.runs["subscription"].take(pa.array(run)), pa.array(rounds)
 
 
 def _joined(events: Numbers, interests: Numbers, lengths: Numbers) -> Segments:
@@ -188,10 +223,8 @@ def lower_bound(values: Numbers, start: Numbers, stop: Numbers, wanted: Numbers)
     return low
 
 
-def pairs_of_blocks(
-    segments: Segments, events: PartReader, interests: PartReader
-) -> Iterator[tuple[Bytes, Bytes]]:
-    """Messages of all pairs in order, in blocks for the kernel, each side (block, its width)."""
+def _blocks(segments: Segments, events: PartReader, interests: PartReader) -> Iterator[Block]:
+    """Messages of all pairs in order."""
     total, width = int(segments.lengths.sum()), max(events.width, interests.width)
     if total * width < VIEW_BYTES * len(segments.lengths):
         rows, others = (
@@ -200,9 +233,10 @@ def pairs_of_blocks(
         )
         step = max(1, BLOCK_BYTES // width)
         for start in range(0, total, step):
-            at = slice(start, start + step)
-            yield events.gather(rows[at]), interests.gather(others[at])
+            at = slice(start, min(start + step, total))
+            yield at, events.gather(rows[at]), interests.gather(others[at])
         return
+    before = 0
     for row, other, length in zip(*(part.tolist() for part in segments), strict=True):
         done = 0
         while done < length:
@@ -211,5 +245,5 @@ def pairs_of_blocks(
                 interests.view(other + done, length - done),
             )
             count = min(map(len, views))
-            yield views[0][:count], views[1][:count]
-            done += count
+            yield slice(before, before + count), views[0][:count], views[1][:count]
+            done, before = done + count, before + count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -207,6 +208,47 @@ def test_events_and_interests_need_the_columns_of_their_side(
         cs.match(events.withColumn("subscription", F.lit("x")), interests, BOX)
     with pytest.raises(ValueError, match="column 'subscription' is missing: interests"):
         cs.match(events, interests.drop("subscription"), BOX)
+
+
+def test_stores_answer_as_match_does(stages: Stages, spark: SparkSession, tmp_path: Path) -> None:
+    """In several parts, of rounds with gaps on the side of the interests."""
+    events, interests, expected = stages
+    cs.write_messages(events, tmp_path / "events", BOX, kind="event", partitions=3)
+    wanted = interests.where("round != 7 OR subscription = 's1'")
+    cs.write_messages(wanted, tmp_path / "interests", BOX, kind="interest", partitions=2)
+    paths = tmp_path / "events", tmp_path / "interests"
+    for path in paths:
+        assert len(list(path.glob("part-*.arrow"))) > 1
+    found = cs.match_messages(spark, *paths, BOX, verify=True)
+    assert found.columns == ["subscription", "round", "matched"]
+    rows = {at: answer for at, answer in expected.items() if at[1] != 7 or at[0] == "s1"}
+    assert answers(found) == rows == answers(cs.match(events, wanted, BOX))
+    with pytest.raises(ValueError, match=r"events=.* holds interest messages, not event messages"):
+        cs.match_messages(spark, *paths[::-1], BOX)
+
+
+def test_stores_name_events_that_are_none(
+    stages: Stages, spark: SparkSession, tmp_path: Path
+) -> None:
+    events, interests, expected = stages
+    kind = F.when(F.col("round") == 5, F.unhex(F.lit("07"))).otherwise(
+        F.substring("event_message", 1, 1)
+    )
+    rest = F.substring("event_message", 2, BOX.event_bytes)
+    changed = events.withColumn("event_message", F.concat(kind, rest))
+    cs.write_messages(changed, tmp_path / "events", BOX, kind="event")
+    cs.write_messages(interests, tmp_path / "interests", BOX, kind="interest")
+    paths = tmp_path / "events", tmp_path / "interests"
+    with pytest.raises(Exception, match=r"subscription='s\d', round=5: .*not an event message"):
+        cs.match_messages(spark, *paths, BOX).collect()
+    rejected = cs.match_messages(spark, *paths, BOX, on_error="reject")
+    assert answers(rejected) == {at: None if at[1] == 5 else one for at, one in expected.items()}
+    texts = rejected.where("rejected IS NOT NULL").select("round", "rejected").distinct().collect()
+    assert [row["round"] for row in texts] == [5]
+    again = events.union(events.where("round = 4"))
+    with pytest.raises(ValueError, match="round=4 occurs twice; a round has one message"):
+        cs.write_messages(again, tmp_path / "twice", BOX, kind="event", partitions=4)
+    assert not list((tmp_path / "twice").iterdir())
 
 
 def test_messages_in_the_same_row_are_matched_as_a_column(stages: Stages) -> None:

@@ -62,8 +62,7 @@ CASES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("column", SESSION, {"key": KEY}, "does not apply.*no broker answers"),
     # stores
     ("write", SERVER, {}, "pairs and rounds, which AdditiveMaskMatch has not"),
-    ("write", ONE_FOR_ALL, {}, "one for all of a round: .*of BroadcastMatch as a table"),
-    ("read", ONE_FOR_ALL, {}, "one for all of a round: .*of BroadcastMatch as a table"),
+    ("write", ONE_FOR_ALL, {"subscription": "s"}, "subscription= does not .*serves all"),
     ("read", SESSION, {}, "pairs and rounds, which ObliviousTopicMatch has not"),
 ]
 

@@ -1,0 +1,273 @@
+"""Which rows of a broadcast's two stores belong together: one event and all interests of its round.
+
+The broker prepares the labels of an event once for interests that follow one another
+(`ccbps.encodings.labels`). But interests lie by subscription, in many parts. So a piece of work is
+a range of rounds of many subscriptions, and its pairs are handed to the broker round by round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bytes, Index, Numbers
+from ccbps.store import plan as pairs
+from ccbps.store.files import PartReader
+from ccbps.store.index import Index as StoreIndex
+
+__all__ = ["RoundParts", "plan_rounds"]
+
+
+# Subscriptions of a piece: enough for the broker, and few enough for rounds that follow one another
+# in a file to be read together.
+TOGETHER: Final = 256
+# Pieces, as far as each has `PIECE_ROWS` pairs and none has more than `MOST_ROWS`: the plan lists
+# the subscriptions of each.
+PIECES: Final = 64
+MOST_ROWS: Final = 1 << 18
+
+
+class _Runs(NamedTuple):
+    """Interests of one subscription each, with the events that they may meet; shape (runs,).
+
+    `run`: in the index of interests. `begin`, `end`: rows of events, counted through all parts by
+    round. `start`, `stop`: rows of interests. `first`: round of row `begin`, and of row `start`,
+    where rounds are consecutive from there on; else -1.
+    """
+
+    run: Index
+    begin: Numbers
+    end: Numbers
+    start: Numbers
+    stop: Numbers
+    first: Numbers
+
+    def take(self, rows: Index | slice) -> _Runs:
+        return _Runs(*(column[rows] for column in self))
+
+    def within(self, low: int, high: int) -> _Runs:
+        """What is left of them if only rows `low` to `high` of events count."""
+        begin, end = np.maximum(self.begin, low), np.minimum(self.end, high)
+        ahead, known = begin - self.begin, self.first >= 0
+        start = np.where(known, self.start + ahead, self.start)
+        stop = np.where(known, start + (end - begin), self.stop)
+        first = np.where(known, self.first + ahead, -1)
+        return _Runs(self.run, begin, end, start, stop, first).take(np.flatnonzero(begin < end))
+
+
+@dataclass(frozen=True)
+class RoundParts:
+    """The parts of both stores by number, as pieces name them. Picklable, and travels to workers.
+
+    Attributes:
+        events: by their rounds.
+        ends: rows of events up to the end of each.
+        starts: row in its part of the first of these.
+        interests: as the index has them.
+        width: bytes of a message of the wider side.
+    """
+
+    events: tuple[str, ...]
+    ends: Numbers
+    starts: Numbers
+    interests: tuple[str, ...]
+    width: int
+
+    def open_piece(self, piece: Mapping[str, Any], part: pairs.Part) -> pairs.Work:
+        """See `ccbps.store.plan.open_piece`."""
+        runs = pairs.runs_of(piece)
+        begin, end, start, stop, number = (
+            runs[name].to_numpy()
+            for name in (
+                "event_start",
+                "event_stop",
+                "interest_start",
+                "interest_stop",
+                "interest_part",
+            )
+        )
+        run, events = pairs.spans(begin, end)
+        if not runs["first"].null_count:
+            interests = (start - begin)[run] + events
+            counts, rounds = end - begin, None
+        else:
+            all_rounds = np.empty(len(events), dtype=np.int64)
+            for reader, at, rows in self._by_part(0, part, *self._places(events)):
+                all_rounds[at] = reader.rounds[rows]
+            interests = np.empty_like(events)
+            there = np.empty(len(events), dtype=np.bool_)
+            for reader, at, of in self._by_part(1, part, number[run], run):
+                wanted, last = all_rounds[at], stop[of]
+                found = pairs.lower_bound(reader.rounds, start[of], last, wanted)
+                has = found < last
+                has[has] = reader.rounds[found[has]] == wanted[has]
+                interests[at], there[at] = found, has
+            run, events, interests = run[there], events[there], interests[there]
+            counts, rounds = np.bincount(run, minlength=len(runs)), all_rounds[there]
+        blocks = self._blocks(part, events, number[run], interests)
+        return pairs.Work(runs, counts, rounds, blocks)
+
+    def _blocks(
+        self,
+        part: pairs.Part,
+        events: Numbers,
+        numbers: Index,
+        interests: Numbers,
+    ) -> Iterator[pairs.Block]:
+        """Messages of all pairs, round by round."""
+        order = np.argsort(events, kind="stable")
+        done = 0
+        while done < len(order):
+            at = order[done : done + max(1, pairs.BLOCK_BYTES // self.width)]
+            yield (
+                at,
+                self._gather(0, part, *self._places(events[at])),
+                self._gather(1, part, numbers[at], interests[at]),
+            )
+            done += len(at)
+
+    def _places(self, events: Numbers) -> tuple[Index, Numbers]:
+        """Part and row in it of rows of events."""
+        number = np.searchsorted(self.ends, events, side="right")
+        before = np.append(0, self.ends)[number]
+        return number, events - before + self.starts[number]
+
+    def _by_part(
+        self,
+        side: int,
+        part: pairs.Part,
+        numbers: Index,
+        rows: Numbers,
+    ) -> Iterator[tuple[PartReader, Index, Numbers]]:
+        """Rows part by part: its reader, where they stand, and they."""
+        names = (self.events, self.interests)[side]
+        for number in np.flatnonzero(np.bincount(numbers)).tolist():
+            reader, at = part(side, names[number]), np.flatnonzero(numbers == number)
+            yield reader, at, rows[at]
+            # A piece may have rows of many parts: those of one at a time are held in memory.
+            reader.release()
+
+    def _gather(self, side: int, part: pairs.Part, numbers: Index, rows: Numbers) -> Bytes:
+        out = np.empty((0, 0), dtype=np.uint8)
+        for reader, at, places in self._by_part(side, part, numbers, rows):
+            if len(at) == len(rows):
+                out = reader.gather(places)
+                continue
+            if not len(out):
+                out = np.empty((len(rows), reader.width), dtype=np.uint8)
+            reader.scatter(places, out, at)
+        return out
+
+
+def plan_rounds(events: StoreIndex, interests: StoreIndex) -> tuple[pa.Table, RoundParts]:
+    """Pieces of work, for stores of a broadcast.
+
+    Returns:
+        one row per piece: `runs`, an Arrow IPC stream with one row per subscription:
+        `subscription`, `interest_part` (by its number), `interest_start`, `interest_stop`;
+        `event_start` and `event_stop`, rows of events counted through all parts; and `first`. Where
+        `first` is not NULL, both sides hold the consecutive rounds from there on; else rounds must
+        be looked up. Also the parts, which open pieces.
+    """
+    order = np.argsort(events.first)
+    rows = (events.stop - events.start)[order]
+    parts = RoundParts(
+        tuple(events.parts[part] for part in events.part[order].tolist()),
+        np.cumsum(rows),
+        events.start[order],
+        tuple(interests.parts),
+        max(events.files.width, interests.files.width),
+    )
+    runs, streams = _meeting(events, interests, order), []
+    if total := int((runs.end - runs.begin).sum()):
+        size = int(np.clip(total // PIECES, pairs.PIECE_ROWS, max(MOST_ROWS, pairs.PIECE_ROWS)))
+        for known in (True, False):
+            for piece in _pieces(runs.take(np.flatnonzero((runs.first >= 0) == known)), size):
+                streams.append(_listed(piece, interests))
+    return pa.table({"runs": pa.array(streams, pa.binary())}), parts
+
+
+def _meeting(events: StoreIndex, interests: StoreIndex, order: Index) -> _Runs:
+    """Runs of interests that may meet events, neighbours in a file one after the other."""
+    first, last = events.first[order], events.last[order]
+    dense, rows = pairs.dense_runs(events)[order], (events.stop - events.start)[order]
+    before = np.append(0, np.cumsum(rows))
+    # Of each run, the first part of events that ends late enough, and the first that begins too
+    # late.
+    low_part = np.searchsorted(last, interests.first)
+    high_part = np.searchsorted(first, interests.last, side="right")
+    run = np.flatnonzero(low_part < high_part)
+    run = run[np.lexsort((interests.start[run], interests.part[run]))]
+    a, b = low_part[run], high_part[run] - 1
+    low = np.maximum(interests.first[run], first[a])
+    high = np.minimum(interests.last[run], last[b])
+    begin = before[a] + np.where(dense[a], low - first[a], 0)
+    end = before[b] + np.where(dense[b], high - first[b] + 1, rows[b])
+    sparse = np.append(0, np.cumsum(~dense))
+    known = pairs.dense_runs(interests)[run] & (sparse[a] == sparse[b + 1])
+    known &= end - begin == high - low + 1
+    start = interests.start[run] + np.where(known, low - interests.first[run], 0)
+    stop = np.where(known, start + (end - begin), interests.stop[run])
+    return _Runs(run, begin, end, start, stop, np.where(known, low, -1))
+
+
+def _pieces(runs: _Runs, size: int) -> Iterator[_Runs]:
+    """Cut runs into pieces of at most about `size` pairs, of as many subscriptions for each round
+    as go together."""
+    if not len(runs.run):
+        return
+    # Runs of about the same rounds, neighbours in files first.
+    about = max(1, int(np.median(runs.end - runs.begin)))
+    runs = runs.take(np.argsort(runs.begin // about, kind="stable"))
+    # Some at a time, and more of short runs.
+    length = runs.end - runs.begin
+    totals = np.add.reduceat(length, np.arange(0, len(length), TOGETHER))
+    group = np.repeat((np.cumsum(totals) - totals) // size, TOGETHER)[: len(length)]
+    edges = np.flatnonzero(np.diff(group, prepend=-1)).tolist()
+    for a, z in zip(edges, [*edges[1:], len(length)], strict=True):
+        some = runs.take(slice(a, z))
+        cuts = _cuts(some.begin, some.end, size)
+        for low, high in pairwise(cuts):
+            piece = some.within(low, high)
+            if len(piece.run):
+                yield piece
+
+
+def _cuts(begin: Numbers, end: Numbers, size: int) -> list[int]:
+    """Where to cut rows of events, so that about `size` pairs lie between two cuts.
+
+    A row of events pairs with each of the runs ``begin[i]:end[i]`` that it is in.
+    """
+    points = np.unique(np.concatenate([begin, end]))
+    active = np.searchsorted(np.sort(begin), points, side="right")
+    active = (active - np.searchsorted(np.sort(end), points, side="right"))[:-1]
+    pairs_before = np.append(0, np.cumsum(active * np.diff(points)))
+    wanted = np.arange(size, pairs_before[-1], size)
+    at = np.searchsorted(pairs_before, wanted) - 1
+    cuts = points[at] - (pairs_before[at] - wanted) // active[at]
+    found: list[int] = np.unique(np.concatenate([points[:1], cuts, points[-1:]])).tolist()
+    return found
+
+
+def _listed(piece: _Runs, interests: StoreIndex) -> bytes:
+    """A piece as `plan_rounds` describes it."""
+    known: NDArray[np.bool_] = piece.first >= 0
+    return pairs.stream(
+        pa.table(
+            {
+                "subscription": interests.subscription.take(pa.array(piece.run)),
+                "interest_part": interests.part[piece.run],
+                "event_start": piece.begin,
+                "event_stop": piece.end,
+                "interest_start": piece.start,
+                "interest_stop": piece.stop,
+                "first": pa.array(piece.first, mask=~known),
+            }
+        )
+    )
