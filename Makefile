@@ -10,6 +10,9 @@ RUN := $(BIN)/python
 # Spark's workers run in the same environment as the driver.
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
+# Processes that tests start, Spark's workers for one, import what others have compiled.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Tests run in this many processes, a file at a time; they often wait for Spark to start.
 WORKERS ?= 3
 PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

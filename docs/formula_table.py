@@ -229,7 +229,7 @@ def _row(name: str, matcher: FormulaMatch, other: BranchingMatch | None) -> list
     ]
 
 
-def hidden() -> str:
+def hidden(depths: Sequence[int] = (2, 3, 4)) -> str:
     """Bits of hidden formulas."""
     stocks = box_schema([16, 16, 20])
     rows = []
@@ -241,19 +241,22 @@ def hidden() -> str:
     ):
         widths = [schema[name].bits for name in schema]
         cells = []
-        for depth in (2, 3, 4):
+        for depth in depths:
             matcher = FormulaMatch.hidden(schema, depth=depth, leaf=leaf, max_gates=MOST)
             event, interest = matcher.encoding.slots.bits
             cells.append(f"{event:,}, {interest:,}")
         rows.append([f"`{leaf}`, {name_of(widths)} bits", *cells])
-    return table(["kind of leaf", "4 leaves", "8 leaves", "16 leaves"], rows)
+    return table(["kind of leaf", *(f"{2**depth} leaves" for depth in depths)], rows)
 
 
-def counting() -> str:
+DISTANCES = ((16, (1, 4, 8)), (24, (2, 6)), (32, (2, 4, 8)), (40, (2, 4, 6)), (64, (2,)))
+"""Bits and limits of the table of Hamming distances."""
+
+
+def counting(distances: Sequence[tuple[int, Sequence[int]]] = DISTANCES) -> str:
     """Where BranchingMatch overtakes: Hamming distances."""
     rows = []
-    cases = ((16, (1, 4, 8)), (24, (2, 6)), (32, (2, 4, 8)), (40, (2, 4, 6)), (64, (2,)))
-    for bits, limits in cases:
+    for bits, limits in distances:
         for limit in limits:
             schema, text = Schema(x=UInt(bits)), f"hamming(x, :c) <= {limit}"
             matcher = FormulaMatch(schema, text, max_gates=MOST)
@@ -330,8 +333,15 @@ def page(name: str) -> str:
     """What a file of the documentation must contain."""
     text = (DOCS / name).read_text(encoding="utf-8")
     for make in BLOCKS[name]:
-        begin = f"<!-- {make.__name__}, by python docs/pictures.py -->"
-        end = f"<!-- end of {make.__name__} -->"
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n\n{make()}\n{end}{rest.split(end)[1]}"
+        before, _, after = around(text, make)
+        text = f"{before}{make()}{after}"
     return text
+
+
+def around(text: str, make: Callable[[], str]) -> tuple[str, str, str]:
+    """A text before a table, the table in it, and the text after it."""
+    begin = f"<!-- {make.__name__}, by python docs/pictures.py -->\n\n"
+    end = f"\n<!-- end of {make.__name__} -->"
+    before, rest = text.split(begin)
+    table, after = rest.split(end)
+    return before + begin, table, end + after

@@ -9,7 +9,7 @@ The files are part of the repository; a test draws them again and compares.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import shake_256
 from itertools import product as every
 from pathlib import Path
@@ -216,25 +216,24 @@ def draw_commutator() -> str:
     return drawing.svg()
 
 
-def pictures() -> dict[str, str]:
-    """File names and what is in them."""
-    return {
-        "group_commutator.svg": draw_commutator(),
-        "group_program.svg": draw_program(),
-        "group_selector.svg": draw_selector(),
-        "group_blinding.svg": draw_blinding(),
-        "rank_one_gate.svg": draw_gate(),
-        "rank_one_slots.svg": draw_slots(),
-        "rank_one_growth.svg": draw_growth(),
-        "parties.svg": draw_parties(),
-        "choosing.svg": draw_choice(),
-        "layers.svg": draw_layers(),
-    }
+PICTURES: dict[str, Callable[[], str]] = {
+    "group_commutator.svg": draw_commutator,
+    "group_program.svg": draw_program,
+    "group_selector.svg": draw_selector,
+    "group_blinding.svg": draw_blinding,
+    "rank_one_gate.svg": draw_gate,
+    "rank_one_slots.svg": draw_slots,
+    "rank_one_growth.svg": draw_growth,
+    "parties.svg": draw_parties,
+    "choosing.svg": draw_choice,
+    "layers.svg": draw_layers,
+}
+"""File names and what draws them."""
 
 
 def main() -> None:
-    for name, text in pictures().items():
-        (IMAGES / name).write_text(text, encoding="utf-8")
+    for name, draw in PICTURES.items():
+        (IMAGES / name).write_text(draw(), encoding="utf-8")
         print(f"wrote docs/images/{name}")
     for name in BLOCKS:
         (DOCS / name).write_text(page(name), encoding="utf-8")

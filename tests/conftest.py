@@ -87,15 +87,18 @@ def scope(nodeid: str) -> str:
 
 
 SECONDS = {
-    "tests/spark": 75,
-    "tests/test_conformance.py": 30,
-    "tests/spark/test_connect.py": 25,
-    "tests/test_encodings_branching.py": 16,
-    "tests/test_matching_group.py": 16,
+    "tests/spark": 60,
+    "tests/test_conformance.py": 28,
+    "tests/spark/test_connect.py": 20,
+    "tests/test_hidden_trees.py": 14,
+    "tests/test_matching_formula.py": 14,
+    "tests/test_matching_group.py": 13,
+    "tests/test_matching_broadcast.py": 12,
     "tests/security/test_group_perfect.py": 12,
-    "tests/security/test_branching_perfect.py": 12,
-    "tests/test_matching_branching.py": 8,
-    "tests/test_circuits_blocks.py": 7,
+    "tests/test_matching_hidden.py": 10,
+    "tests/security/test_branching_perfect.py": 10,
+    "tests/test_encodings_branching.py": 9,
+    "tests/test_docs.py": 9,
 }
 """What the longest scopes take, about."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -33,6 +34,8 @@ from ccbps.predicates import (
 ALPHABET = ["a", "b", "A", " ", "'", "é", "\uff5e", "\U0001f600"]
 WORDS = st.text(st.sampled_from(ALPHABET), max_size=4)
 NAMES = ("price", "volume", "issue", "note")
+# Hypothesis takes longer to examine a new strategy than to draw from one that it knows.
+kept = lru_cache(maxsize=512)
 EPOCH = datetime.datetime(1970, 1, 1)
 DIGITS = {"day": 0, "s": 0, "ms": 3, "us": 6, "ns": 9}
 
@@ -94,6 +97,7 @@ class Drawn:
 # -- schemas ------------------------------------------------------------------------------------
 
 
+@kept
 def numeric_types() -> st.SearchStrategy[AttributeType]:
     widths = st.sampled_from([1, 2, 8, 16, 31, 63, 64])
     return st.one_of(
@@ -111,6 +115,7 @@ def numeric_types() -> st.SearchStrategy[AttributeType]:
     )
 
 
+@kept
 def textual_types() -> st.SearchStrategy[AttributeType]:
     names = st.lists(WORDS, min_size=1, max_size=5, unique=True)
     return st.one_of(
@@ -120,6 +125,7 @@ def textual_types() -> st.SearchStrategy[AttributeType]:
     )
 
 
+@kept
 def timestamp_types() -> st.SearchStrategy[AttributeType]:
     return st.builds(
         Timestamp,
@@ -130,6 +136,7 @@ def timestamp_types() -> st.SearchStrategy[AttributeType]:
     )
 
 
+@kept
 def attribute_types() -> st.SearchStrategy[AttributeType]:
     return st.one_of(
         numeric_types(),
@@ -139,6 +146,7 @@ def attribute_types() -> st.SearchStrategy[AttributeType]:
     )
 
 
+@kept
 def small_types() -> st.SearchStrategy[AttributeType]:
     """Types with at most 5 codes, all of them reachable: for exhaustive checks."""
     return st.one_of(
@@ -149,6 +157,7 @@ def small_types() -> st.SearchStrategy[AttributeType]:
     )
 
 
+@kept
 def schemas(
     kinds: st.SearchStrategy[AttributeType] | None = None, max_attributes: int = 4
 ) -> st.SearchStrategy[Schema]:
@@ -167,6 +176,7 @@ def _edges(low: int, high: int) -> st.SearchStrategy[int]:
     return st.one_of(st.sampled_from(inside), st.integers(low, high))
 
 
+@kept
 def domain(kind: AttributeType) -> st.SearchStrategy[Any]:
     """Values of a type, without NULL."""
     if isinstance(kind, (UInt, Int)):
@@ -202,6 +212,7 @@ def shortened(word: str, size: int) -> str:
     return word
 
 
+@kept
 def values(kind: AttributeType) -> st.SearchStrategy[Any]:
     """Values of a type, None included when it is nullable."""
     return st.one_of(st.none(), domain(kind)) if kind.nullable else domain(kind)
@@ -221,6 +232,7 @@ def record(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@kept
 def constants(kind: AttributeType) -> st.SearchStrategy[Any]:
     """Constants that compare with a type, inside and outside the domain and off its grid."""
     if isinstance(kind, (UInt, Int, Decimal)):
@@ -244,6 +256,13 @@ def constants(kind: AttributeType) -> st.SearchStrategy[Any]:
     return st.one_of(domain(kind), WORDS, domain(kind).map(lambda word: word + "a"))
 
 
+@kept
+def written_constants(kind: AttributeType, null: bool) -> st.SearchStrategy[Const]:
+    """As a text has them, some NULL."""
+    constant = constants(kind).map(Const)
+    return st.one_of(constant, constant, constant, st.just(Const(None))) if null else constant
+
+
 EXACT = decimal.Context(prec=80)
 
 
@@ -259,9 +278,7 @@ def leaves(draw: st.DrawFn, schema: Schema, hamming: bool, null: bool) -> Node:
     """A condition on one attribute, or a truth value."""
     name = draw(st.sampled_from(schema.names))
     kind = schema[name]
-    constant = constants(kind).map(Const)
-    if null:
-        constant = st.one_of(constant, constant, constant, st.just(Const(None)))
+    constant = written_constants(kind, null)
     kinds = ["compare", "compare", "in", "null", "truth"]
     if not isinstance(kind, Keyword):
         kinds += ["between", "between"]
@@ -295,6 +312,7 @@ def leaves(draw: st.DrawFn, schema: Schema, hamming: bool, null: bool) -> Node:
     return Node(chosen, name, detail=draw(st.booleans()))
 
 
+@kept
 def nodes(schema: Schema, *, hamming: bool = True, null: bool = True) -> st.SearchStrategy[Node]:
     """Trees of conditions with AND, OR, NOT and at_least."""
     leaf = leaves(schema, hamming, null)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,14 @@ import pytest
 from ccbps import matching
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PICTURES = runpy.run_path(str(DOCS / "pictures.py"))["pictures"]()
+PICTURES = runpy.run_path(str(DOCS / "pictures.py"))["PICTURES"]
 FIGURES = json.loads((DOCS / "reusable.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_picture_is_what_the_library_computes(name: str) -> None:
     drawn = (DOCS / "images" / name).read_text(encoding="utf-8")
-    assert drawn == PICTURES[name], "run python docs/pictures.py"
+    assert drawn == PICTURES[name](), "run python docs/pictures.py"
 
 
 TABLES = runpy.run_path(str(DOCS / "leakage_table.py"))
@@ -34,10 +35,45 @@ def test_tables_are_what_cards_and_figures_say(name: str) -> None:
 COUNTED = runpy.run_path(str(DOCS / "formula_table.py"))
 
 
-@pytest.mark.parametrize("name", COUNTED["BLOCKS"])
-def test_sizes_of_formulas_are_what_the_library_counts(name: str) -> None:
-    written = (DOCS / name).read_text(encoding="utf-8")
-    assert written == COUNTED["page"](name), "run python docs/pictures.py"
+def counted_table(name: str, make: Callable[[], str]) -> str:
+    """A table as a page has it."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    before, table, after = COUNTED["around"](text, make)
+    assert before + table + after == text
+    return str(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        pytest.param(
+            name,
+            make,
+            id=f"{name}-{make.__name__}",
+            # The smaller formulas of these are counted below.
+            marks=[pytest.mark.slow] * (make.__name__ in ("counting", "hidden")),
+        )
+        for name, makers in COUNTED["BLOCKS"].items()
+        for make in makers
+    ],
+)
+def test_sizes_of_formulas_are_what_the_library_counts(name: str, make: Callable[[], str]) -> None:
+    assert counted_table(name, make) == make(), "run python docs/pictures.py"
+
+
+def test_small_hidden_formulas_are_what_the_library_counts() -> None:
+    written = counted_table("matchers/formula.md", COUNTED["hidden"]).splitlines()
+    few = COUNTED["hidden"]([2, 3]).splitlines()
+    assert len(few) == len(written) == 6
+    for whole, start in zip(written, few, strict=True):
+        assert whole.startswith(start), "run python docs/pictures.py"
+
+
+def test_short_hamming_distances_are_what_the_library_counts() -> None:
+    written = counted_table("matchers/formula.md", COUNTED["counting"]).splitlines()
+    few = COUNTED["counting"]([(16, (1, 4, 8)), (24, (2,)), (32, (2,))]).splitlines()
+    assert written[:6] == few[:6]  # with the head
+    assert set(few) < set(written), "run python docs/pictures.py"
 
 
 @pytest.mark.parametrize("bits", range(1, 6))

@@ -124,7 +124,7 @@ def kinds(case: Case, twin: RankOneTwin) -> tuple[set[tuple[int, int]], set[tupl
     """Event bits at slots whose factor is one under any randomness, and where it is a product."""
     count = case.whole.slots.random_bits
     rng = np.random.default_rng(8)
-    draws = [[0] * count, [1] * count, *rng.integers(0, 2, (24, count)).tolist()]
+    draws = [[0] * count, [1] * count, *rng.integers(0, 2, (14, count)).tolist()]
     every = [factors(case, twin, draw)[1] for draw in draws]
     values = {key: {one[key] for one in every} for key in every[0]}
     direct = {key for key, seen in values.items() if seen == {1}}

@@ -37,6 +37,7 @@ from ccbps.inputs.formula import FormulaForm
 from ccbps.inputs.leaves import BitLeaves
 from ccbps.leakage import Protects
 from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, Matcher, from_json
+from ccbps.matching.one_time import formula_scheme
 from ccbps.matching.one_time.formula_scheme import MAX_GATES
 from ccbps.matching.one_time.templates import MAX_TEMPLATE
 from ccbps.predicates import AttributeType, Events, Predicate
@@ -192,11 +193,12 @@ def test_a_contradiction_looks_like_any_box_and_never_holds() -> None:
     assert answered(matcher, events, "TRUE", 5).all()
 
 
-@pytest.mark.parametrize("window", [1, 2, 4])
-def test_a_long_text_is_compared_in_all_its_digits(window: int) -> None:
-    schema = Schema(t=Text(70))
+@pytest.mark.parametrize(("window", "length"), [(1, 20), (2, 70), (4, 20)])
+def test_a_long_text_is_compared_in_all_its_digits(window: int, length: int) -> None:
+    schema = Schema(t=Text(length))
     matcher = BroadcastMatch.box(schema, window=window)
-    texts = ["a" * 69 + "b", "a" * 70, "a" * 69 + "c", "b", ""]
+    start = "a" * (length - 1)
+    texts = [start + "b", start + "a", start + "c", "b", ""]
     found = answered(matcher, schema.encode({"t": texts}), f"t <= '{texts[0]}'", 5)
     assert found.tolist() == [True, True, False, False, True]
 
@@ -345,7 +347,7 @@ def checked(
     return float(expected.mean())
 
 
-@pytest.mark.parametrize("pairs", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pairs", [30_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("box", [True, False], ids=["box", "template"])
 def test_random_pairs_over_random_schemas_answer_as_plaintext(pairs: int, box: bool) -> None:
     rng = np.random.default_rng(pairs + box)
@@ -599,8 +601,8 @@ def test_bits_behind_the_last_slot_are_refused(side: str) -> None:
 
 
 def test_formulas_past_the_limit_name_what_shares_its_nodes() -> None:
-    schema = Schema(x=UInt(31))
-    text = "hamming(x, :y) <= 15"
+    schema = Schema(x=UInt(27))
+    text = "hamming(x, :y) <= 13"
     with pytest.raises(ParameterError) as refusal:
         FormulaMatch(schema, text)
     other = BranchingMatch(schema, text)
@@ -668,17 +670,19 @@ def test_texts_that_ask_for_too_much_are_refused(
 
 
 def test_a_long_template_is_refused_before_it_is_built() -> None:
-    long = BITS.parse("a < :p OR " * 5000 + "a < :p")
+    long = BITS.parse("a < :p OR " * 2500 + "a < :p")
     with pytest.raises(ParameterError, match="more than the 4,096 AND gates"):
         FormulaMatch(BITS, long)
 
 
-def test_a_large_matcher_that_somebody_made_is_pickled() -> None:
-    schema = Schema({f"a{number}": UInt(64) for number in range(33)})
-    matcher = FormulaMatch.box(schema, max_gates=10_000)
-    assert gates(matcher.formula) > MAX_GATES
+def test_a_large_matcher_that_somebody_made_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_GATES == 4096  # here a lower limit, as a matcher of so many takes long to make
+    monkeypatch.setattr(formula_scheme, "MAX_GATES", 1000)
+    schema = Schema({f"a{number}": UInt(32) for number in range(16)})
+    matcher = FormulaMatch.box(schema, max_gates=2000)
+    assert gates(matcher.formula) > 1000
     assert pickle.loads(pickle.dumps(matcher)) == matcher == copy.deepcopy(matcher)
-    with pytest.raises(ParameterError, match="at most 4,096 gates"):
+    with pytest.raises(ParameterError, match="at most 1,000 gates"):
         from_json(matcher.to_json())
 
 
