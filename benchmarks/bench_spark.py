@@ -8,7 +8,7 @@ show: the match of two message stores, files to answers, and the kernel and the 
 again. Of a broadcast, "Spark join and match" is where workers look up the event of each row, and
 all interests of an event follow one another wherever messages are in arrays.
 
-    python benchmarks/bench_spark.py [--events 15000] [--store-events 20000] [--subscribers 100]
+    python benchmarks/bench_spark.py [--events 10000] [--store-events 20000] [--subscribers 100]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from timing import machine, one_thread, seconds
@@ -98,7 +99,7 @@ def table(lines: dict[str, tuple[int, float]], kernel: str, plain: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--events", type=int, default=15_000)
+    parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--store-events", type=int, default=20_000)
     parser.add_argument("--subscribers", type=int, default=100)
     options = parser.parse_args()
@@ -153,12 +154,14 @@ def measure(
     def read(kind: str) -> DataFrame:
         return spark.read.parquet(str(folder / kind))
 
-    pairs = read("pairs").orderBy("round") if is_broadcast(matcher) else read("pairs")
-    arrays = pairs.select("event_message", "interest_message").toArrow()
+    # Read without Spark, which collects a gigabyte at most.
+    arrays = pq.read_table(folder / "pairs", columns=["event_message", "interest_message", "round"])
+    if is_broadcast(matcher):
+        arrays = arrays.sort_by("round")
     event_rows, interest_rows = (
         np.concatenate([binary_rows(part, width)[0] for part in side.chunks])
         for side, width in zip(
-            arrays.columns, (matcher.event_bytes, matcher.interest_bytes), strict=True
+            arrays.columns[:2], (matcher.event_bytes, matcher.interest_bytes), strict=True
         )
     )
     broker = matcher.broker()
