@@ -42,6 +42,7 @@ seed that the publisher alone has.
 from __future__ import annotations
 
 from enum import IntEnum, unique
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -164,6 +165,7 @@ _TEXTS: Final = {
 }
 
 
+@lru_cache(maxsize=256)
 def _unmasked(kind: Kind, fingerprint: bytes) -> Bytes:
     """The header of a round whose tag is zero, shape (ROUND_HEADER_BYTES,)."""
     start = TAG_BYTES if kind in (Kind.INTEREST, Kind.AHEAD) else 0

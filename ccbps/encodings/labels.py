@@ -96,8 +96,8 @@ class Labels:
         """
         count, digits = event.shape
         labels = random.view(np.uint64).reshape(count, self.count, 2)
-        chosen = np.zeros((count, digits, 2), dtype=np.uint64)
         # Every label is read, and a mask keeps the one of the event's value.
+        chosen = np.zeros((count, digits, 2), dtype=np.uint64)
         for value, places in enumerate(self._of_value):
             mask = -(event == value).astype(np.uint64)
             chosen |= labels[:, places] & mask[:, :, None]

@@ -50,11 +50,12 @@ class WindowLeaves(Leaves):
     def positions(self, digits: Sequence[int]) -> NDArray[np.intp]:
         """Where the bits of some digits are among those that `digit_values` reads, the lowest last.
 
-        Shape (window, digits); -1 for the first bits of digits that have fewer.
+        Shape (window, digits); 0, where a zero stands, for the first bits of digits that have
+        fewer.
         """
-        out = np.full((self.window, len(digits)), -1, dtype=np.intp)
+        out = np.zeros((self.window, len(digits)), dtype=np.intp)
         starts: list[tuple[int, int]] = []
-        limbs = 0
+        limbs = 1
         for name in self.schema:
             bits = self.schema[name].bits
             limbs += -(-bits // WORD)
@@ -202,12 +203,9 @@ def digit_values(events: Events, public: Sequence[Form], positions: NDArray[np.i
     bits = code_bits(events)
     if public:
         computed = np.stack([form.evaluate(events) for form in public], axis=1)
-        bits = np.concatenate([bits, computed], axis=1)
-    # One more bit, always zero, for places before the first.
-    padded = np.zeros((events.count, bits.shape[1] + 1), dtype=np.uint8)
-    padded[:, :-1] = bits
-    value = padded[:, positions[0]]
+        bits = np.concatenate([bits, computed.view(np.uint8)], axis=1)
+    value: Bytes = bits[:, positions[0]]
     for places in positions[1:]:
         value <<= 1
-        value |= padded[:, places]
+        value |= bits[:, places]
     return value

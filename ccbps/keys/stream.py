@@ -52,11 +52,12 @@ class KeyStream:
         self._rounds, self._width = rounds, width
         self._blocks = -(-width // BLOCK)
         # A run is a stretch of rows with one key and consecutive rounds.
-        new_run = np.ones(len(rounds), dtype=np.bool_)
+        self._new_run = new_run = np.ones(len(rounds), dtype=np.bool_)
+        self._runs = np.zeros(1, dtype=np.intp)
         if len(rounds) > 1:
             new_run[1:] = (rounds[1:] - rounds[:-1] != 1) | (np.diff(self._index) != 0)
             new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not wrap around
-        self._new_run, self._runs = new_run, np.flatnonzero(new_run)
+            self._runs = np.flatnonzero(new_run)
         self._open: tuple[int, CipherContext] | None = None
         self._enciphers: dict[int, CipherContext] = {}
         self._zeros = np.zeros(0, dtype=np.uint8)
