@@ -106,6 +106,10 @@ class Kind(IntEnum):
     """Labels of an event: `ccbps.matching.one_time.deferred`."""
     AHEAD = 9
     """What a publisher writes before there are events, to be completed by labels."""
+    SHARE = 10
+    """A share of a secret: `ccbps.sharing.share`."""
+    FRAGMENT = 11
+    """A fragment of a secret on its way through brokers: `ccbps.overlay.fragments`."""
 
 
 class Cause(IntEnum):

@@ -19,6 +19,7 @@ PACKAGES = (
     "ccbps.circuits",
     "ccbps.programs",
     "ccbps.encodings",
+    "ccbps.sharing",
     "ccbps.spark",
 )
 DESCRIBED = {

@@ -15,7 +15,14 @@ import ccbps
 from ccbps import CcbpsError
 
 FINDER = doctest.DocTestFinder()
-PACKAGES = ("ccbps", "ccbps.keys", "ccbps.matching", "ccbps.predicates", "ccbps.delivery")
+PACKAGES = (
+    "ccbps",
+    "ccbps.keys",
+    "ccbps.matching",
+    "ccbps.predicates",
+    "ccbps.delivery",
+    "ccbps.sharing",
+)
 
 
 def modules() -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Final, NoReturn, Self
 
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.seeds import SharedSeed, check_label
+from ccbps.sharing import Share
 
 __all__ = ["EPOCH_BYTES", "EpochSeed", "pack_pairs", "unpack_pairs"]
 
@@ -84,6 +85,10 @@ class EpochSeed(SharedSeed):
     def to_text(self) -> str:
         """The secret in text form, with the seed of each pair that was named."""
         return super().to_text()
+
+    def to_shares(self, k: int, n: int) -> list[Share]:
+        """The secret in n shares, with its epoch and the seed of each pair that was named."""
+        return super().to_shares(k, n)
 
     @classmethod
     def _text_kind(cls) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from typing import Final, Self
 
 import numpy as np
@@ -28,8 +29,10 @@ from ccbps.errors import CcbpsError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.randomness import NAME_BYTES, Marks, Pairs, RandomnessReader
 from ccbps.keys.secret import SecretBytes
+from ccbps.keys.share_form import join_key, split_key
 from ccbps.keys.stream import BLOCK, KeyStream, row_tags
 from ccbps.keys.text_form import KINDS, damaged, other_kind, read_key, write_key
+from ccbps.sharing import Share
 
 __all__ = ["SharedSeed", "check_label", "marks_of", "reader_of"]
 
@@ -94,6 +97,47 @@ class SharedSeed(SecretBytes):
     def to_text(self) -> str:
         """The secret in text form, for a key file or an environment variable."""
         return write_key(self._text_kind(), self._to_bytes())
+
+    @confined
+    def to_shares(self, k: int, n: int) -> list[Share]:
+        """The secret in n shares, of which any k give it back, and fewer say nothing about it.
+
+        To bring a seed to a counterpart through parties of whom fewer than k work together: each
+        one carries ``share.to_bytes()``. A share is 60 bytes.
+
+        Raises:
+            ParameterError: not ``1 <= k <= n <= 255``.
+
+        Example:
+            >>> from ccbps import SharedSeed
+            >>> from ccbps.sharing import Share
+            >>> seed = SharedSeed.generate()
+            >>> sent = [share.to_bytes() for share in seed.to_shares(3, 5)]
+            >>> came = [Share.from_bytes(message) for message in (sent[4], sent[0], sent[2])]
+            >>> SharedSeed.from_shares(came) == seed
+            True
+        """
+        return split_key(self._text_kind(), self._to_bytes(), k, n)
+
+    @classmethod
+    @confined
+    def from_shares(cls, shares: Iterable[Share]) -> Self:
+        """The seed that `to_shares` split.
+
+        A seed carries a check, so nobody who altered fewer than k shares can make this return
+        another one. If k of the shares are as they were made, the others may be altered, doubled or
+        of other secrets.
+
+        Args:
+            shares: k or more, in any order.
+
+        Raises:
+            DecodeError: they do not give a seed of this class back: too few came, or too many were
+                altered; or so many came, of which so many were altered, that 10,000 choices of k
+                did not find the seed.
+            ParameterError: something else than shares is among them.
+        """
+        return cls._from_bytes(join_key(cls._text_kind(), shares))
 
     @classmethod
     def _text_kind(cls) -> str:

@@ -1,0 +1,8 @@
+"""Secret sharing: a secret in n shares, of which any k give it back and fewer say nothing."""
+
+from ccbps.sharing.checked import CheckedShamir
+from ccbps.sharing.prime import PrimeShamir
+from ccbps.sharing.shamir import Shamir, ss_join, ss_split
+from ccbps.sharing.share import Share
+
+__all__ = ["CheckedShamir", "PrimeShamir", "Shamir", "Share", "ss_join", "ss_split"]
