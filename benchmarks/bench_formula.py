@@ -362,8 +362,10 @@ def draw(rows: list[Row], path: Path) -> None:
     for axis, title in ((left, "bytes of an event and an interest"), (right, "broker, ns a pair")):
         axis.set_xlabel("bits of the box")
         axis.set_title(title)
-        axis.grid(True, which="both", alpha=0.3)
-        axis.legend()
+        axis.set_xticks(bits, [str(size) for size in bits])
+        axis.set_xticks([], minor=True)
+        axis.grid(True, alpha=0.3)
+        axis.legend(loc="upper left", fontsize="small")
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     print(f"drawn to {path}")
