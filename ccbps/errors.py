@@ -14,6 +14,7 @@ __all__ = [
     "BrokenSchemeWarning",
     "CcbpsError",
     "DecodeError",
+    "EnclaveError",
     "EventError",
     "KeyMismatchError",
     "LedgerError",
@@ -75,6 +76,10 @@ class DecodeError(CcbpsError, ValueError):
         super().__init__(message)
         self.rows = rows
         self.causes = causes
+
+
+class EnclaveError(CcbpsError, RuntimeError):
+    """A simulated enclave's process has ended, does not answer, or failed inside."""
 
 
 class RandomnessReuseError(CcbpsError, RuntimeError):

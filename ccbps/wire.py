@@ -110,6 +110,8 @@ class Kind(IntEnum):
     """A share of a secret: `ccbps.sharing.share`."""
     FRAGMENT = 11
     """A fragment of a secret on its way through brokers: `ccbps.overlay.fragments`."""
+    SEALED_FRAGMENT = 12
+    """A fragment on its way to or from a simulated enclave: `ccbps.overlay.sessions`."""
 
 
 class Cause(IntEnum):

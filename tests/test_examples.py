@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Enough data for every picture.
 ARGUMENTS = {
+    "bootstrap_then_match.py": [],
     "hidden_predicates.py": ["--events", "1500", "--subscribers", "24"],
     "stock_quotes.py": ["--events", "2000", "--subscribers", "30", "--output", "."],
 }
@@ -66,6 +67,11 @@ def test_example_runs(name: str, running: Running) -> None:
     stdout, stderr = ((folder / stream).read_text() for stream in ("stdout", "stderr"))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     assert "differences                          0" in stdout
+    if name == "bootstrap_then_match.py":
+        counts = dict(re.findall(r"^(\S.*?)  +(\d+) +\d+ +\d+$", stdout, re.MULTILINE))
+        assert [int(count) for count in counts.values()] == [606, 42, 18]
+        assert "162 fragments do not give their secret back" in stdout
+        assert stderr == ""
     if "--output" in ARGUMENTS[name]:
         sizes = re.search(r"bytes written +([\d,]+) +announced: ([\d,]+)", stdout)
         assert sizes is not None

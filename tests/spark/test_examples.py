@@ -1,4 +1,4 @@
-"""Every example on little data, in the session that the tests share.
+"""Every example that uses Spark, on little data, in the session that the tests share.
 
 As programs, each in a process of its own, they run in `tests/test_examples.py`.
 """
@@ -18,7 +18,6 @@ from tests.spark.conftest import KEY, ROOT
 
 pytestmark = pytest.mark.spark
 
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # By their shortest path, which still delivers something.
 ARGUMENTS = {
     "hidden_predicates.py": ["--events", "50", "--subscribers", "4"],
@@ -26,15 +25,16 @@ ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("name", ARGUMENTS)
 def test_example_runs(
-    path: Path,
+    name: str,
     spark: SparkSession,
     seed: SharedSeed,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
+    path = ROOT / "examples" / name
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     example: Any = importlib.util.module_from_spec(spec)
@@ -52,7 +52,7 @@ def test_example_runs(
             example.broker(output, master)
         return float((output / "broker-seconds").read_text())
 
-    arguments = ARGUMENTS[path.name]
+    arguments = ARGUMENTS[name]
     if hasattr(example, "broker_process"):
         monkeypatch.setattr(example, "broker_process", broker_process)
         arguments = [*arguments, "--output", str(tmp_path)]

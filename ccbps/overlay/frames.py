@@ -1,0 +1,84 @@
+"""Frames: how processes tell messages apart on a pipe or a socket, which carry nothing but bytes.
+
+A frame is four bytes of length, little-endian, and as many bytes. What is in a frame, and has parts
+of different lengths, is packed in the same way: frames in a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from ccbps.errors import DecodeError
+
+__all__ = ["MOST_BYTES", "pack", "read_frame", "unpack", "write_frame"]
+
+LENGTH_BYTES: Final = 4
+MOST_BYTES: Final = 1 << 24
+"""Of a frame: a length that was made up must not make the reader take all memory."""
+
+
+class Reader(Protocol):
+    """What frames are read from: a pipe, or a socket's file."""
+
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+class Writer(Protocol):
+    """What frames are written to."""
+
+    def write(self, data: bytes, /) -> int | None: ...
+
+    def flush(self) -> None: ...
+
+
+def write_frame(to: Writer, message: bytes) -> None:
+    """Write one frame, and send it on its way."""
+    to.write(len(message).to_bytes(LENGTH_BYTES, "little") + message)
+    to.flush()
+
+
+def read_frame(source: Reader) -> bytes | None:
+    """The next frame's message; None if there are no more.
+
+    Raises:
+        DecodeError: the frame was cut off, or is too long.
+    """
+    head = source.read(LENGTH_BYTES)
+    if not head:
+        return None
+    size = int.from_bytes(head, "little")
+    if len(head) < LENGTH_BYTES or size > MOST_BYTES:
+        raise DecodeError(f"a frame has a length of 4 bytes, at most {MOST_BYTES}")
+    message = source.read(size) or b""
+    if len(message) < size:
+        raise DecodeError(f"a frame of {size} bytes was cut off at {len(message)}")
+    return message
+
+
+def pack(parts: Iterable[bytes]) -> bytes:
+    """Parts of any lengths as one message."""
+    return b"".join(len(part).to_bytes(LENGTH_BYTES, "little") + part for part in parts)
+
+
+def unpack(message: bytes, count: int | None = None) -> list[bytes]:
+    """The parts.
+
+    Args:
+        message: from `pack`.
+        count: how many parts there must be, if that is known.
+
+    Raises:
+        DecodeError: it is no such message, or has another number of parts.
+    """
+    parts: list[bytes] = []
+    at = 0
+    while at < len(message):
+        start = at + LENGTH_BYTES
+        at = start + int.from_bytes(message[at:start], "little")
+        if start > len(message) or at > len(message):
+            raise DecodeError(f"a message of {len(message)} bytes was cut off in part {len(parts)}")
+        parts.append(message[start:at])
+    if count is not None and len(parts) != count:
+        raise DecodeError(f"a message of {count} parts was expected, got {len(parts)}")
+    return parts

@@ -1,0 +1,299 @@
+"""From no common secret to confidential matching, through brokers that nobody trusts.
+
+A publisher and a subscriber have never met. Between them are five hops, each of three brokers;
+every broker is a process of its own, and messages travel over sockets.
+
+1. The publisher draws a seed and splits it into three fragments, all of which are needed, one for
+   each broker of the first hop. ISSPS: each broker splits what it gets again, for the next hop.
+2. HyShare: at one or two hops stands a simulated enclave. It alone joins the fragments and splits
+   the seed afresh, so that their number falls to three again; its host sees ciphertexts. (It is
+   simulated, and protects against nobody who owns the machine.)
+3. Both ends make a `SharedSeed` of it, and a broker matches what it cannot read.
+
+k = n = 3: the source's formulas are for k = n, two brokers of a hop learn nothing together, and a
+broker that fails loses the secret. Links are taken as secure channels, as in the source: those to
+and from enclaves are encrypted here, the others would be in TLS.
+
+    python examples/bootstrap_then_match.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from multiprocessing.queues import Queue
+from typing import Any, Final, TypeAlias
+
+from ccbps import Category, Schema, SharedSeed, UInt
+from ccbps.ciphers.signatures import SigningKey
+from ccbps.errors import DecodeError
+from ccbps.matching import FormulaMatch
+from ccbps.overlay.attestation import ENCLAVE, Member, Policy, measure
+from ccbps.overlay.enclave import SealedQueue, SimulatedEnclave, SimulatedPlatform
+from ccbps.overlay.fragments import Fragment, join_fragments
+from ccbps.overlay.frames import pack, unpack
+from ccbps.overlay.sessions import Session, read_sealed
+from ccbps.wire import Kind
+
+HOST, HOPS, K = "127.0.0.1", 5, 3
+SECONDS: Final = 30.0  # after which everybody gives up
+LAYOUTS: Final = {  # at which hops there is an enclave, in place of three brokers
+    "ISSPS": (),
+    "HyShare, an enclave at hop 3": (3,),
+    "HyShare, enclaves at hops 2 and 4": (2, 4),
+}
+MATCHER = FormulaMatch.box(Schema(issue=Category(["AAPL", "IBM", "MSFT"]), price=UInt(9)))
+QUOTES = [("IBM", 119), ("IBM", 121), ("MSFT", 90), ("IBM", 42)]
+EVENTS = [{"issue": issue, "price": price} for issue, price in QUOTES]
+INTEREST = "issue = 'IBM' AND price < 120"
+
+Brokers = dict[str, tuple[int, bytes]]  # port and identity
+Ports = dict[str, int]
+Ready: TypeAlias = (
+    "Queue[tuple[str, int, bytes]]"  # name, port and identity of those that have started
+)
+Seen = dict[str, dict[str, list[bytes]]]  # in a layout, by a broker
+Seeds = dict[str, tuple[bytes, bytes]]  # in a layout: the publisher's, the subscriber's
+
+
+def main() -> int:
+    """Run all layouts; returns how many counts, seeds and answers are not what they should be."""
+    print(f"{HOPS} hops of {K} brokers, each a process; all {K} fragments of a split are needed\n")
+    platform = SigningKey.generate()
+    with broker_processes(platform) as brokers:
+        differences, seeds, seen = asyncio.run(bootstrap(brokers, platform.identity))
+    look_over_shoulders(seen)
+    differences += match(seeds)
+    print(f"\ndifferences                          {differences}")
+    return differences
+
+
+async def bootstrap(brokers: Brokers, platform: bytes) -> tuple[int, Seeds, Seen]:
+    """Share a seed in every layout; returns differences, both ends' seeds, and what brokers saw."""
+    links = {name: await asyncio.open_connection(HOST, port) for name, (port, _) in brokers.items()}
+    print(f"{'messages':<36}{'sent':>8}{'formula':>10}{'most at a broker':>19}")
+    differences, seeds, seen = 0, {}, {}
+    for layout, enclaves in LAYOUTS.items():
+        seed, end = os.urandom(32), Subscriber()
+        server = await asyncio.start_server(end.handle, HOST, 0)
+        port = server.sockets[0].getsockname()[1]
+        # One after the other: enclaves first, since their neighbours attest them.
+        for name, plan in make_plans(enclaves, brokers, platform, port).items():
+            await ask(links[name], b"configure", json.dumps(plan).encode())
+        for name, part in zip(of_hop(1), Fragment.of(seed, K).split(K), strict=True):
+            send(links[name][1], b"fragment", part.to_bytes())
+        seeds[layout] = seed, await asyncio.wait_for(end.secret, SECONDS)
+        seen[layout] = {name: unpack(await ask(links[name], b"seen", b"")) for name in links}
+        server.close()
+        received = [len(messages) for messages in seen[layout].values()]
+        count = sum(received) + len(end.came)
+        print(f"{layout:<36}{count:>8}{formula(enclaves):>10}{max(received):>19}")
+        differences += (count != formula(enclaves)) + (len({*seeds[layout]}) != 1)
+    return differences, seeds, seen
+
+
+def formula(enclaves: tuple[int, ...]) -> int:
+    """Messages, by the source's rule; without enclaves k + k^2 + ... + k^h + k^h."""
+    # With f fragments a broker sends f k to brokers, f to others; an enclave sends k.
+    total = fragments = K
+    for hop in range(1, HOPS + 1):
+        if hop in enclaves:
+            fragments = K
+        elif hop < HOPS and hop + 1 not in enclaves:
+            fragments *= K
+        total += fragments
+    return total
+
+
+def look_over_shoulders(seen: Seen) -> None:
+    """What a curious broker saw, and what two of them can do with it."""
+    print("\nbroker 3.1, which is curious or hosts an enclave, saw")
+    for layout, logs in seen.items():
+        kind = "sealed" if logs["3.1"][0][0] == Kind.SEALED_FRAGMENT else "plain"
+        print(f"  {layout:<36}{len(logs['3.1'])} {kind:<7} ...{logs['3.1'][0][-12:].hex()}")
+    logs = seen["ISSPS"]
+    known = [Fragment.from_bytes(m) for name in of_hop(HOPS)[1:] for m in logs[name]]
+    print(f"\n{K - 1} of the {K} brokers of hop {HOPS} collude:")
+    try:
+        join_fragments(known)
+        raise SystemExit("this must not happen: too few fragments were joined")
+    except DecodeError as refused:
+        print(f"  {refused}")
+
+
+def match(seeds: Seeds) -> int:
+    """Match, by a broker with no seed; returns how many answers differ from the plaintext's."""
+    print(f"\n{INTEREST}, of " + ", ".join(f"{issue} {price}" for issue, price in QUOTES))
+    rounds, differences = [*range(len(EVENTS))], 0
+    for layout, (publishers, subscribers) in seeds.items():
+        events = MATCHER.publisher(SharedSeed(publishers)).encode(EVENTS, rounds=rounds)
+        interests = MATCHER.subscriber(SharedSeed(subscribers)).encode(INTEREST, rounds=rounds)
+        found = MATCHER.broker().match(events, interests)
+        print(f"  {layout:<36}{[*map(bool, found)]}")
+        differences += int((found != MATCHER.schema.parse(INTEREST).evaluate(EVENTS)).sum())
+    return differences
+
+
+def of_hop(hop: int) -> list[str]:
+    return [f"{hop}.{number}" for number in range(1, K + 1)]
+
+
+def make_plans(
+    enclaves: tuple[int, ...], brokers: Brokers, platform: bytes, end: int
+) -> dict[str, dict[str, Any]]:
+    """What each broker has to know, all of it public; those with an enclave first."""
+    names = {hop: f"enclave {hop}" for hop in enclaves}
+    hosts = {f"{hop}.1": name for hop, name in names.items()}
+    members = {name: identity for name, (_, identity) in brokers.items()}
+    ports = {name: port for name, (port, _) in brokers.items()} | {"subscriber": end}
+    ports |= {name: ports[host] for host, name in hosts.items()}
+    members |= dict.fromkeys(names.values(), ENCLAVE)
+    routes = {name: tuple(of_hop(hop + 1)) for hop, name in names.items()}
+    policy = Policy(platform, measure(), K, K, members, routes).to_bytes().decode()
+    plans: dict[str, dict[str, Any]] = {}
+    for broker in sorted(brokers, key=lambda name: name not in hosts):
+        hop = int(broker.split(".")[0])
+        near = [names[other] for other in (hop - 1, hop + 1) if other in names]
+        following = [names[hop + 1]] if hop + 1 in names else of_hop(hop + 1)
+        following = following if hop < HOPS else ["subscriber"]
+        plans[broker] = {"policy": policy, "enclave": hosts.get(broker, "")}
+        plans[broker]["attest"] = {name: ports[name] for name in near}
+        plans[broker]["next"] = {name: ports[name] for name in following}
+    return plans
+
+
+@contextmanager
+def broker_processes(platform: SigningKey) -> Iterator[Brokers]:
+    """Start all brokers; gives each one's port and identity."""
+    # One clean process imports the package, and brokers are forked from it: they share no secret.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["ccbps.matching", "ccbps.overlay.enclave"])
+    ready: Ready = context.Queue()
+    # The platform's key stands for one in a processor; only machines with an enclave have it.
+    chips = {f"{hop}.1" for enclaves in LAYOUTS.values() for hop in enclaves}
+    processes = []
+    try:
+        for name in [name for hop in range(1, HOPS + 1) for name in of_hop(hop)]:
+            arguments = name, platform.export_secret() if name in chips else b"", ready
+            processes.append(context.Process(target=run_broker, args=arguments, daemon=True))
+            processes[-1].start()
+        started = [ready.get(timeout=SECONDS) for _ in processes]
+        yield {name: (port, identity) for name, port, identity in started}
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def send(writer: asyncio.StreamWriter, *parts: bytes) -> None:
+    writer.write(pack([pack(parts)]))
+
+
+async def receive(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "little"))
+
+
+async def ask(link: tuple[asyncio.StreamReader, asyncio.StreamWriter], *request: bytes) -> bytes:
+    """Send a request and wait for its answer."""
+    send(link[1], *request)
+    return unpack(await asyncio.wait_for(receive(link[0]), SECONDS), 1)[0]
+
+
+def run_broker(name: str, platform: bytes, ready: Ready) -> None:
+    with suppress(KeyboardInterrupt, TimeoutError):
+        asyncio.run(Broker(name, platform).serve(ready))
+
+
+class Broker:
+    """Splits each fragment again; or, with an enclave, hands ciphertexts in and out."""
+
+    enclave: SimulatedEnclave | None = None
+
+    def __init__(self, name: str, platform: bytes) -> None:
+        self.name, self.key = name, SigningKey.generate()
+        self.platform = SimulatedPlatform(SigningKey(platform)) if platform else None
+
+    async def serve(self, ready: Ready) -> None:
+        """Work until whoever started this process ends, or time is up."""
+        over, parent = asyncio.Event(), multiprocessing.parent_process()
+        assert parent is not None
+        asyncio.get_running_loop().add_reader(parent.sentinel, over.set)
+        server = await asyncio.start_server(self.handle, HOST, 0)
+        ready.put((self.name, server.sockets[0].getsockname()[1], self.key.identity))
+        await asyncio.wait_for(over.wait(), 2 * SECONDS)
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer what comes on one connection."""
+        with closing(writer), suppress(EOFError, ConnectionError, asyncio.CancelledError):
+            while True:
+                request, content = unpack(await receive(reader), 2)
+                if request == b"fragment":
+                    self.forward(content)
+                    continue
+                answer = pack(self.seen) if request == b"seen" else b""
+                if request == b"configure":
+                    await self.configure(**json.loads(content))
+                elif request == b"attest" and self.enclave:
+                    answer = self.enclave.attest(content)
+                elif request == b"open" and self.enclave:
+                    self.enclave.open(content)
+                send(writer, answer)
+
+    async def configure(self, policy: str, enclave: str, attest: Ports, next: Ports) -> None:
+        """Connect to the next hop, and attest the enclaves next to this broker."""
+        if self.enclave:
+            self.enclave.close()
+        self.seen: list[bytes] = []
+        self.queue, self.sessions, agreed = SealedQueue(), {}, Policy.from_bytes(policy.encode())
+        self.enclave = self.platform.launch(enclave, agreed) if enclave and self.platform else None
+        self.to_enclave: Session | None = None
+        for other, port in attest.items():
+            link = await asyncio.open_connection(HOST, port)
+            member = Member(self.name, self.key, agreed)
+            quote = await ask(link, b"attest", member.challenge(other))
+            session, opening = member.accept(other, quote)
+            await ask(link, b"open", opening)
+            link[1].close()
+            self.sessions[session.name] = session
+            self.to_enclave = session if other in next else self.to_enclave
+        self.next = [(await asyncio.open_connection(HOST, port))[1] for port in next.values()]
+
+    def forward(self, message: bytes) -> None:
+        """Handle one fragment."""
+        self.seen.append(message)
+        if self.enclave:
+            enough = self.queue.add(message)
+            out = self.enclave.regenerate(enough) if enough else []
+        else:
+            sealed = message[0] == Kind.SEALED_FRAGMENT
+            session = self.sessions[read_sealed(message)[0]] if sealed else None
+            fragment = session.open(message) if session else Fragment.from_bytes(message)
+            parts = fragment.split(K) if len(self.next) == K else [fragment]
+            seal = self.to_enclave.seal if self.to_enclave else Fragment.to_bytes
+            out = [seal(part) for part in parts]
+        for writer, part in zip(self.next if out else [], out, strict=True):
+            send(writer, b"fragment", part)
+
+
+class Subscriber:
+    """Waits for all fragments, and joins them."""
+
+    def __init__(self) -> None:
+        self.came: list[Fragment] = []
+        self.secret: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(EOFError, ConnectionError, asyncio.CancelledError):
+            while True:
+                _, message = unpack(await receive(reader), 2)
+                self.came.append(Fragment.from_bytes(message))
+                if len(self.came) == K ** len(self.came[-1].path):
+                    self.secret.set_result(join_fragments(self.came))
+
+
+if __name__ == "__main__":
+    raise SystemExit(1 if main() else 0)
