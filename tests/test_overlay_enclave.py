@@ -337,7 +337,7 @@ def test_refused_ciphertexts_are_named_and_the_others_not_used_up(place: Place) 
 def test_other_thresholds_mixtures_and_nothing_are_refused(place: Place) -> None:
     for fragments, said in (
         ([Fragment.of(SECRET, 1)], "threshold 1"),
-        ([resplit(1)[0], resplit(1)[1]], "different secrets"),
+        ([resplit(1)[0], resplit(1)[1]], "do not give their secret back"),
         ([], "no fragments"),
     ):
         with pytest.raises(DecodeError, match=said):
