@@ -4,7 +4,7 @@
 step      message                    who checks what
 ========  =========================  ===================================================
 1         challenge, 32 bytes        fresh, from the party that will trust the enclave
-2         quote: measurement,         the platform signs what it measured when it started
+2         quote: measurement,        the platform signs what it measured when it started
           policy, name, public key,  the enclave; the party checks the signature, the
           challenge, signature       measurement, the policy, the name and its challenge
 3         opening: both public       the enclave checks that the party is a member of its
