@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ccbps.programs import ONE, ZERO, Label, interest_bit
 from ccbps.programs.formula import And, Formula, Lookup, Scan, Sum, conjunction, total
-from tests.formula_strategies import packed, unpacked
+from tests.formula_strategies import hidden_tree, packed, unpacked
 
 __all__ = [
     "box",
@@ -158,16 +158,7 @@ def parity_tree(depth: int, widths: Sequence[int]) -> tuple[Formula, int]:
             first += width
         return total(parts), first
 
-    def made(depth: int, first: int) -> tuple[Formula, int]:
-        if not depth:
-            return leaf(first)
-        kind, negated = interest_bit(first), interest_bit(first + 1)
-        left, after = made(depth - 1, first + 2)
-        right, after = made(depth - 1, after)
-        product = And(total([left, kind]), total([right, kind]))
-        return total([product, negated ^ kind]), after
-
-    return made(depth, 0)
+    return hidden_tree(depth, leaf)
 
 
 # -- any formula --------------------------------------------------------------------------------

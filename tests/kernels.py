@@ -1,13 +1,17 @@
-"""Both kernels of the encodings, NumPy's and Numba's, for tests that run on either."""
+"""Both kernels of the encodings, NumPy's and Numba's, for tests that run on either; and how rows
+are asked of a caller."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 
-__all__ = ["KERNELS", "both_kernels", "each_kernel", "wished"]
+from ccbps.arrays import Bytes
+
+__all__ = ["KERNELS", "Recorder", "both_kernels", "each_kernel", "wished"]
 
 KERNELS = {"arrays": "0", "compiled": "1"}
 
@@ -30,3 +34,18 @@ def each_kernel(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 both_kernels = pytest.mark.usefixtures("kernel")
+
+
+class Recorder:
+    """Yields an array's rows through one buffer, and keeps what it was asked for."""
+
+    def __init__(self, rows: Bytes) -> None:
+        self._rows = rows
+        self._buffer = np.zeros_like(rows)
+        self.asked: list[int] = []
+
+    def __call__(self, start: int, stop: int) -> Bytes:
+        self.asked += range(start, stop)
+        self._buffer[:] = 0xAA  # what was handed out before is gone
+        self._buffer[: stop - start] = self._rows[start:stop]
+        return self._buffer[: stop - start]

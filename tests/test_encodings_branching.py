@@ -22,7 +22,7 @@ from ccbps.encodings import BranchingEncoding
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs import ONE, BranchingProgram
 from tests.effort import examples
-from tests.kernels import KERNELS, both_kernels, each_kernel, wished  # noqa: F401
+from tests.kernels import KERNELS, Recorder, both_kernels, each_kernel, wished  # noqa: F401
 from tests.program_strategies import (
     Words,
     box_program,
@@ -235,21 +235,6 @@ def test_encoding_takes_more_input_words_than_it_needs(box: BranchingEncoding) -
     randomness = uniform(box, 5, 4)
     longer = np.concatenate([event, ~event])
     assert np.array_equal(box.encode_event(longer, randomness), box.encode_event(event, randomness))
-
-
-class Recorder:
-    """Yields an array's rows through one buffer, and keeps what it was asked for."""
-
-    def __init__(self, rows: Bytes) -> None:
-        self._rows = rows
-        self._buffer = np.zeros_like(rows)
-        self.asked: list[int] = []
-
-    def __call__(self, start: int, stop: int) -> Bytes:
-        self.asked += range(start, stop)
-        self._buffer[:] = 0xAA  # what was handed out before is gone
-        self._buffer[: stop - start] = self._rows[start:stop]
-        return self._buffer[: stop - start]
 
 
 @both_kernels

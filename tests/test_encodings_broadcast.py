@@ -39,7 +39,7 @@ from tests.digit_formulas import (
     windows,
 )
 from tests.effort import examples
-from tests.kernels import KERNELS, both_kernels, each_kernel, wished  # noqa: F401
+from tests.kernels import KERNELS, Recorder, both_kernels, each_kernel, wished  # noqa: F401
 from tests.program_strategies import seeds
 from tests.reference.broadcast_labels import BroadcastTwin, best_cut
 
@@ -470,21 +470,6 @@ def test_one_event_for_all_rows_equals_that_event_repeated(small_box: Case, batc
 
 
 # -- how inputs, randomness and output are passed -----------------------------------------------
-
-
-class Recorder:
-    """Yields an array's rows through one buffer, and keeps what it was asked for."""
-
-    def __init__(self, rows: Bytes) -> None:
-        self._rows = rows
-        self._buffer = np.zeros_like(rows)
-        self.asked: list[int] = []
-
-    def __call__(self, start: int, stop: int) -> Bytes:
-        self.asked += range(start, stop)
-        self._buffer[:] = 0xAA  # what was handed out before is gone
-        self._buffer[: stop - start] = self._rows[start:stop]
-        return self._buffer[: stop - start]
 
 
 @both_kernels

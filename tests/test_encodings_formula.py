@@ -45,7 +45,7 @@ from tests.formula_strategies import (
     uniform,
     unpacked,
 )
-from tests.kernels import KERNELS, both_kernels, each_kernel, wished  # noqa: F401
+from tests.kernels import KERNELS, Recorder, both_kernels, each_kernel, wished  # noqa: F401
 from tests.program_strategies import seeds
 from tests.reference.rank_one_gates import RankOneTwin
 
@@ -424,21 +424,6 @@ def test_interests_by_index_equal_those_interests(small_box: FormulaEncoding, ba
         assert np.array_equal(made, encode(few[index], randomness))
     same = np.array([4])
     assert np.array_equal(encode(few, randomness, index=same), encode(few[4:5], randomness))
-
-
-class Recorder:
-    """Yields an array's rows through one buffer, and keeps what it was asked for."""
-
-    def __init__(self, rows: Bytes) -> None:
-        self._rows = rows
-        self._buffer = np.zeros_like(rows)
-        self.asked: list[int] = []
-
-    def __call__(self, start: int, stop: int) -> Bytes:
-        self.asked += range(start, stop)
-        self._buffer[:] = 0xAA  # what was handed out before is gone
-        self._buffer[: stop - start] = self._rows[start:stop]
-        return self._buffer[: stop - start]
 
 
 @both_kernels

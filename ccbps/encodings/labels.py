@@ -58,14 +58,7 @@ class Labels:
         self._starts = starts
         self._low_bits = np.array(counts, dtype=np.uint8) - np.uint8(1)
         self._low = np.repeat(self._low_bits, counts)
-        # The labels of each value; of digits with fewer values, the last ones again.
-        widest = max(counts, default=0)
-        self._of_value: list[slice | NDArray[np.intp]] = [
-            slice(value, None, widest)
-            if len({*counts}) == 1
-            else starts + np.minimum(value, self._low_bits)
-            for value in range(widest)
-        ]
+        self._heads = LABEL_BYTES * starts
         self._widths = list(widths)
         self.count = sum(counts)
         self.event_bytes = LABEL_BYTES * len(counts)
@@ -94,17 +87,14 @@ class Labels:
             random: of the rounds, shape (count, round_bytes).
             out: shape (count, event_bytes).
         """
-        count, digits = event.shape
+        count = len(event)
         labels = random.view(np.uint64).reshape(count, self.count, 2)
         # Every label is read, and a mask keeps the one of the event's value.
-        chosen = np.zeros((count, digits, 2), dtype=np.uint64)
-        for value, places in enumerate(self._of_value):
-            mask = -(event == value).astype(np.uint64)
-            chosen |= labels[:, places] & mask[:, :, None]
+        mask = -(event[:, self._place] == self._value).astype(np.uint64)
+        chosen = np.bitwise_or.reduceat(labels & mask[:, :, None], self._starts, axis=1)
         made = chosen.view(np.uint8)
         head = made[:, :, 0]
-        head &= ~self._low_bits
-        head |= random[:, LABEL_BYTES * self._starts] & self._low_bits ^ event
+        head ^= (head ^ random[:, self._heads] ^ event) & self._low_bits
         out[:] = made.reshape(count, self.event_bytes)
 
     def write(self, labels: Bytes, nonces: Bytes, select: Bytes, pads: Bytes) -> None:

@@ -38,7 +38,7 @@ __all__ = ["BroadcastMatch"]
 
 WINDOW: Final = 2
 MOST_WINDOW: Final = 4
-ENCODE_ROWS: Final = 512
+ENCODE_ROWS: Final = 128
 """Events encoded at a time: their labels fit the cache."""
 
 
