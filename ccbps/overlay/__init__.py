@@ -2,14 +2,19 @@
 
 from ccbps.overlay.fragments import Fragment, join_fragments
 from ccbps.overlay.protocols import ISSPS, SSPS, HyShare
+from ccbps.overlay.simulator import HONEST, Behaviour, Outcome, Simulation
 from ccbps.overlay.topology import PhysicalBroker, Topology, parallel_paths, shared_brokers
 
 __all__ = [
+    "HONEST",
     "ISSPS",
     "SSPS",
+    "Behaviour",
     "Fragment",
     "HyShare",
+    "Outcome",
     "PhysicalBroker",
+    "Simulation",
     "Topology",
     "join_fragments",
     "parallel_paths",

@@ -93,7 +93,7 @@ class Topology:
                 f"brokers, subscribers and {PUBLISHER!r} must have different names: rename some"
             )
         if not self.subscribers:
-            raise ParameterError("subscribers must have at least one entry: a secret is for someone")
+            raise ParameterError("subscribers must name at least one: a secret is for someone")
         for subscriber, broker in self.subscribers.items():
             if broker not in self._parents:
                 raise ParameterError(
