@@ -1,9 +1,11 @@
 """Networks of brokers: how a first secret gets through one that nobody trusts."""
 
+from ccbps.overlay.behaviour import HONEST, Behaviour, Outcome
 from ccbps.overlay.fragments import Fragment, join_fragments
+from ccbps.overlay.paths import parallel_paths, shared_brokers
 from ccbps.overlay.protocols import ISSPS, SSPS, HyShare
-from ccbps.overlay.simulator import HONEST, Behaviour, Outcome, Simulation
-from ccbps.overlay.topology import PhysicalBroker, Topology, parallel_paths, shared_brokers
+from ccbps.overlay.simulator import Simulation
+from ccbps.overlay.topology import PhysicalBroker, Topology
 
 __all__ = [
     "HONEST",

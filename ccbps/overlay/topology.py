@@ -17,14 +17,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ccbps.errors import ParameterError
 
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["PUBLISHER", "PhysicalBroker", "Topology", "parallel_paths", "shared_brokers"]
+__all__ = ["PUBLISHER", "PhysicalBroker", "Topology", "check_count", "graph_library"]
 
 PUBLISHER = "publisher"
 
@@ -119,7 +119,8 @@ class Topology:
     @classmethod
     def star(cls, leaves: int) -> Self:
         """B1 with the publisher in the middle, and a broker with one subscriber on each ray."""
-        names = _names(leaves + 1, "leaves", least=2)
+        check_count(leaves, "leaves")
+        names = _names(leaves + 1, "leaves")
         return cls(
             [(names[0], leaf) for leaf in names[1:]],
             names[0],
@@ -149,7 +150,7 @@ class Topology:
             ParameterError: one of them is not a number of at least 1.
         """
         for name, value in (("depth", depth), ("fanout", fanout), ("subscribers", subscribers)):
-            _check(value, name)
+            check_count(value, name)
         edges, level, count = [], ["B1"], 1
         for _ in range(depth - 1):
             below = []
@@ -231,11 +232,13 @@ class Topology:
         """The network of m physical brokers for each logical one, and all clients.
 
         Nodes are named as `PhysicalBroker` prints, or as the client. Needs networkx.
-        """
-        import networkx
 
-        _check(m, "m")
-        graph: networkx.Graph[str] = networkx.Graph()
+        Raises:
+            ParameterError: m is not a number of at least 1, or networkx is not installed.
+        """
+        networkx = graph_library("physical")
+        check_count(m, "m")
+        graph = networkx.Graph()
         members = {
             name: [str(PhysicalBroker(name, i)) for i in range(1, m + 1)] for name in self.links
         }
@@ -248,74 +251,25 @@ class Topology:
         return graph
 
 
-def parallel_paths(
-    graph: networkx.Graph[str], publisher: str, subscriber: str, n: int
-) -> list[list[str]]:
-    """n paths from a publisher to a subscriber that share no broker, shortest first.
-
-    Their greatest number is that of brokers whose loss separates the two (Menger's theorem), so a
-    network that has too few needs more brokers. Needs networkx.
-
-    Args:
-        graph: of physical brokers and clients.
-        publisher: a node of it.
-        subscriber: another one.
-        n: of paths.
+def graph_library(use: str) -> Any:
+    """networkx.
 
     Raises:
-        ParameterError: there are fewer, or the two are linked without a broker between them.
-
-    Example:
-        >>> from ccbps.overlay import Topology, parallel_paths
-        >>> paths = parallel_paths(Topology.line(2).physical(3), "publisher", "S1", 3)
-        >>> sorted(map(len, paths))
-        [4, 4, 4]
+        ParameterError: it is not installed.
     """
-    import networkx
-
-    _check(n, "n")
-    for name in (publisher, subscriber):
-        if name not in graph:
-            raise ParameterError(f"graph has no node {name!r}")
-    if publisher == subscriber or graph.has_edge(publisher, subscriber):
-        raise ParameterError(
-            f"publisher {publisher!r} and subscriber {subscriber!r} must have brokers between them"
-        )
     try:
-        found = sorted(networkx.node_disjoint_paths(graph, publisher, subscriber), key=len)
-    except networkx.NetworkXNoPath:
-        found = []
-    if len(found) < n:
-        raise ParameterError(
-            f"{n} paths that share no broker are needed from {publisher!r} to {subscriber!r}, and "
-            f"the network has {len(found)}: add links or brokers, or take logical brokers of {n}"
-        )
-    return found[:n]
-
-
-def shared_brokers(paths: Iterable[Iterable[str]]) -> list[str]:
-    """The brokers that are on more than one of some paths, whose ends are clients: parallel ones
-    have none.
-
-    Example:
-        >>> from ccbps.overlay import shared_brokers
-        >>> shared_brokers([["publisher", "a", "b", "S1"], ["publisher", "b", "S1"]])
-        ['b']
-    """
-    seen: set[str] = set()
-    shared: dict[str, None] = {}
-    for path in paths:
-        brokers = {*[*path][1:-1]}
-        shared |= dict.fromkeys(sorted(brokers & seen))
-        seen |= brokers
-    return [*shared]
+        import networkx
+    except ImportError:
+        raise ParameterError(f"{use} needs networkx: pip install 'ccbps[networks]'") from None
+    return networkx
 
 
 def _names(count: int, name: str, *, least: int = 1) -> list[str]:
-    _check(count, name, least)
+    check_count(count, name, least)
     return [f"B{i}" for i in range(1, count + 1)]
 
 
-def _check(value: int, name: str, least: int = 1) -> None:
+def check_count(value: int, name: str, least: int = 1) -> None:
+    """Raise ParameterError unless this is a whole number, and large enough."""
     if type(value) is not int or value < least:
         raise ParameterError(f"{name} must be a whole number of at least {least}, got {value!r}")
