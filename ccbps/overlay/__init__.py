@@ -6,6 +6,7 @@ from ccbps.overlay.paths import parallel_paths, shared_brokers
 from ccbps.overlay.protocols import ISSPS, SSPS, HyShare
 from ccbps.overlay.simulator import Simulation
 from ccbps.overlay.topology import PhysicalBroker, Topology
+from ccbps.overlay.trials import Trial, TrialResult
 
 __all__ = [
     "HONEST",
@@ -18,6 +19,8 @@ __all__ = [
     "PhysicalBroker",
     "Simulation",
     "Topology",
+    "Trial",
+    "TrialResult",
     "join_fragments",
     "parallel_paths",
     "shared_brokers",

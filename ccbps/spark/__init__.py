@@ -23,6 +23,7 @@ from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.matching import match, match_column
+from ccbps.spark.networks import simulate
 from ccbps.spark.stores import match_messages, write_messages
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "match_messages",
     "open_payloads",
     "seal_payloads",
+    "simulate",
     "wrap_keys",
     "write_messages",
 ]
