@@ -19,6 +19,7 @@ PACKAGES = (
     "ccbps.circuits",
     "ccbps.programs",
     "ccbps.encodings",
+    "ccbps.overlay",
     "ccbps.sharing",
     "ccbps.spark",
 )

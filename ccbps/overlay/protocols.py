@@ -96,7 +96,9 @@ class SSPS(_Protocol):
     secret, wherever they are.
 
     Attributes:
-        k, n, m: see `ISSPS`.
+        k: fragments of a split that give it back.
+        n: fragments of a split.
+        m: physical brokers of a logical one.
 
     Example:
         >>> from ccbps.overlay import SSPS, Topology
@@ -141,10 +143,12 @@ class HyShare(ISSPS):
     subscriber receives from a publisher or an enclave, since it is encrypted. That is `direct`.
 
     Attributes:
+        k: fragments of a split that give it back.
+        n: fragments of a split.
+        m: physical brokers of a logical one.
         enclaves: names of the logical brokers that are enclaves.
         direct: whether the secret itself, encrypted, is sent from a publisher or enclave to an
             enclave, and from an enclave to a subscriber: one message, not n.
-        k, n, m: see `ISSPS`.
 
     Example:
         >>> from ccbps.overlay import HyShare, Topology
