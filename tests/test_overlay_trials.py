@@ -40,13 +40,13 @@ def test_secrets_are_simulated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     assert trial(secrets=50, n=3, failing=0.3, colluding=0.3, seed=8).run() == whole
 
 
-def test_too_many_messages_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_messages_are_only_counted() -> None:
     assert trial(hops=30, k=7).run().messages == sum(7**i for i in range(1, 31)) + 7**30
     assert not trial(hops=30, k=7).run().held
-    with pytest.raises(ParameterError, match="messages are too many to fail or to look at"):
+    with pytest.raises(ParameterError, match="messages are too many for brokers that fail or look"):
         trial(hops=30, k=7, failing=1.0).run()
-    monkeypatch.setattr(trials, "MOST_FRAGMENTS", 21)
-    assert trial().run() == TrialResult(22, 22, False, 1.0, 0.0)
+    assert trial(most_held=22).run() == TrialResult(22, 22, True, 1.0, 0.0)
+    assert trial(most_held=21).run() == TrialResult(22, 22, False, 1.0, 0.0)
 
 
 def test_failing_brokers_lose_secrets_as_often_as_they_should() -> None:

@@ -22,8 +22,8 @@ __all__ = ["Trial", "TrialResult"]
 SECRET_BYTES: Final = 32
 FRAGMENTS: Final = 1 << 21
 """Fragments of secrets that are simulated together."""
-MOST_FRAGMENTS: Final = 1 << 27
-"""Of one trial, which take about a minute; of more, messages are counted and hold nothing."""
+MOST_HELD: Final = 1 << 27
+"""Messages of one trial that hold fragments, which take about a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,7 @@ class Trial:
         failing: the probability of each physical broker to have crashed.
         colluding: the probability of each physical broker to collude with the others that do.
         seed: of all that is random.
+        most_held: with more messages than this, they are only counted, and hold nothing.
 
     Example:
         >>> from ccbps.overlay import Trial
@@ -82,6 +83,7 @@ class Trial:
     failing: float = 0.0
     colluding: float = 0.0
     seed: int = 0
+    most_held: int = MOST_HELD
 
     def network(self) -> Topology:
         """The topology.
@@ -129,11 +131,11 @@ class Trial:
         behaviours = self._behaviours(Simulation(topology, protocol), rng)
         simulation = Simulation(topology, protocol, behaviours=behaviours, seed=self.seed)
         formula = protocol.messages(topology, self.secrets)
-        if formula > MOST_FRAGMENTS:
+        if formula > self.most_held:
             if behaviours:
                 raise ParameterError(
-                    f"{formula:,} messages are too many to fail or to look at, at most "
-                    f"{MOST_FRAGMENTS:,}: share fewer secrets, or on shorter ways"
+                    f"{formula:,} messages are too many for brokers that fail or look, with "
+                    f"most_held={self.most_held:,}: share fewer secrets, or on shorter ways"
                 )
             counted = simulation.count(self.secrets)
             return TrialResult(counted.messages, formula, False, 1.0, 0.0)
