@@ -8,7 +8,7 @@ secrets where these are not too many, and counted messages elsewhere.
 2. Monte Carlo: five hops, each broker failing or colluding with some probability. What subscribers
    got, and what colluders joined from what they saw, is compared with the exact probabilities.
 
-    python examples/share_through_networks.py --samples 200 --output output
+    python examples/share_through_networks.py --samples 300 --output output
 """
 
 from __future__ import annotations
@@ -104,14 +104,13 @@ def row(
 
 def monte_carlo(spark: SparkSession, samples: int) -> DataFrame:
     """Networks with brokers that fail, or collude, with some probability; a seed for each."""
+    cases = itertools.product(("SSPS", "ISSPS"), (True, False), SHARES)
     kinds = [
-        (protocol, share if fails else 0.0, 0.0 if fails else share)
-        for protocol in ("SSPS", "ISSPS")
-        for fails in (True, False)
-        for share in SHARES
+        (protocol, share if fails else 0.0, 0.0 if fails else share, number * samples)
+        for number, (protocol, fails, share) in enumerate(cases)
     ]
     networks = spark.createDataFrame(
-        kinds, "protocol string, failing double, colluding double"
+        kinds, "protocol string, failing double, colluding double, first long"
     ).select(
         "*",
         F.lit("line").alias("topology"),
@@ -119,11 +118,12 @@ def monte_carlo(spark: SparkSession, samples: int) -> DataFrame:
         F.lit(K).alias("k"),
         F.lit(N).alias("n"),
     )
-    return networks.crossJoin(spark.range(samples).withColumnRenamed("id", "seed"))
+    seeds = spark.range(samples)
+    return networks.crossJoin(seeds).withColumn("seed", F.col("first") + F.col("id"))
 
 
 def run(spark: SparkSession, trials: DataFrame, label: str) -> list[Row]:
-    """Simulate all rows, largest networks spread first, with a bar over them."""
+    """Simulate all rows, with a bar over them."""
     parts = 16 * spark.sparkContext.defaultParallelism
     found = cs.simulate(trials.repartition(parts)).toLocalIterator(prefetchPartitions=True)
     total = trials.count()
@@ -154,7 +154,9 @@ def show_counts(rows: list[Row]) -> int:
 def show_risks(rows: list[Row], samples: int) -> int:
     """Tables of probabilities; returns how many are further off than chance explains."""
     print(f"\n{HOPS} hops, k = {K} of n = {N}, {samples} samples for each number: sampled (exact)")
-    print(f"{'probability':<13}{'delivered, if brokers fail':^40}{'learnt, if brokers collude':^40}")
+    print(
+        f"{'probability':<13}{'delivered, if brokers fail':^40}{'learnt, if brokers collude':^40}"
+    )
     print(f"{'':<13}" + f"{'SSPS':^20}{'ISSPS':^20}" * 2)
     wrong = 0
     for share in SHARES:
@@ -227,13 +229,13 @@ def plot(counted: list[Row], sampled: list[Row], file: Path) -> None:
         title=f"{HOPS} hops, k = {K} of n = {N}: exact, and sampled (dots)",
     )
     risks.grid(alpha=0.3)
-    risks.legend(frameon=False)
+    risks.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14))
     figure.savefig(file, dpi=110)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--samples", type=int, default=200, help="networks for each probability")
+    parser.add_argument("--samples", type=int, default=300, help="networks for each probability")
     parser.add_argument(
         "--held", type=int, default=10_000_000, help="messages of a network that hold fragments"
     )

@@ -20,6 +20,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {
     "bootstrap_then_match.py": [],
     "hidden_predicates.py": ["--events", "1500", "--subscribers", "24"],
+    "share_through_networks.py": ["--samples", "50", "--held", "300000", "--output", "."],
     "stock_quotes.py": ["--events", "2000", "--subscribers", "30", "--output", "."],
 }
 # For so little data, Java's second compiler and its parallel collector take longer than they save.
@@ -72,7 +73,10 @@ def test_example_runs(name: str, running: Running) -> None:
         assert [int(count) for count in counts.values()] == [606, 42, 18]
         assert "162 fragments do not give their secret back" in stdout
         assert stderr == ""
-    if "--output" in ARGUMENTS[name]:
+    if name == "share_through_networks.py":
+        assert "235 networks, 400 secrets each" in stdout
+        assert (folder / "networks.png").stat().st_size > 10_000
+    if name == "stock_quotes.py":
         sizes = re.search(r"bytes written +([\d,]+) +announced: ([\d,]+)", stdout)
         assert sizes is not None
         wrote, said = (int(text.replace(",", "")) for text in sizes.groups())

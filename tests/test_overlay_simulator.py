@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from ccbps.overlay import (
     ISSPS,
     SSPS,
     Behaviour,
+    Collusion,
     Fragment,
     HyShare,
     PhysicalBroker,
@@ -282,8 +283,7 @@ def test_some_dropped_fragments_lose_some_secrets() -> None:
 
 
 def all_curious(topology: Topology, protocol: SSPS | ISSPS, seed: int = 0) -> Simulation:
-    hosts = Simulation(topology, protocol).hosts
-    behaviours = {host: Behaviour(curious=True) for name in topology.route for host in hosts(name)}
+    behaviours = dict.fromkeys(protocol.brokers(topology), Behaviour(curious=True))
     return Simulation(topology, protocol, behaviours=behaviours, seed=seed)
 
 
@@ -293,7 +293,7 @@ def test_whoever_sees_enough_recovers_secrets(protocol: SSPS | ISSPS) -> None:
     simulation = all_curious(line, protocol)
     outcome = simulation.share(sent)
     for broker in line.route:
-        hosts = simulation.hosts(broker)
+        hosts = protocol.hosts(broker)
         for some in combinations(hosts, protocol.k):
             found = simulation.recovered(outcome, some)
             assert np.array_equal(found.value[np.argsort(found.secret)], sent)
@@ -302,6 +302,34 @@ def test_whoever_sees_enough_recovers_secrets(protocol: SSPS | ISSPS) -> None:
     across = [PhysicalBroker(b, i) for i, b in enumerate(line.route[: protocol.k], 1)]
     wanted = len(sent) if isinstance(protocol, SSPS) else 0
     assert simulation.recovered(outcome, across).count == wanted
+
+
+@pytest.mark.parametrize(
+    ("topology", "protocol"),
+    [
+        (Topology.line(2), ISSPS(2, 3)),
+        (Topology.line(2), SSPS(2, 3)),
+        (Topology.line(2), ISSPS(2, 4, m=3)),
+        (Topology.line(2), SSPS(3, 4, m=3)),
+        (Topology.star(2), ISSPS(2)),
+        (Topology.line(3), HyShare(2, 3, enclaves=["B2"])),
+        (Topology.tree(2, 2), HyShare(2, enclaves=["B1"])),
+    ],
+    ids=repr,
+)
+def test_what_all_sets_of_colluders_join_is_what_the_rule_says(
+    topology: Topology, protocol: SSPS | ISSPS
+) -> None:
+    simulation, sent = all_curious(topology, protocol), secrets(2)
+    outcome, rule = simulation.share(sent), Collusion(protocol, topology)
+    found = set()
+    for count in range(len(rule.brokers) + 1):
+        for some in combinations(rule.brokers, count):
+            learnt = simulation.recovered(outcome, some)
+            assert learnt.count == len(sent) * rule.recovers(some), some
+            assert not learnt.count or np.array_equal(learnt.value, sent[learnt.secret])
+            found.add(learnt.count)
+    assert found == {0, len(sent)}
 
 
 def test_an_enclaves_host_sees_no_values() -> None:
@@ -396,6 +424,11 @@ def test_thresholds_are_checked(arguments: tuple[int, ...], message: str) -> Non
         HyShare(2, enclaves="B1")
 
 
-def test_neighbours_of_a_line() -> None:
-    line = Topology.line(5)
-    assert [*pairwise(line.route)] == [(a, line.children[a][0]) for a in line.route[:-1]]
+def test_enclaves_are_brokers_of_the_topology() -> None:
+    for use in (
+        lambda p: p.messages(Topology.line(2)),
+        lambda p: Simulation(Topology.line(2), p),
+        lambda p: Collusion(p, Topology.line(2)),
+    ):
+        with pytest.raises(ParameterError, match="enclaves must be brokers of the topology, 'B3'"):
+            use(HyShare(2, enclaves=["B1", "B3"]))

@@ -1,6 +1,8 @@
 """Networks of brokers: how a first secret gets through one that nobody trusts."""
 
 from ccbps.overlay.behaviour import HONEST, Behaviour, Outcome
+from ccbps.overlay.collusion import Collusion
+from ccbps.overlay.collusion_samples import Estimate, estimate_risk
 from ccbps.overlay.fragments import Fragment, join_fragments
 from ccbps.overlay.paths import parallel_paths, shared_brokers
 from ccbps.overlay.protocols import ISSPS, SSPS, HyShare
@@ -13,6 +15,8 @@ __all__ = [
     "ISSPS",
     "SSPS",
     "Behaviour",
+    "Collusion",
+    "Estimate",
     "Fragment",
     "HyShare",
     "Outcome",
@@ -21,6 +25,7 @@ __all__ = [
     "Topology",
     "Trial",
     "TrialResult",
+    "estimate_risk",
     "join_fragments",
     "parallel_paths",
     "shared_brokers",

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from ccbps.errors import ParameterError
-from ccbps.overlay.topology import Topology
+from ccbps.overlay.topology import PhysicalBroker, Topology
 from ccbps.sharing import Shamir
 
 __all__ = ["ISSPS", "SSPS", "HyShare", "Party"]
@@ -63,12 +63,34 @@ class _Protocol:
         """What stands at a logical broker's place."""
         return Party.BROKER
 
+    def hosts(self, broker: str) -> list[PhysicalBroker]:
+        """The physical brokers of a logical one; an enclave has one host."""
+        m = 1 if self.party(broker) is Party.ENCLAVE else self.m
+        return [PhysicalBroker(broker, number) for number in range(1, m + 1)]
+
+    def brokers(self, topology: Topology) -> list[PhysicalBroker]:
+        """All physical brokers of a topology's route, in its order."""
+        self.check(topology)
+        return [broker for name in topology.route for broker in self.hosts(name)]
+
+    def points(self, number: int) -> range:
+        """The points of each split that physical broker 1 .. m of a logical one is sent."""
+        return range(number, self.n + 1, self.m)
+
     def splits(self, at: Party, to: Party) -> bool:
         """Whether each fragment (or the secret) is split on the way from one party to the next."""
         raise NotImplementedError
 
+    def check(self, topology: Topology) -> None:
+        """Raise ParameterError unless the topology has all brokers that the protocol names."""
+
     def arriving(self, topology: Topology) -> dict[str, int]:
-        """Messages of one secret that arrive at each logical broker and subscriber of its route."""
+        """Messages of one secret that arrive at each logical broker and subscriber of its route.
+
+        Raises:
+            ParameterError: enclaves has a name that the topology does not have.
+        """
+        self.check(topology)
         counts: dict[str, int] = {}
 
         def send(at: Party, fragments: int, name: str, to: Party) -> None:
@@ -184,6 +206,12 @@ class HyShare(ISSPS):
     def party(self, broker: str) -> Party:
         """What stands at a logical broker's place."""
         return Party.ENCLAVE if broker in self.enclaves else Party.BROKER
+
+    def check(self, topology: Topology) -> None:
+        """Raise ParameterError unless the topology has all brokers that the protocol names."""
+        for name in sorted(self.enclaves):
+            if name not in topology.links:
+                raise ParameterError(f"enclaves must be brokers of the topology, {name!r} is none")
 
     def splits(self, at: Party, to: Party) -> bool:
         """Whether each fragment (or the secret) is split on the way from one party to the next."""

@@ -29,7 +29,7 @@ from ccbps.overlay.topology import PUBLISHER, PhysicalBroker, Topology
 from ccbps.sharing import CheckedShamir, Shamir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["Simulation"]
 
@@ -84,23 +84,18 @@ class Simulation:
         """
         self.topology, self.protocol, self.checked = topology, protocol, checked
         self.behaviours, self.patience, self.seed = dict(behaviours or {}), patience, seed
-        known = {broker for name in topology.route for broker in self.hosts(name)}
+        known = protocol.brokers(topology)
         for broker in self.behaviours:
             if broker not in known:
                 raise ParameterError(
                     f"behaviours has {broker}, which is not on the route: its brokers are "
-                    f"{', '.join(map(str, sorted(known)[:4]))}, ..."
+                    f"{', '.join(map(str, known[:4]))}, ..."
                 )
         k, n = protocol.k, protocol.n
         self.scheme: Scheme = CheckedShamir(k, n) if checked else Shamir(k, n)
 
     def __repr__(self) -> str:
         return f"<Simulation of {self.protocol!r} on {self.topology!r}>"
-
-    def hosts(self, broker: str) -> list[PhysicalBroker]:
-        """The physical brokers of a logical one; an enclave has one host."""
-        m = 1 if self.protocol.party(broker) is Party.ENCLAVE else self.protocol.m
-        return [PhysicalBroker(broker, number) for number in range(1, m + 1)]
 
     def share(self, secrets: Bytes) -> Outcome:
         """Share secrets with all subscribers.
@@ -226,16 +221,23 @@ class _Run:
         parts = [load]
         if self.protocol.splits(at, party):
             parts = load.split(self.simulation.scheme, to, self.rng.bytes)
-        for point, part in enumerate(parts):
+        for number, part in self.numbered(sender, parts):
             receiver: Node = to
             if party is Party.ENCLAVE:
                 receiver = PhysicalBroker(to, 1)
             elif party is Party.BROKER:
-                number = point % self.protocol.m + 1
-                if len(parts) == 1 and isinstance(sender, PhysicalBroker):
-                    number = sender.number
                 receiver = PhysicalBroker(to, number)
             self.send_one(time, sender, at, receiver, part)
+
+    def numbered(self, sender: Node, parts: list[Any]) -> Iterator[tuple[int, Any]]:
+        """What is sent, and to which physical brokers: what is not split keeps its number."""
+        if len(parts) == 1 and isinstance(sender, PhysicalBroker):
+            yield sender.number, parts[0]
+            return
+        for number in range(1, self.protocol.m + 1):
+            for point in self.protocol.points(number):
+                if point <= len(parts):
+                    yield number, parts[point - 1]
 
     def send_one(self, time: float, sender: Node, at: Party, receiver: Node, load: Any) -> None:
         behaviour = self.behaviour(sender)

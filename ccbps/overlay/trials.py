@@ -128,7 +128,7 @@ class Trial:
         self._check()
         topology, protocol = self.network(), self.rule()
         rng = np.random.default_rng([self.seed, 1])
-        behaviours = self._behaviours(Simulation(topology, protocol), rng)
+        behaviours = self._behaviours(protocol.brokers(topology), rng)
         simulation = Simulation(topology, protocol, behaviours=behaviours, seed=self.seed)
         formula = protocol.messages(topology, self.secrets)
         if formula > self.most_held:
@@ -163,10 +163,9 @@ class Trial:
         check_count(self.seed, "seed", least=0)
 
     def _behaviours(
-        self, simulation: Simulation, rng: np.random.Generator
+        self, hosts: list[PhysicalBroker], rng: np.random.Generator
     ) -> dict[PhysicalBroker, Behaviour]:
         """Of the brokers that fail or collude."""
-        hosts = [host for name in simulation.topology.route for host in simulation.hosts(name)]
         fails, colludes = rng.random((2, len(hosts))) < [[self.failing], [self.colluding]]
         return {
             host: Behaviour(curious=bool(tells), crash=0.0 if fails_ else float("inf"))

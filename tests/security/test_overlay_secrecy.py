@@ -35,8 +35,7 @@ SECRETS = 1500
 
 
 def run(topology: Topology, protocol: SSPS | ISSPS, secrets: Bytes, seed: int = 5) -> Outcome:
-    hosts = Simulation(topology, protocol).hosts
-    behaviours = {host: Behaviour(curious=True) for name in topology.route for host in hosts(name)}
+    behaviours = dict.fromkeys(protocol.brokers(topology), Behaviour(curious=True))
     return Simulation(topology, protocol, behaviours=behaviours, seed=seed).share(secrets)
 
 
