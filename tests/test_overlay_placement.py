@@ -128,6 +128,19 @@ def test_worked_examples_of_the_source(k: int) -> None:
         assert best <= first
 
 
+def test_breadth_first_is_not_always_best_on_trees() -> None:
+    """[Survey] section 8.5 says that it is, for subscribers at the leaves."""
+    tree = Topology.tree(3, 2)
+    best = fewest_messages(tree, ISSPS(3), 2)
+    assert (best, breadth_first(tree, 2)) == (["B2", "B3"], ["B1", "B2"])
+    assert HyShare(3, enclaves=best).messages(tree) == 33
+    assert HyShare(3, enclaves=breadth_first(tree, 2)).messages(tree) == 57
+    for levels, fanout in ((3, 2), (3, 4), (4, 3)):
+        tree = Topology.tree(levels, fanout)
+        one = HyShare(3, enclaves=fewest_messages(tree, ISSPS(3), 1)).messages(tree)
+        assert HyShare(3, enclaves=["B1"]).messages(tree) == one
+
+
 def test_chains_are_hops_between_brokers_that_split() -> None:
     line = Topology.line(6)
     assert longest_chain(line, []) == 5

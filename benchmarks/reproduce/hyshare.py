@@ -10,7 +10,7 @@ Every number of messages is the formula's, and is simulated: with a secret's rea
 --held messages, and with messages that are only counted beyond that. Beside the figures stand the
 numbers that the source states. Times are medians of one core.
 
-    python benchmarks/reproduce/hyshare.py [--quick] [--held 2000000] [--plot FOLDER]
+    python benchmarks/reproduce/hyshare.py [--quick] [--held 100000] [--plot FOLDER]
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ def plot(figures: dict[str, dict[str, Series]], times: Times, folder: Path) -> N
 def main(arguments: list[str] | None = None) -> int:
     """Print everything; returns in how many numbers simulation and formula differ."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--held", type=int, default=2_000_000, help="messages with fragments")
+    parser.add_argument("--held", type=int, default=100_000, help="messages with fragments")
     parser.add_argument("--quick", action="store_true", help="smallest sizes only")
     parser.add_argument("--plot", type=Path, help="folder for plots")
     options = parser.parse_args(arguments)
