@@ -33,9 +33,10 @@ from ccbps.ciphers.signatures import SigningKey
 from ccbps.errors import DecodeError
 from ccbps.matching import FormulaMatch
 from ccbps.overlay.attestation import ENCLAVE, Member, Policy, measure
-from ccbps.overlay.enclave import SealedQueue, SimulatedEnclave, SimulatedPlatform
+from ccbps.overlay.enclave import SimulatedEnclave, SimulatedPlatform
 from ccbps.overlay.fragments import Fragment, join_fragments
 from ccbps.overlay.frames import pack, unpack
+from ccbps.overlay.sealed_queue import SealedQueue
 from ccbps.overlay.sessions import Session, read_sealed
 from ccbps.wire import Kind
 
@@ -266,8 +267,10 @@ class Broker:
         """Handle one fragment."""
         self.seen.append(message)
         if self.enclave:
-            enough = self.queue.add(message)
-            out = self.enclave.regenerate(enough) if enough else []
+            enough, out = self.queue.add(message), []
+            if enough:
+                out = self.enclave.regenerate(enough)
+                self.queue.done(message)
         else:
             sealed = message[0] == Kind.SEALED_FRAGMENT
             session = self.sessions[read_sealed(message)[0]] if sealed else None

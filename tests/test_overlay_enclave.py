@@ -25,10 +25,11 @@ from ccbps.ciphers.signatures import SigningKey
 from ccbps.errors import DecodeError, EnclaveError, ParameterError, SerializationError
 from ccbps.overlay import enclave as enclave_module
 from ccbps.overlay.attestation import ENCLAVE, Member, Policy, Quote, measure
-from ccbps.overlay.enclave import SealedQueue, SimulatedEnclave, SimulatedPlatform, introduce
+from ccbps.overlay.enclave import SimulatedEnclave, SimulatedPlatform, introduce
 from ccbps.overlay.enclave_process import FAILED, _Inside
 from ccbps.overlay.fragments import Fragment, join_fragments
 from ccbps.overlay.frames import MOST_BYTES, pack, read_frame, unpack, write_frame
+from ccbps.overlay.sealed_queue import SealedQueue
 from ccbps.overlay.sessions import WINDOW, Session, read_sealed
 from tests.effort import examples
 
@@ -449,6 +450,29 @@ def test_an_enclave_ends_with_its_host(place: Place) -> None:
     process.stdout.close()
 
 
+def test_fragments_with_checks_survive_a_member_that_alters_them(place: Place) -> None:
+    """Before it seals them, so that no tag of the session tells."""
+    fragments = Fragment.of(SECRET, K, checked=N).split(N)
+    fragments[0] = replace(fragments[0], value=bytes(len(fragments[0].value)))
+    queue, fresh = SealedQueue(), None
+    for ciphertext in place.sealed(fragments):
+        enough = queue.add(ciphertext)
+        try:
+            fresh = place.enclave.regenerate(enough) if enough else None
+        except DecodeError:
+            continue  # of exactly k, one was altered: one more is needed
+        if fresh:
+            queue.done(ciphertext)
+            break
+    assert fresh is not None
+    opened = place.opened(fresh)
+    assert join_fragments(opened) == SECRET
+    assert {one.checked for one in opened} == {N}
+    other = Fragment.of(SECRET, K, checked=N + 1).split(N + 1)
+    with pytest.raises(DecodeError, match=f"checks for {N + 1}, and {K} of {N} are agreed"):
+        place.enclave.regenerate(place.sealed(other))
+
+
 # -- what is around it ---------------------------------------------------------------------------
 
 
@@ -458,24 +482,38 @@ def test_the_queue_waits_until_there_is_enough(levels: int, chance: Random) -> N
     member, _ = ends()
     fragments = resplit(levels)
     chance.shuffle(fragments)
-    queue, came, enough = SealedQueue(), [], None
+    queue, came = SealedQueue(), []
     for fragment in fragments:
         got = queue.add(member.seal(fragment))
         came.append(fragment)
-        if enough is not None:
-            assert got is None
-            continue
         try:
             assert join_fragments(came) == SECRET
         except DecodeError:
             assert got is None
-        else:
+        else:  # and again with each one more
             assert got is not None and len(got) == len(came)
-            enough = got
-    assert enough is not None
+    queue.done(member.seal(fragments[0]))
     assert [queue.add(member.seal(fragment)) for fragment in fragments] == [None] * len(fragments)
+    assert repr(queue) == "<SealedQueue: 0 secrets wait>"
     with pytest.raises(DecodeError, match="not a sealed fragment"):
         queue.add(fragments[0].to_bytes())
+
+
+def test_the_queue_forgets_the_oldest() -> None:
+    member, _ = ends()
+    queue = SealedQueue(most=2)
+    halves = [Fragment.of(b"a secret", 2).split(2) for _ in range(3)]
+    for first, _ in halves:
+        assert queue.add(member.seal(first)) is None
+    assert repr(queue) == "<SealedQueue: 2 secrets wait>"
+    came = [queue.add(member.seal(second)) for _, second in halves[1:]]
+    assert [len(enough or ()) for enough in came] == [2, 2]
+    assert queue.add(member.seal(halves[0][1])) is None
+    for first, _ in halves:
+        queue.done(member.seal(first))
+    # The first one's name is forgotten again, so that its fragments would wait.
+    assert [queue.add(member.seal(first)) for first, _ in halves] == [None] * 3
+    assert repr(queue) == "<SealedQueue: 1 secrets wait>"
 
 
 def test_policies(place: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -10,7 +11,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps.errors import DecodeError, SerializationError
+from ccbps.errors import DecodeError, ParameterError, SerializationError
 from ccbps.overlay.fragments import Fragment, join_fragments
 
 
@@ -80,7 +81,7 @@ def test_messages_that_are_no_fragments_are_refused() -> None:
     for cut in range(head + 1):
         with pytest.raises(DecodeError):
             Fragment.from_bytes(message[:cut])
-    for place, value in ((0, 1), (1, 9), (2, 0), (12, 0)):
+    for place, value in ((0, 1), (1, 9), (2, 0), (3, 1), (13, 0)):
         damaged = bytearray(message)
         damaged[place] = value
         with pytest.raises(DecodeError):
@@ -93,3 +94,48 @@ def test_values_do_not_print_or_pickle() -> None:
     assert "secret" not in repr(fragment)
     with pytest.raises(SerializationError):
         pickle.dumps(fragment)
+
+
+@given(
+    sizes=st.sampled_from([(2, 3), (3, 4), (3, 5), (2, 2), (1, 2)]),
+    splits=st.integers(1, 2),
+    data=st.data(),
+)
+@settings(max_examples=examples(25), deadline=None)
+def test_checks_tell_altered_fragments_while_they_are_fewer_than_half(
+    sizes: tuple[int, int], splits: int, data: st.DataObject
+) -> None:
+    (k, n), secret = sizes, b"a secret"
+    fragments: list[Fragment] = [Fragment.of(secret, k, checked=n)]
+    for _ in range(splits):
+        fragments = [part for one in fragments for part in one.split(n)]
+    assert {len(one.value) for one in fragments} == {len(secret) + splits * (8 + 48 * (n - 1))}
+    bad = min(n - k, (n - 1) // 2)
+    points = data.draw(st.permutations(range(1, n + 1)))[:bad]
+    level = data.draw(st.integers(0, splits - 1))
+    sent = [
+        Fragment.from_bytes(
+            replace(one, value=data.draw(st.binary(min_size=size, max_size=size))).to_bytes()
+            if one.path[level] in points
+            else one.to_bytes()
+        )
+        for one in fragments
+        for size in [len(one.value)]
+    ]
+    assert join_fragments(data.draw(st.permutations(sent))) == secret
+
+
+def test_checks_refuse_what_they_cannot_mend() -> None:
+    fragments = Fragment.of(b"a secret", 3, checked=3).split(3)
+    altered = replace(fragments[1], value=bytes(len(fragments[1].value)))
+    with pytest.raises(DecodeError, match="do not give their secret back"):
+        join_fragments([fragments[0], altered, fragments[2]])
+    plain = Fragment.of(b"a secret", 3).split(3)
+    wrong = replace(plain[1], value=bytes(len(plain[1].value)))
+    assert join_fragments([plain[0], wrong, plain[2]]) != b"a secret"
+    with pytest.raises(ParameterError, match="n must be 3, as the secret's checks say, got 4"):
+        fragments[0].split(4)
+    message = bytearray(fragments[0].to_bytes())
+    message[3] = 2
+    with pytest.raises(DecodeError, match="threshold 3, checks for 2"):
+        Fragment.from_bytes(bytes(message))

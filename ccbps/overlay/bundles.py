@@ -11,20 +11,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Self, TypeAlias
+from typing import Self
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Numbers, Randomness
 from ccbps.errors import DecodeError
-from ccbps.sharing import CheckedShamir, Shamir, Share
+from ccbps.overlay.splits import Scheme, join_values, split_value
+from ccbps.sharing import Shamir
 
-__all__ = ["Bundle", "Scheme", "Tally", "recovered"]
-
-Scheme: TypeAlias = Shamir | CheckedShamir
-NAME_BYTES = 8
-CHECK_BYTES = 48
-"""Of a checked share for each other one."""
+__all__ = ["Bundle", "Tally", "recovered"]
 
 
 class Tally:
@@ -93,7 +89,9 @@ class Bundle:
         if isinstance(scheme, Shamir):
             values = scheme.split_rows(np.ascontiguousarray(self.value), randomness=randomness)
         else:
-            values = _split_checked(scheme, self.value, randomness)
+            rows = [split_value(scheme, row.tobytes(), randomness) for row in self.value]
+            joined = np.frombuffer(b"".join(map(b"".join, rows)), dtype=np.uint8)
+            values = joined.reshape(self.count, scheme.n, -1).transpose(1, 0, 2)
         route = (*self.route, to)
         return [
             Bundle(self.secret, self._path_with(point), value, route)
@@ -178,29 +176,10 @@ def _join_groups(values: Bytes, points: list[int], scheme: Scheme) -> tuple[Numb
             return groups, scheme.join_rows(np.ascontiguousarray(values), points)
     done, made = [], []
     for group in groups.tolist():
-        shares = [
-            _share(scheme, point, row.tobytes())
-            for point, row in zip(points, values[:, group], strict=True)
-        ]
+        rows = {point: row.tobytes() for point, row in zip(points, values[:, group], strict=True)}
         with suppress(DecodeError):
-            made.append(scheme.join(shares))
+            made.append(join_values(scheme, rows))
             done.append(group)
     size = len(made[0]) if made else 0
     joined = np.frombuffer(b"".join(made), dtype=np.uint8).reshape(len(made), size)
     return np.array(done, dtype=np.int64), joined
-
-
-def _split_checked(scheme: CheckedShamir, values: Bytes, randomness: Randomness) -> Bytes:
-    """Of each value its shares: name, value, checks; shape (n, rows, more bytes)."""
-    rows = [scheme.split(row.tobytes(), randomness=randomness) for row in values]
-    size = NAME_BYTES + values.shape[1] + CHECK_BYTES * (scheme.n - 1)
-    joined = b"".join(share.name + share.value + share.checks for row in rows for share in row)
-    made = np.frombuffer(joined, dtype=np.uint8).reshape(len(rows), scheme.n, size)
-    return made.transpose(1, 0, 2)
-
-
-def _share(scheme: Scheme, point: int, value: bytes) -> Share:
-    if isinstance(scheme, Shamir):
-        return Share(scheme.k, point, bytes(NAME_BYTES), value)
-    end = len(value) - CHECK_BYTES * (scheme.n - 1)
-    return Share(scheme.k, point, value[:NAME_BYTES], value[NAME_BYTES:end], value[end:])

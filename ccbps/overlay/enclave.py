@@ -6,7 +6,8 @@ alone. This **simulates** Intel SGX and protects against nobody who owns the mac
 process's memory, and takes the platform's key from his own. What is real is the protocol, the
 cryptography and the separation of processes, so that counts, messages and faults are real too.
 
-A broker waits until enough fragments have come (`SealedQueue`) and then enters the enclave, once.
+A broker waits until enough fragments have come (`ccbps.overlay.sealed_queue`), and then enters the
+enclave.
 
 Source: [Survey] sections 2.2, 8.4.
 """
@@ -26,9 +27,8 @@ from ccbps.keys.secret import Confined
 from ccbps.overlay.attestation import ENCLAVE, Policy, Quote, measure
 from ccbps.overlay.enclave_process import DONE, REFUSED
 from ccbps.overlay.frames import pack, read_frame, unpack, write_frame
-from ccbps.overlay.sessions import read_sealed
 
-__all__ = ["SealedQueue", "SimulatedEnclave", "SimulatedPlatform", "introduce"]
+__all__ = ["SimulatedEnclave", "SimulatedPlatform", "introduce"]
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = 30.0
@@ -191,7 +191,8 @@ class SimulatedEnclave(Confined):
         """Join a secret's fragments inside, split it afresh, and get it back encrypted.
 
         Args:
-            ciphertexts: sealed fragments of one secret, enough of them: see `SealedQueue`.
+            ciphertexts: sealed fragments of one secret, enough of them: see
+                `ccbps.overlay.sealed_queue`.
 
         Returns:
             A ciphertext for each name of the enclave's route, in its order.
@@ -246,45 +247,3 @@ def introduce(first: SimulatedEnclave, second: SimulatedEnclave) -> None:
     """
     quote = second.attest(first.challenge(second.name))
     second.open(first.accept(second.name, quote))
-
-
-class SealedQueue:
-    """Sealed fragments that wait, outside, until there are enough of a secret to enter the enclave.
-
-    Of a split, k fragments are enough. Whatever comes of a secret later is left out. Everything it
-    looks at is public.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[bytes, dict[tuple[int, ...], bytes]] = {}
-        self._done: set[bytes] = set()
-
-    def __repr__(self) -> str:
-        return f"<SealedQueue: {len(self._waiting)} secrets wait>"
-
-    def add(self, ciphertext: bytes) -> list[bytes] | None:
-        """Take a fragment in; returns all of its secret's once there are enough.
-
-        Raises:
-            DecodeError: not a sealed fragment.
-        """
-        _, fragment = read_sealed(ciphertext)
-        if fragment.name in self._done:
-            return None
-        came = self._waiting.setdefault(fragment.name, {})
-        came.setdefault(fragment.path, ciphertext)
-        if len(came) < fragment.k ** len(fragment.path) or not _enough(came, fragment.k):
-            return None
-        self._done.add(fragment.name)
-        return [*self._waiting.pop(fragment.name).values()]
-
-
-def _enough(paths: Iterable[tuple[int, ...]], k: int) -> bool:
-    """Whether fragments of these paths give the secret back."""
-    level = {*paths}
-    while level and any(level):
-        children: dict[tuple[int, ...], int] = {}
-        for path in level:
-            children[path[:-1]] = children.get(path[:-1], 0) + 1
-        level = {path for path, count in children.items() if count >= k}
-    return bool(level)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -122,9 +123,12 @@ class _Inside:
     def regenerate(self, ciphertexts: list[bytes]) -> list[bytes]:
         """Join the fragments, split the secret afresh, and encrypt for the next hop."""
         fragments = self.open_all(ciphertexts)
-        secret = Fragment(fragments[0].name, fragments[0].k, (), join_fragments(fragments))
-        if secret.k != self.policy.k:
-            raise DecodeError(f"fragments with threshold {secret.k}, and {self.policy.k} is agreed")
+        secret = replace(fragments[0], path=(), value=join_fragments(fragments))
+        if secret.k != self.policy.k or secret.checked not in (0, self.policy.n):
+            raise DecodeError(
+                f"fragments with threshold {secret.k} and checks for {secret.checked}, and "
+                f"{self.policy.k} of {self.policy.n} are agreed"
+            )
         route = self.policy.routes[self.name]
         missing = [name for name in dict.fromkeys(route) if name not in self.to]
         if missing:

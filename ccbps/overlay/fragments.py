@@ -10,13 +10,15 @@ part        bytes  holds
 kind            1  `Kind.FRAGMENT`
 version         1  1
 threshold       1  k: fragments of each split that are needed
+checked         1  fragments of each split, if they carry checks of one another; otherwise 0
 length          1  of the path; 0 is the secret itself
 name            8  of the secret: uniform, the same in all its fragments
 path               a byte for each split, 1 .. 255
-value              as many bytes as the secret has
+value              as many bytes as the secret has; with checks 8 + 48 (n - 1) more for each split
 ==========  =====  ====================================================================
 
-Everything but the value is public.
+Everything but the value is public. Fragments that were split for different next hops may have one
+path, and do not belong together: join what one receiver has.
 Sources: [YK16] for SSPS and ISSPS; [Survey] section 2.3.
 """
 
@@ -30,47 +32,80 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from ccbps.arrays import Randomness
-from ccbps.errors import DecodeError
+from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.secret import Confined
-from ccbps.sharing import Shamir, Share
+from ccbps.overlay.splits import Scheme, join_values, scheme_of, split_value
 from ccbps.wire import Kind
 
 __all__ = ["Fragment", "join_fragments"]
 
 VERSION: Final = 1
 NAME_BYTES: Final = 8
-HEAD_BYTES: Final = 4 + NAME_BYTES
+HEAD_BYTES: Final = 5 + NAME_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment(Confined):
     """A fragment. Its value is part of a secret and does not print.
 
+    With checks, whoever joins the fragments of a split finds out which of them were altered, as
+    long as they are fewer than half of those that came: `ccbps.sharing.CheckedShamir`.
+
     Attributes:
         name: of the secret, 8 bytes.
         k: fragments of each split that are needed.
         path: the point of each split, the first one first; () for the secret itself.
-        value: as many bytes as the secret has.
+        value: as many bytes as the secret has, or more with checks.
+        checked: n of every split, if its fragments carry checks of one another; 0 if they do not.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> from ccbps.overlay import Fragment, join_fragments
+        >>> first, second, third = Fragment.of(b"a seed", 2, checked=3).split(3)
+        >>> join_fragments([first, replace(second, value=bytes(len(second.value))), third])
+        b'a seed'
     """
 
     name: bytes
     k: int
     path: tuple[int, ...]
     value: bytes = field(repr=False)
+    checked: int = 0
 
     @classmethod
-    def of(cls, secret: bytes, k: int, *, randomness: Randomness = os.urandom) -> Self:
-        """A secret, not yet split, under a fresh name."""
-        return cls(randomness(NAME_BYTES), k, (), secret)
+    def of(
+        cls, secret: bytes, k: int, *, checked: int = 0, randomness: Randomness = os.urandom
+    ) -> Self:
+        """A secret, not yet split, under a fresh name.
+
+        Args:
+            secret: at least one byte.
+            k: fragments of each split that are needed.
+            checked: n of all its splits, whose fragments get checks; 0 for none.
+            randomness: of its name.
+        """
+        return cls(randomness(NAME_BYTES), k, (), secret, checked)
 
     def split(self, n: int, *, randomness: Randomness = os.urandom) -> list[Fragment]:
-        """Its n fragments, points 1 .. n at the end of their paths."""
-        shares = Shamir(self.k, n).split(self.value, randomness=randomness)
-        return [replace(self, path=(*self.path, s.point), value=s.value) for s in shares]
+        """Its n fragments, points 1 .. n at the end of their paths.
+
+        Raises:
+            ParameterError: not ``1 <= k <= n <= 255``, or its checks are for another n.
+        """
+        if self.checked not in (0, n):
+            raise ParameterError(f"n must be {self.checked}, as the secret's checks say, got {n}")
+        values = split_value(self._scheme(n), self.value, randomness)
+        return [
+            replace(self, path=(*self.path, point), value=value)
+            for point, value in enumerate(values, 1)
+        ]
+
+    def _scheme(self, n: int) -> Scheme:
+        return scheme_of(self.k, n, checked=bool(self.checked))
 
     def to_bytes(self) -> bytes:
         """The fragment as a message."""
-        head = bytes([Kind.FRAGMENT, VERSION, self.k, len(self.path)])
+        head = bytes([Kind.FRAGMENT, VERSION, self.k, self.checked, len(self.path)])
         return head + self.name + bytes(self.path) + self.value
 
     @classmethod
@@ -84,14 +119,14 @@ class Fragment(Confined):
             raise DecodeError(
                 f"not a fragment of this version: {len(message)} bytes that do not begin as one"
             )
-        k, length = message[2], message[3]
+        k, checked, length = message[2:5]
         path, value = message[HEAD_BYTES:][:length], message[HEAD_BYTES + length :]
-        if not value or not k or 0 in path:
+        if not value or not k or 0 in path or 0 < checked < k:
             raise DecodeError(
-                f"a fragment that was cut off or damaged: threshold {k}, path {[*path]}, "
-                f"{len(value)} bytes of value"
+                f"a fragment that was cut off or damaged: threshold {k}, checks for {checked}, "
+                f"path {[*path]}, {len(value)} bytes of value"
             )
-        return cls(message[4:HEAD_BYTES], k, tuple(path), value)
+        return cls(message[5:HEAD_BYTES], k, tuple(path), value, checked)
 
 
 def join_fragments(fragments: Iterable[Fragment]) -> bytes:
@@ -99,7 +134,13 @@ def join_fragments(fragments: Iterable[Fragment]) -> bytes:
 
     Splits of which too few fragments came, or too many were altered, count as lost; so what is
     needed is k of every split that is needed, from the last to the first. Fragments of another
-    name, threshold, number of splits or length than most have are left out.
+    name, threshold, number of splits or length than most have are left out. Without checks, an
+    altered one among exactly k gives a wrong secret, and nothing tells.
+
+    Example:
+        >>> from ccbps.overlay import Fragment, join_fragments
+        >>> join_fragments(Fragment.of(b"a seed", 2).split(3)[1:])
+        b'a seed'
 
     Raises:
         DecodeError: too few came, or too many were altered.
@@ -110,15 +151,15 @@ def join_fragments(fragments: Iterable[Fragment]) -> bytes:
     usual = Counter(map(_kind, given)).most_common(1)[0][0]
     given = [one for one in given if _kind(one) == usual]
     first, level = given[0], {one.path: one.value for one in given}
-    scheme = Shamir(first.k, first.k)
+    scheme = scheme_of(first.k, first.checked or first.k, checked=bool(first.checked))
     for _ in first.path:
-        splits: dict[tuple[int, ...], list[Share]] = defaultdict(list)
+        splits: dict[tuple[int, ...], dict[int, bytes]] = defaultdict(dict)
         for path, value in level.items():
-            splits[path[:-1]].append(Share(first.k, path[-1], first.name, value))
+            splits[path[:-1]][path[-1]] = value
         level = {}
-        for path, shares in splits.items():
+        for path, values in splits.items():
             with suppress(DecodeError):
-                level[path] = scheme.join(shares)
+                level[path] = join_values(scheme, values)
     if not level:
         raise DecodeError(
             f"{len(given)} fragments do not give their secret back: of some split fewer than "
@@ -127,5 +168,6 @@ def join_fragments(fragments: Iterable[Fragment]) -> bytes:
     return level[()]
 
 
-def _kind(fragment: Fragment) -> tuple[bytes, int, int, int]:
-    return fragment.name, fragment.k, len(fragment.path), len(fragment.value)
+def _kind(fragment: Fragment) -> tuple[bytes, int, int, int, int]:
+    size = len(fragment.value)
+    return fragment.name, fragment.k, fragment.checked, len(fragment.path), size

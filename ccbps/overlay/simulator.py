@@ -23,10 +23,10 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.overlay.behaviour import HONEST, Behaviour, Outcome
-from ccbps.overlay.bundles import Bundle, Scheme, Tally, recovered
+from ccbps.overlay.bundles import Bundle, Tally, recovered
 from ccbps.overlay.protocols import ISSPS, SSPS, Party
+from ccbps.overlay.splits import scheme_of
 from ccbps.overlay.topology import PUBLISHER, PhysicalBroker, Topology
-from ccbps.sharing import CheckedShamir, Shamir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,8 +91,7 @@ class Simulation:
                     f"behaviours has {broker}, which is not on the route: its brokers are "
                     f"{', '.join(map(str, known[:4]))}, ..."
                 )
-        k, n = protocol.k, protocol.n
-        self.scheme: Scheme = CheckedShamir(k, n) if checked else Shamir(k, n)
+        self.scheme = scheme_of(protocol.k, protocol.n, checked=checked)
 
     def __repr__(self) -> str:
         return f"<Simulation of {self.protocol!r} on {self.topology!r}>"
