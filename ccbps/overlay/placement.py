@@ -15,7 +15,7 @@ Source: [Survey] section 8.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import comb
 from typing import Final, TypeAlias
@@ -118,24 +118,33 @@ def shortest_chains(topology: Topology, protocol: ISSPS, count: int) -> list[str
     return RoutePlanner(topology, protocol, count, high).best()
 
 
-def fewest_messages(topology: Topology | Traffic, protocol: ISSPS, count: int) -> list[str]:
+def fewest_messages(
+    topology: Topology | Traffic,
+    protocol: ISSPS,
+    count: int,
+    *,
+    rates: Mapping[str, float] | None = None,
+) -> list[str]:
     """At most so many enclaves with the fewest messages.
 
     Exact for one topology of any size, and for several where there are at most 20,000 sets to
-    choose from. Otherwise brokers are taken one by one, each where it saves most, and then each is
-    exchanged as long as that saves more.
+    choose from. Otherwise a search: from the best places of each one, and from brokers that are
+    taken one by one where they save most, each is exchanged as long as that saves more.
 
     Args:
         topology: where; or several (topology, weight), such as one for each publisher and the
             secrets an hour that it shares; they share brokers by their names.
         protocol: n, and whether `HyShare.direct`.
         count: of enclaves.
+        rates: of one topology, if each subscriber gets secrets of its own: how many an hour, for
+            each subscriber. By default a secret is for all of them.
 
     Returns:
         names of logical brokers, breadth-first.
 
     Raises:
-        ParameterError: there is no topology, or a weight is not a positive number.
+        ParameterError: there is no topology; or a weight is not a positive number, a rate not one
+            of at least 0, or missing; or rates are given for several topologies.
 
     Example:
         >>> from ccbps.overlay import ISSPS, Topology, fewest_messages
@@ -145,13 +154,20 @@ def fewest_messages(topology: Topology | Traffic, protocol: ISSPS, count: int) -
         >>> back = Topology([("B4", "B3"), ("B3", "B2")], "B4", {"S2": "B2"})
         >>> fewest_messages([(there, 1), (back, 5)], ISSPS(3), 1)
         ['B3']
+        >>> tree = Topology.tree(4, 2)
+        >>> rates = dict.fromkeys(tree.subscribers, 1) | {"S8": 100}
+        >>> fewest_messages(tree, ISSPS(3), 1, rates=rates)
+        ['B3']
     """
     check_count(count, "count", least=0)
     if isinstance(topology, Topology):
-        return RoutePlanner(topology, protocol, count, len(topology.route)).best()
+        _check_rates(rates, topology)
+        return RoutePlanner(topology, protocol, count, len(topology.route), rates).best()
     traffic = [*topology]
     if not traffic or not all(weight > 0 for _, weight in traffic):
         raise ParameterError("topology must be a Topology, or pairs of one and a positive weight")
+    if rates is not None:
+        raise ParameterError("rates are for one topology: give several their weights")
     brokers = [*dict.fromkeys(name for one, _ in traffic for name in one.route)]
     count = min(count, len(brokers))
 
@@ -163,8 +179,17 @@ def fewest_messages(topology: Topology | Traffic, protocol: ISSPS, count: int) -
 
     if comb(len(brokers), count) <= MOST_SETS:
         return [*min(combinations(brokers, count), key=cost)]
-    chosen: list[str] = []
-    for _ in range(count):
+    starts = [fewest_messages(one, protocol, count) for one, _ in traffic]
+    found = [_exchanged(brokers, start, count, cost) for start in ([], *starts)]
+    return [name for name in brokers if name in min(found, key=cost)]
+
+
+def _exchanged(
+    brokers: Sequence[str], start: Sequence[str], count: int, cost: Callable[[list[str]], float]
+) -> list[str]:
+    """Brokers taken one by one where they save most, then exchanged while that saves more."""
+    chosen = [*start]
+    while len(chosen) < count:
         others = [name for name in brokers if name not in chosen]
         chosen.append(min(others, key=lambda name: cost([*chosen, name])))
     best, better = cost(chosen), True
@@ -175,7 +200,18 @@ def fewest_messages(topology: Topology | Traffic, protocol: ISSPS, count: int) -
                 other = [*chosen[:place], name, *chosen[place + 1 :]]
                 if name not in chosen and (changed := cost(other)) < best:
                     chosen, best, better = other, changed, True
-    return [name for name in brokers if name in chosen]
+    return chosen
+
+
+def _check_rates(rates: Mapping[str, float] | None, topology: Topology) -> None:
+    if rates is None:
+        return
+    for subscriber in topology.subscribers:
+        if subscriber not in rates or not rates[subscriber] >= 0:
+            raise ParameterError(
+                f"rates must have a number of at least 0 for each subscriber, and has "
+                f"{rates.get(subscriber)!r} for {subscriber!r}"
+            )
 
 
 def _with(protocol: ISSPS, enclaves: Iterable[str]) -> HyShare:

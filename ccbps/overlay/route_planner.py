@@ -8,6 +8,7 @@ same fan-out everywhere, one for each level.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +21,8 @@ from ccbps.overlay.topology import Topology
 __all__ = ["RoutePlanner"]
 
 Costs: TypeAlias = NDArray[Any]
-"""Messages with at most 0, 1, ... enclaves: int64, or Python's integers for larger numbers."""
+"""Messages with at most 0, 1, ... enclaves: int64, or Python's integers for larger numbers; float64
+for rates."""
 
 
 class _Plan(NamedTuple):
@@ -40,28 +42,42 @@ class _Plan(NamedTuple):
 class RoutePlanner:
     """Plans all numbers of enclaves up to one, with so many brokers in a row that split."""
 
-    def __init__(self, topology: Topology, protocol: ISSPS, count: int, most: int) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        protocol: ISSPS,
+        count: int,
+        most: int,
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
         """
         Args:
             topology: where.
             protocol: n, and whether direct.
             count: of enclaves, at most.
             most: brokers in a row that split, at most.
+            rates: secrets of each subscriber, if each has its own; None if all have the same one.
         """
         self.topology, self.n, self.most = topology, protocol.n, most
         self.whole = 1 if isinstance(protocol, HyShare) and protocol.direct else protocol.n
         self.count = min(count, len(topology.route))
         worst = ISSPS(protocol.k, protocol.n).messages(topology)
         self.dtype: Any = np.int64 if worst < 1 << 60 else object
-        self.never = 1 << 60 if worst < 1 << 60 else 2 * worst
-        self.shapes: dict[tuple[tuple[int, ...], int], int] = {}
+        self.never: Any = 1 << 60 if worst < 1 << 60 else 2 * worst
+        if rates is not None:
+            self.dtype, self.never = np.float64, np.inf
+        self.shapes: dict[tuple[tuple[int, ...], float], int] = {}
         self.shape: dict[str, int] = {}
         self.size: dict[int, int] = {}
+        self.load: dict[int, float] = {}  # secrets that come to a subtree's root
         for broker in reversed(topology.route):
             below = (*(self.shape[child] for child in topology.children[broker]),)
-            key = below, len(topology.clients[broker])
-            self.shape[broker] = number = self.shapes.setdefault(key, len(self.shapes))
+            clients = topology.clients[broker]
+            own = sum(rates[s] for s in clients) if rates is not None else len(clients)
+            self.shape[broker] = number = self.shapes.setdefault((below, own), len(self.shapes))
             self.size[number] = 1 + sum(self.size[child] for child in below)
+            loads = sum(self.load[child] for child in below)
+            self.load[number] = 1 if rates is None else own + loads
         self.keys = {number: key for key, number in self.shapes.items()}
         level, deepest = {topology.root: 0}, dict.fromkeys(self.size, 0)
         for broker in topology.route:
@@ -101,22 +117,22 @@ class RoutePlanner:
 
     def _plan(self, number: int, row: int) -> _Plan:
         """Of a shape behind so many brokers in a row that split."""
-        children, clients = self.keys[number]
+        (children, clients), load = self.keys[number], self.load[number]
         size = min(self.count, self.size[number]) + 1
         costs = np.full((2, size), self.never, dtype=self.dtype)
         shares: list[list[Index]] = [[np.zeros(1, dtype=np.intp)] * (len(children) - 1)] * 2
         if row < self.most:
             arriving = self.n ** (row + 1)
             below, shares[0] = self._joined(children, row + 1)
-            costs[0] = self._add(below, arriving * (1 + clients), size)
+            costs[0] = self._add(below, arriving * (load + clients), size)
         if size > 1:
             arriving = self.n**row if row else self.whole
             below, shares[1] = self._joined(children, 0)
-            costs[1, 1:] = self._add(below, arriving + self.whole * clients, size - 1)
+            costs[1, 1:] = self._add(below, arriving * load + self.whole * clients, size - 1)
         enclave = (costs[1] < costs[0]).astype(np.intp)
         return _Plan(costs.min(axis=0), enclave, (shares[0], shares[1]))
 
-    def _add(self, below: Costs, more: int, size: int) -> Costs:
+    def _add(self, below: Costs, more: float, size: int) -> Costs:
         """Messages of children with those of their parent; more enclaves than there are brokers do
         no good."""
         full = np.concatenate([below, np.full(max(0, size - len(below)), below[-1], self.dtype)])
