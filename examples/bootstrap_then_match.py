@@ -34,7 +34,7 @@ from ccbps.errors import DecodeError
 from ccbps.matching import FormulaMatch
 from ccbps.overlay.attestation import ENCLAVE, Member, Policy, measure
 from ccbps.overlay.enclave import SimulatedEnclave, SimulatedPlatform
-from ccbps.overlay.fragments import Fragment, join_fragments
+from ccbps.overlay.fragments import Agreed, Fragment, join_fragments
 from ccbps.overlay.frames import pack, unpack
 from ccbps.overlay.sealed_queue import SealedQueue
 from ccbps.overlay.sessions import Session, read_sealed
@@ -79,7 +79,7 @@ async def bootstrap(brokers: Brokers, platform: bytes) -> tuple[int, Seeds, Seen
     print(f"{'messages':<36}{'sent':>8}{'formula':>10}{'most at a broker':>19}")
     differences, seeds, seen = 0, {}, {}
     for layout, enclaves in LAYOUTS.items():
-        seed, end = os.urandom(32), Subscriber()
+        seed, end = os.urandom(32), Subscriber(splits_before(HOPS + 1, enclaves))
         server = await asyncio.start_server(end.handle, HOST, 0)
         port = server.sockets[0].getsockname()[1]
         # One after the other: enclaves first, since their neighbours attest them.
@@ -118,9 +118,10 @@ def look_over_shoulders(seen: Seen) -> None:
         print(f"  {layout:<36}{len(logs['3.1'])} {kind:<7} ...{logs['3.1'][0][-12:].hex()}")
     logs = seen["ISSPS"]
     known = [Fragment.from_bytes(m) for name in of_hop(HOPS)[1:] for m in logs[name]]
+    agreed = Agreed(K, K, splits=HOPS)
     print(f"\n{K - 1} of the {K} brokers of hop {HOPS} collude:")
     try:
-        join_fragments(known)
+        join_fragments(known, agreed)
         raise SystemExit("this must not happen: too few fragments were joined")
     except DecodeError as refused:
         print(f"  {refused}")
@@ -143,6 +144,11 @@ def of_hop(hop: int) -> list[str]:
     return [f"{hop}.{number}" for number in range(1, K + 1)]
 
 
+def splits_before(hop: int, enclaves: tuple[int, ...]) -> int:
+    """How often fragments were split that come to a hop which does not split them."""
+    return hop - 1 - max((enclave for enclave in enclaves if enclave < hop), default=0)
+
+
 def make_plans(
     enclaves: tuple[int, ...], brokers: Brokers, platform: bytes, end: int
 ) -> dict[str, dict[str, Any]]:
@@ -154,7 +160,10 @@ def make_plans(
     ports |= {name: ports[host] for host, name in hosts.items()}
     members |= dict.fromkeys(names.values(), ENCLAVE)
     routes = {name: tuple(of_hop(hop + 1)) for hop, name in names.items()}
-    policy = Policy(platform, measure(), K, K, members, routes).to_bytes().decode()
+    sources = {name: tuple(of_hop(hop - 1)) for hop, name in names.items()}
+    splits = {name: splits_before(hop, enclaves) for hop, name in names.items()}
+    agreed = Policy(platform, measure(), K, K, members, routes, sources, splits)
+    policy = agreed.to_bytes().decode()
     plans: dict[str, dict[str, Any]] = {}
     for broker in sorted(brokers, key=lambda name: name not in hosts):
         hop = int(broker.split(".")[0])
@@ -249,7 +258,8 @@ class Broker:
         if self.enclave:
             self.enclave.close()
         self.seen: list[bytes] = []
-        self.queue, self.sessions, agreed = SealedQueue(), {}, Policy.from_bytes(policy.encode())
+        agreed, self.sessions = Policy.from_bytes(policy.encode()), {}
+        self.queue = SealedQueue(agreed.agreed(enclave)) if enclave else None
         self.enclave = self.platform.launch(enclave, agreed) if enclave and self.platform else None
         self.to_enclave: Session | None = None
         for other, port in attest.items():
@@ -266,7 +276,7 @@ class Broker:
     def forward(self, message: bytes) -> None:
         """Handle one fragment."""
         self.seen.append(message)
-        if self.enclave:
+        if self.enclave and self.queue:
             enough, out = self.queue.add(message), []
             if enough:
                 out = self.enclave.regenerate(enough)
@@ -285,8 +295,8 @@ class Broker:
 class Subscriber:
     """Waits for all fragments, and joins them."""
 
-    def __init__(self) -> None:
-        self.came: list[Fragment] = []
+    def __init__(self, splits: int) -> None:
+        self.agreed, self.came = Agreed(K, K, splits), list[Fragment]()
         self.secret: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -294,8 +304,8 @@ class Subscriber:
             while True:
                 _, message = unpack(await receive(reader), 2)
                 self.came.append(Fragment.from_bytes(message))
-                if len(self.came) == K ** len(self.came[-1].path):
-                    self.secret.set_result(join_fragments(self.came))
+                if len(self.came) == K**self.agreed.splits:
+                    self.secret.set_result(join_fragments(self.came, self.agreed))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.overlay import (
     ISSPS,
     SSPS,
+    Agreed,
     Collusion,
     Fragment,
     HyShare,
@@ -138,7 +139,7 @@ def test_real_fragments_join_exactly_where_the_rule_says() -> None:
     def join(children: dict[int, bytes]) -> bytes | None:
         parts = [Fragment(whole.name, 2, (point,), one) for point, one in children.items()]
         try:
-            return join_fragments(parts)
+            return join_fragments(parts, Agreed(2, 3, 1))
         except DecodeError:
             return None
 
@@ -457,3 +458,9 @@ def test_refusals_of_samples(wrong: dict[str, object], message: str) -> None:
     case = Collusion(HyShare(2, 3, enclaves=["B2"]), Topology.line(2))
     with pytest.raises(ParameterError, match=message):
         estimate_risk(case, **{"samples": 10, "seed": 1, **wrong})  # type: ignore[arg-type]
+
+
+def test_a_machine_named_like_a_broker_is_another_one() -> None:
+    line = Collusion(ISSPS(2), Topology.line(1))
+    named = {PhysicalBroker("B1", 1): ("B1", 2)}
+    assert estimate_risk(line, 2000, seed=1, count=1, machines=named).risk == 0.0

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -27,7 +28,7 @@ from ccbps.overlay import enclave as enclave_module
 from ccbps.overlay.attestation import ENCLAVE, Member, Policy, Quote, measure
 from ccbps.overlay.enclave import SimulatedEnclave, SimulatedPlatform, introduce
 from ccbps.overlay.enclave_process import FAILED, _Inside
-from ccbps.overlay.fragments import Fragment, join_fragments
+from ccbps.overlay.fragments import Agreed, Fragment, join_fragments
 from ccbps.overlay.frames import MOST_BYTES, pack, read_frame, unpack, write_frame
 from ccbps.overlay.sealed_queue import SealedQueue
 from ccbps.overlay.sessions import WINDOW, Session, read_sealed
@@ -51,19 +52,35 @@ class Place:
 
     def sealed(self, fragments: list[Fragment]) -> list[bytes]:
         """Fragments as the hop before sends them."""
-        senders = itertools.cycle(BEFORE)
-        return [self.sessions[next(senders)].seal(fragment) for fragment in fragments]
+        senders = [BEFORE[fragment.path[-1] - 1 if fragment.path else 0] for fragment in fragments]
+        pairs = zip(senders, fragments, strict=True)
+        return [self.sessions[sender].seal(fragment) for sender, fragment in pairs]
 
     def opened(self, ciphertexts: list[bytes]) -> list[Fragment]:
         """What the hop behind reads."""
         return [self.sessions[n].open(c) for n, c in zip(AFTER, ciphertexts, strict=True)]
 
 
-def policy_of(platform: SimulatedPlatform) -> Policy:
+def policy_of(platform: SimulatedPlatform, splits: int = 1, *, checked: bool = False) -> Policy:
     members = {name: key.identity for name, key in KEYS.items()}
-    members |= {"first": ENCLAVE, "second": ENCLAVE, "lonely": ENCLAVE}
-    routes = {"first": tuple(AFTER), "second": ("first",), "lonely": tuple(AFTER)}
-    return Policy(platform.identity, platform.measurement, K, N, members, routes)
+    members |= {"first": ENCLAVE, "second": ENCLAVE, "third": ENCLAVE, "lonely": ENCLAVE}
+    routes = {"first": tuple(AFTER), "second": ("third",), "third": tuple(AFTER)}
+    sources = {"first": tuple(BEFORE), "second": ("before 0",), "third": ("second",)}
+    sources["first"] = tuple(BEFORE) if splits else ("before 0",)
+    return Policy(
+        platform.identity,
+        platform.measurement,
+        K,
+        N,
+        members,
+        {**routes, "lonely": tuple(AFTER)},
+        {**sources, "lonely": tuple(BEFORE)},
+        {"first": splits, "second": 1, "third": 0, "lonely": 1},
+        checked,
+    )
+
+
+AFRESH = Agreed(K, N, 1)
 
 
 def attest(enclave: SimulatedEnclave, policy: Policy, name: str) -> Session:
@@ -87,8 +104,19 @@ def started() -> Iterator[tuple[SimulatedPlatform, Policy, SimulatedEnclave]]:
 @pytest.fixture
 def place(started: tuple[SimulatedPlatform, Policy, SimulatedEnclave]) -> Place:
     """With fresh sessions."""
-    platform, policy, enclave = started
+    return with_sessions(*started)
+
+
+def with_sessions(platform: SimulatedPlatform, policy: Policy, enclave: SimulatedEnclave) -> Place:
     return Place(platform, policy, enclave, {n: attest(enclave, policy, n) for n in KEYS})
+
+
+@contextmanager
+def another(place: Place, splits: int = 1, *, checked: bool = False) -> Iterator[Place]:
+    """An enclave with another policy."""
+    policy = policy_of(place.platform, splits, checked=checked)
+    with place.platform.launch("first", policy) as enclave:
+        yield with_sessions(place.platform, policy, enclave)
 
 
 def resplit(levels: int) -> list[Fragment]:
@@ -104,30 +132,35 @@ def resplit(levels: int) -> list[Fragment]:
 @pytest.mark.parametrize("levels", [0, 1, 2])
 def test_joins_and_splits_afresh(place: Place, levels: int) -> None:
     fragments = resplit(levels)
-    entries = place.enclave.entries
-    fresh = place.opened(place.enclave.regenerate(place.sealed(fragments)))
-    assert place.enclave.entries == entries + 1
+    with another(place, levels) as other:
+        fresh = other.opened(other.enclave.regenerate(other.sealed(fragments)))
+        assert other.enclave.entries == 1
     assert [fragment.path for fragment in fresh] == [(1,), (2,), (3,)]
     assert {fragment.name for fragment in fresh} == {fragments[0].name}
     for pair in itertools.combinations(fresh, K):
-        assert join_fragments(pair) == SECRET
+        assert join_fragments(pair, AFRESH) == SECRET
     assert not {f.value for f in fresh} & {f.value for f in fragments}
 
 
 def test_as_many_as_needed_are_enough(place: Place) -> None:
     few = resplit(1)[1:]
-    assert join_fragments(place.opened(place.enclave.regenerate(place.sealed(few)))) == SECRET
+    assert (
+        join_fragments(place.opened(place.enclave.regenerate(place.sealed(few))), AFRESH) == SECRET
+    )
     with pytest.raises(DecodeError, match="do not give their secret back"):
         place.enclave.regenerate(place.sealed(resplit(1)[:1]))
 
 
 def test_enclaves_hand_the_whole_secret_on(place: Place) -> None:
-    with place.platform.launch("second", place.policy) as second:
-        introduce(second, place.enclave)
+    launch = place.platform.launch
+    with launch("second", place.policy) as second, launch("third", place.policy) as third:
+        introduce(second, third)
         session = attest(second, place.policy, "before 0")
         (between,) = second.regenerate([session.seal(f) for f in resplit(1)])
         assert SECRET not in between and read_sealed(between)[1].path == ()
-        assert join_fragments(place.opened(place.enclave.regenerate([between]))) == SECRET
+        after = {name: attest(third, place.policy, name) for name in AFTER}
+        got = zip(AFTER, third.regenerate([between]), strict=True)
+        assert join_fragments([after[n].open(m) for n, m in got], AFRESH) == SECRET
         # Neither end of another session: a proof of one member is none of another.
         member = Member("before 1", KEYS["before 1"], place.policy)
         quote = place.enclave.attest(member.challenge("first"))
@@ -329,7 +362,7 @@ def test_refused_ciphertexts_are_named_and_the_others_not_used_up(place: Place) 
         place.enclave.regenerate([messages[0], altered, messages[2], b"", messages[0]])
     assert refused.value.rows == (1, 3, 4)
     rest = [messages[0], messages[2]]
-    assert join_fragments(place.opened(place.enclave.regenerate(rest))) == SECRET
+    assert join_fragments(place.opened(place.enclave.regenerate(rest)), AFRESH) == SECRET
     with pytest.raises(DecodeError, match="replay") as replayed:
         place.enclave.regenerate(rest)
     assert replayed.value.rows == (0, 1)
@@ -338,7 +371,9 @@ def test_refused_ciphertexts_are_named_and_the_others_not_used_up(place: Place) 
 def test_other_thresholds_mixtures_and_nothing_are_refused(place: Place) -> None:
     for fragments, said in (
         ([Fragment.of(SECRET, 1)], "threshold 1"),
-        ([resplit(1)[0], resplit(1)[1]], "do not give their secret back"),
+        ([resplit(1)[0], resplit(1)[1]], "a fragment of another secret"),
+        ([resplit(0)[0]], "1 splits into 3 are agreed"),
+        (Fragment.of(SECRET, K, checked=N).split(N), f"checks for {N}, and {K} and 0 are agreed"),
         ([], "no fragments"),
     ):
         with pytest.raises(DecodeError, match=said):
@@ -347,13 +382,13 @@ def test_other_thresholds_mixtures_and_nothing_are_refused(place: Place) -> None
 
 def test_without_a_next_hop_nothing_is_used_up(place: Place) -> None:
     with place.platform.launch("lonely", place.policy) as lonely:
-        session = attest(lonely, place.policy, "before 0")
-        messages = [session.seal(fragment) for fragment in resplit(1)]
+        before = [attest(lonely, place.policy, name) for name in BEFORE]
+        messages = [one.seal(f) for one, f in zip(before, resplit(1), strict=True)]
         with pytest.raises(DecodeError, match="no session with"):
             lonely.regenerate(messages)
         after = {name: attest(lonely, place.policy, name) for name in AFTER}
         got = zip(AFTER, lonely.regenerate(messages), strict=True)
-        assert join_fragments([after[name].open(message) for name, message in got]) == SECRET
+        assert join_fragments([after[n].open(m) for n, m in got], AFRESH) == SECRET
 
 
 def ends() -> tuple[Session, Session]:
@@ -454,23 +489,41 @@ def test_fragments_with_checks_survive_a_member_that_alters_them(place: Place) -
     """Before it seals them, so that no tag of the session tells."""
     fragments = Fragment.of(SECRET, K, checked=N).split(N)
     fragments[0] = replace(fragments[0], value=bytes(len(fragments[0].value)))
-    queue, fresh = SealedQueue(), None
-    for ciphertext in place.sealed(fragments):
-        enough = queue.add(ciphertext)
-        try:
-            fresh = place.enclave.regenerate(enough) if enough else None
-        except DecodeError:
-            continue  # of exactly k, one was altered: one more is needed
-        if fresh:
-            queue.done(ciphertext)
-            break
-    assert fresh is not None
-    opened = place.opened(fresh)
-    assert join_fragments(opened) == SECRET
-    assert {one.checked for one in opened} == {N}
-    other = Fragment.of(SECRET, K, checked=N + 1).split(N + 1)
-    with pytest.raises(DecodeError, match=f"checks for {N + 1}, and {K} of {N} are agreed"):
-        place.enclave.regenerate(place.sealed(other))
+    with another(place, checked=True) as other:
+        queue, fresh = SealedQueue(other.policy.agreed("first")), None
+        for number, ciphertext in enumerate(other.sealed(fragments), 1):
+            enough = queue.add(ciphertext, number)
+            try:
+                fresh = other.enclave.regenerate(enough) if enough else None
+            except DecodeError:
+                continue  # of exactly k, one was altered: one more is needed
+        assert fresh is not None
+        queue.done(ciphertext)
+        opened = other.opened(fresh)
+    assert join_fragments(opened, Agreed(K, N, 1, checked=True)) == SECRET
+
+
+def test_a_member_sends_fragments_of_its_own_point_only(place: Place) -> None:
+    forged = Fragment.of(b"E" * len(SECRET), K).split(N)
+    one = place.sessions["before 0"]
+    sent = [one.seal(fragment) for fragment in forged]
+    with pytest.raises(DecodeError, match="broker 1 sent a fragment of point 2") as refused:
+        place.enclave.regenerate(sent)
+    assert refused.value.rows == (1, 2)
+    late = place.sessions["after 0"].seal(forged[0])
+    with pytest.raises(DecodeError, match="'after 0' does not send to 'first'"):
+        place.enclave.regenerate([late])
+    queue = SealedQueue(place.policy.agreed("first"))
+    with pytest.raises(DecodeError, match="broker 1 sent a fragment of point 2"):
+        queue.add(sent[1], 1)
+
+
+def test_a_secret_is_regenerated_once(place: Place) -> None:
+    """Of two splits of one secret a host could mix fragments, and nobody would notice."""
+    fragments = resplit(1)
+    place.enclave.regenerate(place.sealed(fragments[:2]))
+    with pytest.raises(DecodeError, match="this secret was regenerated before"):
+        place.enclave.regenerate(place.sealed(fragments[1:]))
 
 
 # -- what is around it ---------------------------------------------------------------------------
@@ -480,14 +533,14 @@ def test_fragments_with_checks_survive_a_member_that_alters_them(place: Place) -
 @given(st.integers(0, 2), st.randoms(use_true_random=False))
 def test_the_queue_waits_until_there_is_enough(levels: int, chance: Random) -> None:
     member, _ = ends()
-    fragments = resplit(levels)
+    fragments, agreed = resplit(levels), Agreed(K, N, levels)
     chance.shuffle(fragments)
-    queue, came = SealedQueue(), []
+    queue, came = SealedQueue(agreed), []
     for fragment in fragments:
         got = queue.add(member.seal(fragment))
         came.append(fragment)
         try:
-            assert join_fragments(came) == SECRET
+            assert join_fragments(came, agreed) == SECRET
         except DecodeError:
             assert got is None
         else:  # and again with each one more
@@ -497,11 +550,20 @@ def test_the_queue_waits_until_there_is_enough(levels: int, chance: Random) -> N
     assert repr(queue) == "<SealedQueue: 0 secrets wait>"
     with pytest.raises(DecodeError, match="not a sealed fragment"):
         queue.add(fragments[0].to_bytes())
+    with pytest.raises(DecodeError, match="not as agreed"):
+        SealedQueue(Agreed(K, N, 3)).add(member.seal(fragments[0]))
 
 
-def test_the_queue_forgets_the_oldest() -> None:
+def test_with_checks_the_queue_waits_for_more_than_half() -> None:
     member, _ = ends()
-    queue = SealedQueue(most=2)
+    queue = SealedQueue(Agreed(2, 5, 1, checked=True))
+    fragments = Fragment.of(SECRET, 2, checked=5).split(5)
+    assert [queue.add(member.seal(one)) is None for one in fragments] == [True] * 2 + [False] * 3
+
+
+def test_the_queue_forgets_the_oldest_and_what_is_refused() -> None:
+    member, forger = ends()
+    queue = SealedQueue(Agreed(2, 2, 1), most=2)
     halves = [Fragment.of(b"a secret", 2).split(2) for _ in range(3)]
     for first, _ in halves:
         assert queue.add(member.seal(first)) is None
@@ -514,6 +576,17 @@ def test_the_queue_forgets_the_oldest() -> None:
     # The first one's name is forgotten again, so that its fragments would wait.
     assert [queue.add(member.seal(first)) for first, _ in halves] == [None] * 3
     assert repr(queue) == "<SealedQueue: 1 secrets wait>"
+    # A forged ciphertext that came first does not keep the good one out; floods are bounded.
+    first, second = Fragment.of(b"a secret", 2).split(2)
+    queue = SealedQueue(Agreed(2, 2, 1))
+    flood = [forger.seal(first) for _ in range(100)]
+    assert [queue.add(one) for one in flood] == [None] * 100
+    enough = queue.add(member.seal(second))
+    assert enough is not None and len(enough) == 4 + 1
+    queue.drop(enough[:4])
+    assert queue.add(member.seal(second)) is None
+    enough = queue.add(member.seal(first))
+    assert enough is not None and len(enough) == 3
 
 
 def test_policies(place: Place) -> None:
@@ -525,15 +598,17 @@ def test_policies(place: Place) -> None:
         == policy.digest()
         != replace(
             policy,
-            n=2,
-            routes={"first": ("after 1",), "second": ("first",), "lonely": ("after 0",)},
+            splits={**policy.splits, "first": 2},
         ).digest()
     )
     for wrong in (
         {"k": 4},
         {"platform": b""},
         {"members": {**policy.members, "after 0": b"short"}},
-        {"members": {**policy.members, "third": ENCLAVE}},
+        {"members": {**policy.members, "fourth": ENCLAVE}},
+        {"sources": {**policy.sources, "first": ("before 0", "before 1")}},
+        {"sources": {**policy.sources, "before 0": ("before 1",)}},
+        {"splits": {**policy.splits, "first": -1}},
         {"routes": {**policy.routes, "after 0": ("after 1",)}},
         {"routes": {**policy.routes, "first": ("after 0", "after 1")}},
         {"routes": {**policy.routes, "first": ("nobody",)}},

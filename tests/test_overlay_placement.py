@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ccbps.errors import ParameterError
 from ccbps.overlay import (
     ISSPS,
+    SSPS,
     HyShare,
     Topology,
     breadth_first,
@@ -246,6 +247,17 @@ def test_large_networks() -> None:
     assert shortest_chains(line, ISSPS(7), 50) == [f"B{i}" for i in range(2, 101, 2)]
 
 
+def test_numbers_beyond_floats() -> None:
+    long = Topology.line(400)
+    assert fewest_messages([(long, 1.5), (long, 0.25)], ISSPS(7), 1) == ["B200"]
+    assert fewest_messages(long, ISSPS(7), 1, rates={"S1": 0.3}) == ["B201"]
+    two = Topology(
+        [("B1", "B2"), ("B1", "B3"), ("B2", "B4"), ("B3", "B5")], "B1", {"S": "B4", "T": "B5"}
+    )
+    assert fewest_messages(two, ISSPS(3), 1, rates={"S": 1e17, "T": 1}) == ["B2"]
+    assert fewest_messages(two, ISSPS(3), 1, rates={"S": 1, "T": 1e17}) == ["B3"]
+
+
 def test_arguments_are_checked() -> None:
     line = Topology.line(2)
     for use in (breadth_first, lambda t, c: fewest_messages(t, ISSPS(2), c)):
@@ -259,6 +271,15 @@ def test_arguments_are_checked() -> None:
     for rates in ({}, {"S1": -1}, {"S1": float("nan")}):
         with pytest.raises(ParameterError, match="a number of at least 0 for each subscriber"):
             fewest_messages(line, ISSPS(2), 1, rates=rates)
+    for protocol in (SSPS(2), HyShare(2, enclaves=["B1"])):
+        for use in (fewest_messages, shortest_chains):
+            with pytest.raises(ParameterError, match="protocol must be ISSPS, or HyShare without"):
+                use(line, protocol, 1)
+    for wrong in (float("inf"), float("nan")):
+        with pytest.raises(ParameterError, match="positive weight"):
+            fewest_messages([(line, wrong)], ISSPS(2), 1)
+        with pytest.raises(ParameterError, match="a number of at least 0"):
+            fewest_messages(line, ISSPS(2), 1, rates={"S1": wrong})
     with pytest.raises(ParameterError, match="which is no ratio"):
         most_enclaves(3, 0, 0)
     with pytest.raises(ParameterError, match="others must be a whole number"):

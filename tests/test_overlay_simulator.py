@@ -17,6 +17,7 @@ from ccbps.overlay import (
     HONEST,
     ISSPS,
     SSPS,
+    Agreed,
     Behaviour,
     Collusion,
     Fragment,
@@ -252,6 +253,28 @@ def test_what_an_enclaves_host_alters_is_refused() -> None:
     assert 240 < outcome.intact["S1"].sum() < 295
 
 
+def test_a_broker_that_crashes_before_it_sends_does_not_send() -> None:
+    behaviours = {PhysicalBroker("B1", 1): Behaviour(delay=5, crash=1.5)}
+    outcome = Simulation(Topology.line(1), ISSPS(2), behaviours=behaviours).share(secrets(2))
+    assert not outcome.intact["S1"].any() and outcome.messages == 6
+
+
+def test_faults_in_ssps_and_with_fewer_physical_brokers_count_otherwise() -> None:
+    """One broker in each of two logical ones breaks two of three paths; one of three brokers that
+    share four points has two of them."""
+    line = Topology.line(3)
+    broken = {
+        PhysicalBroker("B1", 1): Behaviour(crash=0),
+        PhysicalBroker("B2", 2): Behaviour(drop=1),
+    }
+    for protocol, arrives in ((SSPS(2, 3), False), (ISSPS(2, 3), True)):
+        outcome = Simulation(line, protocol, behaviours=broken).share(secrets(2))
+        assert outcome.intact["S1"].all() == arrives
+    one = {PhysicalBroker("B1", 1): Behaviour(crash=0)}
+    outcome = Simulation(line, ISSPS(3, 4, m=3), behaviours=one).share(secrets(2))
+    assert not outcome.intact["S1"].any()
+
+
 def test_an_enclave_is_a_single_point_of_failure() -> None:
     behaviours = {PhysicalBroker("B2", 1): Behaviour(crash=0)}
     protocol = HyShare(2, 4, enclaves=["B2"])
@@ -378,7 +401,7 @@ def test_rows_are_the_fragments_of_messages() -> None:
         for part in parts
         for path, value in zip(part.path, part.value, strict=True)
     ]
-    assert join_fragments(fragments[2:]) == secret
+    assert join_fragments(fragments[2:], Agreed(2, 3, 2)) == secret
     assert recovered(parts[2:], scheme).value.tobytes() == secret
     assert recovered([*parts[:2], *parts[:2]], scheme).count == 0
 
@@ -388,9 +411,11 @@ def test_rows_are_the_fragments_of_messages() -> None:
 
 def test_arguments_are_checked() -> None:
     line = Topology.line(2)
-    with pytest.raises(ParameterError, match=r"behaviours has B3.1, which is not on the route"):
+    with pytest.raises(
+        ParameterError, match=r"behaviours has .*'B3', number=1\), which is not on the route"
+    ):
         Simulation(line, ISSPS(2), behaviours={PhysicalBroker("B3", 1): HONEST})
-    with pytest.raises(ParameterError, match=r"behaviours has B1.2"):
+    with pytest.raises(ParameterError, match=r"behaviours has .*'B1', number=2\)"):
         Simulation(line, HyShare(2, enclaves=["B1"]), behaviours={PhysicalBroker("B1", 2): HONEST})
     curious = {PhysicalBroker("B1", 1): Behaviour(curious=True)}
     with pytest.raises(ParameterError, match="count is for honest brokers"):
@@ -401,6 +426,22 @@ def test_arguments_are_checked() -> None:
         Simulation(line, ISSPS(2)).share(np.zeros(3, dtype=np.uint8))
     with pytest.raises(ParameterError, match="delay must be a time of at least 0"):
         Behaviour(delay=-1)
+    for patience in (-1.0, float("nan")):
+        with pytest.raises(ParameterError, match="patience must be a time of at least 0"):
+            Simulation(line, ISSPS(2), patience=patience)
+    with pytest.raises(ParameterError, match="seed must be a whole number of at least 0"):
+        Simulation(line, ISSPS(2), seed=-1)
+    simulation = Simulation(line, ISSPS(2), behaviours=curious)
+    outcome = simulation.share(secrets(1))
+    assert simulation.recovered(outcome, [PhysicalBroker("B1", 1)]).count == 0
+    with pytest.raises(ParameterError, match=r"B1.2 kept nothing that it saw"):
+        simulation.recovered(outcome, [PhysicalBroker("B1", 2)])
+    with pytest.raises(ParameterError, match="secrets must be a whole number"):
+        ISSPS(2).messages(line, -3)
+    for enclaves in (None, 5, [1, "B1"]):
+        with pytest.raises(ParameterError, match="enclaves must be a list of names"):
+            HyShare(2, enclaves=enclaves)
+    assert "direct=True" in repr(HyShare(2, enclaves=["B1"], direct=True))
     with pytest.raises(ParameterError, match="crash must be a time"):
         Behaviour(crash=float("nan"))
 

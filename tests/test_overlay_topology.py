@@ -130,6 +130,15 @@ def test_parallel_paths_need_brokers_between() -> None:
         parallel_paths(graph, "P", "S", 0)
 
 
+def test_paths_do_not_lead_through_clients() -> None:
+    edges = [("P", "a"), ("a", "T"), ("T", "b"), ("b", "S"), ("P", "c"), ("c", "S")]
+    graph = networkx.Graph(edges)
+    assert len(parallel_paths(graph, "P", "S", 2)) == 2
+    assert parallel_paths(graph, "P", "S", 1, clients=["T", "S"]) == [["P", "c", "S"]]
+    with pytest.raises(ParameterError, match="the network has 1"):
+        parallel_paths(graph, "P", "S", 2, clients=["T"])
+
+
 def test_physical_brokers_have_names() -> None:
     assert str(PhysicalBroker("B2", 3)) == "B2.3"
     graph = Topology.line(2).physical(2)
@@ -148,6 +157,7 @@ def test_physical_brokers_have_names() -> None:
         ([("a", "publisher")], "a", {"s": "a"}, "must have different names"),
         ([("a", "")], "a", {"s": "a"}, "named by non-empty strings"),
         ([(1, 2)], 1, {"s": 1}, "named by non-empty strings"),
+        ([("a", "b")], "a", {"a.2": "b"}, "ends like that of a physical broker"),
     ],
 )
 def test_networks_are_checked(

@@ -35,6 +35,7 @@ from ccbps.ciphers.signatures import SigningKey
 from ccbps.overlay import (
     ISSPS,
     SSPS,
+    Agreed,
     Fragment,
     HyShare,
     Simulation,
@@ -151,7 +152,7 @@ def latencies(ks: list[int], repeats: int) -> Times:
         shamir = Shamir(k, k)
 
         def both(parts: list[Fragment] = parts, shamir: Shamir = shamir) -> None:
-            shamir.split(join_fragments(parts))
+            shamir.split(join_fragments(parts, Agreed(len(parts), len(parts), 1)))
 
         series[inside].append((k, median(both, repeats)))
         for name, size in zip(names[1:], (16, 32), strict=True):
@@ -180,6 +181,8 @@ def enclave(k: int, size: int, repeats: int) -> float:
         n=k,
         members={**members, "enclave": ENCLAVE},
         routes={"enclave": (*names[k:],)},
+        sources={"enclave": (*names[:k],)},
+        splits={"enclave": 1},
     )
     with ExitStack() as stack:
         box = stack.enter_context(platform.launch("enclave", policy))
@@ -226,6 +229,7 @@ def stated(counts: Counts) -> Iterator[tuple[str, str, str]]:
     ):
         found = [counts(three, HyShare(k, enclaves=enclaves)) // SECRETS for k in KS]
         wanted = [value(k) for k in KS]
+        counts.differences += found != wanted
         right = "exactly" if found == wanted else f"not {wanted}"
         yield name, formula, f"{', '.join(map(str, found))} for k = 3, 5, 7: {right}"
     said = {3: "over two orders of magnitude", 7: "approaches four orders of magnitude"}

@@ -3,7 +3,7 @@
 from ccbps.overlay.behaviour import HONEST, Behaviour, Outcome
 from ccbps.overlay.collusion import Collusion
 from ccbps.overlay.collusion_samples import Estimate, estimate_risk
-from ccbps.overlay.fragments import Fragment, join_fragments
+from ccbps.overlay.fragments import Agreed, Fragment, join_fragments
 from ccbps.overlay.paths import parallel_paths, shared_brokers
 from ccbps.overlay.placement import (
     breadth_first,
@@ -21,6 +21,7 @@ __all__ = [
     "HONEST",
     "ISSPS",
     "SSPS",
+    "Agreed",
     "Behaviour",
     "Collusion",
     "Estimate",

@@ -36,6 +36,7 @@ from ccbps.arrays import Randomness
 from ccbps.ciphers.signatures import SigningKey, check_identity, signed_by
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.secret import Confined
+from ccbps.overlay.fragments import Agreed, Fragment
 from ccbps.overlay.frames import pack, unpack
 from ccbps.overlay.sessions import Session, derive_keys
 from ccbps.sharing.share import check_threshold
@@ -77,6 +78,10 @@ class Policy:
             another enclave.
         routes: of each enclave, to whom it sends: n names, of which the first gets the first
             fragment, and so on; or one name, which gets the whole secret.
+        sources: of each enclave, who sends to it: n names, of which the first sends fragments of
+            point 1, and so on; or one name, which sends all.
+        splits: of each enclave, how often fragments were split before they come to it.
+        checked: whether fragments carry checks of one another.
     """
 
     platform: bytes
@@ -85,6 +90,9 @@ class Policy:
     n: int
     members: Mapping[str, bytes]
     routes: Mapping[str, tuple[str, ...]]
+    sources: Mapping[str, tuple[str, ...]]
+    splits: Mapping[str, int]
+    checked: bool = False
 
     def __post_init__(self) -> None:
         check_threshold(self.k, self.n, 255)
@@ -92,15 +100,34 @@ class Policy:
         for name, identity in self.members.items():
             if identity != ENCLAVE:
                 check_identity(identity)
-            elif name not in self.routes:
-                raise ParameterError(f"enclave {name!r} needs a route: to whom it sends")
-        for name, route in self.routes.items():
-            if self.members.get(name) != ENCLAVE:
-                raise ParameterError(f"{name!r} has a route, and is not among members as ENCLAVE")
-            if len(route) not in (1, self.n) or not {*route} <= {*self.members}:
+            elif not {name} <= {*self.routes} & {*self.sources} & {*self.splits}:
                 raise ParameterError(
-                    f"the route of {name!r} needs one member or {self.n}, got {[*route]}"
+                    f"enclave {name!r} needs routes, sources and splits: to whom it sends, who "
+                    "sends to it, and what"
                 )
+        for what, ways in (("routes", self.routes), ("sources", self.sources)):
+            for name, others in ways.items():
+                if self.members.get(name) != ENCLAVE:
+                    raise ParameterError(f"{name!r} is in {what}, and not among members as ENCLAVE")
+                if len(others) not in (1, self.n) or not {*others} <= {*self.members}:
+                    raise ParameterError(
+                        f"{what} of {name!r} must be one member or {self.n}, got {[*others]}"
+                    )
+        for name, splits in self.splits.items():
+            if type(splits) is not int or not 0 <= splits <= 255:
+                raise ParameterError(f"splits of {name!r} must be 0 to 255, got {splits!r}")
+
+    def agreed(self, enclave: str) -> Agreed:
+        """What an enclave expects of fragments."""
+        return Agreed(self.k, self.n, self.splits[enclave], self.checked)
+
+    def misfit(self, enclave: str, sender: str, fragment: Fragment) -> str | None:
+        """Why an enclave does not take a fragment from a sender; None if it does."""
+        sources = self.sources[enclave]
+        if sender not in sources:
+            return f"{sender!r} does not send to {enclave!r}"
+        number = sources.index(sender) + 1 if len(sources) > 1 else None
+        return self.agreed(enclave).misfit(fragment, number)
 
     def to_bytes(self) -> bytes:
         """The policy as JSON, the same bytes for equal policies."""
@@ -111,6 +138,9 @@ class Policy:
             "n": self.n,
             "members": {name: identity.hex() for name, identity in self.members.items()},
             "routes": {name: [*route] for name, route in self.routes.items()},
+            "sources": {name: [*sources] for name, sources in self.sources.items()},
+            "splits": {**self.splits},
+            "checked": self.checked,
         }
         return json.dumps(content, sort_keys=True).encode()
 
@@ -130,6 +160,9 @@ class Policy:
                 read["n"],
                 {name: bytes.fromhex(identity) for name, identity in read["members"].items()},
                 {name: tuple(route) for name, route in read["routes"].items()},
+                {name: tuple(sources) for name, sources in read["sources"].items()},
+                dict(read["splits"].items()),
+                bool(read["checked"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as wrong:
             raise DecodeError(f"not a policy: {type(wrong).__name__}") from None

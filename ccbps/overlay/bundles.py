@@ -171,7 +171,7 @@ def _join_groups(values: Bytes, points: list[int], scheme: Scheme) -> tuple[Numb
     what."""
     groups = np.arange(values.shape[1], dtype=np.int64)
     if isinstance(scheme, Shamir):
-        # Only where a fragment was altered is a group joined by itself.
+        # If a fragment was altered, groups are joined one by one.
         with suppress(DecodeError):
             return groups, scheme.join_rows(np.ascontiguousarray(values), points)
     done, made = [], []

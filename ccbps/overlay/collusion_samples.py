@@ -77,9 +77,12 @@ def estimate_risk(
     for broker in machines:
         collusion.check(broker, "machines")
     places: dict[Hashable, int] = {}
-    carrier = [
-        places.setdefault(machines.get(broker, broker), len(places)) for broker in collusion.brokers
+    # A machine's label may be equal to a broker, which is a tuple.
+    labels = [
+        (True, machines[broker]) if broker in machines else (False, broker)
+        for broker in collusion.brokers
     ]
+    carrier = [places.setdefault(label, len(places)) for label in labels]
     if share is not None:
         check_share(np.asarray(share, np.float64))
     elif type(count) is not int or not 0 <= count <= len(places):

@@ -46,7 +46,7 @@ class SimulatedPlatform(Confined):
         >>> from ccbps.ciphers.signatures import SigningKey
         >>> from ccbps.overlay.attestation import ENCLAVE, Member, Policy
         >>> from ccbps.overlay.enclave import SimulatedPlatform
-        >>> from ccbps.overlay.fragments import Fragment, join_fragments
+        >>> from ccbps.overlay.fragments import Agreed, Fragment, join_fragments
         >>> platform, keys = SimulatedPlatform(), [SigningKey.generate() for _ in range(3)]
         >>> names = ["publisher", "left", "right"]
         >>> members = dict(zip(names, (key.identity for key in keys)))
@@ -57,6 +57,8 @@ class SimulatedPlatform(Confined):
         ...     n=2,
         ...     members={**members, "enclave": ENCLAVE},
         ...     routes={"enclave": ("left", "right")},
+        ...     sources={"enclave": ("publisher",)},
+        ...     splits={"enclave": 0},
         ... )
         >>> with platform.launch("enclave", policy) as enclave:
         ...     sessions = []
@@ -68,7 +70,8 @@ class SimulatedPlatform(Confined):
         ...         sessions.append(session)
         ...     sealed = sessions[0].seal(Fragment.of(b"a seed", 2))
         ...     left, right = enclave.regenerate([sealed])
-        >>> join_fragments([sessions[1].open(left), sessions[2].open(right)])
+        >>> came = [sessions[1].open(left), sessions[2].open(right)]
+        >>> join_fragments(came, Agreed(k=2, n=2, splits=1))
         b'a seed'
     """
 

@@ -36,6 +36,8 @@ REFUSED: Final = b"\1"
 """With the reason, and positions of the ciphertexts that were refused."""
 FAILED: Final = b"\2"
 """An error that is not the caller's; its text stays inside."""
+MOST_DONE: Final = 1 << 16
+"""Names of secrets that were regenerated, which are remembered."""
 
 
 class _Inside:
@@ -47,6 +49,7 @@ class _Inside:
         self.challenges: dict[str, bytes] = {}
         self.sessions: dict[bytes, Session] = {}
         self.to: dict[str, Session] = {}
+        self.done: dict[bytes, None] = {}
         self.requests: dict[bytes, Callable[[list[bytes]], list[bytes]]] = {
             b"report": self.report,
             b"open": self.open,
@@ -123,12 +126,14 @@ class _Inside:
     def regenerate(self, ciphertexts: list[bytes]) -> list[bytes]:
         """Join the fragments, split the secret afresh, and encrypt for the next hop."""
         fragments = self.open_all(ciphertexts)
-        secret = replace(fragments[0], path=(), value=join_fragments(fragments))
-        if secret.k != self.policy.k or secret.checked not in (0, self.policy.n):
-            raise DecodeError(
-                f"fragments with threshold {secret.k} and checks for {secret.checked}, and "
-                f"{self.policy.k} of {self.policy.n} are agreed"
-            )
+        secret = replace(
+            fragments[0],
+            path=(),
+            value=join_fragments(fragments, self.policy.agreed(self.name)),
+        )
+        if secret.name in self.done:
+            # Of two splits of one secret, the host could mix the fragments.
+            raise DecodeError("a replay: this secret was regenerated before")
         route = self.policy.routes[self.name]
         missing = [name for name in dict.fromkeys(route) if name not in self.to]
         if missing:
@@ -136,11 +141,16 @@ class _Inside:
         out = [secret] if len(route) == 1 else secret.split(self.policy.n)
         for message in ciphertexts:
             self.sessions[read_sealed(message)[0]].spend(message)
+        self.done[secret.name] = None
+        while len(self.done) > MOST_DONE:
+            del self.done[next(iter(self.done))]
         return [self.to[name].seal(part) for name, part in zip(route, out, strict=True)]
 
     def open_all(self, ciphertexts: list[bytes]) -> list[Fragment]:
         """The fragments; none of the messages is spent yet."""
-        fragments, refused, causes = [], [], []
+        fragments: list[Fragment] = []
+        refused: list[int] = []
+        causes: list[str] = []
         for row, message in enumerate(ciphertexts):
             try:
                 name, _ = read_sealed(message)
@@ -148,7 +158,12 @@ class _Inside:
                     raise DecodeError(f"no session {name.hex()} at this enclave")
                 if message in ciphertexts[:row]:
                     raise DecodeError("a replay: this message came twice")
-                fragments.append(self.sessions[name].peek(message))
+                fragment = self.sessions[name].peek(message)
+                sender = next(one for one, session in self.to.items() if session.name == name)
+                wrong_because = self.policy.misfit(self.name, sender, fragment)
+                if wrong_because or (fragments and fragment.name != fragments[0].name):
+                    raise DecodeError(wrong_because or "a fragment of another secret")
+                fragments.append(fragment)
             except DecodeError as wrong:
                 refused.append(row)
                 causes.append(str(wrong))

@@ -35,9 +35,10 @@ from ccbps.arrays import Randomness
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.secret import Confined
 from ccbps.overlay.splits import Scheme, join_values, scheme_of, split_value
+from ccbps.sharing import Shamir
 from ccbps.wire import Kind
 
-__all__ = ["Fragment", "join_fragments"]
+__all__ = ["Agreed", "Fragment", "join_fragments"]
 
 VERSION: Final = 1
 NAME_BYTES: Final = 8
@@ -48,8 +49,8 @@ HEAD_BYTES: Final = 5 + NAME_BYTES
 class Fragment(Confined):
     """A fragment. Its value is part of a secret and does not print.
 
-    With checks, whoever joins the fragments of a split finds out which of them were altered, as
-    long as they are fewer than half of those that came: `ccbps.sharing.CheckedShamir`.
+    With checks, whoever joins the fragments of a split leaves out those that were altered, also by
+    brokers that work together, if they are fewer than half of all n: `ccbps.sharing.CheckedShamir`.
 
     Attributes:
         name: of the secret, 8 bytes.
@@ -60,9 +61,10 @@ class Fragment(Confined):
 
     Example:
         >>> from dataclasses import replace
-        >>> from ccbps.overlay import Fragment, join_fragments
+        >>> from ccbps.overlay import Agreed, Fragment, join_fragments
         >>> first, second, third = Fragment.of(b"a seed", 2, checked=3).split(3)
-        >>> join_fragments([first, replace(second, value=bytes(len(second.value))), third])
+        >>> altered = replace(second, value=bytes(len(second.value)))
+        >>> join_fragments([first, altered, third], Agreed(k=2, n=3, splits=1, checked=True))
         b'a seed'
     """
 
@@ -83,7 +85,13 @@ class Fragment(Confined):
             k: fragments of each split that are needed.
             checked: n of all its splits, whose fragments get checks; 0 for none.
             randomness: of its name.
+
+        Raises:
+            ParameterError: the secret is empty, or not ``1 <= k <= 255``, or k is more than n.
         """
+        Shamir(k, checked or 255)
+        if not secret:
+            raise ParameterError("secret must have at least one byte")
         return cls(randomness(NAME_BYTES), k, (), secret, checked)
 
     def split(self, n: int, *, randomness: Randomness = os.urandom) -> list[Fragment]:
@@ -115,6 +123,7 @@ class Fragment(Confined):
         Raises:
             DecodeError: it is no fragment of this version, or cut off.
         """
+        message = bytes(message)
         if len(message) < HEAD_BYTES or message[:2] != bytes([Kind.FRAGMENT, VERSION]):
             raise DecodeError(
                 f"not a fragment of this version: {len(message)} bytes that do not begin as one"
@@ -129,45 +138,86 @@ class Fragment(Confined):
         return cls(message[5:HEAD_BYTES], k, tuple(path), value, checked)
 
 
-def join_fragments(fragments: Iterable[Fragment]) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What all parties agreed on, and a receiver expects of fragments whoever sends them.
+
+    Attributes:
+        k: fragments of each split that are needed.
+        n: fragments of each split.
+        splits: how often a fragment was split before it comes here.
+        checked: whether fragments carry checks of one another.
+    """
+
+    k: int
+    n: int
+    splits: int
+    checked: bool = False
+
+    def misfit(self, fragment: Fragment, number: int | None = None) -> str | None:
+        """Why a fragment is none of these; None if it is.
+
+        Args:
+            fragment: that came.
+            number: which of the n brokers of the hop before sent it: a broker has no fragments but
+                those of its own point, and could replace the others'.
+        """
+        checked = self.n if self.checked else 0
+        if (fragment.k, fragment.checked) != (self.k, checked):
+            return (
+                f"threshold {fragment.k} and checks for {fragment.checked}, and {self.k} and "
+                f"{checked} are agreed"
+            )
+        if len(fragment.path) != self.splits or max(fragment.path, default=1) > self.n:
+            return f"path {[*fragment.path]}, and {self.splits} splits into {self.n} are agreed"
+        if number is not None and fragment.path and fragment.path[-1] != number:
+            return f"broker {number} sent a fragment of point {fragment.path[-1]}"
+        return None
+
+
+def join_fragments(fragments: Iterable[Fragment], agreed: Agreed) -> bytes:
     """The secret of which these are fragments.
 
     Splits of which too few fragments came, or too many were altered, count as lost; so what is
-    needed is k of every split that is needed, from the last to the first. Fragments of another
-    name, threshold, number of splits or length than most have are left out. Without checks, an
-    altered one among exactly k gives a wrong secret, and nothing tells.
+    needed is k of every split that is needed, from the last to the first. Left out are fragments
+    that are not as agreed, those of another name or length than most have, and those of which two
+    different ones came for one path. Without checks, an altered one among exactly k gives a wrong
+    secret, and nothing tells.
 
-    Example:
-        >>> from ccbps.overlay import Fragment, join_fragments
-        >>> join_fragments(Fragment.of(b"a seed", 2).split(3)[1:])
-        b'a seed'
+    Hazard: give it what came from each broker under that broker's own point only
+    (`Agreed.misfit`); otherwise one broker can send fragments in all others' names.
+
+    Args:
+        fragments: of one secret, in any order.
+        agreed: what they must be.
 
     Raises:
         DecodeError: too few came, or too many were altered.
+
+    Example:
+        >>> from ccbps.overlay import Agreed, Fragment, join_fragments
+        >>> join_fragments(Fragment.of(b"a seed", 2).split(3)[1:], Agreed(k=2, n=3, splits=1))
+        b'a seed'
     """
-    given = [*fragments]
-    if not given:
-        raise DecodeError("no fragments: a secret needs at least one")
-    usual = Counter(map(_kind, given)).most_common(1)[0][0]
-    given = [one for one in given if _kind(one) == usual]
-    first, level = given[0], {one.path: one.value for one in given}
-    scheme = scheme_of(first.k, first.checked or first.k, checked=bool(first.checked))
-    for _ in first.path:
+    given = {*(one for one in fragments if agreed.misfit(one) is None)}
+    usual = Counter((one.name, len(one.value)) for one in given).most_common(1)
+    values: dict[tuple[int, ...], set[bytes]] = defaultdict(set)
+    for one in given:
+        if (one.name, len(one.value)) == usual[0][0]:
+            values[one.path].add(one.value)
+    level = {path: came.pop() for path, came in values.items() if len(came) == 1}
+    scheme = scheme_of(agreed.k, agreed.n, checked=agreed.checked)
+    for _ in range(agreed.splits):
         splits: dict[tuple[int, ...], dict[int, bytes]] = defaultdict(dict)
         for path, value in level.items():
             splits[path[:-1]][path[-1]] = value
         level = {}
-        for path, values in splits.items():
+        for path, parts in splits.items():
             with suppress(DecodeError):
-                level[path] = join_values(scheme, values)
+                level[path] = join_values(scheme, parts)
     if not level:
         raise DecodeError(
             f"{len(given)} fragments do not give their secret back: of some split fewer than "
-            f"{first.k} came, or more were altered than can be told; get more fragments"
+            f"{agreed.k} came, or more were altered than can be told; get more fragments"
         )
     return level[()]
-
-
-def _kind(fragment: Fragment) -> tuple[bytes, int, int, int, int]:
-    size = len(fragment.value)
-    return fragment.name, fragment.k, fragment.checked, len(fragment.path), size

@@ -21,9 +21,15 @@ __all__ = ["parallel_paths", "shared_brokers"]
 
 
 def parallel_paths(
-    graph: networkx.Graph[str], publisher: str, subscriber: str, n: int
+    graph: networkx.Graph[str],
+    publisher: str,
+    subscriber: str,
+    n: int,
+    *,
+    clients: Iterable[str] = (),
 ) -> list[list[str]]:
-    """n paths from a publisher to a subscriber that share no broker, shortest first.
+    """n paths from a publisher to a subscriber that share no broker, shortest first. Others may be
+    shorter still.
 
     Their greatest number is that of brokers whose loss separates the two (Menger's theorem), so a
     network that has too few needs more brokers. Needs networkx.
@@ -33,6 +39,7 @@ def parallel_paths(
         publisher: a node of it.
         subscriber: another one.
         n: of paths.
+        clients: nodes that are no brokers, through which no path may lead.
 
     Raises:
         ParameterError: there are fewer, the two are linked without a broker between them,
@@ -53,6 +60,8 @@ def parallel_paths(
         raise ParameterError(
             f"publisher {publisher!r} and subscriber {subscriber!r} must have brokers between them"
         )
+    others = {*clients} - {publisher, subscriber}
+    graph = graph.subgraph([node for node in graph if node not in others])
     try:
         found = sorted(networkx.node_disjoint_paths(graph, publisher, subscriber), key=len)
     except networkx.NetworkXNoPath:

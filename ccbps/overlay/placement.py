@@ -15,7 +15,9 @@ Source: [Survey] section 8.5.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from itertools import combinations
 from math import comb
 from typing import Final, TypeAlias
@@ -109,7 +111,7 @@ def shortest_chains(topology: Topology, protocol: ISSPS, count: int) -> list[str
         >>> shortest_chains(Topology.line(8), ISSPS(3), 2)
         ['B3', 'B6']
     """
-    check_count(count, "count", least=0)
+    _check(protocol, count)
     low, high = 0, len(topology.route)  # brokers in a row: none need not be tried, all are enough
     while high - low > 1:
         middle = (low + high) // 2
@@ -144,7 +146,8 @@ def fewest_messages(
 
     Raises:
         ParameterError: there is no topology; or a weight is not a positive number, a rate not one
-            of at least 0, or missing; or rates are given for several topologies.
+            of at least 0, or missing; or rates are given for several topologies; or the protocol is
+            SSPS, or has enclaves.
 
     Example:
         >>> from ccbps.overlay import ISSPS, Topology, fewest_messages
@@ -159,22 +162,26 @@ def fewest_messages(
         >>> fewest_messages(tree, ISSPS(3), 1, rates=rates)
         ['B3']
     """
-    check_count(count, "count", least=0)
+    _check(protocol, count)
     if isinstance(topology, Topology):
         _check_rates(rates, topology)
         return RoutePlanner(topology, protocol, count, len(topology.route), rates).best()
     traffic = [*topology]
-    if not traffic or not all(weight > 0 for _, weight in traffic):
+    if not traffic or not all(0 < weight < math.inf for _, weight in traffic):
         raise ParameterError("topology must be a Topology, or pairs of one and a positive weight")
     if rates is not None:
         raise ParameterError("rates are for one topology: give several their weights")
     brokers = [*dict.fromkeys(name for one, _ in traffic for name in one.route)]
     count = min(count, len(brokers))
 
-    def cost(enclaves: Iterable[str]) -> float:
+    # Fractions, since messages may be too many for floats.
+    weighted = [(one, Fraction(weight)) for one, weight in traffic]
+
+    def cost(enclaves: Iterable[str]) -> Fraction:
         chosen = {*enclaves}
         return sum(
-            weight * _with(protocol, chosen & {*one.route}).messages(one) for one, weight in traffic
+            (w * _with(protocol, chosen & {*one.route}).messages(one) for one, w in weighted),
+            Fraction(),
         )
 
     if comb(len(brokers), count) <= MOST_SETS:
@@ -185,7 +192,7 @@ def fewest_messages(
 
 
 def _exchanged(
-    brokers: Sequence[str], start: Sequence[str], count: int, cost: Callable[[list[str]], float]
+    brokers: Sequence[str], start: Sequence[str], count: int, cost: Callable[[list[str]], Fraction]
 ) -> list[str]:
     """Brokers taken one by one where they save most, then exchanged while that saves more."""
     chosen = [*start]
@@ -203,11 +210,21 @@ def _exchanged(
     return chosen
 
 
+def _check(protocol: ISSPS, count: int) -> None:
+    check_count(count, "count", least=0)
+    placed = isinstance(protocol, HyShare) and bool(protocol.enclaves)
+    if not isinstance(protocol, ISSPS) or placed:
+        raise ParameterError(
+            f"protocol must be ISSPS, or HyShare without enclaves, got {protocol!r}: enclaves are "
+            "what is looked for"
+        )
+
+
 def _check_rates(rates: Mapping[str, float] | None, topology: Topology) -> None:
     if rates is None:
         return
     for subscriber in topology.subscribers:
-        if subscriber not in rates or not rates[subscriber] >= 0:
+        if subscriber not in rates or not 0 <= rates[subscriber] < math.inf:
             raise ParameterError(
                 f"rates must have a number of at least 0 for each subscriber, and has "
                 f"{rates.get(subscriber)!r} for {subscriber!r}"

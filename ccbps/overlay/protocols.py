@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from ccbps.errors import ParameterError
-from ccbps.overlay.topology import PhysicalBroker, Topology
+from ccbps.overlay.topology import PhysicalBroker, Topology, check_count
 from ccbps.sharing import Shamir
 
 __all__ = ["ISSPS", "SSPS", "HyShare", "Party"]
@@ -108,6 +108,7 @@ class _Protocol:
 
     def messages(self, topology: Topology, secrets: int = 1) -> int:
         """Messages that sharing so many secrets with all subscribers takes, without faults."""
+        check_count(secrets, "secrets", least=0)
         return secrets * sum(self.arriving(topology).values())
 
 
@@ -196,12 +197,14 @@ class HyShare(ISSPS):
             direct: see above.
         """
         super().__init__(k, n, m=m)
-        if isinstance(enclaves, str):
-            raise ParameterError(f"enclaves must be a list of names, got the string {enclaves!r}")
-        self.enclaves, self.direct = frozenset(enclaves), direct
+        names = [*enclaves] if isinstance(enclaves, Iterable) else [None]
+        if isinstance(enclaves, str) or not all(isinstance(name, str) for name in names):
+            raise ParameterError(f"enclaves must be a list of names, got {enclaves!r}")
+        self.enclaves, self.direct = frozenset(name for name in names if name), direct
 
     def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, enclaves={sorted(self.enclaves)})"
+        direct = ", direct=True" * self.direct
+        return f"{super().__repr__()[:-1]}, enclaves={sorted(self.enclaves)}{direct})"
 
     def party(self, broker: str) -> Party:
         """What stands at a logical broker's place."""

@@ -3,12 +3,15 @@
 Messages after an enclave depend only on what stands between it and the next ones, and a route is a
 tree. So a subtree's messages depend on its shape, on how many enclaves it has, and on how many
 brokers in a row have split before it. Subtrees of one shape are planned once: of a tree with the
-same fan-out everywhere, one for each level.
+same fan-out everywhere, one for each level. Of a line every part has a shape of its own: 400
+brokers and 200 enclaves take some 3 s and 0.8 GB.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,8 +24,7 @@ from ccbps.overlay.topology import Topology
 __all__ = ["RoutePlanner"]
 
 Costs: TypeAlias = NDArray[Any]
-"""Messages with at most 0, 1, ... enclaves: int64, or Python's integers for larger numbers; float64
-for rates."""
+"""Messages with at most 0, 1, ... enclaves: int64, or Python's integers for larger numbers."""
 
 
 class _Plan(NamedTuple):
@@ -62,18 +64,18 @@ class RoutePlanner:
         self.whole = 1 if isinstance(protocol, HyShare) and protocol.direct else protocol.n
         self.count = min(count, len(topology.route))
         worst = ISSPS(protocol.k, protocol.n).messages(topology)
+        whole = _whole_numbers(rates or {})
+        worst *= max(1, sum(whole.values()))
         self.dtype: Any = np.int64 if worst < 1 << 60 else object
-        self.never: Any = 1 << 60 if worst < 1 << 60 else 2 * worst
-        if rates is not None:
-            self.dtype, self.never = np.float64, np.inf
-        self.shapes: dict[tuple[tuple[int, ...], float], int] = {}
+        self.never = 1 << 60 if worst < 1 << 60 else 2 * worst
+        self.shapes: dict[tuple[tuple[int, ...], int], int] = {}
         self.shape: dict[str, int] = {}
         self.size: dict[int, int] = {}
-        self.load: dict[int, float] = {}  # secrets that come to a subtree's root
+        self.load: dict[int, int] = {}  # secrets that come to a subtree's root
         for broker in reversed(topology.route):
             below = (*(self.shape[child] for child in topology.children[broker]),)
             clients = topology.clients[broker]
-            own = sum(rates[s] for s in clients) if rates is not None else len(clients)
+            own = sum(whole[s] for s in clients) if rates is not None else len(clients)
             self.shape[broker] = number = self.shapes.setdefault((below, own), len(self.shapes))
             self.size[number] = 1 + sum(self.size[child] for child in below)
             loads = sum(self.load[child] for child in below)
@@ -132,7 +134,7 @@ class RoutePlanner:
         enclave = (costs[1] < costs[0]).astype(np.intp)
         return _Plan(costs.min(axis=0), enclave, (shares[0], shares[1]))
 
-    def _add(self, below: Costs, more: float, size: int) -> Costs:
+    def _add(self, below: Costs, more: int, size: int) -> Costs:
         """Messages of children with those of their parent; more enclaves than there are brokers do
         no good."""
         full = np.concatenate([below, np.full(max(0, size - len(below)), below[-1], self.dtype)])
@@ -159,3 +161,10 @@ class RoutePlanner:
             total = np.minimum(found, self.never)
             shares.append(share)
         return total, shares
+
+
+def _whole_numbers(rates: Mapping[str, float]) -> dict[str, int]:
+    """Rates as whole numbers in the same proportions."""
+    exact = {name: Fraction(rate) for name, rate in rates.items()}
+    common = math.lcm(*(rate.denominator for rate in exact.values()))
+    return {name: int(rate * common) for name, rate in exact.items()}

@@ -26,7 +26,7 @@ from ccbps.overlay.behaviour import HONEST, Behaviour, Outcome
 from ccbps.overlay.bundles import Bundle, Tally, recovered
 from ccbps.overlay.protocols import ISSPS, SSPS, Party
 from ccbps.overlay.splits import scheme_of
-from ccbps.overlay.topology import PUBLISHER, PhysicalBroker, Topology
+from ccbps.overlay.topology import PUBLISHER, PhysicalBroker, Topology, check_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -74,21 +74,25 @@ class Simulation:
             behaviours: of physical brokers that are not honest; an enclave's host is number 1.
             checked: give each split the checks of `CheckedShamir`, so that altered fragments are
                 left out as if they had been dropped, while fewer than half of a split are. It
-                takes some 100 us a fragment.
-            patience: how long an enclave waits after a secret's first fragment, in units of a
-                link's time.
+                takes some 25 us a fragment.
+            patience: how long an enclave waits after the first fragment of any secret, in units of
+                a link's time; then it joins what can be joined, once.
             seed: of all that is random.
 
         Raises:
-            ParameterError: a broker with a behaviour is not on the route.
+            ParameterError: a broker with a behaviour is not on the route; or patience or seed is
+                negative.
         """
+        check_count(seed, "seed", least=0)
+        if not patience >= 0:
+            raise ParameterError(f"patience must be a time of at least 0, got {patience!r}")
         self.topology, self.protocol, self.checked = topology, protocol, checked
         self.behaviours, self.patience, self.seed = dict(behaviours or {}), patience, seed
         known = protocol.brokers(topology)
         for broker in self.behaviours:
-            if broker not in known:
+            if not isinstance(broker, PhysicalBroker) or broker not in known:
                 raise ParameterError(
-                    f"behaviours has {broker}, which is not on the route: its brokers are "
+                    f"behaviours has {broker!r}, which is not on the route: its brokers are "
                     f"{', '.join(map(str, known[:4]))}, ..."
                 )
         self.scheme = scheme_of(protocol.k, protocol.n, checked=checked)
@@ -125,8 +129,18 @@ class Simulation:
         return _Run(self, Tally(secrets, secrets)).run()
 
     def recovered(self, outcome: Outcome, colluders: Iterable[PhysicalBroker]) -> Bundle:
-        """The secrets that curious brokers learn who put together what they saw."""
-        views = [bundle for broker in colluders for bundle in outcome.views.get(broker, [])]
+        """The secrets that curious brokers learn who put together what they saw.
+
+        Raises:
+            ParameterError: one of them was not curious.
+        """
+        views: list[Bundle] = []
+        for broker in colluders:
+            if broker not in outcome.views:
+                raise ParameterError(
+                    f"{broker} kept nothing that it saw: give it Behaviour(curious=True)"
+                )
+            views += outcome.views[broker]
         return recovered(views, self.scheme)
 
 
@@ -242,7 +256,7 @@ class _Run:
         behaviour = self.behaviour(sender)
         if behaviour.drop:
             load = load.only(~self.chosen(load, behaviour.drop))
-        if not load.count:
+        if not load.count or time + behaviour.delay >= behaviour.crash:
             return
         self.outcome.links[str(sender), str(receiver)] += load.count
         if behaviour.alter and at is Party.ENCLAVE:

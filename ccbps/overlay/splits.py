@@ -27,7 +27,8 @@ def scheme_of(k: int, n: int, *, checked: bool) -> Scheme:
     Raises:
         ParameterError: not ``1 <= k <= n <= 255``.
     """
-    return CheckedShamir(k, n) if checked else Shamir(k, n)
+    # Strict: who joins as soon as enough came may have met those first that were altered.
+    return CheckedShamir(k, n, strict=True) if checked else Shamir(k, n)
 
 
 def split_value(scheme: Scheme, value: bytes, randomness: Randomness) -> list[bytes]:

@@ -13,6 +13,7 @@ trees.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["PUBLISHER", "PhysicalBroker", "Topology", "check_count", "graph_library"]
 
 PUBLISHER = "publisher"
+NUMBERED = re.compile(r"\.\d+$")
 
 
 class PhysicalBroker(NamedTuple):
@@ -88,6 +90,11 @@ class Topology:
         names = [*self.links, *self.subscribers, PUBLISHER]
         if not all(isinstance(name, str) and name for name in names):
             raise ParameterError("brokers and subscribers must be named by non-empty strings")
+        for name in names:
+            if NUMBERED.search(name):
+                raise ParameterError(
+                    f"the name {name!r} ends like that of a physical broker: leave out the number"
+                )
         if len({*names}) != len(names):
             raise ParameterError(
                 f"brokers, subscribers and {PUBLISHER!r} must have different names: rename some"

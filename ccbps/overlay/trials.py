@@ -22,8 +22,8 @@ __all__ = ["Trial", "TrialResult"]
 SECRET_BYTES: Final = 32
 FRAGMENTS: Final = 1 << 21
 """Fragments of secrets that are simulated together."""
-MOST_HELD: Final = 1 << 27
-"""Messages of one trial that hold fragments, which take about a minute."""
+MOST_HELD: Final = 1 << 24
+"""Messages of one trial that hold fragments: some ten seconds, and at most 1.5 GB."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class CheckedShamir:
     Attributes:
         k: shares needed.
         n: shares made, at points 1 .. n. Whoever joins them must know it.
+        strict: whether more than n / 2 shares must accept each one.
 
     Example:
         >>> from ccbps.sharing import CheckedShamir
@@ -61,13 +62,20 @@ class CheckedShamir:
         ccbps.errors.DecodeError: altered shares: of points 2; 3 others are needed, and 2 came
     """
 
-    def __init__(self, k: int, n: int) -> None:
+    def __init__(self, k: int, n: int, *, strict: bool = False) -> None:
         """
+        Args:
+            k: shares needed.
+            n: shares made.
+            strict: a share is taken only if more than n / 2 shares accept it, and not more than
+                half of those that came. For joining before all had time to come: then the first
+                few may be just those that were altered.
+
         Raises:
             ParameterError: not ``1 <= k <= n <= 255``.
         """
         self._plain = Shamir(k, n)
-        self.k, self.n = k, n
+        self.k, self.n, self.strict = k, n, strict
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.k}, {self.n})"
@@ -156,7 +164,8 @@ class CheckedShamir:
             share: sum(judge is share or _accepts(judge, share, self.n) for judge in usable)
             for share in usable
         }
-        taken = [share for share, accepted in votes.items() if 2 * accepted > len(given)]
+        enough = max(len(given), self.n) if self.strict else len(given)
+        taken = [share for share, accepted in votes.items() if 2 * accepted > enough]
         if not taken:
             raise _too_many_altered(len(given))
         return taken, [share for share in given if share not in taken]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +20,6 @@ from pyspark.sql.types import (
 from ccbps.errors import ParameterError
 from ccbps.overlay import Trial
 from ccbps.overlay.trials import TrialResult
-from ccbps.spark.frames import column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,6 +34,11 @@ _KINDS = {
     "bool": BooleanType(),
     "Collection[str]": ArrayType(StringType()),
 }
+_FITS = {
+    "long": ("byte", "short", "integer", "long"),
+    "double": ("byte", "short", "integer", "long", "float", "double", "decimal"),
+}
+_SHARES = ("failing", "colluding")
 _NEEDED = ("topology", "hops", "protocol", "k")
 _TRIAL = {field.name: _KINDS[str(field.type)] for field in fields(Trial)}
 _RESULT = {field.name: _KINDS[str(field.type)] for field in fields(TrialResult)}
@@ -55,8 +59,8 @@ def simulate(trials: DataFrame) -> DataFrame:
         delivered and recovered.
 
     Raises:
-        ParameterError: a column is missing, or has the name of a result. On the workers: a trial is
-            not possible.
+        ParameterError: a column is missing, of another type, or has the name of a result. On the
+            workers: a trial is not possible.
 
     Example:
         .. code-block:: python
@@ -70,30 +74,49 @@ def simulate(trials: DataFrame) -> DataFrame:
     for name in _NEEDED:
         if name not in trials.columns:
             raise ParameterError(f"trials must have a column {name!r}, got {trials.columns}")
+    lower = [name.lower() for name in trials.columns]
     for name in _RESULT:
-        if name in trials.columns:
+        if name in lower:
             raise ParameterError(f"trials has a column {name!r}, which is a result's: rename it")
     given = [name for name in _TRIAL if name in trials.columns]
-    typed = trials.select(
-        *[
-            column(name).cast(_TRIAL[name]).alias(name) if name in given else column(name)
-            for name in trials.columns
-        ]
-    )
+    for name in given:
+        found, wanted = trials.schema[name].dataType, _TRIAL[name]
+        if found.typeName() not in _FITS.get(wanted.typeName(), (wanted.typeName(),)):
+            raise ParameterError(
+                f"column {name!r} must be {wanted.simpleString()}, got {found.simpleString()}: "
+                "cast it"
+            )
     results = [StructField(name, kind) for name, kind in _RESULT.items()]
-    schema = StructType([*typed.schema.fields, *results])
+    schema = StructType([*trials.schema.fields, *results])
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = batch.select(given).to_pylist()
-            made = [asdict(_trial(row).run()) for row in rows]
-            columns = [pa.array([row[name] for row in made]) for name in _RESULT]
+            made = [_trial(row).run() for row in rows]
+            columns = [_values(name, made) for name in _RESULT]
             yield pa.RecordBatch.from_arrays(
                 [*batch.columns, *columns], names=[*batch.schema.names, *_RESULT]
             )
 
-    return typed.mapInArrow(run, schema)
+    return trials.mapInArrow(run, schema)
 
 
 def _trial(row: dict[str, Any]) -> Trial:
-    return Trial(**{name: value for name, value in row.items() if value is not None})
+    for name in _NEEDED:
+        if row[name] is None:
+            raise ParameterError(f"column {name!r} is NULL, and has no default")
+    if None in (row.get("enclaves") or ()):
+        raise ParameterError("column 'enclaves' has a NULL among its names")
+    values: dict[str, Any] = {name: value for name, value in row.items() if value is not None}
+    for name in {*values} & {*_SHARES}:
+        values[name] = float(values[name])
+    return Trial(**values)
+
+
+def _values(name: str, results: list[TrialResult]) -> pa.Array:
+    try:
+        return pa.array([getattr(result, name) for result in results])
+    except OverflowError:
+        raise ParameterError(
+            f"{name} are too many for a LONG: share fewer secrets, or on shorter ways"
+        ) from None

@@ -74,6 +74,29 @@ def test_columns_are_checked(spark: SparkSession) -> None:
         cs.simulate(trials)
     with pytest.raises(ParameterError, match="trials has a column 'held', which is a result's"):
         cs.simulate(trials.withColumn("k", F.lit(2)).withColumn("held", F.lit(True)))
+    whole = trials.withColumn("k", F.lit(2))
+    for name, value, type_ in (
+        ("hops", 3.7, "bigint, got double"),
+        ("seed", "abc", "bigint, got string"),
+        ("failing", "10%", "double, got string"),
+        ("enclaves", "B1", "array<string>, got string"),
+    ):
+        with pytest.raises(ParameterError, match=f"column {name!r} must be {type_}: cast it"):
+            cs.simulate(whole.withColumn(name, F.lit(value)))
+    with pytest.raises(ParameterError, match="trials has a column 'messages'"):
+        cs.simulate(whole.withColumn("Messages", F.lit(1)))
+    kept = cs.simulate(whole.withColumn("why", F.lit("kept")).withColumn("failing", F.lit(0)))
+    assert kept.first()["why"] == "kept"
+    for column, said in (
+        (whole.withColumn("hops", F.lit(None).cast("int")), "column 'hops' is NULL"),
+        (whole.withColumn("enclaves", F.array(F.lit(None).cast("string"))), "has a NULL"),
+        (
+            whole.withColumn("protocol", F.lit("ISSPS")).withColumn("hops", F.lit(70)),
+            "messages are too many for a LONG",
+        ),
+    ):
+        with pytest.raises(Exception, match=said):
+            cs.simulate(column).collect()
     wrong = cs.simulate(trials.withColumn("k", F.lit(1)))
     with pytest.raises(Exception, match="k must be at least 2"):
         wrong.collect()
