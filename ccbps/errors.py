@@ -18,6 +18,7 @@ __all__ = [
     "EventError",
     "KeyMismatchError",
     "LedgerError",
+    "MissingKeyError",
     "PadExhaustedError",
     "ParameterError",
     "PredicateError",
@@ -80,6 +81,18 @@ class DecodeError(CcbpsError, ValueError):
 
 class EnclaveError(CcbpsError, RuntimeError):
     """A simulated enclave's process has ended, does not answer, or failed inside."""
+
+
+class MissingKeyError(CcbpsError, LookupError):
+    """A message is for this subscriber, or may be, and under a key that it does not hold.
+
+    Attributes:
+        request: what to send to the broker, whose answer opens the message.
+    """
+
+    def __init__(self, message: str, *, request: bytes = b"") -> None:
+        super().__init__(message)
+        self.request = request
 
 
 class RandomnessReuseError(CcbpsError, RuntimeError):

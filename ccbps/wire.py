@@ -112,6 +112,12 @@ class Kind(IntEnum):
     """A fragment of a secret on its way through brokers: `ccbps.overlay.fragments`."""
     SEALED_FRAGMENT = 12
     """A fragment on its way to or from a simulated enclave: `ccbps.overlay.sessions`."""
+    GROUP_EVENT = 13
+    """An event for a group of subscribers: `ccbps.delivery.group_messages`."""
+    KEY_REQUEST = 14
+    """A subscriber asks the broker for a key of a group."""
+    KEY_ANSWER = 15
+    """The broker's answer."""
 
 
 class Cause(IntEnum):

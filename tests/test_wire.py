@@ -230,7 +230,7 @@ def test_causes_have_a_text_each() -> None:
 NAMES = re.compile(
     r"_?((\w+_)?KIND|HEAD|"
     r"(MESSAGE_)?(EVENT|INTEREST|PAYLOAD|REQUEST|SESSION|SESSION_EVENT|TABLE|LABELS|AHEAD|SHARE|"
-    r"(SEALED_)?FRAGMENT))"
+    r"(SEALED_)?FRAGMENT|GROUP_EVENT|KEY_REQUEST|KEY_ANSWER))"
 )
 
 

@@ -1,0 +1,162 @@
+"""Who has joined since when, and the keys that follow from it: the broker's, in one run."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from ccbps.delivery.group_keys import (
+    ID_BYTES,
+    RUN_BYTES,
+    SINCE_BYTES,
+    BrokerState,
+    NamedKey,
+    SubscriberKey,
+    derive,
+    group_key,
+    member_mask,
+    name_cipher,
+    open_name,
+    own_keys_of,
+    subscriber_key,
+)
+from ccbps.delivery.plans import Strategy, personal
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.secret import Confined
+
+__all__ = ["BrokerKeys"]
+
+
+class BrokerKeys(Confined):
+    """Keys of subscribers and groups, a bounded number of them held ready.
+
+    Attributes:
+        run: name of this run.
+        epoch: grows with every join and leave.
+        present: who has joined, bit i for subscriber i.
+        ready: keys by name.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        state: BrokerState | None,
+        save: Callable[[BrokerState], object] | None,
+        capacity: int,
+    ) -> None:
+        """
+        Args:
+            strategy: whose names are looked up.
+            state: of a broker that ended; None for a new one.
+            save: takes the state before a change takes effect.
+            capacity: keys that are held ready.
+
+        Raises:
+            ParameterError: the state is not one for so many subscribers.
+        """
+        self.strategy, self.run = strategy, os.urandom(RUN_BYTES)
+        state = BrokerState.new(strategy.subscribers) if state is None else state
+        self._secret, self.epoch, self._joined = state.parts(strategy.subscribers)
+        self.present = sum(1 << one for one, since in enumerate(self._joined) if since)
+        self._save, self._capacity = save, capacity
+        self._names = name_cipher(self._secret)
+        self.ready: OrderedDict[bytes, NamedKey] = OrderedDict()
+
+    @property
+    def state(self) -> BrokerState:
+        """What to restore a broker from: secret."""
+        return BrokerState.of(self._secret, self.epoch, self._joined)
+
+    def join(self, subscriber: int) -> SubscriberKey:
+        """The key of a subscriber that is let in.
+
+        Raises:
+            ParameterError: there is no such number, or it is taken.
+        """
+        if self._since(subscriber):
+            raise ParameterError(f"subscriber {subscriber} has joined already: it must leave first")
+        self._change(subscriber, self.epoch + 1)
+        return subscriber_key(self._secret, subscriber, self.epoch)
+
+    def leave(self, subscriber: int) -> None:
+        """Let a subscriber go.
+
+        Raises:
+            ParameterError: it is not there.
+        """
+        if not self._since(subscriber):
+            raise ParameterError(f"subscriber {subscriber} has not joined, so it cannot leave")
+        self._change(subscriber, 0)
+
+    def _since(self, subscriber: int) -> int:
+        last = self.strategy.subscribers - 1
+        if type(subscriber) is not int or not 0 <= subscriber <= last:
+            raise ParameterError(f"subscriber must be 0 .. {last}, got {subscriber!r}")
+        return self._joined[subscriber]
+
+    def _change(self, subscriber: int, since: int) -> None:
+        joined = [*self._joined]
+        joined[subscriber] = since
+        if self._save is not None:
+            self._save(BrokerState.of(self._secret, self.epoch + 1, joined))
+        self.epoch, self._joined = self.epoch + 1, joined
+        self.present ^= 1 << subscriber
+        for name in [name for name, key in self.ready.items() if key.mask >> subscriber & 1]:
+            del self.ready[name]
+
+    def commitment(self, event: int, group: bytes) -> bytes:
+        """A keyed hash that binds an event's number to its group, `ID_BYTES`."""
+        return derive(self._secret, b"group", event.to_bytes(8), group)[:ID_BYTES]
+
+    def make_ready(self, name: bytes) -> NamedKey:
+        """Derive a key, and hold it ready.
+
+        Raises:
+            ParameterError: there is no such name, or somebody in it has not joined.
+        """
+        mask = member_mask(self.strategy, name)
+        if not mask or mask & ~self.present:
+            raise ParameterError(f"{self.strategy!r} uses a key of who has not joined")
+        since = max(self._joined[one] for one in _bits(mask))
+        if name == personal(mask.bit_length() - 1):
+            own = subscriber_key(self._secret, mask.bit_length() - 1, since)
+            sealed_name, secret = own_keys_of(own.key, self.run)
+        else:
+            secret = group_key(self._secret, self.run, since, name)
+            sealed_name = self._names.encrypt(since.to_bytes(SINCE_BYTES) + name, [self.run])
+        key = NamedKey(AESGCM(secret), sealed_name, mask, sealed_name[:ID_BYTES] + secret)
+        if len(self.ready) >= self._capacity:
+            self.ready.popitem(last=False)
+        self.ready[name] = key
+        return key
+
+    def own_key(self, subscriber: int) -> bytes | None:
+        """The key that a subscriber has since it joined; None if it is not there."""
+        since = self._joined[subscriber] if subscriber < len(self._joined) else 0
+        return subscriber_key(self._secret, subscriber, since).key if since else None
+
+    def for_member(self, subscriber: int, run: bytes, sealed_names: Sequence[bytes]) -> bytes:
+        """The first of these keys, of any run, that a subscriber may have: the first bytes of its
+        sealed name, and the key.
+
+        Raises:
+            DecodeError: there is none.
+        """
+        for sealed_name in sealed_names:
+            since, name = open_name(self._names, run, sealed_name)
+            # A key that is older than its member was another's, who had the same number.
+            if (
+                0 < self._joined[subscriber] <= since
+                and member_mask(self.strategy, name) >> subscriber & 1
+            ):
+                return sealed_name[:ID_BYTES] + group_key(self._secret, run, since, name)
+        raise DecodeError("a request for keys of groups that the subscriber is not in")
+
+
+def _bits(mask: int) -> list[int]:
+    """Places of the bits that are set."""
+    text = bin(mask)[:1:-1]
+    return [place for place, bit in enumerate(text) if bit == "1"]

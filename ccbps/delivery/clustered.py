@@ -1,0 +1,217 @@
+"""Strategies that cut a group along clusters of subscribers, and cache keys of the parts.
+
+A cluster of n subscribers has 2^n - 1 parts, few enough for most to be in a cache; a group takes a
+wrap for each cluster that it has somebody in.
+
+Source: [OP01] sections 4.3 and 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from ccbps.arrays import Bools, Bytes, Index
+from ccbps.delivery.groups import Clusters
+from ccbps.delivery.key_cache import Eviction, KeyCache
+from ccbps.delivery.plans import Plan, Strategy, Wrap, personal
+from ccbps.delivery.whole_groups import group_name
+from ccbps.errors import ParameterError
+
+__all__ = ["ClusteredCache", "ClusteredPopularCache"]
+
+EVENTS: Final = 1 << 10
+"""Groups whose parts are found together."""
+TIME_BITS: Final = 40
+NOT_CACHED: Final = np.iinfo(np.int64).max
+
+
+class ClusteredCache(Strategy):
+    """A cache of parts for each cluster, all of the same capacity.
+
+    Attributes:
+        subscribers: N.
+        clusters: of subscribers.
+        capacity: parts in the cache of each cluster.
+
+    Example:
+        >>> import numpy as np
+        >>> from ccbps.delivery import ClusteredCache, Clusters, pack_groups
+        >>> rows = np.array([[1, 1, 0, 1, 1], [1, 1, 0, 0, 1]], dtype=bool)
+        >>> cache = ClusteredCache(Clusters([[0, 1, 2], [3, 4]]), capacity=3)
+        >>> cache.count(pack_groups(rows))                 # the part of 0 and 1 has a key by then
+        array([4, 2])
+    """
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        capacity: int | Sequence[int],
+        eviction: Eviction = "frequency",
+    ) -> None:
+        """
+        Args:
+            clusters: of subscribers.
+            capacity: parts in the cache of each cluster; one number for all, or one for each.
+            eviction: "frequency" or "recency".
+
+        Raises:
+            ParameterError: a capacity is negative, or not one for each cluster; or there is no such
+                eviction.
+        """
+        super().__init__(clusters.subscribers)
+        count = len(clusters.sizes)
+        each = [capacity] * count if isinstance(capacity, int) else [*capacity]
+        if len(each) != count or not all(type(one) is int and one >= 0 for one in each):
+            raise ParameterError(
+                f"capacity must be a whole number of at least 0, or {count} of them, "
+                f"got {capacity!r}"
+            )
+        KeyCache(0, eviction)
+        self.clusters, self.capacity, self.eviction = clusters, each, eviction
+        shape = len(clusters.sizes), 1 << int(clusters.sizes.max())
+        # Of each part in the cache how often it was used, then when: the least one is evicted.
+        self._rank = np.full(shape, NOT_CACHED, dtype=np.int64)
+        self._held = [0] * shape[0]
+        self._rows = np.arange(shape[0])
+        self._now = 0
+
+    def _plan(self, group: Bytes) -> Plan:
+        values = self.clusters.values(group[None])[0]
+        hits, fresh = self._touch(values)
+        return self.plan_of(values, hits, fresh, ())
+
+    def plan_of(self, values: Index, hits: Bools, fresh: Bools, carries: tuple[bytes, ...]) -> Plan:
+        """The plan for parts of which some are in the cache, and some come into it."""
+        wraps: list[Wrap] = []
+        made: dict[bytes, tuple[int, ...]] = {}
+        for cluster, value in enumerate(values.tolist()):
+            if not value:
+                continue
+            name = b"c" + cluster.to_bytes(4) + value.to_bytes(4)
+            if hits[cluster]:
+                wraps.append(Wrap(name, carries))
+                continue
+            everybody = self.clusters.clusters[cluster]
+            one_by_one = [one for j, one in enumerate(everybody) if value >> j & 1]
+            new = (*carries, name) if fresh[cluster] else carries
+            if fresh[cluster]:
+                made[name] = (*one_by_one,)
+            wraps += [Wrap(personal(one), new) for one in one_by_one]
+        return Plan((*wraps,), made)
+
+    def _count(self, groups: Bytes) -> Index:
+        counts = np.empty(len(groups), dtype=np.intp)
+        for start in range(0, len(groups), EVENTS):
+            values = self.clusters.values(groups[start : start + EVENTS])
+            counts[start : start + EVENTS] = self.count_values(values)
+        return counts
+
+    def count_values(self, values: Index) -> Index:
+        """Encryptions for groups that are given as numbers, shape (events, clusters)."""
+        counts = np.empty(len(values), dtype=np.intp)
+        sizes = np.bitwise_count(values).astype(np.intp)
+        # A hit is one wrap, a miss one for each member.
+        for place, (row, size) in enumerate(zip(values, sizes, strict=True)):
+            hits, _ = self._touch(row)
+            counts[place] = size[~hits].sum() + hits.sum()
+        return counts
+
+    def _touch(self, values: Index) -> tuple[Bools, Bools]:
+        """Which parts are in the cache, and which come into it now. A part of one member needs no
+        key of its own: the member's does as well, and counts as one in the cache."""
+        self._now += 1
+        ranks = self._rank[self._rows, values]
+        hits = ranks != NOT_CACHED
+        used = ranks >> TIME_BITS if self.eviction == "frequency" else np.full_like(ranks, -1)
+        ranks[hits] = (used[hits] + 1 << TIME_BITS) + self._now
+        self._rank[self._rows, values] = ranks
+        fresh = ~hits & (values & values - 1 != 0)
+        for cluster in np.flatnonzero(fresh).tolist():
+            fresh[cluster] = self._add(cluster, values[cluster])
+        return hits, fresh
+
+    def _add(self, cluster: int, value: int) -> bool:
+        """Take a part's key into the cache, in place of the least used."""
+        if not self.capacity[cluster]:
+            return False
+        ranks = self._rank[cluster]
+        if self._held[cluster] >= self.capacity[cluster]:
+            ranks[ranks.argmin()] = NOT_CACHED
+        else:
+            self._held[cluster] += 1
+        ranks[value] = self._now
+        return True
+
+
+class ClusteredPopularCache(Strategy):
+    """A simple cache of whole groups before a clustered one.
+
+    Attributes:
+        subscribers: N.
+        whole: names of whole groups.
+        parts: the clustered cache.
+
+    Example:
+        >>> import numpy as np
+        >>> from ccbps.delivery import ClusteredPopularCache, Clusters, pack_groups
+        >>> group = pack_groups(np.array([[1, 1, 0, 1, 1]], dtype=bool))
+        >>> cache = ClusteredPopularCache(Clusters([[0, 1, 2], [3, 4]]), whole=5, parts=3)
+        >>> cache.count(group), cache.count(group)
+        (array([4]), array([1]))
+    """
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        whole: int,
+        parts: int | Sequence[int],
+        eviction: Eviction = "frequency",
+    ) -> None:
+        """
+        Args:
+            clusters: of subscribers.
+            whole: groups in the simple cache.
+            parts: parts in the cache of each cluster; one number for all, or one for each.
+            eviction: "frequency" or "recency".
+        """
+        super().__init__(clusters.subscribers)
+        self.whole, self.parts = (
+            KeyCache(whole, eviction),
+            ClusteredCache(clusters, parts, eviction),
+        )
+
+    def _plan(self, group: Bytes) -> Plan:
+        name = group_name(group)
+        if self.whole.touch(name):
+            return Plan((Wrap(name),), {})
+        values = self.parts.clusters.values(group[None])[0]
+        hits, fresh = self.parts._touch(values)
+        one_by_one = self._members(group)
+        new = len(one_by_one) > 1 and self._take(name)
+        plan = self.parts.plan_of(values, hits, fresh, (name,) if new else ())
+        if new:
+            plan.fresh[name] = (*one_by_one,)
+        return plan
+
+    def _count(self, groups: Bytes) -> Index:
+        counts = np.ones(len(groups), dtype=np.intp)
+        sizes = np.bitwise_count(groups).sum(axis=1)
+        for start in range(0, len(groups), EVENTS):
+            block = groups[start : start + EVENTS]
+            others = []
+            for place, group in enumerate(block):
+                name = group_name(group)
+                if not self.whole.touch(name):
+                    others.append(place)
+                    if sizes[start + place] > 1:
+                        self._take(name)
+            values = self.parts.clusters.values(block[others])
+            counts[start + np.array(others, dtype=np.intp)] = self.parts.count_values(values)
+        return counts
+
+    def _take(self, name: bytes) -> bool:
+        """Take a whole group in, unless there is no room for any."""
+        return self.whole.add(name) != name
