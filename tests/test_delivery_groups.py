@@ -105,7 +105,8 @@ class Person:
 
     def ciphers(self, run: bytes) -> list[AESGCM]:
         """All keys that it ever had."""
-        return [*self.opener._keys.values(), AESGCM(own_keys_of(self.key.key, run).key)]
+        own = own_keys_of(self.key.export_secret_key(), run)
+        return [*self.opener._keys.values(), AESGCM(own.key)]
 
 
 @dataclass

@@ -123,7 +123,7 @@ class BrokerKeys(Confined):
         since = max(self._joined[one] for one in _bits(mask))
         if name == personal(mask.bit_length() - 1):
             own = subscriber_key(self._secret, mask.bit_length() - 1, since)
-            sealed_name, secret = own_keys_of(own.key, self.run)
+            sealed_name, secret = own_keys_of(own.export_secret_key(), self.run)
         else:
             secret = group_key(self._secret, self.run, since, name)
             sealed_name = self._names.encrypt(since.to_bytes(SINCE_BYTES) + name, [self.run])
@@ -136,7 +136,9 @@ class BrokerKeys(Confined):
     def own_key(self, subscriber: int) -> bytes | None:
         """The key that a subscriber has since it joined; None if it is not there."""
         since = self._joined[subscriber] if subscriber < len(self._joined) else 0
-        return subscriber_key(self._secret, subscriber, since).key if since else None
+        if not since:
+            return None
+        return subscriber_key(self._secret, subscriber, since).export_secret_key()
 
     def for_member(self, subscriber: int, run: bytes, sealed_names: Sequence[bytes]) -> bytes:
         """The first of these keys, of any run, that a subscriber may have: the first bytes of its

@@ -84,9 +84,8 @@ class SubscriberKey(SecretBytes):
         """The subscriber's."""
         return int.from_bytes(self._secret[:4])
 
-    @property
-    def key(self) -> bytes:
-        """Secret."""
+    def export_secret_key(self) -> bytes:
+        """The key without the number, 32 bytes, secret."""
         return self._secret[4:]
 
 

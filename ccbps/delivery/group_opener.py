@@ -79,7 +79,7 @@ class GroupOpener(Confined):
         """
         if not isinstance(key, SubscriberKey):
             raise ParameterError(f"key must be a SubscriberKey, got {type(key).__name__}")
-        self.number, self._own = key.number, key.key
+        self.number, self._own = key.number, key.export_secret_key()
         self._cache = KeyCache(capacity, eviction)
         self._keys: dict[bytes, AESGCM] = {}
         self._run: tuple[bytes, bytes, AESGCM] | None = None
