@@ -27,8 +27,9 @@ from ccbps.delivery.group_messages import SealedEvent
 from ccbps.delivery.group_opener import GroupOpener
 from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.groups import pack_groups
-from ccbps.delivery.plans import Plan, Strategy, Wrap, personal
-from ccbps.delivery.whole_groups import Naive, SimpleCache, group_name
+from ccbps.delivery.names import group_name, personal
+from ccbps.delivery.plans import Plan, Strategy, Wrap
+from ccbps.delivery.whole_groups import Naive, SimpleCache
 
 GOAL = 1.6
 REPEATS = 1000
@@ -84,7 +85,7 @@ def ciphers() -> dict[str, Callable[[], None]]:
         ),
         "AES-KW, RFC 3394 (no bound data)": repeated(lambda: aes_key_wrap(key, content)),
         "Fernet, cached key": repeated(lambda: fernet.encrypt(content)),
-        "deriving a key of a group": repeated(lambda: group_key(key, nonce, 7, content)),
+        "deriving a key of a group": repeated(lambda: group_key(key, 7, content)),
     }
 
 

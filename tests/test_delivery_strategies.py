@@ -19,9 +19,10 @@ from ccbps.delivery.groups import Clusters, even_sizes, group_sizes, members, pa
 from ccbps.delivery.hierarchy import KeyHierarchy
 from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.learned import LearnedCache, popularity
-from ccbps.delivery.plans import Strategy, personal
+from ccbps.delivery.names import personal
+from ccbps.delivery.plans import Strategy
 from ccbps.delivery.whole_groups import BuildUpCache, Naive, SimpleCache
-from ccbps.errors import ParameterError, ShapeError
+from ccbps.errors import DecodeError, ParameterError, ShapeError
 
 EVICTIONS: tuple[Eviction, ...] = ("frequency", "recency")
 
@@ -223,8 +224,7 @@ def test_build_up_takes_the_largest_groups_first(seed: int, capacity: int) -> No
         else:
             rest, count = set(wanted), 0
             inside = [name for name in cache.rows if {*name} <= wanted]
-            places = {name: strategy._place[b"g" + packed(name)] for name in inside}
-            for name in sorted(inside, key=lambda n: (-len(n), places[n])):
+            for name in sorted(inside, key=lambda n: (-len(n), packed(n))):
                 if {*name} <= rest:
                     rest -= {*name}
                     cache.touch(name)
@@ -377,6 +377,97 @@ def test_similar_subscribers_come_into_one_cluster() -> None:
     assert learned.count(groups).mean() <= 3.1
 
 
+def test_clusters_by_similarity_take_fewer_encryptions_where_interests_are_alike() -> None:
+    rng = np.random.default_rng(8)
+    kinds = rng.permutation(np.repeat(np.arange(6), 8))
+    groups = pack_groups((rng.random((6000, 6)) < 0.5)[:, kinds])
+    choices = {
+        "index": Clusters.of_sizes([8] * 6),
+        "random": Clusters.of_sizes([8] * 6, "random", seed=3),
+        "similarity": Clusters.of_sizes([8] * 6, "similarity", groups=groups[:1000]),
+    }
+    means = {}
+    for name, clusters in choices.items():
+        cache = ClusteredCache(clusters, capacity=8)
+        means[name] = cache.count(groups)[1000:].mean()
+    assert sorted(map(sorted, choices["similarity"].clusters)) == sorted(
+        np.flatnonzero(kinds == kind).tolist() for kind in range(6)
+    )
+    assert means["similarity"] <= 3.1 < 0.5 * min(means["index"], means["random"])
+
+
+# -- what is remembered --------------------------------------------------------------------------
+
+
+@given(
+    name=st.sampled_from(NAMES),
+    eviction=st.sampled_from(EVICTIONS),
+    seed=st.integers(0, 1 << 30),
+    before=st.integers(0, 30),
+)
+@settings(max_examples=examples(60), deadline=None)
+def test_a_strategy_goes_on_from_a_snapshot(
+    name: str, eviction: Eviction, seed: int, before: int
+) -> None:
+    groups = popular(seed, before + 30, 9, 0.6, 6)
+    first, second = strategies(9, eviction)[name], strategies(9, eviction)[name]
+    first.count(groups[:before])
+    second.count(popular(seed + 1, 10, 9, 0.6, 6))  # which it must forget
+    second.restore(first.snapshot())
+    assert second.snapshot() == first.snapshot()
+    assert [first.plan(g) for g in groups[before:]] == [second.plan(g) for g in groups[before:]]
+
+
+@given(name=st.sampled_from(NAMES), seed=st.integers(0, 1 << 30))
+@settings(max_examples=examples(40), deadline=None)
+def test_a_strategy_that_forgets_everything_is_as_new(name: str, seed: int) -> None:
+    groups = popular(seed, 60, 9, 0.6, 6)
+    strategy, new = strategies(9)[name], strategies(9)[name]
+    strategy.count(groups)
+    strategy.forget()
+    if isinstance(new, LearnedCache):  # what came once counts on
+        new.seen.restore(strategy.seen.snapshot())
+    assert [strategy.plan(g) for g in groups] == [new.plan(g) for g in groups]
+
+
+def test_a_forgotten_key_is_made_anew() -> None:
+    """For the groups and parts with that subscriber only."""
+    rows = np.array([[1, 1, 0, 1, 1], [0, 0, 1, 1, 1]], dtype=np.bool_)
+    with_0, without = pack_groups(rows)
+    clusters = Clusters([[0, 1, 2], [3, 4]])
+    for strategy in (
+        SimpleCache(5, 4),
+        BuildUpCache(5, 4),
+        ClusteredPopularCache(clusters, 4, 4),
+        ClusteredCache(clusters, 4),
+    ):
+        for group in (with_0, without, with_0, without):
+            plan = strategy.plan(group)
+        assert not plan.fresh
+        strategy.forget(0)
+        assert not strategy.plan(without).fresh
+        fresh = strategy.plan(with_0).fresh
+        assert fresh
+        assert all(0 in everybody for everybody in fresh.values())
+        assert not strategy.plan(with_0).fresh
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_bytes_are_no_snapshots(name: str) -> None:
+    strategy, other = strategies(9)[name], strategies(10)[name]
+    strategy.count(popular(1, 40, 9, 0.6, 6))
+    snapshot = strategy.snapshot()
+    with pytest.raises(DecodeError, match="not a snapshot of"):
+        other.restore(snapshot)
+    for wrong in (snapshot + b"\0", *(snapshot[:size] for size in range(len(snapshot)))):
+        with pytest.raises(DecodeError):
+            strategy.restore(wrong)
+    for at in range(len(snapshot)):
+        with pytest.raises(DecodeError):
+            strategy.restore(snapshot[:at] + bytes([snapshot[at] ^ 4]) + snapshot[at + 1 :])
+    assert strategy.snapshot() == snapshot
+
+
 @pytest.mark.parametrize(("share", "groups"), [(0.9, 500), (0.5, 200)])
 def test_popularity_is_estimated(share: float, groups: int) -> None:
     found = popularity(popular(7, 20_000, 40, share, groups))
@@ -418,7 +509,12 @@ def test_even_sizes() -> None:
         (lambda: Clusters([[0, 2]]), "each subscriber 0 .. N - 1 once"),
         (lambda: Clusters([[0], []]), "each cluster must have 1 to 24 subscribers"),
         (lambda: Clusters([[*range(25)]]), "each cluster must have 1 to 24 subscribers"),
-        (lambda: Clusters.of_sizes([1], "best"), "choice must be 'index' or 'random'"),
+        (
+            lambda: Clusters.of_sizes([1], "best"),
+            "choice must be 'index', 'random' or 'similarity'",
+        ),
+        (lambda: Clusters.of_sizes([1], "similarity"), "groups must be a sample of traffic"),
+        (lambda: Clusters.of_sizes([1], groups=uniform(1, 1, 1)), "groups must be a sample"),
         (lambda: ClusteredCache(Clusters([[0]]), [1, 2]), "or 1 of them"),
         (lambda: LearnedCache.learn(np.zeros((0, 1), np.uint8), 8, 3), "got 0 groups and keys=3"),
         (lambda: LearnedCache.learn(np.zeros((1, 1), np.uint8), 8, -3), "keys=-3"),

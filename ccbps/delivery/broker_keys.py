@@ -1,8 +1,7 @@
-"""Who has joined since when, and the keys that follow from it: the broker's, in one run."""
+"""Who has joined since when, and the keys that follow from it: the broker's."""
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
@@ -10,20 +9,18 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ccbps.delivery.group_keys import (
     ID_BYTES,
-    RUN_BYTES,
-    SINCE_BYTES,
     BrokerState,
     NamedKey,
     SubscriberKey,
     derive,
     group_key,
-    member_mask,
     name_cipher,
     open_name,
     own_keys_of,
+    seal_name,
     subscriber_key,
 )
-from ccbps.delivery.plans import Strategy, personal
+from ccbps.delivery.names import member_mask, personal
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.secret import Confined
 
@@ -34,22 +31,23 @@ class BrokerKeys(Confined):
     """Keys of subscribers and groups, a bounded number of them held ready.
 
     Attributes:
-        run: name of this run.
-        epoch: grows with every join and leave.
+        subscribers: N.
+        epoch: grows with every join, leave and renewal.
+        generation: the epoch of the last renewal.
         present: who has joined, bit i for subscriber i.
         ready: keys by name.
     """
 
     def __init__(
         self,
-        strategy: Strategy,
+        subscribers: int,
         state: BrokerState | None,
         save: Callable[[BrokerState], object] | None,
         capacity: int,
     ) -> None:
         """
         Args:
-            strategy: whose names are looked up.
+            subscribers: N.
             state: of a broker that ended; None for a new one.
             save: takes the state before a change takes effect.
             capacity: keys that are held ready.
@@ -57,9 +55,9 @@ class BrokerKeys(Confined):
         Raises:
             ParameterError: the state is not one for so many subscribers.
         """
-        self.strategy, self.run = strategy, os.urandom(RUN_BYTES)
-        state = BrokerState.new(strategy.subscribers) if state is None else state
-        self._secret, self.epoch, self._joined = state.parts(strategy.subscribers)
+        self.subscribers = subscribers
+        state = BrokerState.new(subscribers) if state is None else state
+        self._secret, self.epoch, self.generation, self._joined = state.parts(subscribers)
         self.present = sum(1 << one for one, since in enumerate(self._joined) if since)
         self._save, self._capacity = save, capacity
         self._names = name_cipher(self._secret)
@@ -68,7 +66,7 @@ class BrokerKeys(Confined):
     @property
     def state(self) -> BrokerState:
         """What to restore a broker from: secret."""
-        return BrokerState.of(self._secret, self.epoch, self._joined)
+        return BrokerState.of(self._secret, self.epoch, self.generation, self._joined)
 
     def join(self, subscriber: int) -> SubscriberKey:
         """The key of a subscriber that is let in.
@@ -91,8 +89,18 @@ class BrokerKeys(Confined):
             raise ParameterError(f"subscriber {subscriber} has not joined, so it cannot leave")
         self._change(subscriber, 0)
 
+    def renew(self) -> None:
+        """New keys for all names."""
+        self._save_first(self.epoch + 1, self._joined)
+        self.epoch = self.generation = self.epoch + 1
+        self.ready.clear()
+
+    def joined_after(self, epoch: int) -> list[int]:
+        """Subscribers that joined later."""
+        return [one for one, since in enumerate(self._joined) if since > epoch]
+
     def _since(self, subscriber: int) -> int:
-        last = self.strategy.subscribers - 1
+        last = self.subscribers - 1
         if type(subscriber) is not int or not 0 <= subscriber <= last:
             raise ParameterError(f"subscriber must be 0 .. {last}, got {subscriber!r}")
         return self._joined[subscriber]
@@ -100,12 +108,15 @@ class BrokerKeys(Confined):
     def _change(self, subscriber: int, since: int) -> None:
         joined = [*self._joined]
         joined[subscriber] = since
-        if self._save is not None:
-            self._save(BrokerState.of(self._secret, self.epoch + 1, joined))
+        self._save_first(self.generation, joined)
         self.epoch, self._joined = self.epoch + 1, joined
         self.present ^= 1 << subscriber
         for name in [name for name, key in self.ready.items() if key.mask >> subscriber & 1]:
             del self.ready[name]
+
+    def _save_first(self, generation: int, joined: list[int]) -> None:
+        if self._save is not None:
+            self._save(BrokerState.of(self._secret, self.epoch + 1, generation, joined))
 
     def commitment(self, event: int, group: bytes) -> bytes:
         """A keyed hash that binds an event's number to its group, `ID_BYTES`."""
@@ -117,16 +128,17 @@ class BrokerKeys(Confined):
         Raises:
             ParameterError: there is no such name, or somebody in it has not joined.
         """
-        mask = member_mask(self.strategy, name)
-        if not mask or mask & ~self.present:
-            raise ParameterError(f"{self.strategy!r} uses a key of who has not joined")
-        since = max(self._joined[one] for one in _bits(mask))
+        mask = member_mask(name, self.subscribers)
+        if mask & ~self.present:
+            raise ParameterError("a plan uses a key of somebody who has not joined")
+        latest = max(self._joined[one] for one in _bits(mask))
         if name == personal(mask.bit_length() - 1):
-            own = subscriber_key(self._secret, mask.bit_length() - 1, since)
-            sealed_name, secret = own_keys_of(own.export_secret_key(), self.run)
+            own = subscriber_key(self._secret, mask.bit_length() - 1, latest)
+            sealed_name, secret = own_keys_of(own.export_secret_key(), self.generation)
         else:
-            secret = group_key(self._secret, self.run, since, name)
-            sealed_name = self._names.encrypt(since.to_bytes(SINCE_BYTES) + name, [self.run])
+            since = max(latest, self.generation)
+            secret = group_key(self._secret, since, name)
+            sealed_name = seal_name(self._names, since, name)
         key = NamedKey(AESGCM(secret), sealed_name, mask, sealed_name[:ID_BYTES] + secret)
         if len(self.ready) >= self._capacity:
             self.ready.popitem(last=False)
@@ -140,21 +152,21 @@ class BrokerKeys(Confined):
             return None
         return subscriber_key(self._secret, subscriber, since).export_secret_key()
 
-    def for_member(self, subscriber: int, run: bytes, sealed_names: Sequence[bytes]) -> bytes:
-        """The first of these keys, of any run, that a subscriber may have: the first bytes of its
-        sealed name, and the key.
+    def for_member(self, subscriber: int, sealed_names: Sequence[bytes]) -> bytes:
+        """The first of these keys that a subscriber may have: the first bytes of its sealed name,
+        and the key.
 
         Raises:
             DecodeError: there is none.
         """
         for sealed_name in sealed_names:
-            since, name = open_name(self._names, run, sealed_name)
+            since, name = open_name(self._names, sealed_name)
             # A key that is older than its member was another's, who had the same number.
             if (
                 0 < self._joined[subscriber] <= since
-                and member_mask(self.strategy, name) >> subscriber & 1
+                and member_mask(name, self.subscribers) >> subscriber & 1
             ):
-                return sealed_name[:ID_BYTES] + group_key(self._secret, run, since, name)
+                return sealed_name[:ID_BYTES] + group_key(self._secret, since, name)
         raise DecodeError("a request for keys of groups that the subscriber is not in")
 
 

@@ -16,15 +16,18 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.delivery.groups import Clusters
 from ccbps.delivery.key_cache import Eviction, KeyCache
-from ccbps.delivery.plans import Plan, Strategy, Wrap, personal
-from ccbps.delivery.whole_groups import group_name
-from ccbps.errors import ParameterError
+from ccbps.delivery.names import group_name, set_name
+from ccbps.delivery.plans import Plan, Strategy, Wrap
+from ccbps.delivery.snapshots import NO_SNAPSHOT, joined, split
+from ccbps.errors import DecodeError, ParameterError
 
 __all__ = ["ClusteredCache", "ClusteredPopularCache"]
 
 EVENTS: Final = 1 << 10
 """Groups whose parts are found together."""
 TIME_BITS: Final = 40
+NAMES: Final = 1 << 18
+"""Names of parts that are remembered."""
 NOT_CACHED: Final = np.iinfo(np.int64).max
 
 
@@ -77,6 +80,7 @@ class ClusteredCache(Strategy):
         self._held = [0] * shape[0]
         self._rows = np.arange(shape[0])
         self._now = 0
+        self._names: dict[tuple[int, int], bytes] = {}
 
     def _plan(self, group: Bytes) -> Plan:
         values = self.clusters.values(group[None])[0]
@@ -90,17 +94,62 @@ class ClusteredCache(Strategy):
         for cluster, value in enumerate(values.tolist()):
             if not value:
                 continue
-            name = b"c" + cluster.to_bytes(4) + value.to_bytes(4)
             if hits[cluster]:
-                wraps.append(Wrap(name, carries))
+                wraps.append(Wrap(self._name(cluster, value), carries))
                 continue
-            everybody = self.clusters.clusters[cluster]
-            one_by_one = [one for j, one in enumerate(everybody) if value >> j & 1]
-            new = (*carries, name) if fresh[cluster] else carries
+            one_by_one, new = self._part(cluster, value), carries
             if fresh[cluster]:
-                made[name] = (*one_by_one,)
-            wraps += [Wrap(personal(one), new) for one in one_by_one]
+                name = self._name(cluster, value)
+                made[name], new = (*one_by_one,), (*carries, name)
+            wraps += self._each(one_by_one, new)
         return Plan((*wraps,), made)
+
+    def _part(self, cluster: int, value: int) -> list[int]:
+        """Its members."""
+        return [one for j, one in enumerate(self.clusters.clusters[cluster]) if value >> j & 1]
+
+    def _name(self, cluster: int, value: int) -> bytes:
+        """The name of a part's key; the last ones are remembered."""
+        name = self._names.get((cluster, value))
+        if name is None:
+            if len(self._names) >= NAMES:
+                self._names.clear()
+            name = set_name(
+                sorted(self._part(cluster, value)), self._rank.shape[1].bit_length() - 1
+            )
+            self._names[cluster, value] = name
+        return name
+
+    def forget(self, subscriber: int | None = None) -> None:
+        """Drop the keys of parts that a subscriber is in, or all of them."""
+        for cluster, everybody in enumerate(self.clusters.clusters):
+            if subscriber is None or subscriber in everybody:
+                ranks = self._rank[cluster]
+                bits = -1 if subscriber is None else 1 << everybody.index(subscriber)
+                gone = (np.arange(len(ranks)) & bits != 0) & (ranks != NOT_CACHED)
+                ranks[gone] = NOT_CACHED
+                self._held[cluster] -= int(gone.sum())
+
+    def _identity(self) -> str:
+        return f"{self.clusters.clusters} {self.capacity} {self.eviction}"
+
+    def _snapshot(self) -> bytes:
+        at = np.nonzero(self._rank != NOT_CACHED)
+        found = np.stack([*at, self._rank[at]], axis=1).astype(">i8")
+        return self._now.to_bytes(8) + found.tobytes()
+
+    def _restore(self, snapshot: bytes) -> None:
+        if len(snapshot) % 24 != 8:
+            raise DecodeError(NO_SNAPSHOT)
+        cluster, value, rank = np.frombuffer(snapshot[8:], ">i8").reshape(-1, 3).T.astype(np.int64)
+        outside = (cluster < 0) | (cluster >= len(self._held))
+        outside |= (value < 0) | (value >= self._rank.shape[1])
+        held = np.bincount(cluster[~outside], minlength=len(self._held))
+        if outside.any() or (held > self.capacity).any():
+            raise DecodeError(NO_SNAPSHOT)
+        self._rank[:] = NOT_CACHED
+        self._rank[cluster, value] = rank
+        self._held, self._now = held.tolist(), int.from_bytes(snapshot[:8])
 
     def _count(self, groups: Bytes) -> Index:
         counts = np.empty(len(groups), dtype=np.intp)
@@ -211,6 +260,22 @@ class ClusteredPopularCache(Strategy):
             values = self.parts.clusters.values(block[others])
             counts[start + np.array(others, dtype=np.intp)] = self.parts.count_values(values)
         return counts
+
+    def forget(self, subscriber: int | None = None) -> None:
+        """Drop the keys of groups and parts that a subscriber is in, or all of them."""
+        self.whole.forget(subscriber)
+        self.parts.forget(subscriber)
+
+    def _identity(self) -> str:
+        return f"{self.whole!r} {self.parts._identity()}"
+
+    def _snapshot(self) -> bytes:
+        return joined([self.whole.snapshot(), self.parts._snapshot()])
+
+    def _restore(self, snapshot: bytes) -> None:
+        whole, parts = split(snapshot, 2)
+        self.whole.restore(whole)
+        self.parts._restore(parts)
 
     def _take(self, name: bytes) -> bool:
         """Take a whole group in, unless there is no room for any."""

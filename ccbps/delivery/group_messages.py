@@ -9,19 +9,20 @@ kind             1  `Kind.GROUP_EVENT`
 version          1  1
 event            8  its number
 epoch            8  of the broker
-run             16  of the broker
+generation       8  of the broker's keys
+nonce           12  random, of all wraps
 group           16  keyed hash of the event's number and group: says nothing to others
 length           4  of the payload
 payload             encrypted under the event's key, with all fields up to group bound
-wraps               each: place in the event, 4; lengths of name and content, 2 and 2;
-                    the sealed name; the content, encrypted
+wraps               each: lengths of name and content, 2 and 2; the sealed name; the content,
+                    encrypted
 ===========  =====  ====================================================================
 
 A wrap's content is the event's key, and of each key that it carries the first 16 bytes of the name
 and the key. Bound are the fields up to group and the wrap's name.
 
-A request is head (kind, version, the subscriber's number, 4; a counter, 8; the run, 16), sealed
-names with their lengths, 2, and a tag, 16. An answer is head (kind, version, counter, 8; nonce, 12)
+A request is head (kind, version, the subscriber's number, 4; a counter, 8), sealed names with their
+lengths, 2, and a tag, 16. An answer is head (kind, version, counter, 8; nonce, 12)
 and, encrypted and bound to the head and to the request's tag, the first 16 bytes of the key's name
 and the key.
 """
@@ -34,7 +35,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
 
-from ccbps.delivery.group_keys import ID_BYTES, KEY_BYTES, RUN_BYTES
+from ccbps.ciphers.payloads import NONCE_BYTES
+from ccbps.delivery.group_keys import ID_BYTES, KEY_BYTES
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.wire import Kind
 
@@ -48,32 +50,24 @@ __all__ = [
     "WrapBytes",
     "carried_keys",
     "event_head",
-    "wrap_nonce",
 ]
 
 VERSION: Final = 1
 TAG_BYTES: Final = 16
-NONCE_BYTES: Final = 12
 CARRIED_BYTES: Final = ID_BYTES + KEY_BYTES
-_HEAD: Final = struct.Struct(f">BBQQ{RUN_BYTES}s{ID_BYTES}s")
-_WRAP: Final = struct.Struct(">IHH")
-_REQUEST: Final = struct.Struct(f">BBIQ{RUN_BYTES}s")
+_HEAD: Final = struct.Struct(f">BBQQQ{NONCE_BYTES}s{ID_BYTES}s")
+_WRAP: Final = struct.Struct(">HH")
+_REQUEST: Final = struct.Struct(">BBIQ")
 _ANSWER: Final = struct.Struct(f">BBQ{NONCE_BYTES}s")
 
 
-def event_head(event: int, epoch: int, run: bytes, group: bytes) -> bytes:
+def event_head(event: int, epoch: int, generation: int, nonce: bytes, group: bytes) -> bytes:
     """The fields up to group."""
-    return _HEAD.pack(Kind.GROUP_EVENT, VERSION, event, epoch, run, group)
+    return _HEAD.pack(Kind.GROUP_EVENT, VERSION, event, epoch, generation, nonce, group)
 
 
-def wrap_nonce(event: int, place: int) -> bytes:
-    """Of the wrap at this place of this event: no other wrap of the run has it."""
-    return event.to_bytes(8) + place.to_bytes(4)
-
-
-WrapBytes: TypeAlias = tuple[int, bytes, bytes]
-"""A wrap as it is sent: its place in the event; the sealed name of the key that it is under; its
-content, encrypted."""
+WrapBytes: TypeAlias = tuple[bytes, bytes]
+"""A wrap as it is sent: the sealed name of the key that it is under; its content, encrypted."""
 
 
 class GroupMessage(NamedTuple):
@@ -81,14 +75,16 @@ class GroupMessage(NamedTuple):
 
     Attributes:
         event: its number.
-        run: of the broker.
+        generation: of the keys.
+        nonce: of the wraps.
         head: the fields up to group.
         payload: encrypted.
         wraps: all of them, or those for one subscriber.
     """
 
     event: int
-    run: bytes
+    generation: int
+    nonce: bytes
     head: bytes
     payload: bytes
     wraps: tuple[WrapBytes, ...]
@@ -96,8 +92,8 @@ class GroupMessage(NamedTuple):
     def to_bytes(self) -> bytes:
         """As it is sent."""
         out = [self.head, len(self.payload).to_bytes(4), self.payload]
-        for place, name, content in self.wraps:
-            out += [_WRAP.pack(place, len(name), len(content)), name, content]
+        for name, content in self.wraps:
+            out += [_WRAP.pack(len(name), len(content)), name, content]
         return b"".join(out)
 
     @classmethod
@@ -105,15 +101,15 @@ class GroupMessage(NamedTuple):
         """Raises DecodeError if it is not one."""
         reader = _Reader(message, "a message to a group")
         head = reader.take(_HEAD.size)
-        kind, version, event, _, run, _ = _HEAD.unpack(head)
+        kind, version, event, _, generation, nonce, _ = _HEAD.unpack(head)
         reader.check(kind, version, Kind.GROUP_EVENT)
         payload, wraps = reader.take(int.from_bytes(reader.take(4))), []
         while reader.left:
-            place, name, content = _WRAP.unpack(reader.take(_WRAP.size))
-            wraps.append((place, reader.take(name), reader.take(content)))
+            name, content = _WRAP.unpack(reader.take(_WRAP.size))
+            wraps.append((reader.take(name), reader.take(content)))
             if name < ID_BYTES:
                 raise reader.error()
-        return cls(event, run, head, payload, (*wraps,))
+        return cls(event, generation, nonce, head, payload, (*wraps,))
 
 
 @dataclass(frozen=True)
@@ -131,7 +127,7 @@ class SealedEvent:
         >>> keys = [sealer.join(i) for i in range(3)]
         >>> event = sealer.seal(b"IBM 119.50", 0, pack_groups(np.array([True, False, True])))
         >>> len(event.to_bytes()), len(event.for_subscriber(2))     # two wraps, one wrap
-        (470, 398)
+        (466, 398)
     """
 
     message: GroupMessage
@@ -169,20 +165,18 @@ class KeyRequest(NamedTuple):
     Attributes:
         subscriber: its number.
         counter: larger than in all its requests before.
-        run: of the event.
         names: sealed, of keys.
         tag: over all of this.
     """
 
     subscriber: int
     counter: int
-    run: bytes
     names: tuple[bytes, ...]
     tag: bytes = b""
 
     def unsigned(self) -> bytes:
         """All but the tag."""
-        front = Kind.KEY_REQUEST, VERSION, self.subscriber, self.counter, self.run
+        front = Kind.KEY_REQUEST, VERSION, self.subscriber, self.counter
         names = [len(name).to_bytes(2) + name for name in self.names]
         return _REQUEST.pack(*front) + b"".join(names)
 
@@ -190,12 +184,12 @@ class KeyRequest(NamedTuple):
     def from_bytes(cls, request: bytes) -> KeyRequest:
         """Raises DecodeError if it is not one."""
         reader = _Reader(request, "a request for a key")
-        kind, version, subscriber, counter, run = _REQUEST.unpack(reader.take(_REQUEST.size))
+        kind, version, subscriber, counter = _REQUEST.unpack(reader.take(_REQUEST.size))
         reader.check(kind, version, Kind.KEY_REQUEST)
         names = []
         while reader.left > TAG_BYTES:
             names.append(reader.take(int.from_bytes(reader.take(2))))
-        return cls(subscriber, counter, run, (*names,), reader.take(TAG_BYTES))
+        return cls(subscriber, counter, (*names,), reader.take(TAG_BYTES))
 
 
 class KeyAnswer(NamedTuple):

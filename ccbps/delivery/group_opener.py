@@ -2,26 +2,28 @@
 
 A subscriber must keep its own key only. All others come with events, and are in a bounded cache; if
 the key of a wrap is not there, `open` raises `MissingKeyError` with a request to the broker, and
-its answer opens the event that waits.
+its answer opens the event, also in another process. `snapshot` saves the cache, encrypted with the
+subscriber's own key; without it, keys are asked for.
 
 A request is authentic (HMAC-SHA256 with the subscriber's own key), and has a counter that starts
 from the clock, so that it grows, also over crashes. The broker answers if the subscriber is a
 member of the group whose key it asks for. Who replays a request after the broker has crashed gets
 an answer that only the subscriber can read.
 
-Events that were opened are refused from then on, as long as the opener lives.
+Events that were opened are refused from then on, as long as the opener or its snapshots live.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections import OrderedDict
+from bisect import insort
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from ccbps.ciphers.payloads import open_sealed
+from ccbps.ciphers.payloads import NONCE_BYTES, open_sealed
 from ccbps.delivery.group_keys import ID_BYTES, KEY_BYTES, SubscriberKey, derive, own_keys_of
 from ccbps.delivery.group_messages import (
     CARRIED_BYTES,
@@ -31,18 +33,17 @@ from ccbps.delivery.group_messages import (
     KeyRequest,
     WrapBytes,
     carried_keys,
-    wrap_nonce,
 )
 from ccbps.delivery.key_cache import Eviction, KeyCache
+from ccbps.delivery.snapshots import joined, split
 from ccbps.errors import DecodeError, MissingKeyError, ParameterError
 from ccbps.keys.secret import Confined
 
 __all__ = ["GroupOpener"]
 
 MOST_OPENED: Final = 1 << 16
-"""Events that are remembered one by one; those before the oldest of them are refused."""
-MOST_WAITING: Final = 1 << 12
-"""Events that wait for answers; if there are more, the oldest are opened again by the caller."""
+"""Events that are remembered one by one, at least: those with the largest numbers."""
+NUMBER_BYTES: Final = 9
 _ALTERED: Final = "a message to a group was altered, or is of another key"
 
 
@@ -64,7 +65,7 @@ class GroupOpener(Confined):
         >>> try:
         ...     opener.open(second.to_bytes())
         ... except MissingKeyError as missing:
-        ...     print(opener.accept(sealer.answer(missing.request)))
+        ...     print(opener.accept(sealer.answer(missing.request), second.to_bytes()))
         b'IBM 119.50'
     """
 
@@ -82,10 +83,12 @@ class GroupOpener(Confined):
         self.number, self._own = key.number, key.export_secret_key()
         self._cache = KeyCache(capacity, eviction)
         self._keys: dict[bytes, AESGCM] = {}
-        self._run: tuple[bytes, bytes, AESGCM] | None = None
-        self._opened: OrderedDict[tuple[bytes, int], None] = OrderedDict()
-        self._forgotten: dict[bytes, int] = {}
-        self._waiting: OrderedDict[int, tuple[bytes, GroupMessage]] = OrderedDict()
+        self._raw: dict[bytes, bytes] = {}
+        self._answers = AESGCM(derive(self._own, b"answer"))
+        self._generation: tuple[int, bytes, AESGCM] | None = None
+        self._opened: set[int] = set()
+        self._in_order: list[int] = []
+        self._too_old = -1
         self._counter = 0
 
     def __repr__(self) -> str:
@@ -96,67 +99,107 @@ class GroupOpener(Confined):
 
         Raises:
             MissingKeyError: it is under a key that this subscriber does not hold. Send its
-                `request` to the broker and `accept` the answer; the event waits.
+                `request` to the broker, keep the message, and `accept` the answer.
             DecodeError: malformed, altered, opened before, or not for this subscriber.
         """
         event = GroupMessage.from_bytes(message)
         self._refuse_again(event)
-        own, own_cipher = self._own_keys(event.run)
+        own, own_cipher = self._own_keys(event.generation)
         for wrap in event.wraps:
-            if wrap[1] == own:
+            if wrap[0] == own:
                 return self._unwrap(event, wrap, own_cipher)
-            name = wrap[1][:ID_BYTES]
+            name = wrap[0][:ID_BYTES]
             if self._cache.touch(name):
                 return self._unwrap(event, wrap, self._keys[name])
-        names = [name for _, name, _ in event.wraps if len(name) > ID_BYTES]
+        names = _names(event)
         if not names:
             raise DecodeError("a message to a group that this subscriber is not in")
-        request = self._ask(event, (*names,))
+        self._counter = max(self._counter + 1, time.time_ns())
+        unsigned, tag = self._request(self._counter, names)
         raise MissingKeyError(
             f"event {event.event} is under a key that subscriber {self.number} does not hold: send "
             "the request to the broker, and accept its answer",
-            request=request,
+            request=unsigned + tag,
         )
 
-    def accept(self, answer: bytes) -> bytes:
-        """Learn the key that was asked for; returns the payload of the event that waited for it.
+    def accept(self, answer: bytes, message: bytes) -> bytes:
+        """Learn the key that was asked for, and open the event with it; returns its payload.
+
+        Args:
+            answer: the broker's, to a request that `open` made for this message.
+            message: the event's.
 
         Raises:
-            DecodeError: malformed, altered, or no answer to a request that waits; or the event
-                itself was altered, or opened meanwhile.
+            DecodeError: malformed, altered, no answer to a request for this message; or the event
+                was opened before.
         """
-        came = KeyAnswer.from_bytes(answer)
-        if came.counter not in self._waiting:
-            raise DecodeError("not an answer to a request that waits: open the event again")
-        tag, event = self._waiting[came.counter]
+        came, event = KeyAnswer.from_bytes(answer), GroupMessage.from_bytes(message)
+        self._refuse_again(event)
+        _, tag = self._request(came.counter, _names(event))
         try:
-            content = AESGCM(derive(self._own, b"answer")).decrypt(
-                came.nonce, came.content, came.head() + tag
-            )
+            content = self._answers.decrypt(came.nonce, came.content, came.head() + tag)
         except (InvalidTag, ValueError):
-            raise DecodeError("an answer with a key was altered, or is another's") from None
-        del self._waiting[came.counter]
+            raise DecodeError(
+                "an answer with a key was altered, or is to another request: open the message again"
+            ) from None
         name, key = content[:ID_BYTES], content[ID_BYTES:]
         if len(key) != KEY_BYTES:
             raise DecodeError(_ALTERED)
         self._learn(name, key)
-        self._refuse_again(event)
         for wrap in event.wraps:
-            if wrap[1][:ID_BYTES] == name:
+            if wrap[0][:ID_BYTES] == name:
                 return self._unwrap(event, wrap, AESGCM(key))
         raise DecodeError(_ALTERED)
 
-    def _own_keys(self, run: bytes) -> tuple[bytes, AESGCM]:
-        if self._run is None or self._run[0] != run:
-            name, key = own_keys_of(self._own, run)
-            self._run = run, name, AESGCM(key)
-        return self._run[1:]
+    # -- what it remembers -----------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Keys in the cache, and numbers of opened events, encrypted with the subscriber's key."""
+        names = self._cache.names()
+        opened = [self._too_old, *self._in_order]
+        content = joined(
+            [
+                self._cache.snapshot(),
+                b"".join(name + self._raw[name] for name in names),
+                b"".join((number + 1).to_bytes(NUMBER_BYTES) for number in opened),
+            ]
+        )
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + AESGCM(derive(self._own, b"snapshot")).encrypt(nonce, content, None)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go on from a snapshot.
+
+        Raises:
+            DecodeError: altered, of another subscriber, or of an opener with a larger capacity.
+        """
+        nonce, content = snapshot[:NONCE_BYTES], snapshot[NONCE_BYTES:]
+        try:
+            content = AESGCM(derive(self._own, b"snapshot")).decrypt(nonce, content, None)
+        except (InvalidTag, ValueError):
+            raise DecodeError("a snapshot was altered, or is another subscriber's") from None
+        cache, keys, opened = split(content, 3)
+        self._cache.restore(cache)
+        parts = carried_keys(bytes(KEY_BYTES) + keys)
+        self._raw = dict(parts)
+        self._keys = {name: AESGCM(key) for name, key in parts}
+        numbers = [
+            int.from_bytes(opened[at : at + NUMBER_BYTES]) - 1
+            for at in range(0, len(opened), NUMBER_BYTES)
+        ]
+        self._too_old, self._in_order = numbers[0], numbers[1:]
+        self._opened = set(self._in_order)
+
+    def _own_keys(self, generation: int) -> tuple[bytes, AESGCM]:
+        if self._generation is None or self._generation[0] != generation:
+            name, key = own_keys_of(self._own, generation)
+            self._generation = generation, name, AESGCM(key)
+        return self._generation[1:]
 
     def _unwrap(self, event: GroupMessage, wrap: WrapBytes, cipher: AESGCM) -> bytes:
-        place, sealed_name, encrypted = wrap
-        nonce = wrap_nonce(event.event, place)
+        sealed_name, encrypted = wrap
         try:
-            content = cipher.decrypt(nonce, encrypted, event.head + sealed_name)
+            content = cipher.decrypt(event.nonce, encrypted, event.head + sealed_name)
         except (InvalidTag, ValueError):
             raise DecodeError(_ALTERED) from None
         if len(content) % CARRIED_BYTES != KEY_BYTES:
@@ -164,15 +207,24 @@ class GroupOpener(Confined):
         payload = open_sealed(event.payload, content[:KEY_BYTES], event.head)
         for name, key in carried_keys(content):
             self._learn(name, key)
-        self._opened[event.run, event.event] = None
-        if len(self._opened) > MOST_OPENED:
-            (run, number), _ = self._opened.popitem(last=False)
-            self._forgotten[run] = max(number, self._forgotten.get(run, -1))
+        self._remember(event.event)
         return payload
 
+    def _remember(self, number: int) -> None:
+        """That this event was opened. The largest numbers are remembered one by one; of smaller
+        ones it cannot be told, so they are refused."""
+        self._opened.add(number)
+        if self._in_order and number < self._in_order[-1]:
+            insort(self._in_order, number)
+        else:
+            self._in_order.append(number)
+        if len(self._in_order) >= 2 * MOST_OPENED:
+            self._too_old = self._in_order[-MOST_OPENED - 1]
+            self._opened.difference_update(self._in_order[:-MOST_OPENED])
+            del self._in_order[:-MOST_OPENED]
+
     def _refuse_again(self, event: GroupMessage) -> None:
-        old = event.event <= self._forgotten.get(event.run, -1)
-        if old or (event.run, event.event) in self._opened:
+        if event.event <= self._too_old or event.event in self._opened:
             raise DecodeError("a replay: this event was opened before, or is too old to tell")
 
     def _learn(self, name: bytes, key: bytes) -> None:
@@ -180,14 +232,16 @@ class GroupOpener(Confined):
             evicted = self._cache.add(name)
             if evicted is not None:
                 self._keys.pop(evicted, None)
+                self._raw.pop(evicted, None)
         if name in self._cache:
-            self._keys[name] = AESGCM(key)
+            self._keys[name], self._raw[name] = AESGCM(key), key
 
-    def _ask(self, event: GroupMessage, names: tuple[bytes, ...]) -> bytes:
-        self._counter = max(self._counter + 1, time.time_ns())
-        unsigned = KeyRequest(self.number, self._counter, event.run, names).unsigned()
-        tag = derive(self._own, b"request", unsigned)[:TAG_BYTES]
-        self._waiting[self._counter] = tag, event
-        if len(self._waiting) > MOST_WAITING:
-            self._waiting.popitem(last=False)
-        return unsigned + tag
+    def _request(self, counter: int, names: tuple[bytes, ...]) -> tuple[bytes, bytes]:
+        """A request without its tag, and the tag."""
+        unsigned = KeyRequest(self.number, counter, names).unsigned()
+        return unsigned, derive(self._own, b"request", unsigned)[:TAG_BYTES]
+
+
+def _names(event: GroupMessage) -> tuple[bytes, ...]:
+    """Sealed names of keys that can be asked for."""
+    return tuple(name for name, _ in event.wraps if len(name) > ID_BYTES)

@@ -4,29 +4,33 @@ A payload is encrypted once, with AES-256-GCM, under a random key of its event. 
 plan is one more encryption: AES-256-GCM over the event's key and the keys that travel with it,
 which NIST SP 800-38F allows for wrapping keys, as an approved authenticated mode, beside AES-KW of
 RFC 3394. AES-KW needs no nonce; it also binds nothing, takes three times as long here, and each
-wrap is bound to event, epoch, run, group and the name of its key. For nonces, and for why no key
+wrap is bound to event, epoch, group and the name of its key. For nonces, and for why no key
 need be stored, see `ccbps.delivery.group_keys`.
 
-*Leaving.* Nothing is sent and no key is changed. A key is used for events of groups that all its
-members are in, which `seal` checks for every wrap, whatever the strategy says, and a group with
-somebody who is not there is refused. So no key that a leaver had is used again (forward secrecy),
-also if several leavers pool theirs.
+*Leaving.* Nothing is sent. A key is used for events of groups that all its members are in, which
+`seal` checks for every wrap, whatever the strategy says, and a group with somebody who is not there
+is refused. So no key that a leaver had is used again (forward secrecy), also if several leavers
+pool theirs.
 
 *Joining.* A subscriber number that is given out, also again, has a new key of its own, and so has
-every group, part and node that it is in: they are derived from the epoch of the latest join. So a
-newcomer cannot read earlier events (backward secrecy). Members of such a group ask for its new key
-when it is first used. That costs a request, and an encryption for its answer, per member and key;
-a subscriber is in half of uniform groups.
+every group, set and node that it is in: they follow from the epoch of the latest join. So a
+newcomer cannot read earlier events (backward secrecy). The strategy forgets keys that change, so
+that new ones travel with events; nodes of a tree are asked for.
 
-*Crash.* `state` holds all that a broker must not lose; it changes when somebody joins or leaves,
-and is saved before that takes effect. A broker restored from it answers requests for keys of
-events that were sealed before the crash.
+*Crash.* `state` holds all that a broker must not lose; it changes with a join, a leave or a
+renewal, and is saved before that takes effect. A broker restored from it has the same keys, and
+answers requests for those of events that were sealed before the crash. `snapshot` holds what would
+be good to have: which keys the receivers have. Without it keys are carried once more.
+
+*Several sealers* may share a state, in as many processes, if one of them alone changes it. Each has
+a strategy of its own.
 
 *Trust.* The broker reads everything. Whoever steals its state reads all events of the past, too;
 to end that, start anew with a new state. Who holds a group's key can forge events to the group:
-keys are shared. Who listens sees sizes, event numbers, when epochs and runs begin, and which wraps
-are under equal keys; from `for_subscriber` on the way to each, who is in the same group. It learns
-of a key's name only the length, so whether it is one subscriber's, a whole group's or another.
+keys are shared, and GCM does not commit to its key, so a forger can also show two members two
+payloads in one message. Who listens sees sizes, event numbers, epochs, and which wraps are under
+equal keys; from `for_subscriber` on the way to each, who is in the same group. It learns of a key's
+name only the length, so whether it is one subscriber's, a whole group's or another.
 """
 
 from __future__ import annotations
@@ -52,8 +56,8 @@ from ccbps.delivery.group_messages import (
 )
 from ccbps.delivery.groups import require_groups
 from ccbps.delivery.plans import Plan, Strategy
-from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
-from ccbps.keys.rounds import this_process
+from ccbps.delivery.snapshots import joined, split
+from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.secret import Confined
 
 __all__ = ["GroupSealer"]
@@ -67,7 +71,6 @@ class GroupSealer(Confined):
     Attributes:
         strategy: which plans.
         encryptions: done so far: payloads, wraps and answers.
-        run: public name of this sealer.
 
     Example:
         >>> from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
@@ -82,8 +85,10 @@ class GroupSealer(Confined):
         >>> len(again.message.wraps), openers[2].open(again.to_bytes())
         (1, b'IBM 121.00')
 
-    Hazards: a strategy's plans must all go through one sealer. What a sealer was given to save is
-    secret, and an old one must not be restored: who left since then would be back.
+    Hazards: a strategy's plans must all go through one sealer. A state that a sealer was given to
+    save is secret, and an old one must not be restored: who left since then would be back, and
+    whoever joins would get a key that was given out. Renew keys before one of them was used 2^32
+    times.
     """
 
     def __init__(
@@ -99,8 +104,8 @@ class GroupSealer(Confined):
         Args:
             strategy: plans; with nothing in its cache, or its receivers will ask for what is.
             state: of a broker that ended; None for a new one, whom nobody has joined.
-            save: takes the state, and returns when it is safe; called by `join` and `leave` before
-                they take effect.
+            save: takes the state, and returns when it is safe; called by `join`, `leave` and
+                `renew` before they take effect.
             capacity: keys that are held ready; any other one is derived when it is needed.
             pad_to: payloads are padded to a multiple of so many bytes.
 
@@ -111,13 +116,12 @@ class GroupSealer(Confined):
         for name, number in (("capacity", capacity), ("pad_to", pad_to)):
             if type(number) is not int or number < 1:
                 raise ParameterError(f"{name} must be a whole number, at least 1, got {number!r}")
-        self._keys = BrokerKeys(strategy, state, save, capacity)
-        self.strategy, self.encryptions, self.run = strategy, 0, self._keys.run
-        self._pad_to, self._last, self._process = pad_to, -1, this_process()
+        self._keys = BrokerKeys(strategy.subscribers, state, save, capacity)
+        self.strategy, self.encryptions, self._pad_to = strategy, 0, pad_to
         self._counters: dict[int, int] = {}
 
     def __repr__(self) -> str:
-        return f"<GroupSealer, run {self.run.hex()[:8]}, {self.strategy!r}>"
+        return f"<GroupSealer, epoch {self._keys.epoch}, {self.strategy!r}>"
 
     @property
     def state(self) -> BrokerState:
@@ -132,7 +136,9 @@ class GroupSealer(Confined):
         Raises:
             ParameterError: there is no such number, or it is taken.
         """
-        return self._keys.join(subscriber)
+        key = self._keys.join(subscriber)
+        self.strategy.forget(subscriber)
+        return key
 
     def leave(self, subscriber: int) -> None:
         """Let a subscriber go; it can open no event from now on.
@@ -141,7 +147,60 @@ class GroupSealer(Confined):
             ParameterError: it is not there.
         """
         self._keys.leave(subscriber)
+        self.strategy.forget(subscriber)
         self._counters.pop(subscriber, None)
+
+    def renew(self) -> None:
+        """Give new keys to all groups, sets, nodes and, for wraps, subscribers.
+
+        Nobody who is there is shut out: subscribers' own keys go on.
+        """
+        self._keys.renew()
+        self.strategy.forget()
+
+    # -- what it remembers -----------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Which keys the receivers have, as far as the strategy remembers: no key, but secret like
+        the groups."""
+        keys = self._keys
+        since = keys.epoch.to_bytes(8) + keys.generation.to_bytes(8)
+        there = keys.present.to_bytes(-(-self.strategy.subscribers // 8))
+        return joined([since, there, self.strategy.snapshot()])
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go on from a snapshot. Keys that changed since are forgotten.
+
+        Example:
+            >>> import numpy as np
+            >>> from ccbps.delivery import GroupSealer, SimpleCache, pack_groups
+            >>> group = pack_groups(np.array([True, False, True]))
+            >>> before = GroupSealer(SimpleCache(3, capacity=10))
+            >>> keys = [before.join(i) for i in range(3)]
+            >>> len(before.seal(b"IBM 119.50", 0, group).message.wraps)
+            2
+            >>> after = GroupSealer(SimpleCache(3, capacity=10), before.state)
+            >>> after.restore(before.snapshot())
+            >>> len(after.seal(b"IBM 121.00", 1, group).message.wraps)
+            1
+
+        Raises:
+            DecodeError: malformed, or of a strategy with other parameters.
+        """
+        keys = self._keys
+        since, there, strategy = split(snapshot, 3)
+        if len(since) != 16 or len(there) != -(-self.strategy.subscribers // 8):
+            raise DecodeError("not a snapshot of a sealer for so many subscribers")
+        self.strategy.restore(strategy)
+        epoch, generation = int.from_bytes(since[:8]), int.from_bytes(since[8:])
+        if generation != keys.generation or epoch > keys.epoch:
+            self.strategy.forget()
+            return
+        left = int.from_bytes(there) & ~keys.present
+        changed = keys.joined_after(epoch)
+        changed += [one for one in range(self.strategy.subscribers) if left >> one & 1]
+        for one in changed:
+            self.strategy.forget(one)
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -150,45 +209,32 @@ class GroupSealer(Confined):
 
         Args:
             payload: any bytes.
-            event: its number, larger than all before, below 2^64.
+            event: its number, below 2^64. One number names one event, always: receivers refuse
+                another one as a replay. The same event may be sealed again.
             group: packed, shape (subscribers / 8, rounded up).
 
         Raises:
             ShapeError: the group has another shape.
             ParameterError: somebody in the group has not joined; or the plan does not reach exactly
-                the group. Nothing is encrypted.
-            RandomnessReuseError: the number is not larger than all before, or this process is a
-                fork of the sealer's.
+                the group, or uses a key twice. Nothing is encrypted.
         """
         require_groups(group[None], self.strategy.subscribers)
+        if type(event) is not int or not 0 <= event < 1 << 64:
+            raise ParameterError(f"event must be a whole number, 0 .. 2^64 - 1, got {event!r}")
         (payload,) = as_bytes("payload", [payload])
         mask = int.from_bytes(group.tobytes(), "little")
         if absent := mask & ~self._keys.present:
             raise ParameterError(f"subscriber {absent.bit_length() - 1} has not joined")
-        return self._seal_plan(payload, event, group, mask, self._plan(event, group))
-
-    def _plan(self, event: int, group: Bytes) -> Plan:
-        if this_process() != self._process:
-            raise RandomnessReuseError(
-                "this process was forked: make a new sealer from the state, and a new strategy"
-            )
-        if type(event) is not int or not 0 <= event < 1 << 64:
-            raise ParameterError(f"event must be a whole number, 0 .. 2^64 - 1, got {event!r}")
-        if event <= self._last:
-            raise RandomnessReuseError(
-                f"event {event} is not larger than {self._last}, the last: take the next number"
-            )
-        plan = self.strategy.plan(group)
-        self._last = event
-        return plan
+        return self._seal_plan(payload, event, group, mask, self.strategy.plan(group))
 
     def _seal_plan(
         self, payload: bytes, event: int, group: Bytes, group_mask: int, plan: Plan
     ) -> SealedEvent:
         keys = self._keys
         commitment = keys.commitment(event, group.tobytes())
-        head = event_head(event, keys.epoch, self.run, commitment)
-        event_key = os.urandom(KEY_BYTES)
+        drawn = os.urandom(KEY_BYTES + NONCE_BYTES)
+        event_key, nonce = drawn[:KEY_BYTES], drawn[KEY_BYTES:]
+        head = event_head(event, keys.epoch, keys.generation, nonce, commitment)
         covered, used, ready = 0, [], keys.ready.get
         contents: dict[tuple[bytes, ...], tuple[bytes, int]] = {(): (event_key, ~group_mask)}
         for under, carries in plan.wraps:
@@ -202,14 +248,15 @@ class GroupSealer(Confined):
             used.append((cipher, name, content, mask))
         if covered != group_mask:
             raise ParameterError(f"a plan of {self.strategy!r} does not reach all of its group")
-        number = event.to_bytes(8)
+        # The wraps have one nonce, so their keys must differ.
+        if len({name for _, name, _, _ in used}) != len(used):
+            raise ParameterError(f"a plan of {self.strategy!r} uses a key twice")
         wraps = [
-            (place, name, cipher.encrypt(number + place.to_bytes(4), content, head + name))
-            for place, (cipher, name, content, _) in enumerate(used)
+            (name, cipher.encrypt(nonce, content, head + name)) for cipher, name, content, _ in used
         ]
         sealed = seal(payload, event_key, head, pad_to=self._pad_to)
         self.encryptions += len(wraps) + 1
-        message = GroupMessage(event, self.run, head, sealed, (*wraps,))
+        message = GroupMessage(event, keys.generation, nonce, head, sealed, (*wraps,))
         return SealedEvent(message, (*(mask for _, _, _, mask in used),))
 
     def _content(
@@ -238,7 +285,7 @@ class GroupSealer(Confined):
         if asked.counter <= self._counters.get(asked.subscriber, -1):
             raise DecodeError("a replay: this request, or a newer one, was answered; ask again")
         self._counters[asked.subscriber] = asked.counter
-        content = self._keys.for_member(asked.subscriber, asked.run, asked.names)
+        content = self._keys.for_member(asked.subscriber, asked.names)
         head = KeyAnswer(asked.counter, os.urandom(NONCE_BYTES))
         self.encryptions += 1
         bound = head.head() + tag

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index
+from ccbps.arrays import Bools, Bytes, Index, Reals
 from ccbps.errors import ParameterError, ShapeError
 
 __all__ = ["Clusters", "group_sizes", "members", "pack_groups", "require_groups"]
@@ -104,19 +104,46 @@ class Clusters:
         self._powers = np.float32(2) ** np.arange(width, dtype=np.float32)
 
     @classmethod
-    def of_sizes(cls, sizes: Sequence[int], choice: Choice = "index", *, seed: int = 0) -> Clusters:
-        """Clusters of these sizes, by index or at random.
+    def of_sizes(
+        cls,
+        sizes: Sequence[int],
+        choice: Choice = "index",
+        *,
+        seed: int = 0,
+        groups: Bytes | None = None,
+    ) -> Clusters:
+        """Clusters of these sizes.
 
         Args:
             sizes: of the clusters.
-            choice: "index", neighbours together; or "random". For "similarity" see `similar`.
+            choice: "index", neighbours together; "random"; or "similarity", those together that are
+                often in the same groups.
             seed: of what is random.
+            groups: for "similarity": a sample of traffic, packed.
+
+        Example:
+            >>> import numpy as np
+            >>> from ccbps.delivery import Clusters, pack_groups
+            >>> groups = pack_groups(np.array([[1, 0, 1, 0], [0, 1, 0, 1]], dtype=bool))
+            >>> Clusters.of_sizes([2, 2], "similarity", groups=groups).clusters
+            [[0, 2], [1, 3]]
+
+        Raises:
+            ParameterError: there is no such choice, or groups are given for another one or missing.
         """
-        order = np.arange(sum(sizes))
+        if choice not in ("index", "random", "similarity"):
+            raise ParameterError(
+                f"choice must be 'index', 'random' or 'similarity', got {choice!r}"
+            )
+        if (choice == "similarity") != (groups is not None):
+            raise ParameterError(
+                "groups must be a sample of traffic for choice='similarity', and for no other one"
+            )
+        order: Index = np.arange(sum(sizes))
         if choice == "random":
             order = np.random.default_rng(seed).permutation(len(order))
-        elif choice != "index":
-            raise ParameterError(f"choice must be 'index' or 'random', got {choice!r}")
+        elif groups is not None:
+            order = similar_order(groups, len(order))
         return cls([part.tolist() for part in np.split(order, np.cumsum(sizes)[:-1])])
 
     def values(self, groups: Bytes) -> Index:
@@ -127,6 +154,24 @@ class Clusters:
         bits[:, :-1] = np.unpackbits(groups, axis=1, count=self.subscribers, bitorder="little")
         # Whole numbers below 2^24 are exact.
         return (bits[:, self._columns] @ self._powers).astype(np.intp)
+
+
+def similar_order(groups: Bytes, subscribers: int) -> Index:
+    """All subscribers in a row, from the first one on, each followed by the one of the rest that is
+    most often in the same groups (Jaccard's index)."""
+    require_groups(groups, subscribers)
+    bits = np.unpackbits(groups, axis=1, count=subscribers, bitorder="little")
+    rows = bits.T.astype(np.float32)
+    both = rows @ rows.T
+    alone = np.diagonal(both)
+    similar: Reals = both / np.maximum(1, alone[:, None] + alone - both)
+    order, left = [0], np.ones(subscribers, dtype=np.bool_)
+    left[0] = False
+    while len(order) < subscribers:
+        near = np.where(left, similar[order[-1]], -1.0)
+        order.append(int(near.argmax()))
+        left[order[-1]] = False
+    return np.array(order, dtype=np.intp)
 
 
 def even_sizes(subscribers: int, clusters: int) -> list[int]:

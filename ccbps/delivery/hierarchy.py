@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
-from ccbps.delivery.plans import Plan, Strategy, Wrap, personal
+from ccbps.delivery.names import node_name
+from ccbps.delivery.plans import Plan, Strategy, Wrap
 
 __all__ = ["KeyHierarchy"]
 
@@ -46,9 +47,9 @@ class KeyHierarchy(Strategy):
             for node in np.flatnonzero(nodes[0]).tolist():
                 first = node << level
                 if level and first + 1 < self.subscribers:
-                    wraps.append(Wrap(b"h" + level.to_bytes(1) + node.to_bytes(4)))
+                    wraps.append(Wrap(node_name(level, node)))
                 else:  # the one subscriber below
-                    wraps.append(Wrap(personal(first)))
+                    wraps += self._each([first])
         return Plan((*wraps,), {})
 
     def _count(self, groups: Bytes) -> Index:

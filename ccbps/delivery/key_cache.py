@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Literal, TypeAlias
 
-from ccbps.errors import ParameterError
+from ccbps.delivery.snapshots import NO_SNAPSHOT, joined, split
+from ccbps.errors import DecodeError, ParameterError
 
 __all__ = ["Eviction", "KeyCache"]
 
@@ -97,6 +98,41 @@ class KeyCache:
             del self._by_count[count]
             if self._least == count:
                 self._least = min(self._by_count, default=0)
+
+    def forget(self, subscriber: int | None) -> list[bytes]:
+        """Remove the names of whole groups that a subscriber is in, or all; returns them."""
+        found = [*self._counts]
+        if subscriber is not None:
+            byte, bit = 1 + subscriber // 8, 1 << subscriber % 8
+            found = [name for name in found if name[byte] & bit]
+        for name in found:
+            self.remove(name)
+        return found
+
+    def snapshot(self) -> bytes:
+        """All names, in the order in which they would be evicted, and how often they were used."""
+        counts = sorted(self._by_count)
+        return joined(
+            [count.to_bytes(8) + name for count in counts for name in self._by_count[count]]
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        """Hold what a snapshot says, and nothing else.
+
+        Raises:
+            DecodeError: malformed, or of more names than fit.
+        """
+        entries = split(snapshot)
+        found = {entry[8:]: int.from_bytes(entry[:8]) for entry in entries}
+        if len(found) != len(entries) or len(found) > self.capacity:
+            raise DecodeError(NO_SNAPSHOT)
+        self._counts, self._by_count = {}, {}
+        for name, count in found.items():
+            self._put(name, count)
+        self._least = min(self._by_count, default=0)
+
+    def __repr__(self) -> str:
+        return f"<KeyCache of {self.capacity}, by {self.eviction}>"
 
     def names(self) -> list[bytes]:
         """All names, in no order."""

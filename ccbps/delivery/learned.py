@@ -24,8 +24,9 @@ import numpy as np
 
 from ccbps.arrays import Bytes, Index, Reals
 from ccbps.delivery.clustered import ClusteredPopularCache
-from ccbps.delivery.groups import Clusters, require_groups
+from ccbps.delivery.groups import Clusters, require_groups, similar_order
 from ccbps.delivery.key_cache import Eviction, KeyCache
+from ccbps.delivery.snapshots import joined, split
 from ccbps.errors import ParameterError
 
 __all__ = ["LearnedCache", "popularity"]
@@ -117,6 +118,14 @@ class LearnedCache(ClusteredPopularCache):
         _, whole, cut = best
         return cls(Clusters(cut.clusters), whole, cut.keys, eviction)
 
+    def _snapshot(self) -> bytes:
+        return joined([super()._snapshot(), self.seen.snapshot()])
+
+    def _restore(self, snapshot: bytes) -> None:
+        caches, seen = split(snapshot, 2)
+        super()._restore(caches)
+        self.seen.restore(seen)
+
     def _take(self, name: bytes) -> bool:
         digest = blake2b(name, digest_size=8).digest()
         if not self.seen.touch(digest):
@@ -159,7 +168,7 @@ class _Row:
 
     def __init__(self, groups: Bytes, subscribers: int) -> None:
         bits = np.unpackbits(groups, axis=1, count=subscribers, bitorder="little").T
-        self.order = _chain(bits)
+        self.order = similar_order(groups, subscribers)
         self.wraps, self.keys = _segments(bits[self.order])
 
     def cut(self, keys: int) -> _Cut:
@@ -195,21 +204,6 @@ class _Row:
             ends.append((start, end))
             end = start
         return ends[::-1], used
-
-
-def _chain(bits: Bytes) -> Index:
-    """Each subscriber next to the most similar of those that are left (Jaccard's index)."""
-    rows = bits.astype(np.float32)
-    both = rows @ rows.T
-    alone = np.diagonal(both)
-    similar: Reals = both / np.maximum(1, alone[:, None] + alone - both)
-    order, left = [0], np.ones(len(bits), dtype=np.bool_)
-    left[0] = False
-    while len(order) < len(bits):
-        near = np.where(left, similar[order[-1]], -1.0)
-        order.append(int(near.argmax()))
-        left[order[-1]] = False
-    return np.array(order, dtype=np.intp)
 
 
 def _segments(rows: Bytes) -> tuple[Reals, Index]:

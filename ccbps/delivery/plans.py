@@ -9,16 +9,22 @@ payload is not counted, and is the same for all strategies.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ccbps.arrays import Bytes, Index
 from ccbps.delivery.groups import members, require_groups
-from ccbps.errors import ParameterError
+from ccbps.delivery.names import personal
+from ccbps.delivery.snapshots import NO_SNAPSHOT
+from ccbps.errors import DecodeError, ParameterError
 
-__all__ = ["Plan", "Strategy", "Wrap", "personal"]
+__all__ = ["Plan", "Strategy", "Wrap"]
+
+TAG_BYTES: Final = 8
 
 
 class Wrap(NamedTuple):
@@ -64,11 +70,6 @@ class Plan:
         return len(self.wraps)
 
 
-def personal(subscriber: int) -> bytes:
-    """The name of the key that a subscriber shares with the broker."""
-    return b"p" + subscriber.to_bytes(4)
-
-
 class Strategy(ABC):
     """Plans deliveries, and remembers which keys their receivers have since.
 
@@ -91,6 +92,7 @@ class Strategy(ABC):
                 f"subscribers must be a whole number of at least 1, got {subscribers!r}"
             )
         self.subscribers = subscribers
+        self._own = [Wrap(personal(one)) for one in range(subscribers)]
 
     def plan(self, group: Bytes) -> Plan:
         """The plan for one group; the keys that it hands out are in the cache from now on.
@@ -116,22 +118,75 @@ class Strategy(ABC):
         require_groups(groups, self.subscribers)
         return self._count(groups)
 
+    def snapshot(self) -> bytes:
+        """Which keys the receivers have, as far as the strategy remembers; no key. Secret like the
+        groups that it saw.
+
+        Example:
+            >>> import numpy as np
+            >>> from ccbps.delivery import SimpleCache, pack_groups
+            >>> group = pack_groups(np.array([True, False, True, True]))
+            >>> before, after = SimpleCache(4, capacity=10), SimpleCache(4, capacity=10)
+            >>> before.plan(group).encryptions
+            3
+            >>> after.restore(before.snapshot())
+            >>> after.plan(group).encryptions
+            1
+        """
+        found = self._snapshot()
+        return self._tag(found) + found
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go on from a snapshot.
+
+        Raises:
+            DecodeError: malformed, or of a strategy with other parameters.
+        """
+        tag, found = snapshot[:TAG_BYTES], snapshot[TAG_BYTES:]
+        if tag != self._tag(found):
+            raise DecodeError(f"not a snapshot of {self!r} with these parameters, or cut off")
+        self._restore(found)
+
+    def _tag(self, snapshot: bytes) -> bytes:
+        """Says which strategy a snapshot is of, and that it is whole."""
+        identity = f"{type(self).__name__} {self.subscribers} {self._identity()}\0".encode()
+        return blake2b(identity + snapshot, digest_size=TAG_BYTES).digest()
+
+    def _identity(self) -> str:
+        """Parameters that a snapshot depends on."""
+        return ""
+
+    def _snapshot(self) -> bytes:
+        return b""
+
+    def _restore(self, snapshot: bytes) -> None:
+        if snapshot:
+            raise DecodeError(NO_SNAPSHOT)
+
     @abstractmethod
     def _plan(self, group: Bytes) -> Plan: ...
 
     @abstractmethod
     def _count(self, groups: Bytes) -> Index: ...
 
+    def forget(self, subscriber: int | None = None) -> None:  # noqa: B027  (nothing, for some)
+        """Drop the keys of a subscriber's groups, or all keys, since they are made anew.
+
+        A group that comes again then gets its new key with the event; nobody has to ask for it.
+        Where no keys travel with events, there is nothing to drop.
+        """
+
     def _members(self, group: Bytes) -> list[int]:
         return members(group, self.subscribers)
 
+    def _each(self, subscribers: Iterable[int], carries: tuple[bytes, ...] = ()) -> list[Wrap]:
+        """A wrap for each of them, under its own key."""
+        if not carries:
+            return [self._own[one] for one in subscribers]
+        return [Wrap(self._own[one].under, carries) for one in subscribers]
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} for {self.subscribers} subscribers>"
-
-
-def each_member(strategy: Strategy, group: Bytes, carries: tuple[bytes, ...] = ()) -> list[Wrap]:
-    """A wrap for each member, under its own key."""
-    return [Wrap(personal(one), carries) for one in members(group, strategy.subscribers)]
 
 
 def as_counts(counts: list[int]) -> Index:

@@ -10,14 +10,12 @@ import numpy as np
 from ccbps.arrays import Bytes, Index, Words
 from ccbps.delivery.groups import group_sizes
 from ccbps.delivery.key_cache import Eviction, KeyCache
-from ccbps.delivery.plans import Plan, Strategy, Wrap, as_counts, each_member, personal
+from ccbps.delivery.names import group_name
+from ccbps.delivery.plans import Plan, Strategy, Wrap, as_counts
+from ccbps.delivery.snapshots import NO_SNAPSHOT
+from ccbps.errors import DecodeError
 
-__all__ = ["BuildUpCache", "Naive", "SimpleCache", "group_name"]
-
-
-def group_name(group: Bytes) -> bytes:
-    """The name of a whole group's key."""
-    return b"g" + group.tobytes()
+__all__ = ["BuildUpCache", "Naive", "SimpleCache"]
 
 
 class Naive(Strategy):
@@ -35,7 +33,7 @@ class Naive(Strategy):
     """
 
     def _plan(self, group: Bytes) -> Plan:
-        return Plan((*each_member(self, group),), {})
+        return Plan((*self._each(self._members(group)),), {})
 
     def _count(self, groups: Bytes) -> Index:
         return group_sizes(groups)
@@ -73,9 +71,10 @@ class SimpleCache(Strategy):
             return Plan((Wrap(name),), {})
         one_by_one = self._members(group)
         if len(one_by_one) < 2:
-            return Plan((*each_member(self, group),), {})
-        self.cache.add(name)
-        return Plan((*each_member(self, group, (name,)),), {name: (*one_by_one,)})
+            return Plan((*self._each(one_by_one),), {})
+        new = self.cache.add(name) != name
+        wraps = self._each(one_by_one, (name,) if new else ())
+        return Plan((*wraps,), {name: (*one_by_one,)} if new else {})
 
     def _count(self, groups: Bytes) -> Index:
         cache, counts = self.cache, group_sizes(groups)
@@ -86,6 +85,19 @@ class SimpleCache(Strategy):
             elif size > 1:
                 cache.add(name)
         return counts
+
+    def forget(self, subscriber: int | None = None) -> None:
+        """Drop the keys of groups that a subscriber is in, or all of them."""
+        self.cache.forget(subscriber)
+
+    def _identity(self) -> str:
+        return repr(self.cache)
+
+    def _snapshot(self) -> bytes:
+        return self.cache.snapshot()
+
+    def _restore(self, snapshot: bytes) -> None:
+        self.cache.restore(snapshot)
 
 
 class BuildUpCache(Strategy):
@@ -118,6 +130,7 @@ class BuildUpCache(Strategy):
         self._sizes = np.zeros(capacity, dtype=np.intp)
         self._names: list[bytes] = [b""] * capacity
         self._place: dict[bytes, int] = {}
+        self._free = [*range(capacity)]
 
     def _plan(self, group: Bytes) -> Plan:
         name = group_name(group)
@@ -125,12 +138,12 @@ class BuildUpCache(Strategy):
             return Plan((Wrap(name),), {})
         parts, rest = self._parts(self._as_words(group))
         left = np.unpackbits(rest.view(np.uint8), bitorder="little")
-        under = [*parts, *(personal(one) for one in np.flatnonzero(left).tolist())]
         one_by_one = self._members(group)
-        if len(one_by_one) < 2:
-            return Plan((*(Wrap(key) for key in under),), {})
-        self._add(name, group, len(one_by_one))
-        return Plan((*(Wrap(key, (name,)) for key in under),), {name: (*one_by_one,)})
+        new = len(one_by_one) > 1 and self._add(name, group, len(one_by_one))
+        carries = (name,) if new else ()
+        wraps = [Wrap(part, carries) for part in parts]
+        wraps += self._each(np.flatnonzero(left).tolist(), carries)
+        return Plan((*wraps,), {name: (*one_by_one,)} if new else {})
 
     def _count(self, groups: Bytes) -> Index:
         return as_counts([self._plan(group).encryptions for group in groups])
@@ -148,7 +161,8 @@ class BuildUpCache(Strategy):
         for word in range(self._words):
             inside = inside[(self._rows[inside, word] & outside[word]) == 0]
         parts = []
-        for place in inside[np.argsort(-self._sizes[inside], kind="stable")].tolist():
+        names, sizes = self._names, self._sizes
+        for place in sorted(inside.tolist(), key=lambda at: (-sizes[at], names[at])):
             row = self._rows[place]
             if not (row & ~rest).any():
                 parts.append(self._names[place])
@@ -156,10 +170,36 @@ class BuildUpCache(Strategy):
                 rest &= ~row
         return parts, rest
 
-    def _add(self, name: bytes, group: Bytes, size: int) -> None:
+    def forget(self, subscriber: int | None = None) -> None:
+        """Drop the keys of groups that a subscriber is in, or all of them."""
+        for name in self.cache.forget(subscriber):
+            place = self._place.pop(name)
+            self._sizes[place] = 0
+            self._free.append(place)
+
+    def _identity(self) -> str:
+        return repr(self.cache)
+
+    def _snapshot(self) -> bytes:
+        return self.cache.snapshot()
+
+    def _restore(self, snapshot: bytes) -> None:
+        self.cache.restore(snapshot)
+        self._sizes[:], self._place, self._free = 0, {}, [*range(self.cache.capacity)]
+        for name in self.cache.names():
+            group = np.frombuffer(name[1:], dtype=np.uint8)
+            if len(group) != -(-self.subscribers // 8):
+                raise DecodeError(NO_SNAPSHOT)
+            self._put(self._free.pop(), name, group, int(group_sizes(group[None])[0]))
+
+    def _add(self, name: bytes, group: Bytes, size: int) -> bool:
         evicted = self.cache.add(name)
         if evicted == name:
-            return
-        place = len(self._place) if evicted is None else self._place.pop(evicted)
+            return False
+        place = self._free.pop() if evicted is None else self._place.pop(evicted)
+        self._put(place, name, group, size)
+        return True
+
+    def _put(self, place: int, name: bytes, group: Bytes, size: int) -> None:
         self._place[name], self._names[place] = place, name
         self._rows[place], self._sizes[place] = self._as_words(group), size

@@ -64,7 +64,9 @@ class KeywordFilterMatch(WordMatcher):
         >>> from ccbps import Category, Schema, UInt
         >>> from ccbps.matching import KeywordFilterMatch
         >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
-        >>> matcher = KeywordFilterMatch(schema, points={"price": [100, 120]})
+        >>> matcher = KeywordFilterMatch(
+        ...     schema, points={"price": [100, 120]}, false_positives=1e-9
+        ... )
         >>> server = matcher.key_server()
         >>> publisher = matcher.publisher(server.publisher_key())
         >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
