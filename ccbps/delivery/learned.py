@@ -7,8 +7,10 @@ keys are for whole groups, whether groups come again or not. Here a sample of tr
 - Subscribers that are often in the same groups stand side by side, and a dynamic program cuts the
   row into clusters: fewest wraps, where a key costs the same everywhere (a Lagrange multiplier).
   A part of one member takes no key, since the member has one.
-- As many keys are for whole groups as is best, given how often groups come again; how often is
-  estimated from equal pairs and triples in the sample. A group is taken in when it comes for the
+- As many keys are for whole groups as is best, given how often groups come again, and those that
+  clusters have no use for. How often is estimated in two ways, of which the larger counts: by the
+  groups that come again in the sample, and, for groups that the sample is too small to show twice,
+  as if all were equally popular. When the cache is full, a group is taken in when it comes for the
   second time, so that groups that come once push nothing out.
 
 For uniform groups nothing comes again, so all keys are for parts, of two sizes of clusters.
@@ -104,18 +106,23 @@ class LearnedCache(ClusteredPopularCache):
                 f"{len(groups)} groups and keys={keys!r}"
             )
         again, different = popularity(groups)
+        seen = _seen_again(groups)
+        most = max(round(different), len(seen))
         row = _Row(groups[:SAMPLE], subscribers)
         best: tuple[float, int, _Cut] | None = None
-        for share in range(SHARES + 1 if again else 1):
+        for share in range(SHARES + 1 if most else 1):
             # Whole groups are worth most first, so shares are closer together near all keys.
-            whole = min(round(keys * (1 - (1 - share / SHARES) ** 2)), round(different))
+            whole = min(round(keys * (1 - (1 - share / SHARES) ** 2)), most)
             cut = row.cut(keys - whole)
             hit = again * min(1.0, whole / different) if different else 0.0
+            hit = max(hit, float(seen[:whole].sum()) / len(groups))
             cost = hit + (1 - hit) * cut.wraps
             if best is None or cost < best[0]:
                 best = cost, whole, cut
         assert best is not None
         _, whole, cut = best
+        if most:  # what clusters leave over
+            whole = keys - sum(cut.keys)
         return cls(Clusters(cut.clusters), whole, cut.keys, eviction)
 
     def _snapshot(self) -> bytes:
@@ -128,7 +135,7 @@ class LearnedCache(ClusteredPopularCache):
 
     def _take(self, name: bytes) -> bool:
         digest = blake2b(name, digest_size=8).digest()
-        if not self.seen.touch(digest):
+        if len(self.whole) >= self.whole.capacity and not self.seen.touch(digest):
             self.seen.add(digest)
             return False
         self.seen.remove(digest)
@@ -153,6 +160,12 @@ def popularity(groups: Bytes) -> tuple[float, float]:
         return 0.0, 0.0
     share = min(1.0, pairs * pairs / triples)
     return float(share), float(share * share / pairs)
+
+
+def _seen_again(groups: Bytes) -> Index:
+    """How often each group came again in the sample, the most popular one first; at least once."""
+    counts = np.array([*Counter(group.tobytes() for group in groups).values()], dtype=np.intp) - 1
+    return np.sort(counts[counts > 0])[::-1]
 
 
 class _Cut(NamedTuple):
