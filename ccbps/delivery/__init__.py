@@ -1,7 +1,6 @@
 """Delivery: the payload reaches the matched subscribers, and nobody else can read it."""
 
 from ccbps.delivery.clustered import ClusteredCache, ClusteredPopularCache
-from ccbps.delivery.group_keys import BrokerState, SubscriberKey
 from ccbps.delivery.group_messages import SealedEvent
 from ccbps.delivery.group_opener import GroupOpener
 from ccbps.delivery.group_sealer import GroupSealer
@@ -12,6 +11,7 @@ from ccbps.delivery.learned import LearnedCache
 from ccbps.delivery.naive import PayloadOpener, PayloadSealer
 from ccbps.delivery.plans import Plan, Strategy, Wrap
 from ccbps.delivery.whole_groups import BuildUpCache, Naive, SimpleCache
+from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 
 __all__ = [
     "BrokerState",
@@ -32,6 +32,7 @@ __all__ = [
     "SimpleCache",
     "Strategy",
     "SubscriberKey",
+    "SubscriberRing",
     "Wrap",
     "pack_groups",
 ]

@@ -9,9 +9,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ccbps.delivery.group_keys import (
     ID_BYTES,
-    BrokerState,
     NamedKey,
-    SubscriberKey,
     derive,
     group_key,
     name_cipher,
@@ -22,6 +20,7 @@ from ccbps.delivery.group_keys import (
 )
 from ccbps.delivery.names import member_mask, personal
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.delivery_keys import BrokerState, SubscriberKey
 from ccbps.keys.secret import Confined
 
 __all__ = ["BrokerKeys"]

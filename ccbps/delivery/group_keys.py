@@ -33,22 +33,18 @@ Sources: [RFC5869] (HKDF), RFC 5297 (AES-SIV).
 from __future__ import annotations
 
 import hmac
-import os
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 
-from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.secret import SecretBytes
+from ccbps.errors import DecodeError
+from ccbps.keys.delivery_keys import EPOCH_BYTES, SubscriberKey
 
 __all__ = [
     "ID_BYTES",
-    "KEY_BYTES",
-    "BrokerState",
     "NamedKey",
     "OwnKeys",
-    "SubscriberKey",
     "derive",
     "group_key",
     "name_cipher",
@@ -58,75 +54,9 @@ __all__ = [
     "subscriber_key",
 ]
 
-KEY_BYTES: Final = 32
 ID_BYTES: Final = 16
 """The first bytes of a sealed name, which identify a key."""
-EPOCH_BYTES: Final = 8
 _VERSION: Final = b"ccbps group delivery 1"
-
-
-class SubscriberKey(SecretBytes):
-    """What a subscriber shares with the broker: its number, 4 bytes, and a key, 32 bytes.
-
-    Example:
-        >>> from ccbps.delivery import GroupSealer, Naive
-        >>> GroupSealer(Naive(3)).join(2).number
-        2
-    """
-
-    kind = "subscriber key"
-    length = 4 + KEY_BYTES
-    __slots__ = ()
-
-    @property
-    def number(self) -> int:
-        """The subscriber's."""
-        return int.from_bytes(self._secret[:4])
-
-    def export_secret_key(self) -> bytes:
-        """The key without the number, 32 bytes, secret."""
-        return self._secret[4:]
-
-
-class BrokerState(SecretBytes):
-    """What a broker must not lose: its secret, 32 bytes; the epoch; the generation; of each
-    subscriber, in which epoch it joined, 0 if it is not there; 8 bytes each.
-
-    Example:
-        >>> from ccbps.delivery import BrokerState, GroupSealer, Naive
-        >>> sealer = GroupSealer(Naive(3))
-        >>> key = sealer.join(2)
-        >>> state = BrokerState(sealer.state.export_secret())     # read back after a crash
-        >>> GroupSealer(Naive(3), state).state == sealer.state
-        True
-    """
-
-    kind = "broker state"
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, secret: bytes, epoch: int, generation: int, joined: list[int]) -> Self:
-        """From its parts."""
-        numbers = epoch, generation, *joined
-        return cls(secret + b"".join(number.to_bytes(EPOCH_BYTES) for number in numbers))
-
-    @classmethod
-    def new(cls, subscribers: int) -> Self:
-        """Of a broker that nobody has joined."""
-        return cls.of(os.urandom(KEY_BYTES), 0, 0, [0] * subscribers)
-
-    def parts(self, subscribers: int) -> tuple[bytes, int, int, list[int]]:
-        """The secret, the epoch, the generation and who joined when.
-
-        Raises:
-            ParameterError: the state is not one for so many subscribers.
-        """
-        secret, rest = self._secret[:KEY_BYTES], self._secret[KEY_BYTES:]
-        step = EPOCH_BYTES
-        numbers = [int.from_bytes(rest[at : at + step]) for at in range(0, len(rest), step)]
-        if len(rest) != step * (subscribers + 2) or max(numbers[1:]) > numbers[0]:
-            raise ParameterError(f"state is not that of a broker of {subscribers} subscribers")
-        return secret, numbers[0], numbers[1], numbers[2:]
 
 
 class NamedKey(NamedTuple):

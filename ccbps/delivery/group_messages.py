@@ -21,10 +21,9 @@ wraps               each: lengths of name and content, 2 and 2; the sealed name;
 A wrap's content is the event's key, and of each key that it carries the first 16 bytes of the name
 and the key. Bound are the fields up to group and the wrap's name.
 
-A request is head (kind, version, the subscriber's number, 4; a counter, 8), sealed names with their
-lengths, 2, and a tag, 16. An answer is head (kind, version, counter, 8; nonce, 12)
-and, encrypted and bound to the head and to the request's tag, the first 16 bytes of the key's name
-and the key.
+A request is head (kind, version, the subscriber's number, 4), sealed names with their lengths, 2,
+and a tag, 16. An answer is head (kind, version, nonce, 12) and, encrypted and bound to the head and
+to the request's tag, the first 16 bytes of the key's name and the key.
 """
 
 from __future__ import annotations
@@ -36,8 +35,9 @@ from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
 
 from ccbps.ciphers.payloads import NONCE_BYTES
-from ccbps.delivery.group_keys import ID_BYTES, KEY_BYTES
+from ccbps.delivery.group_keys import ID_BYTES
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.delivery_keys import KEY_BYTES
 from ccbps.wire import Kind
 
 __all__ = [
@@ -57,8 +57,8 @@ TAG_BYTES: Final = 16
 CARRIED_BYTES: Final = ID_BYTES + KEY_BYTES
 _HEAD: Final = struct.Struct(f">BBQQQ{NONCE_BYTES}s{ID_BYTES}s")
 _WRAP: Final = struct.Struct(">HH")
-_REQUEST: Final = struct.Struct(">BBIQ")
-_ANSWER: Final = struct.Struct(f">BBQ{NONCE_BYTES}s")
+_REQUEST: Final = struct.Struct(">BBI")
+_ANSWER: Final = struct.Struct(f">BB{NONCE_BYTES}s")
 
 
 def event_head(event: int, epoch: int, generation: int, nonce: bytes, group: bytes) -> bytes:
@@ -164,19 +164,17 @@ class KeyRequest(NamedTuple):
 
     Attributes:
         subscriber: its number.
-        counter: larger than in all its requests before.
         names: sealed, of keys.
         tag: over all of this.
     """
 
     subscriber: int
-    counter: int
     names: tuple[bytes, ...]
     tag: bytes = b""
 
     def unsigned(self) -> bytes:
         """All but the tag."""
-        front = Kind.KEY_REQUEST, VERSION, self.subscriber, self.counter
+        front = Kind.KEY_REQUEST, VERSION, self.subscriber
         names = [len(name).to_bytes(2) + name for name in self.names]
         return _REQUEST.pack(*front) + b"".join(names)
 
@@ -184,38 +182,36 @@ class KeyRequest(NamedTuple):
     def from_bytes(cls, request: bytes) -> KeyRequest:
         """Raises DecodeError if it is not one."""
         reader = _Reader(request, "a request for a key")
-        kind, version, subscriber, counter = _REQUEST.unpack(reader.take(_REQUEST.size))
+        kind, version, subscriber = _REQUEST.unpack(reader.take(_REQUEST.size))
         reader.check(kind, version, Kind.KEY_REQUEST)
         names = []
         while reader.left > TAG_BYTES:
             names.append(reader.take(int.from_bytes(reader.take(2))))
-        return cls(subscriber, counter, (*names,), reader.take(TAG_BYTES))
+        return cls(subscriber, (*names,), reader.take(TAG_BYTES))
 
 
 class KeyAnswer(NamedTuple):
     """A key, encrypted.
 
     Attributes:
-        counter: of the request.
         nonce: random.
         content: name and key, encrypted.
     """
 
-    counter: int
     nonce: bytes
     content: bytes = b""
 
     def head(self) -> bytes:
         """What the content is bound to, with the request's tag."""
-        return _ANSWER.pack(Kind.KEY_ANSWER, VERSION, self.counter, self.nonce)
+        return _ANSWER.pack(Kind.KEY_ANSWER, VERSION, self.nonce)
 
     @classmethod
     def from_bytes(cls, answer: bytes) -> KeyAnswer:
         """Raises DecodeError if it is not one."""
         reader = _Reader(answer, "an answer with a key")
-        kind, version, counter, nonce = _ANSWER.unpack(reader.take(_ANSWER.size))
+        kind, version, nonce = _ANSWER.unpack(reader.take(_ANSWER.size))
         reader.check(kind, version, Kind.KEY_ANSWER)
-        return cls(counter, nonce, reader.take(reader.left))
+        return cls(nonce, reader.take(reader.left))
 
 
 class _Reader:

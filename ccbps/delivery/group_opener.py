@@ -5,10 +5,9 @@ the key of a wrap is not there, `open` raises `MissingKeyError` with a request t
 its answer opens the event, also in another process. `snapshot` saves the cache, encrypted with the
 subscriber's own key; without it, keys are asked for.
 
-A request is authentic (HMAC-SHA256 with the subscriber's own key), and has a counter that starts
-from the clock, so that it grows, also over crashes. The broker answers if the subscriber is a
-member of the group whose key it asks for. Who replays a request after the broker has crashed gets
-an answer that only the subscriber can read.
+A request is authentic (HMAC-SHA256 with the subscriber's own key). The broker answers if the
+subscriber is a member of the group whose key it asks for. Who replays a request gets an answer that
+only the subscriber can read, and that tells it what it was told before.
 
 Events that were opened are refused from then on, as long as the opener or its snapshots live.
 """
@@ -16,7 +15,6 @@ Events that were opened are refused from then on, as long as the opener or its s
 from __future__ import annotations
 
 import os
-import time
 from bisect import insort
 from typing import Final
 
@@ -24,7 +22,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ccbps.ciphers.payloads import NONCE_BYTES, open_sealed
-from ccbps.delivery.group_keys import ID_BYTES, KEY_BYTES, SubscriberKey, derive, own_keys_of
+from ccbps.delivery.group_keys import ID_BYTES, derive, own_keys_of
 from ccbps.delivery.group_messages import (
     CARRIED_BYTES,
     TAG_BYTES,
@@ -37,12 +35,11 @@ from ccbps.delivery.group_messages import (
 from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.snapshots import joined, split
 from ccbps.errors import DecodeError, MissingKeyError, ParameterError
+from ccbps.keys.delivery_keys import KEY_BYTES, SubscriberKey
 from ccbps.keys.secret import Confined
 
 __all__ = ["GroupOpener"]
 
-MOST_OPENED: Final = 1 << 16
-"""Events that are remembered one by one, at least: those with the largest numbers."""
 NUMBER_BYTES: Final = 9
 _ALTERED: Final = "a message to a group was altered, or is of another key"
 
@@ -70,14 +67,23 @@ class GroupOpener(Confined):
     """
 
     def __init__(
-        self, key: SubscriberKey, *, capacity: int, eviction: Eviction = "frequency"
+        self,
+        key: SubscriberKey,
+        *,
+        capacity: int,
+        eviction: Eviction = "frequency",
+        remember: int = 1 << 16,
     ) -> None:
         """
         Args:
             key: from `GroupSealer.join`.
             capacity: keys of groups that are kept.
             eviction: "frequency" or "recency".
+            remember: opened events with the largest numbers, at least so many, are remembered one
+                by one; those before them are refused.
         """
+        if type(remember) is not int or remember < 1:
+            raise ParameterError(f"remember must be a whole number of at least 1, got {remember!r}")
         if not isinstance(key, SubscriberKey):
             raise ParameterError(f"key must be a SubscriberKey, got {type(key).__name__}")
         self.number, self._own = key.number, key.export_secret_key()
@@ -88,8 +94,7 @@ class GroupOpener(Confined):
         self._generation: tuple[int, bytes, AESGCM] | None = None
         self._opened: set[int] = set()
         self._in_order: list[int] = []
-        self._too_old = -1
-        self._counter = 0
+        self._too_old, self._remembered = -1, remember
 
     def __repr__(self) -> str:
         return f"<GroupOpener of subscriber {self.number}, {len(self._keys)} keys>"
@@ -114,8 +119,7 @@ class GroupOpener(Confined):
         names = _names(event)
         if not names:
             raise DecodeError("a message to a group that this subscriber is not in")
-        self._counter = max(self._counter + 1, time.time_ns())
-        unsigned, tag = self._request(self._counter, names)
+        unsigned, tag = self._request(names)
         raise MissingKeyError(
             f"event {event.event} is under a key that subscriber {self.number} does not hold: send "
             "the request to the broker, and accept its answer",
@@ -135,7 +139,7 @@ class GroupOpener(Confined):
         """
         came, event = KeyAnswer.from_bytes(answer), GroupMessage.from_bytes(message)
         self._refuse_again(event)
-        _, tag = self._request(came.counter, _names(event))
+        _, tag = self._request(_names(event))
         try:
             content = self._answers.decrypt(came.nonce, came.content, came.head() + tag)
         except (InvalidTag, ValueError):
@@ -218,10 +222,11 @@ class GroupOpener(Confined):
             insort(self._in_order, number)
         else:
             self._in_order.append(number)
-        if len(self._in_order) >= 2 * MOST_OPENED:
-            self._too_old = self._in_order[-MOST_OPENED - 1]
-            self._opened.difference_update(self._in_order[:-MOST_OPENED])
-            del self._in_order[:-MOST_OPENED]
+        if len(self._in_order) >= 2 * self._remembered:
+            old = self._in_order[: -self._remembered]
+            self._too_old = old[-1]
+            self._opened.difference_update(old)
+            del self._in_order[: len(old)]
 
     def _refuse_again(self, event: GroupMessage) -> None:
         if event.event <= self._too_old or event.event in self._opened:
@@ -236,9 +241,9 @@ class GroupOpener(Confined):
         if name in self._cache:
             self._keys[name], self._raw[name] = AESGCM(key), key
 
-    def _request(self, counter: int, names: tuple[bytes, ...]) -> tuple[bytes, bytes]:
+    def _request(self, names: tuple[bytes, ...]) -> tuple[bytes, bytes]:
         """A request without its tag, and the tag."""
-        unsigned = KeyRequest(self.number, counter, names).unsigned()
+        unsigned = KeyRequest(self.number, names).unsigned()
         return unsigned, derive(self._own, b"request", unsigned)[:TAG_BYTES]
 
 

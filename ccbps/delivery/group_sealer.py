@@ -45,7 +45,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from ccbps.arrays import Bytes
 from ccbps.ciphers.payloads import NONCE_BYTES, PAD_TO, as_bytes, seal
 from ccbps.delivery.broker_keys import BrokerKeys
-from ccbps.delivery.group_keys import KEY_BYTES, BrokerState, SubscriberKey, derive
+from ccbps.delivery.group_keys import derive
 from ccbps.delivery.group_messages import (
     TAG_BYTES,
     GroupMessage,
@@ -58,6 +58,7 @@ from ccbps.delivery.groups import require_groups
 from ccbps.delivery.plans import Plan, Strategy
 from ccbps.delivery.snapshots import joined, split
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.delivery_keys import KEY_BYTES, BrokerState, SubscriberKey
 from ccbps.keys.secret import Confined
 
 __all__ = ["GroupSealer"]
@@ -118,7 +119,6 @@ class GroupSealer(Confined):
                 raise ParameterError(f"{name} must be a whole number, at least 1, got {number!r}")
         self._keys = BrokerKeys(strategy.subscribers, state, save, capacity)
         self.strategy, self.encryptions, self._pad_to = strategy, 0, pad_to
-        self._counters: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"<GroupSealer, epoch {self._keys.epoch}, {self.strategy!r}>"
@@ -148,7 +148,6 @@ class GroupSealer(Confined):
         """
         self._keys.leave(subscriber)
         self.strategy.forget(subscriber)
-        self._counters.pop(subscriber, None)
 
     def renew(self) -> None:
         """Give new keys to all groups, sets, nodes and, for wraps, subscribers.
@@ -275,18 +274,15 @@ class GroupSealer(Confined):
 
         Raises:
             DecodeError: the request is malformed, not made by this subscriber or by one that left,
-                not newer than its last one, or for keys that it may not have.
+                or for keys that it may not have.
         """
         asked = KeyRequest.from_bytes(request)
         own = self._keys.own_key(asked.subscriber)
         tag = derive(own or b"", b"request", asked.unsigned())[:TAG_BYTES]
         if own is None or not hmac.compare_digest(tag, asked.tag):
             raise DecodeError("a request that no subscriber of this broker made, or altered")
-        if asked.counter <= self._counters.get(asked.subscriber, -1):
-            raise DecodeError("a replay: this request, or a newer one, was answered; ask again")
-        self._counters[asked.subscriber] = asked.counter
         content = self._keys.for_member(asked.subscriber, asked.names)
-        head = KeyAnswer(asked.counter, os.urandom(NONCE_BYTES))
+        head = KeyAnswer(os.urandom(NONCE_BYTES))
         self.encryptions += 1
         bound = head.head() + tag
         return head.head() + AESGCM(derive(own, b"answer")).encrypt(head.nonce, content, bound)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ccbps.keys.confine import confined
+from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 from ccbps.keys.epochs import EpochSeed
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, RoleKey
@@ -13,13 +14,16 @@ from ccbps.keys.text_form import KINDS, read_key
 
 __all__ = ["Key", "from_text"]
 
-Key = SharedSeed | SeedRing | RoleKey
+Key = SharedSeed | SeedRing | RoleKey | SubscriberKey | SubscriberRing | BrokerState
 
 _CLASSES: Final[dict[str, type[Key]]] = dict.fromkeys(KINDS, RoleKey) | {
     "seed": SharedSeed,
     "epoch-seed": EpochSeed,
     "seed-ring": SeedRing,
     "broker-update": KeyUpdate,
+    "delivery-key": SubscriberKey,
+    "delivery-ring": SubscriberRing,
+    "delivery-state": BrokerState,
 }
 
 

@@ -4,8 +4,9 @@ A key that travels inside a query plan, a configuration or a message to another 
 event logs, in temporary files or in error messages. A `KeySource` travels instead; each process
 that needs the key reads it itself, once. The text is what the key's `to_text` wrote: a publisher's
 master `SharedSeed`, from which every pair's seed is derived; an `EpochSeed`, the same for an epoch,
-with its pairs' seeds; a `SeedRing`, the seeds of some pairs, for subscribers; or a `RoleKey`, which
-a key server gives out or, where there is none, a role has itself as its `key`.
+with its pairs' seeds; a `SeedRing`, the seeds of some pairs, for subscribers; a `RoleKey`, which a
+key server gives out or, where there is none, a role has itself as its `key`; or, for delivery to
+groups, a `BrokerState`, a `SubscriberKey` or a `SubscriberRing`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,22 @@ from typing import Protocol, runtime_checkable
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.any_key import Key, from_text
 from ccbps.keys.confine import confined
+from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.text_form import is_key_text
 
-__all__ = ["EnvKey", "FileKey", "KeySource", "master", "role_key", "seeds"]
+__all__ = [
+    "EnvKey",
+    "FileKey",
+    "KeySource",
+    "broker_state",
+    "master",
+    "role_key",
+    "seeds",
+    "subscriber_keys",
+]
 
 
 @runtime_checkable
@@ -38,7 +49,7 @@ class KeySource(Protocol):
     """
 
     def load(self) -> Key:
-        """The seed, seeds or role key.
+        """The seed, seeds or key.
 
         Raises:
             KeyMismatchError: there is no key, or the text is none of these.
@@ -116,15 +127,16 @@ def master(key: KeySource) -> SharedSeed:
     """The publisher's master seed; a ring of pairs' seeds will not do."""
     seed = key.load()
     if not isinstance(seed, SharedSeed):
-        raise KeyMismatchError(f"{key!r} holds single pairs' seeds; this needs the master seed")
+        what = "single pairs' seeds" if isinstance(seed, SeedRing) else _called(seed)
+        raise KeyMismatchError(f"{key!r} holds {what}; this needs the master seed")
     return seed
 
 
 def seeds(key: KeySource) -> SharedSeed | SeedRing:
     """Seeds; the key of a role will not do."""
     found = key.load()
-    if isinstance(found, RoleKey):
-        raise KeyMismatchError(f"{key!r} holds the key of a {found.role}; this needs seeds")
+    if not isinstance(found, SharedSeed | SeedRing):
+        raise KeyMismatchError(f"{key!r} holds {_called(found)}; this needs seeds")
     return found
 
 
@@ -133,9 +145,41 @@ def role_key(key: KeySource) -> RoleKey:
     found = key.load()
     if not isinstance(found, RoleKey):
         raise KeyMismatchError(
-            f"{key!r} holds seeds; this needs a RoleKey: a key server gives it, or the role"
+            f"{key!r} holds {_called(found)}; this needs a RoleKey: a key server gives it, or the "
+            "role"
         )
     return found
+
+
+def broker_state(key: KeySource) -> BrokerState:
+    """The state of a broker that delivers to groups."""
+    found = key.load()
+    if not isinstance(found, BrokerState):
+        raise KeyMismatchError(
+            f"{key!r} holds {_called(found)}; this needs the text of a GroupSealer's state"
+        )
+    return found
+
+
+def subscriber_keys(key: KeySource) -> SubscriberRing:
+    """Subscribers' keys for delivery, one or a ring of them."""
+    found = key.load()
+    if isinstance(found, SubscriberKey):
+        return SubscriberRing.of([found])
+    if not isinstance(found, SubscriberRing):
+        raise KeyMismatchError(
+            f"{key!r} holds {_called(found)}; this needs the text of a SubscriberKey or of a "
+            "SubscriberRing"
+        )
+    return found
+
+
+def _called(found: Key) -> str:
+    if isinstance(found, SharedSeed | SeedRing):
+        return "seeds"
+    if isinstance(found, RoleKey):
+        return f"the key of a {found.role}"
+    return f"a {type(found).__name__}"
 
 
 # The last text of each place, and its key: parsed once, and dropped as soon as another text stands

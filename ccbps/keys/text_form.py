@@ -28,6 +28,9 @@ KINDS: Final = {
     "subscriber-key": "a subscriber's key",
     "broker-key": "a broker's key",
     "broker-update": "a broker's key update",
+    "delivery-key": "a subscriber's key for delivery",
+    "delivery-ring": "a ring of subscribers' keys for delivery",
+    "delivery-state": "a broker's state for delivery",
 }
 """What stands in front of a key, and what errors call it."""
 VERSION: Final = 2
