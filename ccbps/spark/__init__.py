@@ -22,6 +22,7 @@ except ModuleNotFoundError as error:
 from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
+from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
 from ccbps.spark.matching import match, match_column
 from ccbps.spark.networks import simulate
 from ccbps.spark.stores import match_messages, write_messages
@@ -30,13 +31,16 @@ __all__ = [
     "EnvKey",
     "FileKey",
     "KeySource",
+    "answer_key_requests",
     "deliver",
     "encode_events",
     "encode_interests",
     "match",
     "match_column",
     "match_messages",
+    "open_from_groups",
     "open_payloads",
+    "seal_for_groups",
     "seal_payloads",
     "simulate",
     "wrap_keys",

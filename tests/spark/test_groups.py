@@ -1,0 +1,400 @@
+"""Delivery to groups in DataFrames: batch, streams, failures, and what Spark's files hold."""
+
+from __future__ import annotations
+
+import uuid
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ccbps import SharedSeed
+from ccbps import spark as cs
+from ccbps.delivery import (
+    BuildUpCache,
+    ClusteredPopularCache,
+    Clusters,
+    GroupSealer,
+    KeyHierarchy,
+    Naive,
+    SimpleCache,
+    Strategy,
+    SubscriberKey,
+    SubscriberRing,
+)
+from ccbps.errors import KeyMismatchError, ParameterError, RandomnessReuseError
+from ccbps.spark.groups import _PROVIDER, _ROCKS
+from tests.spark.conftest import MODE
+
+pytestmark = pytest.mark.spark
+
+N = 7
+CLUSTERS = Clusters([[0, 1, 2, 3], [4, 5, 6]])
+STRATEGIES: dict[str, Strategy] = {
+    "naive": Naive(N),
+    "simple": SimpleCache(N, 20),
+    "build-up": BuildUpCache(N, 20),
+    "clustered-popular": ClusteredPopularCache(CLUSTERS, 5, 10),
+    "hierarchy": KeyHierarchy(N),
+}
+POPULAR = [[0, 1, 2], [3, 4, 5, 6], [0, 6], [2], []]
+
+
+class Parties:
+    """A broker's state and its subscribers' keys, in files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = folder / "broker", folder / "subscribers"
+        self.sealer = GroupSealer(Naive(N), save=None)
+        self.keys = [self.sealer.join(i) for i in range(N)]
+        self.save()
+
+    def save(self) -> None:
+        for path, text in zip(
+            self.paths,
+            (self.sealer.state.to_text(), SubscriberRing.of(self.keys).to_text()),
+            strict=True,
+        ):
+            new = path.with_suffix(".new")
+            new.write_text(text)
+            new.replace(path)
+
+    @property
+    def broker(self) -> cs.FileKey:
+        return cs.FileKey(self.paths[0])
+
+    @property
+    def subscribers(self) -> cs.FileKey:
+        return cs.FileKey(self.paths[1])
+
+    def secrets(self) -> list[bytes]:
+        """Of all, as they may stand in files."""
+        raw = [self.sealer.state.export_secret()[:32]]
+        raw += [key.export_secret()[4:] for key in self.keys]
+        return [part for secret in raw for part in (secret[:16], secret[:16].hex().encode())]
+
+
+@pytest.fixture
+def parties(tmp_path: Path) -> Parties:
+    return Parties(tmp_path)
+
+
+@pytest.fixture
+def rocks(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get(_PROVIDER)
+    spark.conf.set(_PROVIDER, _ROCKS)
+    yield
+    spark.conf.set(_PROVIDER, before)
+
+
+Groups = dict[int, list[int]]
+
+
+def groups_of(first: int, events: int, seed: int = 1) -> Groups:
+    rng = np.random.default_rng(seed)
+    return {
+        first + n: POPULAR[rng.integers(len(POPULAR))]
+        if rng.random() < 0.7
+        else np.flatnonzero(rng.random(N) < 0.5).tolist()
+        for n in range(events)
+    }
+
+
+def frame(spark: SparkSession, groups: Groups) -> DataFrame:
+    rows = [(event, members, b"event %d" % event) for event, members in groups.items()]
+    return spark.createDataFrame(rows, "event long, members array<int>, payload binary")
+
+
+def wanted(groups: Groups) -> set[tuple[int, int, bytes]]:
+    return {(event, one, b"event %d" % event) for event, ones in groups.items() for one in ones}
+
+
+def read(opened: DataFrame) -> list[tuple[int, int, bytes]]:
+    rows = opened.where("payload IS NOT NULL").collect()
+    return [(row.event, row.subscriber, bytes(row.payload)) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Strategies themselves are tested without Spark.
+        pytest.param(name, marks=[] if name in ("simple", "hierarchy") else pytest.mark.slow)
+        for name in STRATEGIES
+    ],
+)
+def test_members_open_what_was_sealed_for_them(
+    spark: SparkSession, parties: Parties, name: str, tmp_path: Path
+) -> None:
+    groups = groups_of(0, 60)
+    sealed = cs.seal_for_groups(
+        frame(spark, groups), STRATEGIES[name], parties.broker, lanes=2, pad_to=16
+    )
+    assert sealed.columns == ["event", "subscriber", "message"]
+    sealed.write.parquet(str(tmp_path / "sealed"))  # messages are made once
+    sealed = spark.read.parquet(str(tmp_path / "sealed"))
+    opened = cs.open_from_groups(sealed, parties.subscribers, capacity=2).localCheckpoint()
+    found = read(opened)
+    missing = opened.where("request IS NOT NULL").drop("payload")
+    assert (missing.count() > 0) == (name != "naive")
+    assert len(found) + missing.count() == sealed.count()
+    answered = cs.answer_key_requests(missing.join(sealed, ["event", "subscriber"]), parties.broker)
+    late = cs.open_from_groups(answered, parties.subscribers, answer="answer", capacity=2)
+    found += read(late)
+    assert len(found) == len({*found})
+    assert {*found} == wanted(groups)
+
+
+def test_equal_groups_take_one_wrap_whatever_their_lane(
+    spark: SparkSession, parties: Parties
+) -> None:
+    groups = {n: POPULAR[n % 3] for n in range(30)}
+    for lanes in (1, 3):
+        sealed = cs.seal_for_groups(
+            frame(spark, groups), SimpleCache(N, 20), parties.broker, lanes=lanes, pad_to=16
+        )
+        sizes = [len(row.message) for row in sealed.select("message").collect()]
+        # Messages that carry a group's key: one for each member of the three groups.
+        assert sum(size > min(sizes) + 32 for size in sizes) == sum(map(len, POPULAR[:3]))
+
+
+def stream(
+    spark: SparkSession, parties: Parties, folder: Path, strategy: Strategy, fail_at: int = -1
+) -> None:
+    """Seal all files that are there and were not sealed yet; each batch is a folder of its own."""
+    source = (
+        spark.readStream.schema("event long, members array<int>, payload binary")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder / "events"))
+    )
+    sealed = cs.seal_for_groups(source, strategy, parties.broker, pad_to=16)
+
+    def keep(batch: DataFrame, number: int) -> None:
+        batch.write.mode("overwrite").parquet(str(folder / "sealed" / f"batch={number}"))
+        if number == fail_at:
+            raise OSError("after the write, before the commit")
+
+    query = (
+        sealed.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def add(spark: SparkSession, folder: Path, groups: Groups) -> None:
+    name = str(folder / "events" / uuid.uuid4().hex)
+    frame(spark, groups).coalesce(1).write.parquet(name)
+    (file,) = Path(name).glob("*.parquet")
+    file.replace(f"{name}.parquet")
+    for rest in Path(name).iterdir():
+        rest.unlink()
+    Path(name).rmdir()
+
+
+@pytest.mark.skipif(MODE == "connect", reason="foreachBatch there runs in another process")
+@pytest.mark.usefixtures("rocks")
+def test_streams_remember_keys_and_lose_nothing_when_they_fail(
+    spark: SparkSession, parties: Parties, tmp_path: Path, seed: SharedSeed
+) -> None:
+    """The cache outlives batches, a failure and a restart; who leaves and joins is known from the
+    next batch on; and no key is in any file."""
+    everything: Groups = {}
+
+    def send(groups: Groups, fail: bool = False) -> list[int]:
+        """Sizes of the messages."""
+        add(spark, tmp_path, groups)
+        number = len([*(tmp_path / "sealed").glob("*")])
+        if fail:
+            with pytest.raises(Exception, match="before the commit"):
+                stream(spark, parties, tmp_path, SimpleCache(N, 20), fail_at=number)
+        stream(spark, parties, tmp_path, SimpleCache(N, 20))
+        everything.update(groups)
+        batch = spark.read.parquet(str(tmp_path / "sealed" / f"batch={number}"))
+        return [len(row.message) for row in batch.collect()]
+
+    first = send({0: [0, 1, 2], 1: [0, 1, 2]})
+    short, long = min(first), max(first)
+    assert sorted(first) == [short] * 3 + [long] * 3
+    assert send({2: [0, 1, 2]}) == [short] * 3
+    assert send({3: [0, 1, 2], 4: [1, 3]}, fail=True).count(long) == 2
+    assert send({5: [1, 3]}) == [short] * 2
+    # Number 1 goes, and somebody else gets it: the groups' keys are new ones.
+    old = parties.keys[1]
+    parties.sealer.leave(1)
+    parties.keys[1] = parties.sealer.join(1)
+    parties.save()
+    later = {6: [1, 3], 7: [0, 2]}
+    assert send(later).count(long) == 4
+
+    sealed = spark.read.parquet(str(tmp_path / "sealed")).drop("batch")
+    after = sealed.where(F.col("event").isin([*later]))
+    assert {*read(cs.open_from_groups(after, parties.subscribers))} == wanted(later)
+    before = sealed.where(~F.col("event").isin([*later]))
+    parties.keys[1] = old
+    parties.save()
+    found = read(cs.open_from_groups(before, parties.subscribers))
+    assert {*found} == wanted({n: g for n, g in everything.items() if n not in later})
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("checkpoint" in path.parts and path.suffix == ".zip" for path in files)
+    assert {path for path in files if holds_secret(path, parties)} == {*parties.paths}
+
+
+@pytest.mark.skipif(MODE == "connect", reason="one kind of session is enough")
+@pytest.mark.usefixtures("rocks")
+def test_subscribers_remember_keys_between_batches(
+    spark: SparkSession, parties: Parties, tmp_path: Path
+) -> None:
+    groups = {n: [0, 1, 2] for n in range(2)}
+    sealed = cs.seal_for_groups(frame(spark, groups), SimpleCache(N, 9), parties.broker, pad_to=16)
+    rows = {event: [r for r in sealed.collect() if r.event == event] for event in groups}
+    schema = sealed.schema
+    for event in groups:
+        batch = spark.createDataFrame(rows[event], schema).coalesce(1)
+        batch.write.mode("append").parquet(str(tmp_path / "in"))
+        source = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
+        query = (
+            cs.open_from_groups(source, parties.subscribers)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("path", str(tmp_path / "out"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    assert {*read(spark.read.parquet(str(tmp_path / "out")))} == wanted(groups)
+    # Without the first event, which brought the key, they would have to ask.
+    late = cs.open_from_groups(spark.createDataFrame(rows[1], schema), parties.subscribers)
+    assert late.where("request IS NOT NULL").count() == 3
+    files = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
+    assert files
+    assert not any(holds_secret(path, parties) for path in files)
+
+
+def holds_secret(path: Path, parties: Parties) -> bool:
+    """Whether a file holds a secret, raw or as hex digits; also inside an archive."""
+    contents = [path.read_bytes()]
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            contents += [archive.read(name) for name in archive.namelist()]
+    return any(secret in content for secret in parties.secrets() for content in contents)
+
+
+def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Parties) -> None:
+    parties.sealer.leave(5)
+    parties.save()
+    rows = [
+        (0, [0, 1], b"good"),
+        (None, [0, 1], b"no event"),
+        (1, None, b"no members"),
+        (2, [0, 1], None),
+        (3, [0, 5], b"somebody left"),
+        (4, [0, N], b"nobody"),
+        (5, [0, None], b"who"),
+        (6, [1, 1], b"twice"),
+        (7, [], b"for nobody"),
+        (-8, [1], b"negative"),
+    ]
+    df = spark.createDataFrame(rows, "event long, members array<long>, payload binary")
+    sealed = cs.seal_for_groups(df, SimpleCache(N, 4), parties.broker, on_error="reject")
+    found = sealed.collect()
+    reasons = {row.event: row.rejected for row in found if row.rejected}
+    assert {k: v.split(":")[0] for k, v in reasons.items()} == {
+        None: "event, members or payload is NULL",
+        1: "event, members or payload is NULL",
+        2: "event, members or payload is NULL",
+        3: "subscriber 5 has not joined",
+        4: "members must be numbers 0 .. 6, got 7",
+        5: "members must be numbers 0 .. 6, got None",
+        -8: "event must be a whole number, 0 .. 2^64 - 1, got -8",
+    }
+    good = [row for row in found if not row.rejected]
+    assert [(row.event, row.subscriber) for row in good] == [(0, 0), (0, 1), (6, 1)]
+    with pytest.raises(Exception, match="event 3: subscriber 5 has not joined"):
+        cs.seal_for_groups(df.where("event = 3"), SimpleCache(N, 4), parties.broker).collect()
+
+    messages = [(row.event, row.subscriber, bytes(row.message)) for row in good]
+    event, one, message = messages[0]
+    bad = [
+        (event, one, message[:-1] + bytes([message[-1] ^ 1])),
+        (event, one, message),
+        (event, one, message),  # again
+        (event, one, None),
+        (event, None, message),
+        (event, 1, message),  # another's
+    ]
+    altered = spark.createDataFrame(bad, "event long, subscriber long, message binary").coalesce(1)
+    opened = cs.open_from_groups(altered, parties.subscribers, on_error="reject")
+    outcome = [(row.subscriber, row.payload, row.rejected) for row in opened.collect()]
+    assert sorted(str(reason).split(":")[0] for _, _, reason in outcome) == [
+        "None",
+        "a message to a group that this subscriber is not in",
+        "a message to a group was altered, or is of another key",
+        "a replay",
+        "subscriber or message is NULL",
+        "subscriber or message is NULL",
+    ]
+    assert [bytes(p) for _, p, _ in outcome if p] == [b"good"]
+    with pytest.raises(Exception, match=r"event 0, subscriber \w+: "):
+        cs.open_from_groups(altered.where("message IS NOT NULL"), parties.subscribers).collect()
+
+    requests = spark.createDataFrame([(b"junk",), (None,)], "request binary")
+    answers = cs.answer_key_requests(requests, parties.broker, on_error="reject").collect()
+    assert [(row.answer, row.rejected is None) for row in answers] == [(None, False), (None, True)]
+    with pytest.raises(Exception, match="not a request for a key"):
+        cs.answer_key_requests(requests, parties.broker).collect()
+
+
+def test_arguments_are_checked(spark: SparkSession, parties: Parties, seed: SharedSeed) -> None:
+    df, simple = frame(spark, {0: [0]}), SimpleCache(N, 4)
+    for arguments, said in (
+        ({"strategy": "simple"}, "strategy must be a Strategy, got str"),
+        ({"state": seed}, "key must be a KeySource"),
+        ({"lanes": 0}, "lanes must be a whole number of at least 1, got 0"),
+        ({"pad_to": 0}, "pad_to"),
+        ({"on_error": "drop"}, "on_error"),
+        ({"members": "group"}, "column 'group' is missing"),
+        ({"members": "payload"}, "must be an array of whole numbers, got binary"),
+        ({"event": "payload"}, "whole number"),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            cs.seal_for_groups(df, **{"strategy": simple, "state": parties.broker} | arguments)
+    with pytest.raises(RandomnessReuseError, match="event 0 occurs 2 times"):
+        cs.seal_for_groups(df.union(df), simple, parties.broker)
+    for state, said in (
+        (parties.subscribers, "holds a SubscriberRing; this needs the text of a GroupSealer"),
+        (parties.broker, "strategy is for 8 subscribers, state for 7"),
+    ):
+        with pytest.raises(Exception, match=said):
+            cs.seal_for_groups(df, Naive(N + 1), state).collect()
+    sealed = cs.seal_for_groups(df, simple, parties.broker)
+    with pytest.raises(Exception, match="holds a BrokerState; this needs the text of a Subscriber"):
+        cs.open_from_groups(sealed, parties.broker).collect()
+    one = SubscriberRing.of([parties.keys[3]])
+    parties.paths[1].write_text(one.to_text())
+    with pytest.raises(Exception, match="no key of subscriber 0 among the 1 of this ring"):
+        cs.open_from_groups(sealed, parties.subscribers).collect()
+    parties.paths[1].write_text(parties.keys[0].to_text())
+    assert read(cs.open_from_groups(sealed, parties.subscribers)) == [(0, 0, b"event 0")]
+
+
+def test_a_stream_without_rocks_is_refused(spark: SparkSession, parties: Parties) -> None:
+    source = (
+        spark.readStream.format("rate")
+        .load()
+        .selectExpr("value AS event", "array(0) AS members", "'x' AS payload")
+    )
+    with pytest.raises(ParameterError, match=r"needs RocksDB: spark.conf.set"):
+        cs.seal_for_groups(source, SimpleCache(N, 4), parties.broker)
+
+
+def test_key_texts_of_other_kinds_are_refused(parties: Parties) -> None:
+    state, ring = parties.sealer.state.to_text(), SubscriberRing.of(parties.keys).to_text()
+    with pytest.raises(KeyMismatchError, match="this is a broker's state for delivery"):
+        SubscriberKey.from_text(state)
+    with pytest.raises(KeyMismatchError, match="damaged"):
+        SubscriberRing.from_text(ring[:-4] + "0000")
