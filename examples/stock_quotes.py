@@ -3,18 +3,20 @@
 Twelve thousand daily quotes (bokeh-sampledata: AAPL, FB, GOOG, IBM, MSFT, 2000 to 2013) meet more
 than a hundred private subscriptions such as ``issue = 'IBM' AND close < 95 AND volume > 8000000``.
 
-1. The publisher encodes every quote for every subscription, and encrypts the full quote once.
+1. The publisher encodes every quote for every subscription.
 2. The subscribers encode their predicates, ahead of time: messages do not depend on quotes.
 3. The broker joins messages of one subscription and round and learns one bit per pair: match or
-   not. It hands on the encrypted quote and its wrapped key where they match.
-4. Subscribers open what they were sent.
+   not. So it knows the group that a quote is for.
+4. The publisher encrypts each quote once, and the quote's key for its group, in a stream that
+   remembers which groups have a key already: most quotes take one encryption.
+5. Subscribers open what they were sent.
 
-The stages hand each other Parquet files and nothing else (0.4 GB with the arguments below; the
+The stages hand each other Parquet files and nothing else (0.3 GB with the arguments below; the
 program says how many before it writes any). The broker's stage runs in a separate process, which is
-given the folder of messages and no key. At the end every answer is compared with the plaintext
-filter.
+given the folder of messages and no key. At the end every answer and every delivery is compared with
+the plaintext filter.
 
-    python examples/stock_quotes.py --events 12154 --subscribers 120 --output output
+    python examples/stock_quotes.py --events 12154 --subscribers 120 --strategy build-up
 """
 
 from __future__ import annotations
@@ -42,9 +44,23 @@ from tqdm import tqdm
 
 from ccbps import Category, Decimal, Schema, SeedRing, SharedSeed, UInt
 from ccbps import spark as cs
-from ccbps.delivery import PayloadOpener
-from ccbps.delivery.naive import HEAD_BYTES
-from ccbps.errors import DecodeError
+from ccbps.delivery import (
+    BuildUpCache,
+    ClusteredCache,
+    ClusteredPopularCache,
+    Clusters,
+    GroupOpener,
+    GroupSealer,
+    KeyHierarchy,
+    LearnedCache,
+    Naive,
+    SimpleCache,
+    Strategy,
+    SubscriberRing,
+    pack_groups,
+)
+from ccbps.delivery.group_messages import GroupMessage
+from ccbps.errors import DecodeError, MissingKeyError
 from ccbps.matching import FormulaMatch
 from ccbps.wire import ROUND_HEADER_BYTES
 
@@ -56,8 +72,13 @@ SCHEMA = Schema(
 )
 MATCHER = FormulaMatch.box(SCHEMA)
 MASTER = cs.EnvKey("CCBPS_EXAMPLE_SEED")  # the publisher's
-STAGES = ("events", "interests", "sealed", "matches", "delivered")
-WRAPPED, SEALED = 90, 400  # bytes, about
+STAGES = ("events", "interests", "matches", "groups", "checkpoint", "delivered")
+# Bytes of a pair's ids, of a delivery and of Parquet's files, and pairs that match: about.
+IDS, DELIVERY, FILES, MATCHES = 15, 420, 40_000, 0.09
+KEYS = 1000  # of groups, that the publisher remembers
+STRATEGIES = ("naive", "tree", "clustered", "simple", "clustered-popular", "learned", "build-up")
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -73,13 +94,16 @@ def main(arguments: list[str] | None = None) -> int:
     quotes, subscriptions = read_quotes(options.events), make_subscriptions(options.subscribers)
     seed = SharedSeed.generate()
     os.environ[MASTER.name] = seed.to_text()
-    # Subscribers get their own pairs' seeds, from which no other seed can be derived.
-    handle, path = tempfile.mkstemp()
-    ring = cs.FileKey(path)
+    folder = Path(tempfile.mkdtemp())  # which only we may read
     spark = None
     try:
-        with os.fdopen(handle, "w") as file:
-            file.write(SeedRing.of(seed, subscriptions["subscription"].to_pylist()).to_text())
+        # Subscribers get their own pairs' seeds, from which no other seed can be derived, and a key
+        # each for deliveries.
+        names = subscriptions["subscription"].to_pylist()
+        ring = key_file(folder / "seeds", SeedRing.of(seed, names))
+        sealer = GroupSealer(Naive(len(names)))
+        own = key_file(folder / "own", SubscriberRing.of([*map(sealer.join, range(len(names)))]))
+        state = key_file(folder / "state", sealer.state)
         print(f"{quotes.num_rows:,} quotes, {subscriptions.num_rows} private subscriptions")
         print(MATCHER.explain(), "\n")
         expected = announce(quotes.num_rows, subscriptions.num_rows, output)
@@ -88,19 +112,24 @@ def main(arguments: list[str] | None = None) -> int:
             "encode events": publish(spark, quotes, subscriptions, output),
             "encode interests": subscribe(spark, quotes.num_rows, subscriptions, ring, output),
         }
-        times["match and deliver"] = broker_process(output, options.master)
-        opened = receive(spark, ring, output)
-        differences, pairs, matches = audit(spark, quotes, subscriptions, output)
+        times["match"] = broker_process(output, options.master)
+        groups = read_groups(spark, output, quotes.num_rows, len(names))
+        strategies = make_strategies(len(names), groups)
+        strategy = strategies[options.strategy]
+        times["deliver"] = deliver(spark, quotes, strategy, state, output)
+        opened = receive(spark, own, output)
+        differences, pairs, matches = audit(spark, quotes, subscriptions, opened, output)
         report(times, pairs, matches, differences, (written(output), expected))
+        report_encryptions(spark, strategies, options.strategy, groups, pairs, output)
         show_both_views(spark, output, opened, subscriptions)
-        show_stranger(spark, output, seed)
+        show_stranger(spark, output, sealer)
         path = plot(opened, full_months(quotes), output)
         print(f"\nMatches over time: {path}")
     finally:
         if spark is not None:
             spark.stop()
         os.environ.pop(MASTER.name, None)
-        Path(ring.path).unlink()
+        shutil.rmtree(folder)
     return differences
 
 
@@ -111,10 +140,6 @@ def publish(spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, outp
     addressed = labels.crossJoin(F.broadcast(events.select("event", "round", *SCHEMA)))
     # The broker is to see which event a message is for, and nothing else of it.
     messages = cs.encode_events(addressed, MATCHER, MASTER, keep=["event"])
-    messages = cs.wrap_keys(messages, MASTER)
-    payload = F.to_json(F.struct(*[name for name in quotes.column_names if name != "event"]))
-    sealed = cs.seal_payloads(events.select("event", payload.alias("payload")), MASTER)
-    watch(spark, "publisher: seal quotes", lambda: write(sealed, output / "sealed"))
     return watch(spark, "publisher: encode events", lambda: write(messages, output / "events"))
 
 
@@ -140,34 +165,90 @@ def broker_process(output: Path, master: str) -> float:
 
 
 def broker(output: Path, master: str) -> None:
-    """Broker: reads messages, ciphertexts and wrapped keys; has no key."""
+    """Broker: reads messages, and has no key; says which subscribers each quote is for."""
     if MASTER.name in os.environ:
         raise SystemExit("the broker's process must not have the key")
     spark = session(master)
     events = spark.read.parquet(str(output / "events"))
     interests = spark.read.parquet(str(output / "interests"))
     matches = cs.match(events, interests, MATCHER)
-    # Keys of pairs that do not match are handed to nobody, so they are not kept either.
-    matches = matches.withColumn("wrapped_key", F.when(F.col("matched"), F.col("wrapped_key")))
     seconds = watch(spark, "broker: match", lambda: write(matches, output / "matches"))
-    delivered = cs.deliver(
-        spark.read.parquet(str(output / "matches")), spark.read.parquet(str(output / "sealed"))
-    )
-    seconds += watch(spark, "broker: deliver", lambda: write(delivered, output / "delivered"))
+    matched = spark.read.parquet(str(output / "matches")).where("matched")
+    number = F.split("subscription", "-")[1].cast("int")  # of the subscriber
+    groups = matched.groupBy("event").agg(F.collect_list(number).alias("members"))
+    groups = groups.repartitionByRange(6, "event")
+    seconds += watch(spark, "broker: groups", lambda: write(groups, output / "groups"))
     (output / "broker-seconds").write_text(str(seconds))
     spark.stop()
 
 
-def receive(spark: SparkSession, ring: cs.KeySource, output: Path) -> pa.Table:
+def read_groups(spark: SparkSession, output: Path, quotes: int, subscribers: int) -> np.ndarray:
+    """The group of each quote, packed, as the broker says."""
+    rows = spark.read.parquet(str(output / "groups")).toArrow()
+    bits = np.zeros((quotes, subscribers), dtype=np.bool_)
+    members = rows["members"].combine_chunks()
+    events = np.repeat(rows["event"].to_numpy(), np.diff(members.offsets.to_numpy()))
+    bits[events, members.flatten().to_numpy()] = True
+    return pack_groups(bits)
+
+
+def make_strategies(subscribers: int, groups: np.ndarray) -> dict[str, Strategy]:
+    """All there are, with as many keys; clusters from the traffic of the first sixth."""
+    sample = groups[: max(1, len(groups) // 6)]
+    sizes = [8] * (subscribers // 8) + [subscribers % 8] * (subscribers % 8 > 0)
+    clusters = Clusters.of_sizes(sizes, "similarity", groups=sample)
+    return {
+        "naive": Naive(subscribers),
+        "tree": KeyHierarchy(subscribers),
+        "clustered": ClusteredCache(clusters, KEYS // len(sizes)),
+        "simple": SimpleCache(subscribers, KEYS),
+        "clustered-popular": ClusteredPopularCache(clusters, KEYS // 2, KEYS // 2 // len(sizes)),
+        "learned": LearnedCache.learn(sample, subscribers, KEYS),
+        "build-up": BuildUpCache(subscribers, KEYS),
+    }
+
+
+def deliver(
+    spark: SparkSession, quotes: pa.Table, strategy: Strategy, state: cs.KeySource, output: Path
+) -> float:
+    """Publisher: seals each quote for its group; the cache of keys lasts over micro-batches."""
+    spark.conf.set(STATE_STORE, ROCKS)
+    spark.conf.set("spark.sql.shuffle.partitions", "1")  # one sealer; its state is in one place
+    payload = F.to_json(F.struct(*[name for name in quotes.column_names if name != "event"]))
+    payloads = spark.createDataFrame(quotes).select("event", payload.alias("payload"))
+    groups = (
+        spark.readStream.schema("event long, members array<int>")
+        .option("maxFilesPerTrigger", 3)
+        .parquet(str(output / "groups"))
+    )
+    sealed = cs.seal_for_groups(groups.join(F.broadcast(payloads), "event"), strategy, state)
+
+    def run() -> None:
+        query = (
+            sealed.writeStream.format("parquet")
+            .option("compression", "none")
+            .option("path", str(output / "delivered"))
+            .option("checkpointLocation", str(output / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    return watch(spark, "publisher: seal for groups", run)
+
+
+def receive(spark: SparkSession, own: cs.KeySource, output: Path) -> pa.Table:
     """Subscribers: open what the broker handed on."""
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
     delivered = spark.read.parquet(str(output / "delivered"))
-    opened = cs.open_payloads(delivered, ring)
+    opened = cs.open_from_groups(delivered, own)
     columns = {"issue": "string", "day": "date", "close": "double", "volume": "long"}
     quote = F.from_json(
         F.col("payload").cast("string"), ", ".join(f"{k} {v}" for k, v in columns.items())
     )
+    name = F.format_string("subscriber-%04d", "subscriber").alias("subscription")
     table: pa.Table = (
-        opened.select("subscription", "event", quote.alias("q"))
+        opened.select(name, "event", quote.alias("q"))
         .select("subscription", "event", "q.*")
         .toArrow()
     )
@@ -175,9 +256,9 @@ def receive(spark: SparkSession, ring: cs.KeySource, output: Path) -> pa.Table:
 
 
 def audit(
-    spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, output: Path
+    spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, opened: pa.Table, output: Path
 ) -> tuple[int, int, int]:
-    """Compare every answer with the plaintext filter: (differences, pairs, matches)."""
+    """Compare answers and deliveries with the plaintext filter: (differences, pairs, matches)."""
     columns = ["subscription", "round", "matched"]
     answers = spark.read.parquet(str(output / "matches")).select(columns).toArrow()
     place = {name: i for i, name in enumerate(subscriptions["subscription"].to_pylist())}
@@ -189,14 +270,24 @@ def audit(
     wanted = np.stack(
         [SCHEMA.parse(text).evaluate(events) for text in subscriptions["predicate"].to_pylist()]
     )
-    return int((got != wanted).sum()), got.size, int(wanted.sum())
+    # An opened quote must be the one that was sent, to whom it matches, once.
+    sent = quotes.take(opened["event"])
+    same = np.ones(opened.num_rows, dtype=np.bool_)
+    for name in ("issue", "day", "close", "volume"):
+        same &= sent[name].cast(opened[name].type).to_numpy() == opened[name].to_numpy()
+    received = np.zeros(wanted.shape, dtype=np.int64)
+    owners = [place[name] for name in opened["subscription"].to_pylist()]
+    np.add.at(received, (owners, opened["event"].to_numpy()), np.where(same, 1, 2))
+    differences = int((got != wanted).sum()) + int((received != wanted).sum())
+    return differences, got.size, int(wanted.sum())
 
 
 def announce(quotes: int, subscriptions: int, output: Path) -> int:
     """Say how many bytes the stages will write, and return them; stop if there is no space."""
     pairs = quotes * subscriptions
-    # A pair: two messages, a wrapped key, ids and Parquet's lengths. A quote: padded and sealed.
-    expected = pairs * (MATCHER.event_bytes + MATCHER.interest_bytes + WRAPPED) + quotes * SEALED
+    # A pair: two messages, ids and Parquet's lengths; a delivery, if it matches.
+    pair = MATCHER.event_bytes + MATCHER.interest_bytes + IDS + MATCHES * DELIVERY
+    expected = round(pairs * pair) + FILES
     free = shutil.disk_usage(output).free
     print(f"Will write about {expected / 1e6:,.0f} MB to {output.resolve()}: messages of")
     print(
@@ -212,6 +303,28 @@ def announce(quotes: int, subscriptions: int, output: Path) -> int:
 def written(output: Path) -> int:
     """Bytes of all files that the stages handed each other."""
     return sum(p.stat().st_size for name in STAGES for p in (output / name).rglob("*.parquet"))
+
+
+def report_encryptions(
+    spark: SparkSession,
+    strategies: dict[str, Strategy],
+    chosen: str,
+    groups: np.ndarray,
+    pairs: int,
+    output: Path,
+) -> None:
+    """Encryptions of quotes' keys: counted in the messages, and what each strategy would take."""
+    delivered = spark.read.parquet(str(output / "delivered")).select("message").toArrow()
+    # A wrap that several subscribers open is in the message of each.
+    events = (GroupMessage.from_bytes(text.as_py()) for text in delivered["message"])
+    counted = len({(event.event, event.wraps[0][0]) for event in events})
+    quotes = int(np.count_nonzero(groups.any(axis=1)))
+    print(f"\n{quotes:,} quotes match somebody. How often are their keys encrypted?\n")
+    print(f"{'before matching':<24}{pairs:>14,}   a key for each pair, handed over on a match")
+    for name, strategy in strategies.items():
+        strategy.forget()
+        print(f"{name:<24}{strategy.count(groups).sum():>14,}", end="")
+        print(f"   chosen: {counted:,} counted in the messages" if name == chosen else "")
 
 
 def report(
@@ -251,8 +364,9 @@ def show_both_views(
         }
         for kind in ("event", "interest")
     }
-    sealed = spark.read.parquet(str(output / "sealed")).where(F.col("event").isin(chosen))
-    payloads = {r["event"]: bytes(r["sealed"]) for r in sealed.collect()}
+    delivered = spark.read.parquet(str(output / "delivered"))
+    delivered = delivered.where(F.col("event").isin(chosen) & (F.col("subscriber") == place))
+    payloads = {r["event"]: bytes(r["message"]) for r in delivered.collect()}
     print(
         f"and received {len(read):,} quotes. What the broker saw (the first bytes after the header"
     )
@@ -267,22 +381,31 @@ def show_both_views(
         if number in read:
             row = read[number]
             quote = f"{row['day']}  {row['issue']:<5}{row['close']:>8.2f} {row['volume']:>12,}"
-            handed = payloads[number][HEAD_BYTES:][:8].hex()
+            handed = GroupMessage.from_bytes(payloads[number]).payload[:8].hex()
         answer = "match" if number in read else "no match"
         print(f"{number:>6}  {shown[0]:<18}{shown[1]:<18}{answer:<10}{handed:<18}| {quote}")
 
 
-def show_stranger(spark: SparkSession, output: Path, seed: SharedSeed) -> None:
-    """What a stranger's key makes of a delivery."""
+def show_stranger(spark: SparkSession, output: Path, sealer: GroupSealer) -> None:
+    """What somebody who joined later, and so holds a key, too, makes of a delivery."""
     row = spark.read.parquet(str(output / "delivered")).first()
     if row is not None:
-        stranger = PayloadOpener(seed.pair("somebody else"))
-        wrapped = np.frombuffer(row["wrapped_key"], dtype=np.uint8)[None, :]
+        sealer.leave(row["subscriber"])
+        stranger = GroupOpener(sealer.join(row["subscriber"]), capacity=1)
         try:
-            stranger.open([bytes(row["sealed"])], wrapped, [row["round"]])
+            try:
+                stranger.open(bytes(row["message"]))
+            except MissingKeyError as missing:
+                sealer.answer(missing.request)
             print("\nSomebody else opened the payload: this must not happen")
         except DecodeError as error:
-            print(f"\nSomebody else who tries to open a delivery gets: {error}")
+            print(f"\nSomebody who gets the same number later, and asks for keys, gets: {error}")
+
+
+def key_file(path: Path, key: object) -> cs.FileKey:
+    """A file with the text of a key."""
+    path.write_text(key.to_text())
+    return cs.FileKey(path)
 
 
 def full_months(quotes: pa.Table) -> np.ndarray:
@@ -437,6 +560,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("output"), help="folder (output)")
     parser.add_argument(
         "--stage", choices=["all", "broker"], default="all", help="what to run (all)"
+    )
+    parser.add_argument(
+        "--strategy",
+        choices=STRATEGIES,
+        default="build-up",
+        help="how quotes' keys are encrypted for groups (build-up)",
     )
     parser.add_argument("--master", default="local[2]", help="Spark master (local[2])")
     options = parser.parse_args(arguments)

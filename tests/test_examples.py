@@ -81,5 +81,8 @@ def test_example_runs(name: str, running: Running) -> None:
         assert sizes is not None
         wrote, said = (int(text.replace(",", "")) for text in sizes.groups())
         assert 0.8 < said / wrote < 1.25
+        strategy = re.search(r"build-up +([\d,]+) +chosen: ([\d,]+) counted", stdout)
+        assert strategy is not None
+        assert strategy[1] == strategy[2]
         assert "| the subscriber read" in stdout
         assert (folder / "matches.png").stat().st_size > 10_000

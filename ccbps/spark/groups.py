@@ -1,37 +1,25 @@
 """Delivery to groups in DataFrames, batch or streaming: sealed as a strategy plans it, and opened.
 
-State that lasts from one micro-batch to the next is in Spark's state store, which writes files: of
-the sealing side which keys the receivers have (names, no key); of a subscriber its cache, encrypted
-under its own key. Workers find the broker's state and subscribers' keys through a `KeySource`, and
-read it again for every micro-batch, so who joins or leaves is known from the next one on.
-
-A micro-batch that Spark repeats after a failure is sealed again, with other nonces, from the state
-that it began with. Receivers take each event once.
+Workers find the broker's state and subscribers' keys through a `KeySource`, and read it again for
+every micro-batch, so who joins or leaves is known from the next one on. What Spark keeps in its
+state store is in `ccbps.spark.group_state`.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
-from pyspark.sql import Row
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 
-from ccbps.arrays import Bytes
 from ccbps.arrow import chosen, is_valid, with_nulls
 from ccbps.ciphers.payloads import PAD_TO
-from ccbps.delivery.group_opener import GroupOpener
 from ccbps.delivery.group_sealer import GroupSealer
-from ccbps.delivery.groups import pack_groups
 from ccbps.delivery.plans import Strategy
 from ccbps.delivery.whole_groups import Naive
-from ccbps.errors import CcbpsError, DecodeError, MissingKeyError, ParameterError
+from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.confine import confined
-from ccbps.keys.sources import KeySource, broker_state, subscriber_keys
+from ccbps.keys.sources import KeySource, broker_state
 from ccbps.spark.frames import (
     check_key,
     check_on_error,
@@ -44,11 +32,6 @@ from ccbps.spark.frames import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.stateful_processor import (
-        StatefulProcessorHandle,
-        TimerValues,
-        ValueState,
-    )
 
 __all__ = ["answer_key_requests", "open_from_groups", "seal_for_groups"]
 
@@ -98,12 +81,14 @@ def seal_for_groups(
     Example:
         .. code-block:: python
 
-            groups = matches.where("matched").groupBy("event").agg(
-                F.collect_set("number").alias("members")
+            from ccbps.delivery import SimpleCache
+
+            groups = spark.createDataFrame(
+                [(0, [0, 1], "up"), (1, [1], "down")],
+                "event long, members array<int>, payload string",
             )
-            sealed = cs.seal_for_groups(
-                groups.join(payloads, "event"), SimpleCache(120, capacity=1000), cs.FileKey(path)
-            )
+            state = cs.FileKey("/run/secrets/delivery-state")  # of a sealer that 3 have joined
+            sealed = cs.seal_for_groups(groups, SimpleCache(3, capacity=1000), state)
             # event, subscriber, message
     """
     check_key(state)
@@ -124,9 +109,12 @@ def seal_for_groups(
     )
     if not df.isStreaming:
         check_once(df, [event], "each number names one event, always")
+    # This import loads pandas.
+    from ccbps.spark.group_state import Sealing
+
     reject = on_error == "reject"
     return rows.groupBy("lane").transformWithState(
-        statefulProcessor=_Sealing(strategy, state, pad_to, reject),
+        statefulProcessor=Sealing(strategy, state, pad_to, reject),
         outputStructType="event long, subscriber long, message binary"
         + reject * ", rejected string",
         outputMode="Append",
@@ -170,11 +158,9 @@ def open_from_groups(
     Example:
         .. code-block:: python
 
-            opened = cs.open_from_groups(sealed, cs.FileKey("/run/secrets/subscribers"))
+            own = cs.FileKey("/run/secrets/delivery-keys")     # one, or a ring of them
+            received = cs.open_from_groups(sealed, own)
             # event, subscriber, payload, request
-            missing = opened.where("request IS NOT NULL").join(sealed, ["event", "subscriber"])
-            answered = cs.answer_key_requests(missing, cs.FileKey("/run/secrets/broker"))
-            late = cs.open_from_groups(answered, key, answer="answer")
     """
     check_key(keys)
     check_on_error(on_error, "reject")
@@ -188,9 +174,12 @@ def open_from_groups(
         column(message).alias("message"),
         answers.alias("answer"),
     )
+    # This import loads pandas.
+    from ccbps.spark.group_state import Opening
+
     reject = on_error == "reject"
     return rows.groupBy("subscriber").transformWithState(
-        statefulProcessor=_Opening(keys, capacity, remember, reject),
+        statefulProcessor=Opening(keys, capacity, remember, reject),
         outputStructType="event long, subscriber long, payload binary, request binary"
         + reject * ", rejected string",
         outputMode="Append",
@@ -221,8 +210,10 @@ def answer_key_requests(
     Example:
         .. code-block:: python
 
-            answered = cs.answer_key_requests(missing, cs.FileKey("/run/secrets/broker"))
+            missing = received.where("request IS NOT NULL").join(sealed, ["event", "subscriber"])
+            answered = cs.answer_key_requests(missing, state)
             # the columns of missing, and answer
+            late = cs.open_from_groups(answered, own, answer="answer")
     """
     check_key(state)
     check_on_error(on_error, "reject")
@@ -259,117 +250,6 @@ def answer_key_requests(
     dropped = [] if reject else [both]
     result = finish(result, dropped, F.col(f"{both}.answer"), output)
     return finish(result, [both], F.col(f"{both}.rejected"), "rejected") if reject else result
-
-
-class _Sealing(StatefulProcessor):  # type: ignore[misc]  (without types)
-    """One lane's sealer; its snapshot is the state."""
-
-    def __init__(self, strategy: Strategy, state: KeySource, pad_to: int, reject: bool) -> None:
-        self._strategy, self._state = strategy, state
-        self._pad_to, self._reject = pad_to, reject
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._cache: ValueState = handle.getValueState("cache", "snapshot binary")
-
-    @confined
-    def handleInputRows(  # noqa: N802  (Spark's name)
-        self,
-        key: Any,
-        rows: Iterator[Row],
-        timerValues: TimerValues,  # noqa: N803
-    ) -> Iterator[Row]:
-        secret, strategy = broker_state(self._state), copy.deepcopy(self._strategy)
-        if secret.subscribers != strategy.subscribers:
-            raise ParameterError(
-                f"strategy is for {strategy.subscribers} subscribers, state for "
-                f"{secret.subscribers}"
-            )
-        sealer = GroupSealer(strategy, secret, pad_to=self._pad_to)
-        if self._cache.exists():
-            sealer.restore(bytes(self._cache.get()[0]))
-        for row in sorted(rows, key=lambda row: -1 if row.event is None else row.event):
-            try:
-                if None in (row.event, row.members, row.payload):
-                    raise ParameterError("event, members or payload is NULL")
-                group = _packed(row.members, strategy.subscribers)
-                if not row.members:
-                    continue
-                sealed = sealer.seal(row.payload, row.event, group)
-            except CcbpsError as error:
-                if not self._reject:
-                    raise ParameterError(f"event {row.event}: {error}") from None
-                yield Row(event=row.event, subscriber=None, message=None, rejected=str(error))
-                continue
-            extra = {"rejected": None} if self._reject else {}
-            for one in sorted({*row.members}):
-                yield Row(
-                    event=row.event, subscriber=one, message=sealed.for_subscriber(one), **extra
-                )
-        self._cache.update((sealer.snapshot(),))
-
-    def close(self) -> None:
-        pass
-
-
-class _Opening(StatefulProcessor):  # type: ignore[misc]  (without types)
-    """One subscriber's opener; its snapshot, encrypted under the subscriber's key, is the state."""
-
-    def __init__(self, keys: KeySource, capacity: int, remember: int, reject: bool) -> None:
-        self._keys, self._reject = keys, reject
-        self._sizes = capacity, remember
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._cache: ValueState = handle.getValueState("cache", "snapshot binary")
-
-    @confined
-    def handleInputRows(  # noqa: N802  (Spark's name)
-        self,
-        key: Any,
-        rows: Iterator[Row],
-        timerValues: TimerValues,  # noqa: N803
-    ) -> Iterator[Row]:
-        (number,) = key
-        capacity, remember = self._sizes
-        opener = None
-        if number is not None:
-            own = subscriber_keys(self._keys).key(number)
-            opener = GroupOpener(own, capacity=capacity, remember=remember)
-        if opener is not None and self._cache.exists():
-            opener.restore(bytes(self._cache.get()[0]))
-        for row in sorted(rows, key=lambda row: -1 if row.event is None else row.event):
-            payload, request, reason = None, None, None
-            try:
-                payload = _opened(opener, row)
-            except MissingKeyError as missing:
-                request = missing.request
-            except DecodeError as error:
-                if not self._reject:
-                    raise DecodeError(f"event {row.event}, subscriber {number}: {error}") from None
-                reason = str(error)
-            extra = {"rejected": reason} if self._reject else {}
-            yield Row(event=row.event, subscriber=number, payload=payload, request=request, **extra)
-        if opener is not None:
-            self._cache.update((opener.snapshot(),))
-
-    def close(self) -> None:
-        pass
-
-
-def _opened(opener: GroupOpener | None, row: Row) -> bytes:
-    if opener is None or row.message is None:
-        raise DecodeError("subscriber or message is NULL")
-    if row.answer is not None:
-        return opener.accept(row.answer, row.message)
-    return opener.open(row.message)
-
-
-def _packed(members: list[int | None], subscribers: int) -> Bytes:
-    bits = np.zeros(subscribers, dtype=np.bool_)
-    for one in members:
-        if one is None or not 0 <= one < subscribers:
-            raise ParameterError(f"members must be numbers 0 .. {subscribers - 1}, got {one!r}")
-        bits[one] = True
-    return pack_groups(bits)
 
 
 def _require_members(df: DataFrame, members: str) -> None:

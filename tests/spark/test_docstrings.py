@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ccbps import SharedSeed
 from ccbps import spark as cs
+from ccbps.delivery import GroupSealer, Naive, SubscriberRing
 from tests.topic_strategies import introduce
 
 PAGE = Path(__file__).parents[2] / "docs" / "api" / "spark.md"
@@ -57,6 +58,10 @@ def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Pa
     alice.accept(publisher.answer(alice.encode("issue = 'IBM'")))
     (tmp_path / "publisher-topics").write_text(publisher.key.to_text())
     (tmp_path / "alice-topics").write_text(alice.key.to_text())
+    sealer = GroupSealer(Naive(3))
+    ring = SubscriberRing.of([sealer.join(number) for number in range(3)])
+    (tmp_path / "delivery-state").write_text(sealer.state.to_text())
+    (tmp_path / "delivery-keys").write_text(ring.to_text())
     for name in names:
         run(example(name))
 
@@ -69,3 +74,9 @@ def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Pa
     assert rows("found", "subscription") == [("alice",)]
     assert rows("read", "round", "interest") == [(0, 0), (1, 0)]
     assert rows("opened", "subscription", "payload") == [("alice", b"up")]
+    assert rows("received", "event", "subscriber", "payload") == [
+        (0, 0, b"up"),
+        (0, 1, b"up"),
+        (1, 1, b"down"),
+    ]
+    assert rows("missing", "event") == rows("late", "event") == []

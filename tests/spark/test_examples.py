@@ -64,6 +64,10 @@ def test_example_runs(
         assert sizes is not None
         wrote, said = (int(text.replace(",", "")) for text in sizes.groups())
         assert 0.8 < said / wrote < 1.25
+        # As many encryptions are in the messages as the strategy plans.
+        strategy = re.search(r"build-up +([\d,]+) +chosen: ([\d,]+) counted", stdout)
+        assert strategy is not None
+        assert strategy[1] == strategy[2]
         assert "| the subscriber read" in stdout
         assert "must not happen" not in stdout
         assert (tmp_path / "matches.png").stat().st_size > 10_000

@@ -1,0 +1,148 @@
+"""What seals for groups and opens on workers, and remembers from one micro-batch to the next.
+
+State is in Spark's state store, which writes files: of the sealing side which keys the receivers
+have (names, no key); of a subscriber its cache, encrypted under its own key. All rows of a lane or
+of a subscriber in a micro-batch come together, and are sorted by event.
+
+A micro-batch that Spark repeats after a failure is sealed again, with other nonces, from the state
+that it began with. Receivers take each event once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+
+from ccbps.arrays import Bytes
+from ccbps.delivery.group_opener import GroupOpener
+from ccbps.delivery.group_sealer import GroupSealer
+from ccbps.delivery.groups import pack_groups
+from ccbps.delivery.plans import Strategy
+from ccbps.errors import CcbpsError, DecodeError, MissingKeyError, ParameterError
+from ccbps.keys.confine import confined
+from ccbps.keys.sources import KeySource, broker_state, subscriber_keys
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import (
+        StatefulProcessorHandle,
+        TimerValues,
+        ValueState,
+    )
+
+__all__ = ["Opening", "Sealing"]
+
+
+class Sealing(StatefulProcessor):  # type: ignore[misc]
+    """One lane's sealer; its snapshot is the state."""
+
+    def __init__(self, strategy: Strategy, state: KeySource, pad_to: int, reject: bool) -> None:
+        self._strategy, self._state = strategy, state
+        self._pad_to, self._reject = pad_to, reject
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._cache: ValueState = handle.getValueState("cache", "snapshot binary")
+
+    @confined
+    def handleInputRows(  # noqa: N802  (Spark's name)
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[Row]:
+        secret, strategy = broker_state(self._state), copy.deepcopy(self._strategy)
+        if secret.subscribers != strategy.subscribers:
+            raise ParameterError(
+                f"strategy is for {strategy.subscribers} subscribers, state for "
+                f"{secret.subscribers}"
+            )
+        sealer = GroupSealer(strategy, secret, pad_to=self._pad_to)
+        if self._cache.exists():
+            sealer.restore(bytes(self._cache.get()[0]))
+        for row in sorted(rows, key=lambda row: -1 if row.event is None else row.event):
+            try:
+                if None in (row.event, row.members, row.payload):
+                    raise ParameterError("event, members or payload is NULL")
+                group = _packed(row.members, strategy.subscribers)
+                if not row.members:
+                    continue
+                sealed = sealer.seal(row.payload, row.event, group)
+            except CcbpsError as error:
+                if not self._reject:
+                    raise ParameterError(f"event {row.event}: {error}") from None
+                yield Row(event=row.event, subscriber=None, message=None, rejected=str(error))
+                continue
+            extra = {"rejected": None} if self._reject else {}
+            for one in sorted({*row.members}):
+                yield Row(
+                    event=row.event, subscriber=one, message=sealed.for_subscriber(one), **extra
+                )
+        self._cache.update((sealer.snapshot(),))
+
+    def close(self) -> None:
+        pass
+
+
+class Opening(StatefulProcessor):  # type: ignore[misc]
+    """One subscriber's opener; its snapshot, encrypted under the subscriber's key, is the state."""
+
+    def __init__(self, keys: KeySource, capacity: int, remember: int, reject: bool) -> None:
+        self._keys, self._reject = keys, reject
+        self._sizes = capacity, remember
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._cache: ValueState = handle.getValueState("cache", "snapshot binary")
+
+    @confined
+    def handleInputRows(  # noqa: N802  (Spark's name)
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[Row]:
+        (number,) = key
+        capacity, remember = self._sizes
+        opener = None
+        if number is not None:
+            own = subscriber_keys(self._keys).key(number)
+            opener = GroupOpener(own, capacity=capacity, remember=remember)
+        if opener is not None and self._cache.exists():
+            opener.restore(bytes(self._cache.get()[0]))
+        for row in sorted(rows, key=lambda row: -1 if row.event is None else row.event):
+            payload, request, reason = None, None, None
+            try:
+                payload = _opened(opener, row)
+            except MissingKeyError as missing:
+                request = missing.request
+            except DecodeError as error:
+                if not self._reject:
+                    raise DecodeError(f"event {row.event}, subscriber {number}: {error}") from None
+                reason = str(error)
+            extra = {"rejected": reason} if self._reject else {}
+            yield Row(event=row.event, subscriber=number, payload=payload, request=request, **extra)
+        if opener is not None:
+            self._cache.update((opener.snapshot(),))
+
+    def close(self) -> None:
+        pass
+
+
+def _opened(opener: GroupOpener | None, row: Row) -> bytes:
+    if opener is None or row.message is None:
+        raise DecodeError("subscriber or message is NULL")
+    if row.answer is not None:
+        return opener.accept(row.answer, row.message)
+    return opener.open(row.message)
+
+
+def _packed(members: list[int | None], subscribers: int) -> Bytes:
+    bits = np.zeros(subscribers, dtype=np.bool_)
+    for one in members:
+        if one is None or not 0 <= one < subscribers:
+            raise ParameterError(f"members must be numbers 0 .. {subscribers - 1}, got {one!r}")
+        bits[one] = True
+    return pack_groups(bits)
