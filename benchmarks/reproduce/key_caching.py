@@ -39,6 +39,16 @@ from ccbps.delivery.workloads import PopularSet, uniform_groups
 Draw = Callable[[int], np.ndarray]
 Line = dict[str, list[tuple[float, float]]]
 CHUNK = 20_000
+COLORS = {  # of Okabe and Ito, which colour-blind readers can tell apart
+    "none": "#000000",
+    "simple": "#e69f00",
+    "build-up": "#f0c000",
+    "clustered": "#56b4e9",
+    "clustered-popular": "#0072b2",
+    "hierarchy": "#cc79a7",
+    "learned": "#d55e00",
+    "bound": "#777777",
+}
 PRINTED = {  # strategy, uniform and popular, small and large
     "none": (50, 50, 500, 500),
     "simple": (50, 6, 500, 101),
@@ -218,38 +228,81 @@ def table(title: str, head: str, line: Line) -> None:
         print(f"{size:<12,}" + "".join(f"{text:>19}" for text in texts))
 
 
+def formulas(title: str, line: Line) -> Line:
+    """What the source's formulas say of a panel of Figures 6 and 7."""
+    keys = 10_000 if title.startswith("Figure 6") else 20_000
+    popular = (0.9, 10_000) if title.endswith("popular") else (0.0, 0)
+    found: Line = {}
+    for name in ("clustered", "clustered-popular"):
+        for subscribers, _ in line[name]:
+            value = formula(name, int(subscribers), keys, *popular)
+            if value is not None:
+                found.setdefault(name, []).append((subscribers, value))
+    return found
+
+
 def plot(figures: dict[str, Line], ninth: Line, folder: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import FuncFormatter
 
+    plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
     folder.mkdir(parents=True, exist_ok=True)
     for number in ("6", "7", "8"):
         panels = {
             title: line for title, line in figures.items() if title.startswith(f"Figure {number}")
         }
-        figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+        figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", sharey=True)
         for place, (title, line) in zip(axes, panels.items(), strict=True):
             for name, cells in line.items():
                 style = ":" if name == "bound" else "-"
-                place.plot(*zip(*cells, strict=True), style, marker="o", ms=3, label=name)
+                place.plot(
+                    *zip(*cells, strict=True),
+                    style,
+                    color=COLORS[name],
+                    marker="o",
+                    ms=3.5,
+                    lw=2.2 if name == "learned" else 1.4,
+                    label=name,
+                )
+            for name, cells in formulas(title, line).items() if number != "8" else ():
+                place.plot(
+                    *zip(*cells, strict=True),
+                    "--",
+                    color=COLORS[name],
+                    lw=1,
+                    alpha=0.7,
+                    label=f"{name}, formula",
+                )
             place.set(yscale="log", title=title, xlabel="keys" if number == "8" else "subscribers")
-            place.grid(alpha=0.3)
+            place.yaxis.set_major_formatter(plain)
+            place.xaxis.set_major_formatter(plain)
+            place.grid(alpha=0.3, which="both", lw=0.5)
         axes[0].set_ylabel("encryptions of an event")
-        axes[1].legend(frameon=False, fontsize=8)
+        handles = {}
+        for place in axes:
+            for handle, name in zip(*place.get_legend_handles_labels(), strict=True):
+                handles.setdefault(name, handle)
+        figure.legend(
+            handles.values(), handles, loc="outside right center", frameon=False, fontsize=9
+        )
         figure.savefig(folder / f"key_caching_{number}.png", dpi=100)
         plt.close(figure)
-    figure, place = plt.subplots(figsize=(5.5, 4.2), layout="constrained")
+    figure, place = plt.subplots(figsize=(6.2, 4.2), layout="constrained")
     for name, cells in ninth.items():
-        place.plot(*zip(*cells, strict=True), marker="o", ms=3, label=name)
+        place.plot(*zip(*cells, strict=True), marker="o", ms=3.5, label=f"payload of {name}")
     place.set(
         xscale="log", yscale="log", xlabel="encryptions of an event", ylabel="events a second"
     )
-    place.set_title("Figure 9, AES-256-GCM")
-    place.grid(alpha=0.3)
+    place.xaxis.set_major_formatter(plain)
+    place.yaxis.set_major_formatter(plain)
+    place.set_title("Figure 9: AES-256-GCM, one core")
+    place.grid(alpha=0.3, which="both", lw=0.5)
     place.legend(frameon=False)
     figure.savefig(folder / "key_caching_9.png", dpi=100)
+    plt.close(figure)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -182,21 +182,29 @@ class _Row:
     def __init__(self, groups: Bytes, subscribers: int) -> None:
         bits = np.unpackbits(groups, axis=1, count=subscribers, bitorder="little").T
         self.order = similar_order(groups, subscribers)
-        self.wraps, self.keys = _segments(bits[self.order])
+        self.wraps, self.keys, self.misses = _segments(bits[self.order])
 
     def cut(self, keys: int) -> _Cut:
-        """The row in clusters, with at most so many keys."""
+        """The row in clusters, with at most so many keys.
+
+        Of the two cuts on either side of that number the better one. That with too many keys gets
+        the same share of what it wants for each cluster, and misses the others."""
         low, high = 0.0, 1.0
         for _ in range(40):
             price = (low + high) / 2
             _, used = self._cut_at(price)
             low, high = (low, price) if used <= keys else (price, high)
-        ends, _ = self._cut_at(high)
+        return min((self._fitted(low, keys), self._fitted(high, keys)), key=lambda cut: cut.wraps)
+
+    def _fitted(self, price: float, keys: int) -> _Cut:
+        ends, used = self._cut_at(price)
+        share = min(1.0, keys / used) if used else 1.0
         clusters, each, wraps = [], [], 0.0
         for start, end in ends:
+            place = end - start - 1, start
             clusters.append([int(one) for one in self.order[start:end]])
-            each.append(int(self.keys[end - start - 1, start]))
-            wraps += float(self.wraps[end - start - 1, start])
+            each.append(int(self.keys[place] * share))
+            wraps += float(self.wraps[place] + (1 - share) * self.misses[place])
         return _Cut(clusters, each, wraps)
 
     def _cut_at(self, price: float) -> tuple[list[tuple[int, int]], int]:
@@ -219,12 +227,13 @@ class _Row:
         return ends[::-1], used
 
 
-def _segments(rows: Bytes) -> tuple[Reals, Index]:
-    """Of clusters of each size, 1 .. `MOST`, from each place on: wraps of an event, and keys;
-    shape (sizes, subscribers). A cluster that does not fit is worth nothing."""
+def _segments(rows: Bytes) -> tuple[Reals, Index, Reals]:
+    """Of clusters of each size, 1 .. `MOST`, from each place on: wraps of an event; keys; and how
+    many more wraps there are without keys; shape (sizes, subscribers). A cluster that does not fit
+    is worth nothing."""
     count, events = rows.shape
     wraps = np.full((MOST, count), np.inf)
-    keys = np.zeros((MOST, count), dtype=np.intp)
+    keys, misses = np.zeros((MOST, count), dtype=np.intp), np.zeros((MOST, count))
     multiple = np.bitwise_count(np.arange(1 << MOST)).astype(np.intp)
     for start in range(count):
         values = np.zeros(events, dtype=np.intp)
@@ -235,6 +244,7 @@ def _segments(rows: Bytes) -> tuple[Reals, Index]:
             several = parts > 1
             found, every = int((seen[several] > 0).sum()), int(several.sum())
             nonempty = events - seen[0]
+            misses[size, start] = ((parts - 1) * several * seen).sum() / events
             if found >= NEARLY * every:
                 wraps[size, start], keys[size, start] = nonempty / events, every
                 continue
@@ -242,4 +252,4 @@ def _segments(rows: Bytes) -> tuple[Reals, Index]:
             missed = ((parts - 1) * (several & (seen == 1))).sum()
             wraps[size, start] = (nonempty + missed) / events
             keys[size, start] = found
-    return wraps, keys
+    return wraps, keys, misses
