@@ -308,6 +308,44 @@ def test_table_1_of_the_source() -> None:
     assert expected.cluster_count(1000, 50_000) in (113, 114)
 
 
+def of_whole_clusters(subscribers: int, keys: int, clusters: int) -> float:
+    """Equation 4 with clusters of real subscribers, 8 or 9 where the source has 8.77."""
+    each, total = keys // clusters, 0.0
+    for size in even_sizes(subscribers, clusters):
+        hit = min(1.0, each / 2**size)
+        total += hit + (1 - hit) * size / 2
+    return total
+
+
+def test_clusters_of_whole_subscribers_take_more_than_the_formula_says() -> None:
+    """Of 114 clusters of 8.77 all groups have keys, it says; 88 have 9 subscribers and 512 groups
+    for 438 keys."""
+    assert expected.clustered(1000, 50_000, 114) == pytest.approx(112.7, abs=0.1)
+    assert of_whole_clusters(1000, 50_000, 114) == pytest.approx(158.6, abs=0.1)
+    # Where the rule gives whole numbers they agree.
+    assert of_whole_clusters(1000, 100_000, 100) == pytest.approx(
+        expected.clustered(1000, 100_000, 100)
+    )
+
+
+def test_the_rule_for_the_number_of_clusters_stops_one_short() -> None:
+    """With twice the keys, 100 subscribers take three times the encryptions; one cluster more than
+    by the rule, and all groups have keys."""
+    events = uniform(4, 60_000, 100)
+
+    def simulated(keys: int, count: int) -> float:
+        cache = ClusteredCache(Clusters.of_sizes(even_sizes(100, count)), keys // count)
+        cache.count(events[:50_000])
+        return float(cache.count(events[50_000:]).mean())
+
+    assert (expected.cluster_count(100, 10_000), expected.cluster_count(100, 20_000)) == (10, 8)
+    assert expected.clustered(100, 10_000, 10) == pytest.approx(10.9, abs=0.1)
+    assert expected.clustered(100, 20_000, 8) == pytest.approx(31.9, abs=0.1)
+    assert simulated(10_000, 10) == pytest.approx(10.9, rel=0.06)
+    assert simulated(20_000, 8) == pytest.approx(31.9, rel=0.06)
+    assert simulated(20_000, 9) < 12
+
+
 @pytest.mark.parametrize("share", [0.0, 0.8])
 def test_simulations_agree_with_the_formulas(share: float) -> None:
     """Where the formulas' assumptions hold: caches as large as what they are to hold."""
