@@ -15,6 +15,7 @@ import ccbps.keys
 from ccbps import EpochSeed, SeedRing, SharedSeed
 from ccbps.errors import KeyMismatchError
 from ccbps.keys.any_key import Key
+from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.text_form import KINDS, is_key_text, write_key
 
@@ -37,6 +38,7 @@ def roles(kind: type[RoleKey]) -> st.SearchStrategy[RoleKey]:
 
 
 SEEDS = st.builds(SharedSeed, SECRETS)
+NUMBERED = st.builds(SubscriberKey, st.binary(min_size=36, max_size=36))
 EPOCHS = st.builds(
     with_pairs, st.builds(EpochSeed, SECRETS, st.integers(0, 10**9 - 1)), LABELS | st.just([])
 )
@@ -47,12 +49,24 @@ KEYS: dict[str, st.SearchStrategy[Any]] = {
     "SeedRing of an epoch": st.builds(SeedRing.of, EPOCHS, LABELS),
     "RoleKey": roles(RoleKey),
     "KeyUpdate": roles(KeyUpdate),
+    "SubscriberKey": NUMBERED,
+    "SubscriberRing": st.builds(
+        SubscriberRing.of,
+        st.lists(NUMBERED, min_size=1, max_size=4, unique_by=lambda key: key.number),
+    ),
+    "BrokerState": st.builds(
+        lambda secret, epochs: BrokerState.of(secret, max(epochs), min(epochs), epochs),
+        SECRETS,
+        st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=4),
+    ),
 }
 
 
 def content(key: Key) -> Any:
     if isinstance(key, SeedRing):
         return key.epoch, key._seeds
+    if isinstance(key, SubscriberRing):
+        return key._keys
     if isinstance(key, EpochSeed):
         return key.export_secret(), key.epoch, key._pairs
     return key.export_secret()
@@ -153,6 +167,13 @@ def test_what_is_no_key_is_refused_and_not_shown(text: Any) -> None:
         ("seed-ring", bytes(4)),
         ("seed-ring", bytes(4) + b"\0\0\0\1\xff" + bytes(32)),
         ("seed-ring", bytes(4) + b"\0\0\0\1a" + bytes(32) + b"\0\0\0\1b" + bytes(32)),
+        ("delivery-key", bytes(35)),
+        ("delivery-ring", b""),
+        ("delivery-ring", bytes(35)),
+        ("delivery-ring", bytes(72)),
+        ("delivery-state", bytes(48)),
+        ("delivery-state", bytes(57)),
+        ("delivery-state", bytes(55) + b"\1"),
     ],
 )
 def test_what_no_key_wrote_is_refused_even_with_its_check(kind: str, secret: bytes) -> None:

@@ -56,7 +56,10 @@ class SubscriberKey(SecretBytes):
         Raises:
             KeyMismatchError: it is another text (which is not shown).
         """
-        return cls(_secret_of(text, "delivery-key"))
+        secret = _secret_of(text, "delivery-key")
+        if len(secret) != cls.length:
+            raise damaged("delivery-key")
+        return cls(secret)
 
 
 class SubscriberRing(Confined):
@@ -193,7 +196,14 @@ class BrokerState(SecretBytes):
         Raises:
             KeyMismatchError: it is another text (which is not shown).
         """
-        return cls(_secret_of(text, "delivery-state"))
+        state = cls(_secret_of(text, "delivery-state"))
+        whole = False
+        with contextlib.suppress(ParameterError):
+            state.parts(state.subscribers)
+            whole = state.subscribers > 0
+        if not whole:
+            raise damaged("delivery-state")
+        return state
 
 
 @confined
