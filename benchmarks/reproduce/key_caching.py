@@ -208,7 +208,10 @@ def figure_9(quick: bool) -> Line:
     nonces = [number.to_bytes(12) for number in range(1000)]
     for size in (8, 64):
         for count in (1, 10, 44, 101, 359, 500, 1000):
-            data, events = os.urandom(size), max(2, (2_000 if quick else 50_000) // count)
+            data, events = (
+                os.urandom(size),
+                max(20 if quick else 300, (2_000 if quick else 50_000) // count),
+            )
             started = time.perf_counter()
             for _ in range(events):
                 for key, nonce in zip(keys[:count], nonces, strict=False):
