@@ -16,6 +16,7 @@ __all__ = [
     "DecodeError",
     "EnclaveError",
     "EventError",
+    "FilterFullError",
     "KeyMismatchError",
     "LedgerError",
     "MissingKeyError",
@@ -93,6 +94,10 @@ class MissingKeyError(CcbpsError, LookupError):
     def __init__(self, message: str, *, request: bytes = b"") -> None:
         super().__init__(message)
         self.request = request
+
+
+class FilterFullError(CcbpsError, OverflowError):
+    """A filter has no room for a key. It is as it was: no key was lost, and none was added."""
 
 
 class RandomnessReuseError(CcbpsError, RuntimeError):

@@ -16,6 +16,7 @@ PACKAGES = (
     "ccbps.matching",
     "ccbps.predicates",
     "ccbps.delivery",
+    "ccbps.filters",
     "ccbps.circuits",
     "ccbps.programs",
     "ccbps.encodings",

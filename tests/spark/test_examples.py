@@ -52,11 +52,16 @@ def test_example_runs(
             example.broker(output, master)
         return float((output / "broker-seconds").read_text())
 
+    settings = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
+    before = {setting: spark.conf.get(setting) for setting in settings}
     arguments = ARGUMENTS[name]
     if hasattr(example, "broker_process"):
         monkeypatch.setattr(example, "broker_process", broker_process)
         arguments = [*arguments, "--output", str(tmp_path)]
-    assert example.main(arguments) == 0
+    differences = example.main(arguments)
+    for setting, value in before.items():
+        spark.conf.set(setting, value)
+    assert differences == 0
     stdout = capsys.readouterr().out
     assert "differences                          0" in stdout
     if hasattr(example, "broker_process"):

@@ -382,7 +382,9 @@ def test_arguments_are_checked(spark: SparkSession, parties: Parties, seed: Shar
     assert read(cs.open_from_groups(sealed, parties.subscribers)) == [(0, 0, b"event 0")]
 
 
+@pytest.mark.usefixtures("rocks")  # which puts the setting back
 def test_a_stream_without_rocks_is_refused(spark: SparkSession, parties: Parties) -> None:
+    spark.conf.set(_PROVIDER, _ROCKS.replace("RocksDB", "HDFSBacked"))
     source = (
         spark.readStream.format("rate")
         .load()

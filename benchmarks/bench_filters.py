@@ -1,0 +1,99 @@
+"""What do filters cost a key? Nanoseconds on one core, in columns and one by one.
+
+In one run: an Arrow column of 400,000 topics is hashed, added and looked up, and half of it taken
+out again; beside a Python set of strings, mmh3 called for each key, and one pass over the column's
+bytes. Single keys are looked up in a loop.
+
+    python benchmarks/bench_filters.py [--quick]
+
+CCBPS_COMPILED=0 measures NumPy's kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+from timing import machine, one_core, seconds
+
+from ccbps.filters import (
+    BloomFilter,
+    CountingBloomFilter,
+    CuckooFilter,
+    FilterKey,
+    Murmur3,
+    SipHash,
+)
+from ccbps.filters.keys import as_key_bytes
+
+KEYS = 400_000
+SINGLE = 10_000
+GOALS = {"Bloom, 1 %, look up": 40.0, "cuckoo, 4 slots, look up": 80.0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    rounds = 3 if parser.parse_args().quick else 11
+    print(machine())
+
+    texts = [f"quotes/{number % 5000:04d}/{number}" for number in range(KEYS)]
+    column, packed = pa.array(texts), as_key_bytes(pa.array(texts))
+    others = pa.array([text.replace("quotes", "orders") for text in texts])
+    known, few = set(texts), texts[:SINGLE]
+    sip = SipHash(FilterKey(bytes(range(16))))
+    bloom, keyed = BloomFilter(KEYS, 0.01), BloomFilter(KEYS, 0.01, sip)
+    counting = CountingBloomFilter(2 * KEYS, 0.01)
+    cuckoo = CuckooFilter(105_264, 4)
+    large = CuckooFilter(26_316, 16)
+    for held in (bloom, keyed, counting, cuckoo, large):
+        held.add_all(column)
+
+    def add(make: Callable[[], BloomFilter | CuckooFilter]) -> Callable[[], None]:
+        return lambda: make().add_all(column)
+
+    def turn_over() -> None:
+        cuckoo.remove_all(column)
+        cuckoo.add_all(column)
+
+    actions: dict[str, Callable[[], object]] = {
+        "one pass over the bytes": lambda: int(packed.data.sum()),
+        "MurmurHash3": lambda: Murmur3().many(packed),
+        "SipHash-2-4-128": lambda: sip.many(packed),
+        "Bloom, 1 %, add": add(lambda: BloomFilter(KEYS, 0.01)),
+        "Bloom, 1 %, look up": lambda: bloom.has_all(column),
+        "Bloom, 1 %, look up what is absent": lambda: bloom.has_all(others),
+        "Bloom, 1 %, look up under a key": lambda: keyed.has_all(column),
+        "counting Bloom, 1 %, look up": lambda: counting.has_all(column),
+        "cuckoo, 4 slots, add to 95 %": add(lambda: CuckooFilter(105_264, 4)),
+        "cuckoo, 4 slots, look up": lambda: cuckoo.has_all(column),
+        "cuckoo, 4 slots, look up what is absent": lambda: cuckoo.has_all(others),
+        "cuckoo, 16 slots, look up": lambda: large.has_all(column),
+        "cuckoo, 4 slots, take out and add": turn_over,
+        "peer: a set of strings, look up": lambda: [text in known for text in texts],
+        "peer: mmh3, a call for each key": lambda: [mmh3.hash64(text) for text in texts],
+        "one by one: Bloom": lambda: [text in bloom for text in few],
+        "one by one: Bloom under a key": lambda: [text in keyed for text in few],
+        "one by one: cuckoo": lambda: [text in cuckoo for text in few],
+    }
+    took = seconds(actions, rounds)
+    print(f"{'nanoseconds a key':<44}{'':>10}{'of goal':>10}")
+    for title, second in took.items():
+        figure = second / (SINGLE if title.startswith("one by one") else KEYS) * 1e9
+        goal = f"{figure / GOALS[title]:>10.2f}" if title in GOALS else ""
+        print(f"{title:<44}{figure:>10,.1f}{goal}")
+    print("\nbytes a key")
+    for held in (bloom, counting, cuckoo, large):
+        print(f"{held!r:<100}{len(held.to_bytes()) / KEYS:>6.2f}")
+    missing = sum(int((~held.has_all(column)).sum()) for held in (bloom, keyed, cuckoo, large))
+    wrong = [held.has_all(others).mean() for held in (bloom, cuckoo, large)]
+    print(f"keys that were lost: {np.int64(missing)}")
+    print("false positives: " + ", ".join(f"{rate:.5f}" for rate in wrong))
+
+
+if __name__ == "__main__":
+    one_core()
+    main()

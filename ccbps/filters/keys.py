@@ -1,0 +1,97 @@
+"""Keys of filters: strings or bytes of any length, single or in columns, as one run of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bytes, Numbers
+from ccbps.errors import ParameterError
+
+__all__ = ["KeyBytes", "Keys", "as_key_bytes"]
+
+Keys: TypeAlias = "Sequence[str | bytes] | NDArray[Any] | Any"
+"""A list of strings or bytes; a NumPy array of them (objects, `S` or `U`), or of rows of bytes,
+uint8 of shape (keys, width); or an Arrow column of strings or binary, without NULL."""
+
+
+class KeyBytes(NamedTuple):
+    """Keys one after the other.
+
+    Attributes:
+        data: their bytes, at least 16 more at the end.
+        offsets: where each begins and the last ends, shape (keys + 1,).
+    """
+
+    data: Bytes
+    offsets: Numbers
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+SPARE = 16
+"""Bytes behind the last key, so that whole words can be read."""
+
+
+def as_key_bytes(keys: Keys) -> KeyBytes:
+    """Keys as bytes; strings in UTF-8.
+
+    Raises:
+        ParameterError: these are no keys, or one is NULL.
+    """
+    if isinstance(keys, np.ndarray):
+        if keys.dtype == np.uint8 and keys.ndim == 2:
+            count, width = keys.shape
+            return _spared(keys.reshape(-1), np.arange(count + 1, dtype=np.int64) * width)
+        keys = keys.tolist()
+    elif hasattr(keys, "combine_chunks") or hasattr(keys, "buffers"):
+        return _arrow(keys)
+    if isinstance(keys, (str, bytes)) or not isinstance(keys, Sequence):
+        raise ParameterError(
+            f"keys must be a list or a column of strings or bytes, got {type(keys).__name__}"
+        )
+    try:
+        parts = [key.encode() if isinstance(key, str) else key for key in keys]
+        joined = b"".join(parts)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise ParameterError(f"keys must be strings or bytes: {error}") from None
+    lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+    return _spared(np.frombuffer(joined, dtype=np.uint8), _offsets(lengths))
+
+
+def _offsets(lengths: Numbers) -> Numbers:
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+
+
+def _spared(data: Bytes, offsets: Numbers) -> KeyBytes:
+    return KeyBytes(np.concatenate([data, np.zeros(SPARE, dtype=np.uint8)]), offsets)
+
+
+def _arrow(column: Any) -> KeyBytes:
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_fixed_size_binary(column.type):
+        column = column.cast(pa.binary())
+    kind = column.type
+    large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    if not (large or pa.types.is_binary(kind) or pa.types.is_string(kind)):
+        raise ParameterError(f"keys must be a column of strings or binary, got {kind}")
+    if column.null_count:
+        raise ParameterError(f"keys: {column.null_count} are NULL; drop them first")
+    if not len(column):
+        return _spared(np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64))
+    _, offset_buffer, data_buffer = column.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64 if large else np.int32)
+    offsets = offsets[column.offset :][: len(column) + 1].astype(np.int64)
+    data = np.empty(0, dtype=np.uint8)
+    if data_buffer is not None:
+        data = np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]]
+    return _spared(data, offsets - offsets[0])
