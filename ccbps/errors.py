@@ -26,6 +26,7 @@ __all__ = [
     "PredicateSyntaxError",
     "PredicateTypeError",
     "RandomnessReuseError",
+    "ReplayError",
     "SamplingError",
     "SerializationError",
     "ShapeError",
@@ -102,6 +103,10 @@ class FilterFullError(CcbpsError, OverflowError):
 
 class RandomnessReuseError(CcbpsError, RuntimeError):
     """A round was asked for twice, or may be: its one-time randomness would be used again."""
+
+
+class ReplayError(DecodeError):
+    """A message was accepted before, or may have been."""
 
 
 class LedgerError(CcbpsError, OSError):

@@ -16,6 +16,7 @@ LONG = {
     "ciphers/paillier_keys.py": "a public and a secret key that check one another",
     "ciphers/prefix_preserving.py": "one cipher, its tree and its kernel for columns",
     "circuits/bristol.py": "one file format, read and written",
+    "delivery/group_sealer.py": "one role, with what it keeps and what it refuses",
     "encodings/compiled_kernels.py": "the inner loops, compiled together",
     "keys/ledger.py": "one file format and its locks",
     "matching/access.py": "seeds and keys: all that tells keyings apart",

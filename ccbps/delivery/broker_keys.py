@@ -62,6 +62,30 @@ class BrokerKeys(Confined):
         self._names = name_cipher(self._secret)
         self.ready: OrderedDict[bytes, NamedKey] = OrderedDict()
 
+    def refresh(self, state: BrokerState) -> None:
+        """Take over a later state of the same broker.
+
+        Raises:
+            ParameterError: it is another broker's, an earlier one, or not of so many subscribers.
+        """
+        secret, epoch, generation, joined = state.parts(self.subscribers)
+        if secret != self._secret or epoch < self.epoch:
+            raise ParameterError(
+                f"state must be a later one of this broker, got {state!r} of epoch {epoch}, after "
+                f"epoch {self.epoch}"
+            )
+        self.epoch, self.generation, self._joined = epoch, generation, joined
+        self.present = sum(1 << one for one, since in enumerate(joined) if since)
+        self.ready.clear()
+
+    def tag(self, snapshot: bytes) -> bytes:
+        """Says that this broker made a snapshot, 16 bytes."""
+        return derive(self._secret, b"snapshot", snapshot)[:ID_BYTES]
+
+    def since(self, subscriber: int) -> int:
+        """In which epoch a subscriber joined; 0 if it is not there."""
+        return self._joined[subscriber]
+
     @property
     def state(self) -> BrokerState:
         """What to restore a broker from: secret."""
@@ -73,7 +97,7 @@ class BrokerKeys(Confined):
         Raises:
             ParameterError: there is no such number, or it is taken.
         """
-        if self._since(subscriber):
+        if self._there(subscriber):
             raise ParameterError(f"subscriber {subscriber} has joined already: it must leave first")
         self._change(subscriber, self.epoch + 1)
         return subscriber_key(self._secret, subscriber, self.epoch)
@@ -84,7 +108,7 @@ class BrokerKeys(Confined):
         Raises:
             ParameterError: it is not there.
         """
-        if not self._since(subscriber):
+        if not self._there(subscriber):
             raise ParameterError(f"subscriber {subscriber} has not joined, so it cannot leave")
         self._change(subscriber, 0)
 
@@ -98,7 +122,7 @@ class BrokerKeys(Confined):
         """Subscribers that joined later."""
         return [one for one, since in enumerate(self._joined) if since > epoch]
 
-    def _since(self, subscriber: int) -> int:
+    def _there(self, subscriber: int) -> int:
         last = self.subscribers - 1
         if type(subscriber) is not int or not 0 <= subscriber <= last:
             raise ParameterError(f"subscriber must be 0 .. {last}, got {subscriber!r}")
@@ -137,7 +161,7 @@ class BrokerKeys(Confined):
         else:
             since = max(latest, self.generation)
             secret = group_key(self._secret, since, name)
-            sealed_name = seal_name(self._names, since, name)
+            sealed_name = seal_name(self._names, since, name, secret)
         key = NamedKey(AESGCM(secret), sealed_name, mask, sealed_name[:ID_BYTES] + secret)
         if len(self.ready) >= self._capacity:
             self.ready.popitem(last=False)
@@ -159,7 +183,10 @@ class BrokerKeys(Confined):
             DecodeError: there is none.
         """
         for sealed_name in sealed_names:
-            since, name = open_name(self._names, sealed_name)
+            try:
+                since, name = open_name(self._names, sealed_name)
+            except DecodeError:
+                continue  # somebody else's, before or behind the right one
             # A key that is older than its member was another's, who had the same number.
             if (
                 0 < self._joined[subscriber] <= since

@@ -14,8 +14,10 @@ generation one that follows from it:
 So a key that was evicted is derived again, and is the same: in another process, after a crash, and
 under another strategy, since a name says itself whose key it is. On the wire names are hidden. A
 name is encrypted, together with *since*, by AES-SIV, which is deterministic: who listens sees that
-two keys are the same, and how long the name is. The sealed name is itself the request for the key:
-only the broker can open it, and it needs no table to do so. An own key's name is a keyed hash.
+two keys are the same, and how long the name is. In front stands an identifier that is a hash of the
+key. So nobody can pass another key off as the one that an identifier names, and a wrap opens with
+one key only. The sealed name is itself the request for the key: only the broker can open it, and it
+needs no table to do so. An own key's name is a keyed hash.
 
 *Nonces.* AES-GCM must never see a nonce twice under one key. Each event has a nonce of 12 random
 bytes, and uses each key at most once. So nothing has to be saved or counted, an event may be sealed
@@ -47,6 +49,7 @@ __all__ = [
     "OwnKeys",
     "derive",
     "group_key",
+    "key_id",
     "name_cipher",
     "open_name",
     "own_keys_of",
@@ -55,7 +58,7 @@ __all__ = [
 ]
 
 ID_BYTES: Final = 16
-"""The first bytes of a sealed name, which identify a key."""
+"""The first bytes of a sealed name, which identify a key: a hash of it."""
 _VERSION: Final = b"ccbps group delivery 1"
 
 
@@ -74,6 +77,9 @@ class NamedKey(NamedTuple):
     mask: int
     carried: bytes
 
+    def __repr__(self) -> str:
+        return f"<NamedKey {self.sealed_name.hex()[:16]}>"
+
 
 class OwnKeys(NamedTuple):
     """A subscriber's, in a generation.
@@ -85,6 +91,9 @@ class OwnKeys(NamedTuple):
 
     name: bytes
     key: bytes
+
+    def __repr__(self) -> str:
+        return f"<OwnKeys {self.name.hex()}>"
 
 
 def derive(secret: bytes, label: bytes, *parts: bytes) -> bytes:
@@ -115,9 +124,14 @@ def name_cipher(secret: bytes) -> AESSIV:
     return AESSIV(derive(secret, b"names, first") + derive(secret, b"names, second"))
 
 
-def seal_name(cipher: AESSIV, since: int, name: bytes) -> bytes:
-    """A name as it is sent."""
-    return cipher.encrypt(since.to_bytes(EPOCH_BYTES) + name, None)
+def key_id(key: bytes) -> bytes:
+    """What identifies a key to those who hold it, `ID_BYTES`."""
+    return derive(key, b"key id")[:ID_BYTES]
+
+
+def seal_name(cipher: AESSIV, since: int, name: bytes, key: bytes) -> bytes:
+    """The name of a key as it is sent."""
+    return key_id(key) + cipher.encrypt(since.to_bytes(EPOCH_BYTES) + name, None)
 
 
 def open_name(cipher: AESSIV, sealed_name: bytes) -> tuple[int, bytes]:
@@ -127,7 +141,7 @@ def open_name(cipher: AESSIV, sealed_name: bytes) -> tuple[int, bytes]:
         DecodeError: the broker did not make it.
     """
     try:
-        opened = cipher.decrypt(sealed_name, None)
+        opened = cipher.decrypt(sealed_name[ID_BYTES:], None)
     except (InvalidTag, ValueError):
         raise DecodeError("not the name of a key of this broker") from None
     return int.from_bytes(opened[:EPOCH_BYTES]), opened[EPOCH_BYTES:]

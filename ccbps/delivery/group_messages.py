@@ -50,6 +50,7 @@ __all__ = [
     "WrapBytes",
     "carried_keys",
     "event_head",
+    "request_from",
 ]
 
 VERSION: Final = 1
@@ -187,7 +188,23 @@ class KeyRequest(NamedTuple):
         names = []
         while reader.left > TAG_BYTES:
             names.append(reader.take(int.from_bytes(reader.take(2))))
+            if len(names[-1]) <= ID_BYTES:
+                raise reader.error()
         return cls(subscriber, (*names,), reader.take(TAG_BYTES))
+
+
+def request_from(request: bytes) -> int:
+    """The subscriber that a request says it is from.
+
+    Raises:
+        DecodeError: it is not a request.
+    """
+    reader = _Reader(request, "a request for a key")
+    kind, version, subscriber = _REQUEST.unpack(reader.take(_REQUEST.size))
+    reader.check(kind, version, Kind.KEY_REQUEST)
+    if reader.left < TAG_BYTES:
+        raise reader.error()
+    return int(subscriber)
 
 
 class KeyAnswer(NamedTuple):

@@ -22,7 +22,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ccbps.ciphers.payloads import NONCE_BYTES, open_sealed
-from ccbps.delivery.group_keys import ID_BYTES, derive, own_keys_of
+from ccbps.delivery.group_keys import ID_BYTES, derive, key_id, own_keys_of
 from ccbps.delivery.group_messages import (
     CARRIED_BYTES,
     TAG_BYTES,
@@ -34,7 +34,7 @@ from ccbps.delivery.group_messages import (
 )
 from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.snapshots import joined, split
-from ccbps.errors import DecodeError, MissingKeyError, ParameterError
+from ccbps.errors import DecodeError, MissingKeyError, ParameterError, ReplayError
 from ccbps.keys.delivery_keys import KEY_BYTES, SubscriberKey
 from ccbps.keys.secret import Confined
 
@@ -105,7 +105,9 @@ class GroupOpener(Confined):
         Raises:
             MissingKeyError: it is under a key that this subscriber does not hold. Send its
                 `request` to the broker, keep the message, and `accept` the answer.
-            DecodeError: malformed, altered, opened before, or not for this subscriber.
+            ReplayError: the event was opened before, or is too old to tell.
+            DecodeError: malformed, altered, or certainly not for this subscriber. (Of a group that
+                it is not in it asks for the key, which the broker refuses.)
         """
         event = GroupMessage.from_bytes(message)
         self._refuse_again(event)
@@ -147,7 +149,7 @@ class GroupOpener(Confined):
                 "an answer with a key was altered, or is to another request: open the message again"
             ) from None
         name, key = content[:ID_BYTES], content[ID_BYTES:]
-        if len(key) != KEY_BYTES:
+        if len(key) != KEY_BYTES or key_id(key) != name:
             raise DecodeError(_ALTERED)
         self._learn(name, key)
         for wrap in event.wraps:
@@ -209,7 +211,10 @@ class GroupOpener(Confined):
         if len(content) % CARRIED_BYTES != KEY_BYTES:
             raise DecodeError(_ALTERED)
         payload = open_sealed(event.payload, content[:KEY_BYTES], event.head)
-        for name, key in carried_keys(content):
+        learned = carried_keys(content)
+        if any(key_id(key) != name for name, key in learned):
+            raise DecodeError(_ALTERED)
+        for name, key in learned:
             self._learn(name, key)
         self._remember(event.event)
         return payload
@@ -230,7 +235,10 @@ class GroupOpener(Confined):
 
     def _refuse_again(self, event: GroupMessage) -> None:
         if event.event <= self._too_old or event.event in self._opened:
-            raise DecodeError("a replay: this event was opened before, or is too old to tell")
+            raise ReplayError(
+                f"event {event.event} is refused as a replay: it was opened before, or is too old "
+                f"to tell, as numbers up to {self._too_old} are"
+            )
 
     def _learn(self, name: bytes, key: bytes) -> None:
         if not self._cache.touch(name):

@@ -45,7 +45,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from ccbps.arrays import Bytes
 from ccbps.ciphers.payloads import NONCE_BYTES, PAD_TO, as_bytes, seal
 from ccbps.delivery.broker_keys import BrokerKeys
-from ccbps.delivery.group_keys import derive
+from ccbps.delivery.group_keys import ID_BYTES, derive
 from ccbps.delivery.group_messages import (
     TAG_BYTES,
     GroupMessage,
@@ -53,6 +53,7 @@ from ccbps.delivery.group_messages import (
     KeyRequest,
     SealedEvent,
     event_head,
+    request_from,
 )
 from ccbps.delivery.groups import require_groups
 from ccbps.delivery.plans import Plan, Strategy
@@ -63,7 +64,8 @@ from ccbps.keys.secret import Confined
 
 __all__ = ["GroupSealer"]
 
-MOST_KEYS: Final = 1 << 17
+MOST_KEYS: Final = 1 << 16
+MOST_SUBSCRIBERS: Final = 500_000
 
 
 class GroupSealer(Confined):
@@ -107,7 +109,8 @@ class GroupSealer(Confined):
             state: of a broker that ended; None for a new one, whom nobody has joined.
             save: takes the state, and returns when it is safe; called by `join`, `leave` and
                 `renew` before they take effect.
-            capacity: keys that are held ready; any other one is derived when it is needed.
+            capacity: keys that are held ready, some 3 KB of memory each; any other one is derived
+                when it is needed.
             pad_to: payloads are padded to a multiple of so many bytes.
 
         Raises:
@@ -117,6 +120,11 @@ class GroupSealer(Confined):
         for name, number in (("capacity", capacity), ("pad_to", pad_to)):
             if type(number) is not int or number < 1:
                 raise ParameterError(f"{name} must be a whole number, at least 1, got {number!r}")
+        if strategy.subscribers > MOST_SUBSCRIBERS:
+            raise ParameterError(
+                f"strategy must be for at most {MOST_SUBSCRIBERS} subscribers, whose group fits "
+                f"into a name, got {strategy.subscribers}"
+            )
         self._keys = BrokerKeys(strategy.subscribers, state, save, capacity)
         self.strategy, self.encryptions, self._pad_to = strategy, 0, pad_to
 
@@ -157,6 +165,21 @@ class GroupSealer(Confined):
         self._keys.renew()
         self.strategy.forget()
 
+    def refresh(self, state: BrokerState) -> None:
+        """Take over a state that another sealer or process changed. A join or leave takes effect
+        once all sealers, and all who answer requests, know it.
+
+        Raises:
+            ParameterError: it is not a later state of this broker.
+        """
+        snapshot = self.snapshot()
+        self._keys.refresh(state)
+        self.restore(snapshot)
+
+    def since(self, subscriber: int) -> int:
+        """The epoch in which a subscriber joined; 0 if it is not there."""
+        return self._keys.since(subscriber)
+
     # -- what it remembers -----------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
@@ -165,7 +188,8 @@ class GroupSealer(Confined):
         keys = self._keys
         since = keys.epoch.to_bytes(8) + keys.generation.to_bytes(8)
         there = keys.present.to_bytes(-(-self.strategy.subscribers // 8))
-        return joined([since, there, self.strategy.snapshot()])
+        snapshot = joined([since, there, self.strategy.snapshot()])
+        return self._keys.tag(snapshot) + snapshot
 
     def restore(self, snapshot: bytes) -> None:
         """Go on from a snapshot. Keys that changed since are forgotten.
@@ -184,10 +208,12 @@ class GroupSealer(Confined):
             1
 
         Raises:
-            DecodeError: malformed, or of a strategy with other parameters.
+            DecodeError: another broker's, altered, or of a strategy with other parameters.
         """
-        keys = self._keys
-        since, there, strategy = split(snapshot, 3)
+        keys, tag, found = self._keys, snapshot[:ID_BYTES], snapshot[ID_BYTES:]
+        if not hmac.compare_digest(tag, keys.tag(found)):
+            raise DecodeError("not a snapshot of a sealer of this broker, or altered")
+        since, there, strategy = split(found, 3)
         if len(since) != 16 or len(there) != -(-self.strategy.subscribers // 8):
             raise DecodeError("not a snapshot of a sealer for so many subscribers")
         self.strategy.restore(strategy)
@@ -203,7 +229,9 @@ class GroupSealer(Confined):
 
     # -- events ----------------------------------------------------------------------------------
 
-    def seal(self, payload: bytes, event: int, group: Bytes) -> SealedEvent:
+    def seal(
+        self, payload: bytes, event: int, group: Bytes, *, as_of: int | None = None
+    ) -> SealedEvent:
         """Encrypt a payload for a group.
 
         Args:
@@ -211,11 +239,13 @@ class GroupSealer(Confined):
             event: its number, below 2^64. One number names one event, always: receivers refuse
                 another one as a replay. The same event may be sealed again.
             group: packed, shape (subscribers / 8, rounded up).
+            as_of: the epoch in which the group was found. A number may have been given to somebody
+                else since: whoever joined later is refused then.
 
         Raises:
             ShapeError: the group has another shape.
-            ParameterError: somebody in the group has not joined; or the plan does not reach exactly
-                the group, or uses a key twice. Nothing is encrypted.
+            ParameterError: somebody in the group has not joined, or joined after `as_of`; or the
+                plan does not reach exactly the group, or uses a key twice. Nothing is encrypted.
         """
         require_groups(group[None], self.strategy.subscribers)
         if type(event) is not int or not 0 <= event < 1 << 64:
@@ -224,7 +254,14 @@ class GroupSealer(Confined):
         mask = int.from_bytes(group.tobytes(), "little")
         if absent := mask & ~self._keys.present:
             raise ParameterError(f"subscriber {absent.bit_length() - 1} has not joined")
+        if as_of is not None and (later := mask & self._joined_after(as_of)):
+            raise ParameterError(
+                f"subscriber {later.bit_length() - 1} joined after epoch {as_of}, of the group"
+            )
         return self._seal_plan(payload, event, group, mask, self.strategy.plan(group))
+
+    def _joined_after(self, epoch: int) -> int:
+        return sum(1 << one for one in self._keys.joined_after(epoch))
 
     def _seal_plan(
         self, payload: bytes, event: int, group: Bytes, group_mask: int, plan: Plan
@@ -276,11 +313,15 @@ class GroupSealer(Confined):
             DecodeError: the request is malformed, not made by this subscriber or by one that left,
                 or for keys that it may not have.
         """
-        asked = KeyRequest.from_bytes(request)
-        own = self._keys.own_key(asked.subscriber)
-        tag = derive(own or b"", b"request", asked.unsigned())[:TAG_BYTES]
-        if own is None or not hmac.compare_digest(tag, asked.tag):
+        # The tag first: whoever has no key makes no work.
+        number = request_from(request)
+        own = self._keys.own_key(number)
+        unsigned, tag = request[:-TAG_BYTES], request[-TAG_BYTES:]
+        if own is None or not hmac.compare_digest(
+            derive(own, b"request", unsigned)[:TAG_BYTES], tag
+        ):
             raise DecodeError("a request that no subscriber of this broker made, or altered")
+        asked = KeyRequest.from_bytes(request)
         content = self._keys.for_member(asked.subscriber, asked.names)
         head = KeyAnswer(os.urandom(NONCE_BYTES))
         self.encryptions += 1

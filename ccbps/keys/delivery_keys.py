@@ -92,8 +92,9 @@ class SubscriberRing(Confined):
                     f"keys must be SubscriberKeys, got one {type(key).__name__}; "
                     "GroupSealer.join gives them out"
                 )
-            if found.setdefault(key.number, key) is not key:
+            if key.number in found:
                 raise ParameterError(f"keys: two are of subscriber {key.number}")
+            found[key.number] = key
         if not found:
             raise ParameterError("keys: a ring needs at least one")
         return cls(found)

@@ -10,6 +10,7 @@ that it began with. Receivers take each event once.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,14 @@ from ccbps.delivery.group_opener import GroupOpener
 from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.groups import pack_groups
 from ccbps.delivery.plans import Strategy
-from ccbps.errors import CcbpsError, DecodeError, MissingKeyError, ParameterError
+from ccbps.errors import (
+    CcbpsError,
+    DecodeError,
+    KeyMismatchError,
+    MissingKeyError,
+    ParameterError,
+    ReplayError,
+)
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, broker_state, subscriber_keys
 
@@ -62,25 +70,28 @@ class Sealing(StatefulProcessor):  # type: ignore[misc]
             )
         sealer = GroupSealer(strategy, secret, pad_to=self._pad_to)
         if self._cache.exists():
-            sealer.restore(bytes(self._cache.get()[0]))
+            # One of another strategy, or of another broker, is no loss: keys are sent once more.
+            with contextlib.suppress(DecodeError):
+                sealer.restore(bytes(self._cache.get()[0]))
+        extra = {"rejected": None} if self._reject else {}
         for row in sorted(rows, key=lambda row: -1 if row.event is None else row.event):
             try:
                 if None in (row.event, row.members, row.payload):
                     raise ParameterError("event, members or payload is NULL")
-                group = _packed(row.members, strategy.subscribers)
-                if not row.members:
-                    continue
+                members, refused = _present(sealer, row)
+                group = _packed(members, strategy.subscribers)
                 sealed = sealer.seal(row.payload, row.event, group)
             except CcbpsError as error:
                 if not self._reject:
                     raise ParameterError(f"event {row.event}: {error}") from None
                 yield Row(event=row.event, subscriber=None, message=None, rejected=str(error))
                 continue
-            extra = {"rejected": None} if self._reject else {}
-            for one in sorted({*row.members}):
+            for one in members:
                 yield Row(
                     event=row.event, subscriber=one, message=sealed.for_subscriber(one), **extra
                 )
+            for one, reason in refused.items() if self._reject else ():
+                yield Row(event=row.event, subscriber=one, message=None, rejected=reason)
         self._cache.update((sealer.snapshot(),))
 
     def close(self) -> None:
@@ -106,18 +117,29 @@ class Opening(StatefulProcessor):  # type: ignore[misc]
     ) -> Iterator[Row]:
         (number,) = key
         capacity, remember = self._sizes
-        opener = None
-        if number is not None:
-            own = subscriber_keys(self._keys).key(number)
-            opener = GroupOpener(own, capacity=capacity, remember=remember)
+        opener, reason_for_all = None, "subscriber is NULL"
+        try:
+            if number is not None:
+                own = subscriber_keys(self._keys).key(number)
+                opener = GroupOpener(own, capacity=capacity, remember=remember)
+        except KeyMismatchError as error:
+            reason_for_all = str(error)
         if opener is not None and self._cache.exists():
-            opener.restore(bytes(self._cache.get()[0]))
+            # The cache of who had the number before, or of a larger one: keys are asked for anew.
+            with contextlib.suppress(DecodeError):
+                opener.restore(bytes(self._cache.get()[0]))
         for row in sorted(rows, key=lambda row: -1 if row.event is None else row.event):
             payload, request, reason = None, None, None
             try:
+                if opener is None:
+                    raise DecodeError(reason_for_all)
                 payload = _opened(opener, row)
             except MissingKeyError as missing:
                 request = missing.request
+            except ReplayError as error:
+                if not self._reject:
+                    continue
+                reason = str(error)
             except DecodeError as error:
                 if not self._reject:
                     raise DecodeError(f"event {row.event}, subscriber {number}: {error}") from None
@@ -131,18 +153,32 @@ class Opening(StatefulProcessor):  # type: ignore[misc]
         pass
 
 
-def _opened(opener: GroupOpener | None, row: Row) -> bytes:
-    if opener is None or row.message is None:
-        raise DecodeError("subscriber or message is NULL")
+def _opened(opener: GroupOpener, row: Row) -> bytes:
+    if row.message is None:
+        raise DecodeError("message is NULL")
     if row.answer is not None:
         return opener.accept(row.answer, row.message)
     return opener.open(row.message)
 
 
-def _packed(members: list[int | None], subscribers: int) -> Bytes:
+def _present(sealer: GroupSealer, row: Row) -> tuple[list[int], dict[int, str]]:
+    """Members who may have the event, ascending, and why others may not."""
+    last, members = sealer.strategy.subscribers - 1, []
+    refused: dict[int, str] = {}
+    for one in {*row.members}:
+        if one is None or not 0 <= one <= last:
+            raise ParameterError(f"members must be numbers 0 .. {last}, got {one!r}")
+        since = sealer.since(one)
+        if not since:
+            refused[one] = f"subscriber {one} has not joined"
+        elif row.as_of is not None and since > row.as_of:
+            refused[one] = f"subscriber {one} joined after epoch {row.as_of}, of the group"
+        else:
+            members.append(one)
+    return sorted(members), refused
+
+
+def _packed(members: list[int], subscribers: int) -> Bytes:
     bits = np.zeros(subscribers, dtype=np.bool_)
-    for one in members:
-        if one is None or not 0 <= one < subscribers:
-            raise ParameterError(f"members must be numbers 0 .. {subscribers - 1}, got {one!r}")
-        bits[one] = True
+    bits[members] = True
     return pack_groups(bits)

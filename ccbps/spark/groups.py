@@ -49,6 +49,7 @@ def seal_for_groups(
     event: str = "event",
     members: str = "members",
     payload: str = "payload",
+    as_of: str | None = None,
     lanes: int = 1,
     pad_to: int = PAD_TO,
     on_error: str = "raise",
@@ -64,6 +65,9 @@ def seal_for_groups(
         strategy: plans; of as many subscribers as the state. It travels in the plan, so take a new
             one, which remembers no group.
         state: where workers find the text of the `GroupSealer.state`: the broker's keys.
+        as_of: a column with the broker's epoch (`GroupSealer.since`) in which the group was found.
+            Without it a number that was given to somebody else meanwhile means the newcomer, also
+            where a micro-batch is repeated.
         lanes: sealers that work side by side.
         pad_to: payloads are padded to a multiple of this many bytes, as lengths leak information.
         on_error: "raise"; or "reject": a row that cannot be sealed gives one row with the reason in
@@ -71,7 +75,8 @@ def seal_for_groups(
 
     Returns:
         a row for each event and member: `event`, `subscriber`, the member's number, and `message`,
-        which that subscriber opens.
+        which that subscriber opens. Members who left, or joined after `as_of`, are left out; with
+        "reject" they have a row with the reason.
 
     Raises:
         ParameterError: a column is missing or of the wrong type; or the stream's state store is not
@@ -98,14 +103,16 @@ def seal_for_groups(
     if type(lanes) is not int or lanes < 1:
         raise ParameterError(f"lanes must be a whole number of at least 1, got {lanes!r}")
     GroupSealer(Naive(1), pad_to=pad_to)
-    require(df, [payload], whole=[event], rest=False)
+    require(df, [payload], whole=[event] if as_of is None else [event, as_of], rest=False)
     _require_members(df, members)
     _require_store(df)
+    group = F.array_sort(F.array_distinct(column(members)))
     rows = df.select(
         column(event).cast("long").alias("event"),
         column(members).cast("array<long>").alias("members"),
         column(payload).cast("binary").alias("payload"),
-        F.pmod(F.xxhash64(F.array_sort(column(members))), F.lit(lanes)).alias("lane"),
+        (F.lit(None) if as_of is None else column(as_of)).cast("long").alias("as_of"),
+        F.pmod(F.xxhash64(group), F.lit(lanes)).alias("lane"),
     )
     if not df.isStreaming:
         check_once(df, [event], "each number names one event, always")
@@ -144,7 +151,7 @@ def open_from_groups(
         capacity: keys that each subscriber keeps.
         remember: events that each subscriber remembers, so as to refuse replays.
         on_error: "raise"; or "reject": a message that cannot be opened has NULL and the reason in a
-            column `rejected`.
+            column `rejected`. Copies of events that were opened are dropped, or rejected.
 
     Returns:
         `event`, `subscriber`, `payload`, and `request`: binary where the subscriber does not hold
@@ -153,7 +160,8 @@ def open_from_groups(
     Raises:
         ParameterError: a column is missing or of the wrong type; or the stream's state store is not
             RocksDB.
-        DecodeError (when the result is computed): a message was altered, or opened before.
+        DecodeError (when the result is computed): a message was altered, or its subscriber has no
+            key here.
 
     Example:
         .. code-block:: python
