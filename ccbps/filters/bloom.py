@@ -8,6 +8,7 @@ Sources: B. H. Bloom, CACM 1970; [N1] section 2.1.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar, Final, Self
 
 import numpy as np
@@ -28,7 +29,7 @@ _HALF: Final = np.uint64(32)
 _MASK: Final = (1 << 64) - 1
 
 
-class Bloom:
+class Bloom(ABC):
     """What Bloom filters with and without counters share: where a key's bits are."""
 
     kind: ClassVar[bytes]
@@ -95,9 +96,9 @@ class Bloom:
             )
 
     @property
+    @abstractmethod
     def load(self) -> float:
         """Share of places that are taken."""
-        raise NotImplementedError
 
     def false_positives(self) -> float:
         """The chance, now, that an absent key is found."""
