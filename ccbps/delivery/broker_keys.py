@@ -57,7 +57,7 @@ class BrokerKeys(Confined):
         self.subscribers = subscribers
         state = BrokerState.new(subscribers) if state is None else state
         self._secret, self.epoch, self.generation, self._joined = state.parts(subscribers)
-        self.present = sum(1 << one for one, since in enumerate(self._joined) if since)
+        self.present = _present(self._joined)
         self._save, self._capacity = save, capacity
         self._names = name_cipher(self._secret)
         self.ready: OrderedDict[bytes, NamedKey] = OrderedDict()
@@ -75,7 +75,7 @@ class BrokerKeys(Confined):
                 f"epoch {self.epoch}"
             )
         self.epoch, self.generation, self._joined = epoch, generation, joined
-        self.present = sum(1 << one for one, since in enumerate(joined) if since)
+        self.present = _present(joined)
         self.ready.clear()
 
     def tag(self, snapshot: bytes) -> bytes:
@@ -194,6 +194,10 @@ class BrokerKeys(Confined):
             ):
                 return sealed_name[:ID_BYTES] + group_key(self._secret, since, name)
         raise DecodeError("a request for keys of groups that the subscriber is not in")
+
+
+def _present(joined: list[int]) -> int:
+    return sum(1 << one for one, since in enumerate(joined) if since)
 
 
 def _bits(mask: int) -> list[int]:

@@ -166,12 +166,10 @@ class KeyRequest(NamedTuple):
     Attributes:
         subscriber: its number.
         names: sealed, of keys.
-        tag: over all of this.
     """
 
     subscriber: int
     names: tuple[bytes, ...]
-    tag: bytes = b""
 
     def unsigned(self) -> bytes:
         """All but the tag."""
@@ -190,7 +188,8 @@ class KeyRequest(NamedTuple):
             names.append(reader.take(int.from_bytes(reader.take(2))))
             if len(names[-1]) <= ID_BYTES:
                 raise reader.error()
-        return cls(subscriber, (*names,), reader.take(TAG_BYTES))
+        reader.take(TAG_BYTES)
+        return cls(subscriber, (*names,))
 
 
 def request_from(request: bytes) -> int:

@@ -100,7 +100,7 @@ class SimpleCache(Strategy):
         self.cache.restore(snapshot)
 
 
-class BuildUpCache(Strategy):
+class BuildUpCache(SimpleCache):
     """As `SimpleCache`, but other groups are put together from disjoint smaller ones in the cache,
     largest first; a wrap for each member that is left.
 
@@ -123,8 +123,7 @@ class BuildUpCache(Strategy):
             capacity: groups in the cache.
             eviction: "frequency" or "recency".
         """
-        super().__init__(subscribers)
-        self.cache = KeyCache(capacity, eviction)
+        super().__init__(subscribers, capacity, eviction)
         self._words = -(-subscribers // 64)
         self._rows = np.zeros((capacity, self._words), dtype=np.uint64)
         self._sizes = np.zeros(capacity, dtype=np.intp)
@@ -177,14 +176,8 @@ class BuildUpCache(Strategy):
             self._sizes[place] = 0
             self._free.append(place)
 
-    def _identity(self) -> str:
-        return repr(self.cache)
-
-    def _snapshot(self) -> bytes:
-        return self.cache.snapshot()
-
     def _restore(self, snapshot: bytes) -> None:
-        self.cache.restore(snapshot)
+        super()._restore(snapshot)
         self._sizes[:], self._place, self._free = 0, {}, [*range(self.cache.capacity)]
         for name in self.cache.names():
             group = np.frombuffer(name[1:], dtype=np.uint8)

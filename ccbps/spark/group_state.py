@@ -45,15 +45,33 @@ if TYPE_CHECKING:
 __all__ = ["Opening", "Sealing"]
 
 
-class Sealing(StatefulProcessor):  # type: ignore[misc]
+class _Remembering(StatefulProcessor):  # type: ignore[misc]
+    """Keeps a snapshot in Spark's state."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._cache: ValueState = handle.getValueState("cache", "snapshot binary")
+
+    def close(self) -> None:
+        pass
+
+    def _resume(self, role: GroupSealer | GroupOpener) -> None:
+        """Go on from the snapshot. One that cannot be read is no loss: keys are sent once more, or
+        asked for. It may be of another strategy or broker, of who had the number before, or of a
+        larger cache."""
+        if self._cache.exists():
+            with contextlib.suppress(DecodeError):
+                role.restore(bytes(self._cache.get()[0]))
+
+    def _keep(self, role: GroupSealer | GroupOpener) -> None:
+        self._cache.update((role.snapshot(),))
+
+
+class Sealing(_Remembering):
     """One lane's sealer; its snapshot is the state."""
 
     def __init__(self, strategy: Strategy, state: KeySource, pad_to: int, reject: bool) -> None:
         self._strategy, self._state = strategy, state
         self._pad_to, self._reject = pad_to, reject
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._cache: ValueState = handle.getValueState("cache", "snapshot binary")
 
     @confined
     def handleInputRows(  # noqa: N802  (Spark's name)
@@ -69,12 +87,9 @@ class Sealing(StatefulProcessor):  # type: ignore[misc]
                 f"{secret.subscribers}"
             )
         sealer = GroupSealer(strategy, secret, pad_to=self._pad_to)
-        if self._cache.exists():
-            # One of another strategy, or of another broker, is no loss: keys are sent once more.
-            with contextlib.suppress(DecodeError):
-                sealer.restore(bytes(self._cache.get()[0]))
+        self._resume(sealer)
         extra = {"rejected": None} if self._reject else {}
-        for row in sorted(rows, key=lambda row: -1 if row.event is None else row.event):
+        for row in sorted(rows, key=_event):
             try:
                 if None in (row.event, row.members, row.payload):
                     raise ParameterError("event, members or payload is NULL")
@@ -92,21 +107,15 @@ class Sealing(StatefulProcessor):  # type: ignore[misc]
                 )
             for one, reason in refused.items() if self._reject else ():
                 yield Row(event=row.event, subscriber=one, message=None, rejected=reason)
-        self._cache.update((sealer.snapshot(),))
-
-    def close(self) -> None:
-        pass
+        self._keep(sealer)
 
 
-class Opening(StatefulProcessor):  # type: ignore[misc]
+class Opening(_Remembering):
     """One subscriber's opener; its snapshot, encrypted under the subscriber's key, is the state."""
 
     def __init__(self, keys: KeySource, capacity: int, remember: int, reject: bool) -> None:
         self._keys, self._reject = keys, reject
         self._sizes = capacity, remember
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._cache: ValueState = handle.getValueState("cache", "snapshot binary")
 
     @confined
     def handleInputRows(  # noqa: N802  (Spark's name)
@@ -124,11 +133,9 @@ class Opening(StatefulProcessor):  # type: ignore[misc]
                 opener = GroupOpener(own, capacity=capacity, remember=remember)
         except KeyMismatchError as error:
             reason_for_all = str(error)
-        if opener is not None and self._cache.exists():
-            # The cache of who had the number before, or of a larger one: keys are asked for anew.
-            with contextlib.suppress(DecodeError):
-                opener.restore(bytes(self._cache.get()[0]))
-        for row in sorted(rows, key=lambda row: -1 if row.event is None else row.event):
+        if opener is not None:
+            self._resume(opener)
+        for row in sorted(rows, key=_event):
             payload, request, reason = None, None, None
             try:
                 if opener is None:
@@ -147,10 +154,11 @@ class Opening(StatefulProcessor):  # type: ignore[misc]
             extra = {"rejected": reason} if self._reject else {}
             yield Row(event=row.event, subscriber=number, payload=payload, request=request, **extra)
         if opener is not None:
-            self._cache.update((opener.snapshot(),))
+            self._keep(opener)
 
-    def close(self) -> None:
-        pass
+
+def _event(row: Row) -> int:
+    return -1 if row.event is None else int(row.event)
 
 
 def _opened(opener: GroupOpener, row: Row) -> bytes:
