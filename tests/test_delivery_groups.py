@@ -106,7 +106,7 @@ class Person:
     def ciphers(self, generation: int) -> list[AESGCM]:
         """All keys that it ever had."""
         own = own_keys_of(self.key.export_secret_key(), generation)
-        return [*self.opener._keys.values(), AESGCM(own.key)]
+        return [AESGCM(key) for key in [*self.opener._keys.values(), own.key]]
 
 
 @dataclass
@@ -760,7 +760,10 @@ def test_an_opener_goes_on_from_a_snapshot(name: str) -> None:
     snapshot = openers[0].snapshot()
     after = GroupOpener(SubscriberKey(key_bytes(openers[0])), capacity=100)
     after.restore(snapshot)
-    assert not any(key in snapshot for key in after._raw.values())
+    assert not any(key in snapshot for key in after._keys.values())
+    by_recency = GroupOpener(SubscriberKey(key_bytes(openers[0])), capacity=100, eviction="recency")
+    with pytest.raises(DecodeError, match="not a snapshot"):
+        by_recency.restore(snapshot)
     for message in messages[:40]:
         with pytest.raises(DecodeError, match="replay"):
             after.open(message)
@@ -850,6 +853,10 @@ def test_misuse_is_refused() -> None:
         (lambda: sealer.leave(-1), "got -1"),
         (lambda: (sealer.leave(3), sealer.leave(3)), "has not joined"),
         (lambda: sealer.seal("text", 1, group_of(0)), "payload must be bytes"),  # type: ignore[arg-type]
+        (lambda: sealer.seal(PAYLOAD, 1.0, group_of(0)), "event must be a whole number"),  # type: ignore[arg-type]
+        (lambda: sealer.seal(PAYLOAD, -1, group_of(0)), "event must be a whole number, 0 .. 2"),
+        (lambda: sealer.restore("text"), "snapshot must be bytes"),  # type: ignore[arg-type]
+        (lambda: openers[0].restore(None), "snapshot must be bytes"),  # type: ignore[arg-type]
         (lambda: GroupSealer(Naive(N), capacity=0), "capacity"),
         (lambda: GroupSealer(Naive(N), pad_to=0), "pad_to"),
         (lambda: GroupSealer(Naive(N + 1), sealer.state), "broker of 7 subscribers"),

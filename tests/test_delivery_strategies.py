@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from itertools import product
@@ -19,7 +20,7 @@ from ccbps.delivery.groups import Clusters, even_sizes, group_sizes, members, pa
 from ccbps.delivery.hierarchy import KeyHierarchy
 from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.learned import LearnedCache, popularity
-from ccbps.delivery.names import personal
+from ccbps.delivery.names import member_mask, personal
 from ccbps.delivery.plans import Strategy
 from ccbps.delivery.whole_groups import BuildUpCache, Naive, SimpleCache
 from ccbps.errors import DecodeError, ParameterError, ShapeError
@@ -506,6 +507,31 @@ def test_other_bytes_are_no_snapshots(name: str) -> None:
     assert strategy.snapshot() == snapshot
 
 
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+def test_a_forged_snapshot_is_refused_or_only_costs_wraps(name: str, data: st.DataObject) -> None:
+    """Its check is no secret, so anything may come with a right one."""
+    strategy, groups = strategies(9)[name], popular(1, 40, 9, 0.6, 6)
+    strategy.count(groups)
+    inner = bytearray(strategy._snapshot())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(inner)))
+        kind = data.draw(st.sampled_from(["put", "cut", "fill"]))
+        new = data.draw(st.binary(max_size=9)) if kind == "put" else b"\xff" * 8 * (kind == "fill")
+        inner[at : at + (8 if kind == "cut" else len(new))] = new
+    forged = strategy._tag(bytes(inner)) + bytes(inner)
+    with contextlib.suppress(DecodeError):
+        strategy.restore(forged)
+    for number, group in enumerate(groups):
+        plan = strategy.plan(group)
+        covered = 0
+        for wrap in plan.wraps:
+            covered |= member_mask(wrap.under, 9)
+        assert covered == int.from_bytes(group.tobytes(), "little")
+        strategy.forget(number % 9)
+    strategy.restore(strategy.snapshot())
+
+
 @pytest.mark.parametrize(("share", "groups"), [(0.9, 500), (0.5, 200)])
 def test_popularity_is_estimated(share: float, groups: int) -> None:
     found = popularity(popular(7, 20_000, 40, share, groups))
@@ -541,8 +567,8 @@ def test_even_sizes() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Naive(0), "subscribers must be a whole number of at least 1, got 0"),
-        (lambda: KeyCache(-1), "capacity must be a whole number of at least 0, got -1"),
+        (lambda: Naive(0), "subscribers must be a whole number, at least 1, got 0"),
+        (lambda: KeyCache(-1), "capacity must be a whole number, at least 0, got -1"),
         (lambda: KeyCache(1, "size"), "eviction must be 'frequency' or 'recency', got 'size'"),
         (lambda: Clusters([[0, 2]]), "each subscriber 0 .. N - 1 once"),
         (lambda: Clusters([[0], []]), "each cluster must have 1 to 24 subscribers"),

@@ -447,7 +447,7 @@ def test_secrets_do_not_print() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: BloomFilter(0), "capacity must be a whole number of at least 1, got 0"),
+        (lambda: BloomFilter(0), "capacity must be a whole number, at least 1, got 0"),
         (lambda: BloomFilter(10, 1.0), "rate must be a float between 0 and 1, got 1.0"),
         (lambda: BloomFilter(10, 1), "rate must be"),
         (lambda: BloomFilter(1 << 40), r"more than 2\^32 - 1"),

@@ -621,7 +621,7 @@ def test_a_limit_is_a_whole_number_of_gates(make: Callable[..., FormulaMatch]) -
     with pytest.raises(ParameterError, match=f"more than the {exact - 1} AND gates"):
         make(BITS, max_gates=exact - 1)
     for wrong in (0, -1, None, 4096.0, "9", True):
-        with pytest.raises(ParameterError, match="max_gates must be a whole number of at least 1"):
+        with pytest.raises(ParameterError, match="max_gates must be a whole number, at least 1"):
             make(BITS, max_gates=wrong)
 
 

@@ -261,7 +261,7 @@ def test_numbers_beyond_floats() -> None:
 def test_arguments_are_checked() -> None:
     line = Topology.line(2)
     for use in (breadth_first, lambda t, c: fewest_messages(t, ISSPS(2), c)):
-        with pytest.raises(ParameterError, match="count must be a whole number of at least 0"):
+        with pytest.raises(ParameterError, match="count must be a whole number, at least 0"):
             use(line, -1)
     for traffic in ([], [(line, 0.0)], [(line, -1.0)]):
         with pytest.raises(ParameterError, match="pairs of one and a positive weight"):

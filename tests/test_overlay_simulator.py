@@ -420,7 +420,7 @@ def test_arguments_are_checked() -> None:
     curious = {PhysicalBroker("B1", 1): Behaviour(curious=True)}
     with pytest.raises(ParameterError, match="count is for honest brokers"):
         Simulation(line, ISSPS(2), behaviours=curious).count()
-    with pytest.raises(ParameterError, match="secrets must be a whole number of at least 1, got 0"):
+    with pytest.raises(ParameterError, match="secrets must be a whole number, at least 1, got 0"):
         Simulation(line, ISSPS(2)).count(0)
     with pytest.raises(ShapeError, match=r"secrets must be uint8 of shape \(count, bytes\)"):
         Simulation(line, ISSPS(2)).share(np.zeros(3, dtype=np.uint8))
@@ -429,7 +429,7 @@ def test_arguments_are_checked() -> None:
     for patience in (-1.0, float("nan")):
         with pytest.raises(ParameterError, match="patience must be a time of at least 0"):
             Simulation(line, ISSPS(2), patience=patience)
-    with pytest.raises(ParameterError, match="seed must be a whole number of at least 0"):
+    with pytest.raises(ParameterError, match="seed must be a whole number, at least 0"):
         Simulation(line, ISSPS(2), seed=-1)
     simulation = Simulation(line, ISSPS(2), behaviours=curious)
     outcome = simulation.share(secrets(1))

@@ -126,7 +126,7 @@ def test_parallel_paths_need_brokers_between() -> None:
         parallel_paths(graph, "Q", "S", 1)
     with pytest.raises(ParameterError, match="the network has 0"):
         parallel_paths(graph, "P", "y", 1)
-    with pytest.raises(ParameterError, match="n must be a whole number of at least 1, got 0"):
+    with pytest.raises(ParameterError, match="n must be a whole number, at least 1, got 0"):
         parallel_paths(graph, "P", "S", 0)
 
 
@@ -170,9 +170,9 @@ def test_networks_are_checked(
 @pytest.mark.parametrize("count", [0, -1, 1.5, "3"])
 def test_sizes_are_checked(count: int) -> None:
     for make in (Topology.line, Topology.star, Topology.ring, Topology.line(1).physical):
-        with pytest.raises(ParameterError, match="must be a whole number of at least"):
+        with pytest.raises(ParameterError, match="must be a whole number, at least"):
             make(count)
-    with pytest.raises(ParameterError, match="fanout must be a whole number of at least 1"):
+    with pytest.raises(ParameterError, match="fanout must be a whole number, at least 1"):
         Topology.tree(2, count)
     with pytest.raises(ParameterError, match="subscriber must be one of"):
         Topology.line(2).path("S2")

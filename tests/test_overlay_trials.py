@@ -83,10 +83,10 @@ def test_colluders_recover_secrets_as_often_as_they_should(protocol: str, safe: 
         ({"enclaves": ["B1"]}, "enclaves are for HyShare, and protocol is 'ISSPS'"),
         ({"failing": 1.5}, "failing must be a probability of 0 to 1, got 1.5"),
         ({"colluding": -0.1}, "colluding must be a probability of 0 to 1, got -0.1"),
-        ({"hops": 0}, "hops must be a whole number of at least 1, got 0"),
+        ({"hops": 0}, "hops must be a whole number, at least 1, got 0"),
         ({"k": 1}, "k must be at least 2"),
-        ({"secrets": 0}, "secrets must be a whole number of at least 1, got 0"),
-        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"secrets": 0}, "secrets must be a whole number, at least 1, got 0"),
+        ({"seed": -1}, "seed must be a whole number, at least 0, got -1"),
     ],
 )
 def test_values_are_checked(changes: dict[str, Any], message: str) -> None:

@@ -19,6 +19,7 @@ from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.names import group_name, set_name
 from ccbps.delivery.plans import Plan, Strategy, Wrap
 from ccbps.delivery.snapshots import NO_SNAPSHOT, joined, split
+from ccbps.delivery.whole_groups import restore_groups
 from ccbps.errors import DecodeError, ParameterError
 
 __all__ = ["ClusteredCache", "ClusteredPopularCache"]
@@ -56,7 +57,7 @@ class ClusteredCache(Strategy):
     ) -> None:
         """
         Args:
-            clusters: of subscribers.
+            clusters: of subscribers. Memory is 8 bytes x clusters x 2^(size of the largest).
             capacity: parts in the cache of each cluster; one number for all, or one for each.
             eviction: "frequency" or "recency".
 
@@ -69,8 +70,7 @@ class ClusteredCache(Strategy):
         each = [capacity] * count if isinstance(capacity, int) else [*capacity]
         if len(each) != count or not all(type(one) is int and one >= 0 for one in each):
             raise ParameterError(
-                f"capacity must be a whole number of at least 0, or {count} of them, "
-                f"got {capacity!r}"
+                f"capacity must be a whole number, at least 0, or {count} of them, got {capacity!r}"
             )
         KeyCache(0, eviction)
         self.clusters, self.capacity, self.eviction = clusters, each, eviction
@@ -144,12 +144,15 @@ class ClusteredCache(Strategy):
         cluster, value, rank = np.frombuffer(snapshot[8:], ">i8").reshape(-1, 3).T.astype(np.int64)
         outside = (cluster < 0) | (cluster >= len(self._held))
         outside |= (value < 0) | (value >= self._rank.shape[1])
+        now = int.from_bytes(snapshot[:8])
+        outside |= (rank < 0) | (rank & (1 << TIME_BITS) - 1 > now)
         held = np.bincount(cluster[~outside], minlength=len(self._held))
-        if outside.any() or (held > self.capacity).any():
+        twice = len({*zip(cluster.tolist(), value.tolist(), strict=True)}) != len(rank)
+        if now >> TIME_BITS or twice or outside.any() or (held > self.capacity).any():
             raise DecodeError(NO_SNAPSHOT)
         self._rank[:] = NOT_CACHED
         self._rank[cluster, value] = rank
-        self._held, self._now = held.tolist(), int.from_bytes(snapshot[:8])
+        self._held, self._now = held.tolist(), now
 
     def _count(self, groups: Bytes) -> Index:
         counts = np.empty(len(groups), dtype=np.intp)
@@ -274,7 +277,7 @@ class ClusteredPopularCache(Strategy):
 
     def _restore(self, snapshot: bytes) -> None:
         whole, parts = split(snapshot, 2)
-        self.whole.restore(whole)
+        restore_groups(self.whole, whole, self.subscribers)
         self.parts._restore(parts)
 
     def _take(self, name: bytes) -> bool:

@@ -21,7 +21,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from ccbps.ciphers.payloads import NONCE_BYTES, open_sealed
+from ccbps.ciphers.payloads import NONCE_BYTES, as_bytes, open_sealed
 from ccbps.delivery.group_keys import ID_BYTES, derive, key_id, own_keys_of
 from ccbps.delivery.group_messages import (
     CARRIED_BYTES,
@@ -83,13 +83,12 @@ class GroupOpener(Confined):
                 by one; those before them are refused.
         """
         if type(remember) is not int or remember < 1:
-            raise ParameterError(f"remember must be a whole number of at least 1, got {remember!r}")
+            raise ParameterError(f"remember must be a whole number, at least 1, got {remember!r}")
         if not isinstance(key, SubscriberKey):
             raise ParameterError(f"key must be a SubscriberKey, got {type(key).__name__}")
         self.number, self._own = key.number, key.export_secret_key()
         self._cache = KeyCache(capacity, eviction)
-        self._keys: dict[bytes, AESGCM] = {}
-        self._raw: dict[bytes, bytes] = {}
+        self._keys: dict[bytes, bytes] = {}
         self._answers = AESGCM(derive(self._own, b"answer"))
         self._generation: tuple[int, bytes, AESGCM] | None = None
         self._opened: set[int] = set()
@@ -117,7 +116,7 @@ class GroupOpener(Confined):
                 return self._unwrap(event, wrap, own_cipher)
             name = wrap[0][:ID_BYTES]
             if self._cache.touch(name):
-                return self._unwrap(event, wrap, self._keys[name])
+                return self._unwrap(event, wrap, AESGCM(self._keys[name]))
         names = _names(event)
         if not names:
             raise DecodeError("a message to a group that this subscriber is not in")
@@ -166,7 +165,7 @@ class GroupOpener(Confined):
         content = joined(
             [
                 self._cache.snapshot(),
-                b"".join(name + self._raw[name] for name in names),
+                b"".join(name + self._keys[name] for name in names),
                 b"".join((number + 1).to_bytes(NUMBER_BYTES) for number in opened),
             ]
         )
@@ -177,8 +176,10 @@ class GroupOpener(Confined):
         """Go on from a snapshot.
 
         Raises:
-            DecodeError: altered, of another subscriber, or of an opener with a larger capacity.
+            DecodeError: altered, of another subscriber, or of an opener with a larger capacity or
+                another eviction.
         """
+        (snapshot,) = as_bytes("snapshot", [snapshot])
         nonce, content = snapshot[:NONCE_BYTES], snapshot[NONCE_BYTES:]
         try:
             content = AESGCM(derive(self._own, b"snapshot")).decrypt(nonce, content, None)
@@ -186,9 +187,7 @@ class GroupOpener(Confined):
             raise DecodeError("a snapshot was altered, or is another subscriber's") from None
         cache, keys, opened = split(content, 3)
         self._cache.restore(cache)
-        parts = carried_keys(bytes(KEY_BYTES) + keys)
-        self._raw = dict(parts)
-        self._keys = {name: AESGCM(key) for name, key in parts}
+        self._keys = dict(carried_keys(bytes(KEY_BYTES) + keys))
         numbers = [
             int.from_bytes(opened[at : at + NUMBER_BYTES]) - 1
             for at in range(0, len(opened), NUMBER_BYTES)
@@ -245,9 +244,8 @@ class GroupOpener(Confined):
             evicted = self._cache.add(name)
             if evicted is not None:
                 self._keys.pop(evicted, None)
-                self._raw.pop(evicted, None)
         if name in self._cache:
-            self._keys[name], self._raw[name] = AESGCM(key), key
+            self._keys[name] = key
 
     def _request(self, names: tuple[bytes, ...]) -> tuple[bytes, bytes]:
         """A request without its tag, and the tag."""

@@ -57,8 +57,8 @@ from ccbps.delivery.group_messages import (
 )
 from ccbps.delivery.groups import require_groups
 from ccbps.delivery.plans import Plan, Strategy
-from ccbps.delivery.snapshots import joined, split
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.inputs.values import whole_number
 from ccbps.keys.delivery_keys import KEY_BYTES, BrokerState, SubscriberKey
 from ccbps.keys.secret import Confined
 
@@ -185,10 +185,8 @@ class GroupSealer(Confined):
     def snapshot(self) -> bytes:
         """Which keys the receivers have, as far as the strategy remembers: no key, but secret like
         the groups."""
-        keys = self._keys
-        since = keys.epoch.to_bytes(8) + keys.generation.to_bytes(8)
-        there = keys.present.to_bytes(-(-self.strategy.subscribers // 8))
-        snapshot = joined([since, there, self.strategy.snapshot()])
+        since = self._keys.epoch.to_bytes(8) + self._keys.generation.to_bytes(8)
+        snapshot = since + self.strategy.snapshot()
         return self._keys.tag(snapshot) + snapshot
 
     def restore(self, snapshot: bytes) -> None:
@@ -210,21 +208,17 @@ class GroupSealer(Confined):
         Raises:
             DecodeError: another broker's, altered, or of a strategy with other parameters.
         """
+        (snapshot,) = as_bytes("snapshot", [snapshot])
         keys, tag, found = self._keys, snapshot[:ID_BYTES], snapshot[ID_BYTES:]
         if not hmac.compare_digest(tag, keys.tag(found)):
             raise DecodeError("not a snapshot of a sealer of this broker, or altered")
-        since, there, strategy = split(found, 3)
-        if len(since) != 16 or len(there) != -(-self.strategy.subscribers // 8):
-            raise DecodeError("not a snapshot of a sealer for so many subscribers")
-        self.strategy.restore(strategy)
-        epoch, generation = int.from_bytes(since[:8]), int.from_bytes(since[8:])
+        self.strategy.restore(found[16:])
+        epoch, generation = int.from_bytes(found[:8]), int.from_bytes(found[8:16])
         if generation != keys.generation or epoch > keys.epoch:
             self.strategy.forget()
             return
-        left = int.from_bytes(there) & ~keys.present
-        changed = keys.joined_after(epoch)
-        changed += [one for one in range(self.strategy.subscribers) if left >> one & 1]
-        for one in changed:
+        # Groups of who left since, and is not back, cannot be asked for.
+        for one in keys.joined_after(epoch):
             self.strategy.forget(one)
 
     # -- events ----------------------------------------------------------------------------------
@@ -248,8 +242,9 @@ class GroupSealer(Confined):
                 plan does not reach exactly the group, or uses a key twice. Nothing is encrypted.
         """
         require_groups(group[None], self.strategy.subscribers)
-        if type(event) is not int or not 0 <= event < 1 << 64:
-            raise ParameterError(f"event must be a whole number, 0 .. 2^64 - 1, got {event!r}")
+        event = whole_number("event", event, "a whole number, 0 .. 2^64 - 1")
+        if not 0 <= event < 1 << 64:
+            raise ParameterError(f"event must be a whole number, 0 .. 2^64 - 1, got {event}")
         (payload,) = as_bytes("payload", [payload])
         mask = int.from_bytes(group.tobytes(), "little")
         if absent := mask & ~self._keys.present:

@@ -14,7 +14,7 @@ Eviction: TypeAlias = Literal["frequency", "recency"]
 
 
 class KeyCache:
-    """Names of keys, at most so many; all operations take constant time.
+    """Names of keys, at most so many; `touch` and `add` take constant time.
 
     By frequency the least used is evicted, among equals the one that was used longest ago.
 
@@ -37,7 +37,7 @@ class KeyCache:
             ParameterError: capacity is not a number of at least 0, or there is no such eviction.
         """
         if type(capacity) is not int or capacity < 0:
-            raise ParameterError(f"capacity must be a whole number of at least 0, got {capacity!r}")
+            raise ParameterError(f"capacity must be a whole number, at least 0, got {capacity!r}")
         if eviction not in ("frequency", "recency"):
             raise ParameterError(f"eviction must be 'frequency' or 'recency', got {eviction!r}")
         self.capacity, self.eviction = capacity, eviction
@@ -112,19 +112,19 @@ class KeyCache:
     def snapshot(self) -> bytes:
         """All names, in the order in which they would be evicted, and how often they were used."""
         counts = sorted(self._by_count)
-        return joined(
-            [count.to_bytes(8) + name for count in counts for name in self._by_count[count]]
-        )
+        names = [count.to_bytes(8) + name for count in counts for name in self._by_count[count]]
+        return joined([self.eviction.encode(), *names])
 
     def restore(self, snapshot: bytes) -> None:
         """Hold what a snapshot says, and nothing else.
 
         Raises:
-            DecodeError: malformed, or of more names than fit.
+            DecodeError: malformed, of more names than fit, or of another eviction.
         """
-        entries = split(snapshot)
+        eviction, *entries = split(snapshot) or [b""]
         found = {entry[8:]: int.from_bytes(entry[:8]) for entry in entries}
-        if len(found) != len(entries) or len(found) > self.capacity:
+        well_formed = eviction == self.eviction.encode() and len(found) == len(entries)
+        if not well_formed or len(found) > self.capacity or max(found.values(), default=0) >> 63:
             raise DecodeError(NO_SNAPSHOT)
         self._counts, self._by_count = {}, {}
         for name, count in found.items():

@@ -102,7 +102,7 @@ class LearnedCache(ClusteredPopularCache):
         require_groups(groups, subscribers)
         if not len(groups) or type(keys) is not int or keys < 0:
             raise ParameterError(
-                f"groups must be at least one, and keys a whole number of at least 0, got "
+                f"groups must be at least one, and keys a whole number, at least 0, got "
                 f"{len(groups)} groups and keys={keys!r}"
             )
         again, different = popularity(groups)

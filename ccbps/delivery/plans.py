@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ccbps.arrays import Bytes, Index
+from ccbps.ciphers.payloads import as_bytes
 from ccbps.delivery.groups import members, require_groups
 from ccbps.delivery.names import personal
 from ccbps.delivery.snapshots import NO_SNAPSHOT
@@ -89,7 +90,7 @@ class Strategy(ABC):
         """
         if type(subscribers) is not int or subscribers < 1:
             raise ParameterError(
-                f"subscribers must be a whole number of at least 1, got {subscribers!r}"
+                f"subscribers must be a whole number, at least 1, got {subscribers!r}"
             )
         self.subscribers = subscribers
         self._own = [Wrap(personal(one)) for one in range(subscribers)]
@@ -140,8 +141,10 @@ class Strategy(ABC):
         """Go on from a snapshot.
 
         Raises:
-            DecodeError: malformed, or of a strategy with other parameters.
+            DecodeError: malformed, or of a strategy with other parameters. The check finds
+                accidents; `GroupSealer.restore` refuses what an attacker changed.
         """
+        (snapshot,) = as_bytes("snapshot", [snapshot])
         tag, found = snapshot[:TAG_BYTES], snapshot[TAG_BYTES:]
         if tag != self._tag(found):
             raise DecodeError(f"not a snapshot of {self!r} with these parameters, or cut off")

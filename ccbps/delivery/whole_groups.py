@@ -15,7 +15,20 @@ from ccbps.delivery.plans import Plan, Strategy, Wrap, as_counts
 from ccbps.delivery.snapshots import NO_SNAPSHOT
 from ccbps.errors import DecodeError
 
-__all__ = ["BuildUpCache", "Naive", "SimpleCache"]
+__all__ = ["BuildUpCache", "Naive", "SimpleCache", "restore_groups"]
+
+
+def restore_groups(cache: KeyCache, snapshot: bytes, subscribers: int) -> None:
+    """Hold the names of whole groups that a snapshot says.
+
+    Raises:
+        DecodeError: malformed.
+    """
+    cache.restore(snapshot)
+    width = 1 + -(-subscribers // 8)
+    if any(len(name) != width or name[:1] != b"g" for name in cache.names()):
+        cache.forget(None)
+        raise DecodeError(NO_SNAPSHOT)
 
 
 class Naive(Strategy):
@@ -97,7 +110,7 @@ class SimpleCache(Strategy):
         return self.cache.snapshot()
 
     def _restore(self, snapshot: bytes) -> None:
-        self.cache.restore(snapshot)
+        restore_groups(self.cache, snapshot, self.subscribers)
 
 
 class BuildUpCache(SimpleCache):
@@ -181,8 +194,6 @@ class BuildUpCache(SimpleCache):
         self._sizes[:], self._place, self._free = 0, {}, [*range(self.cache.capacity)]
         for name in self.cache.names():
             group = np.frombuffer(name[1:], dtype=np.uint8)
-            if len(group) != -(-self.subscribers // 8):
-                raise DecodeError(NO_SNAPSHOT)
             self._put(self._free.pop(), name, group, int(group_sizes(group[None])[0]))
 
     def _add(self, name: bytes, group: Bytes, size: int) -> bool:

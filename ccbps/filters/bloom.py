@@ -44,11 +44,11 @@ class Bloom(ABC):
             hashing: `Murmur3` or `SipHash`; Murmur3() if None.
 
         Raises:
-            ParameterError: capacity is not a whole number of at least 1, rate not between 0 and 1,
+            ParameterError: capacity is not a whole number, at least 1, rate not between 0 and 1,
                 or the filter would have 2^32 bits or more.
         """
         if type(capacity) is not int or capacity < 1:
-            raise ParameterError(f"capacity must be a whole number of at least 1, got {capacity!r}")
+            raise ParameterError(f"capacity must be a whole number, at least 1, got {capacity!r}")
         if not isinstance(rate, float) or not 0 < rate < 1:
             raise ParameterError(f"rate must be a float between 0 and 1, got {rate!r}")
         if hashing is not None and not isinstance(hashing, Hashing):

@@ -70,7 +70,7 @@ def estimate_risk(
         1.0
     """
     if type(samples) is not int or samples < 1:
-        raise ParameterError(f"samples must be a whole number of at least 1, got {samples!r}")
+        raise ParameterError(f"samples must be a whole number, at least 1, got {samples!r}")
     if (share is None) == (count is None):
         raise ParameterError("either share or count must be given, and not both")
     machines = {} if machines is None else machines

@@ -125,7 +125,7 @@ class Simulation:
         if any(behaviour != HONEST for behaviour in self.behaviours.values()):
             raise ParameterError("count is for honest brokers: use share where behaviours differ")
         if type(secrets) is not int or secrets < 1:
-            raise ParameterError(f"secrets must be a whole number of at least 1, got {secrets!r}")
+            raise ParameterError(f"secrets must be a whole number, at least 1, got {secrets!r}")
         return _Run(self, Tally(secrets, secrets)).run()
 
     def recovered(self, outcome: Outcome, colluders: Iterable[PhysicalBroker]) -> Bundle:

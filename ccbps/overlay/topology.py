@@ -279,4 +279,4 @@ def _names(count: int, name: str, *, least: int = 1) -> list[str]:
 def check_count(value: int, name: str, least: int = 1) -> None:
     """Raise ParameterError unless this is a whole number, and large enough."""
     if type(value) is not int or value < least:
-        raise ParameterError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise ParameterError(f"{name} must be a whole number, at least {least}, got {value!r}")

@@ -56,7 +56,8 @@ def seal_for_groups(
 ) -> DataFrame:
     """Encrypt each payload for its group, with as few encryptions as the strategy needs.
 
-    Each lane is one sealer with a cache of its own. Equal groups are in one lane.
+    Each lane is one sealer with a cache of its own. Equal groups are in one lane. A stream that is
+    started again with another strategy begins with an empty cache: groups' keys are sent once more.
 
     Args:
         df: a row for each event, batch or streaming: `event`, a whole number that always names the
@@ -101,7 +102,7 @@ def seal_for_groups(
     if not isinstance(strategy, Strategy):
         raise ParameterError(f"strategy must be a Strategy, got {type(strategy).__name__}")
     if type(lanes) is not int or lanes < 1:
-        raise ParameterError(f"lanes must be a whole number of at least 1, got {lanes!r}")
+        raise ParameterError(f"lanes must be a whole number, at least 1, got {lanes!r}")
     GroupSealer(Naive(1), pad_to=pad_to)
     require(df, [payload], whole=[event] if as_of is None else [event, as_of], rest=False)
     _require_members(df, members)

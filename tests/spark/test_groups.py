@@ -25,7 +25,10 @@ from ccbps.delivery import (
     Strategy,
     SubscriberKey,
     SubscriberRing,
+    pack_groups,
 )
+from ccbps.delivery.group_keys import ID_BYTES
+from ccbps.delivery.names import group_name, personal
 from ccbps.errors import KeyMismatchError, ParameterError, RandomnessReuseError
 from ccbps.spark.groups import _PROVIDER, _ROCKS
 from tests.spark.conftest import MODE
@@ -71,10 +74,15 @@ class Parties:
     def subscribers(self) -> cs.FileKey:
         return cs.FileKey(self.paths[1])
 
-    def secrets(self) -> list[bytes]:
-        """Of all, as they may stand in files."""
+    def secrets(self, groups: dict[int, list[int]] | None = None) -> list[bytes]:
+        """Of all, as they may stand in files; with the keys of these groups."""
         raw = [self.sealer.state.export_secret()[:32]]
         raw += [key.export_secret()[4:] for key in self.keys]
+        keys = self.sealer._keys
+        for group in filter(None, (groups or {}).values()):
+            name = group_name(pack_groups(np.isin(range(N), group)))
+            raw.append(keys.make_ready(name).carried[ID_BYTES:])
+        raw += [keys.make_ready(personal(one)).carried[ID_BYTES:] for one in range(N)]
         return [part for secret in raw for part in (secret[:16], secret[:16].hex().encode())]
 
 
@@ -244,7 +252,12 @@ def test_streams_remember_keys_and_lose_nothing_when_they_fail(
     assert {*found} == wanted({n: g for n, g in everything.items() if n not in later})
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any("checkpoint" in path.parts and path.suffix == ".zip" for path in files)
-    assert {path for path in files if holds_secret(path, parties)} == {*parties.paths}
+    secrets = parties.secrets(everything)
+    assert {path for path in files if holds(path, secrets)} == {*parties.paths}
+    # That the search reads the state: what a cache says of itself stands there.
+    found = [path for path in files if holds(path, [b"frequency"])]
+    assert found
+    assert all("state" in path.parts for path in found)
 
 
 @pytest.mark.skipif(MODE == "connect", reason="one kind of session is enough")
@@ -274,9 +287,9 @@ def test_subscribers_remember_keys_between_batches(
         receive(spark.createDataFrame(rows[event], schema))
     assert {*read(spark.read.parquet(str(tmp_path / "out")))} == wanted(groups)
     # Somebody else gets number 1, whose cache is in the state.
-    old = parties.keys[1]
+    before, old = parties.secrets(groups), parties.keys[1]
     parties.sealer.leave(1)
-    parties.keys[1] = parties.sealer.join(1)
+    parties.keys[1] = new = parties.sealer.join(1)
     parties.save()
     later = {7: [0, 1]}
     receive(cs.seal_for_groups(frame(spark, later), SimpleCache(N, 9), parties.broker))
@@ -289,7 +302,9 @@ def test_subscribers_remember_keys_between_batches(
     assert late.where("request IS NOT NULL").count() == 3
     files = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
     assert files
-    assert not any(holds_secret(path, parties) for path in files)
+    parties.keys[1] = new
+    secrets = [*before, *parties.secrets(groups | later)]
+    assert not any(holds(path, secrets) for path in files)
 
 
 def test_a_number_that_changed_hands(spark: SparkSession, parties: Parties) -> None:
@@ -307,13 +322,13 @@ def test_a_number_that_changed_hands(spark: SparkSession, parties: Parties) -> N
     assert {one for one, reason in found.items() if reason} == {(0, 1), (1, 1)}
 
 
-def holds_secret(path: Path, parties: Parties) -> bool:
-    """Whether a file holds a secret, raw or as hex digits; also inside an archive."""
+def holds(path: Path, texts: list[bytes]) -> bool:
+    """Whether a file holds one of these; also inside an archive."""
     contents = [path.read_bytes()]
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             contents += [archive.read(name) for name in archive.namelist()]
-    return any(secret in content for secret in parties.secrets() for content in contents)
+    return any(text in content for text in texts for content in contents)
 
 
 def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Parties) -> None:
@@ -388,7 +403,7 @@ def test_arguments_are_checked(spark: SparkSession, parties: Parties, seed: Shar
     for arguments, said in (
         ({"strategy": "simple"}, "strategy must be a Strategy, got str"),
         ({"state": seed}, "key must be a KeySource"),
-        ({"lanes": 0}, "lanes must be a whole number of at least 1, got 0"),
+        ({"lanes": 0}, "lanes must be a whole number, at least 1, got 0"),
         ({"pad_to": 0}, "pad_to"),
         ({"on_error": "drop"}, "on_error"),
         ({"members": "group"}, "column 'group' is missing"),

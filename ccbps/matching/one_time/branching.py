@@ -125,9 +125,7 @@ class BranchingMatch(Matcher, PairScheme):
         self, schema: Schema, template: Predicate | None, form: Form, max_nodes: int
     ) -> None:
         if type(max_nodes) is not int or max_nodes < 2:
-            raise ParameterError(
-                f"max_nodes must be a whole number of at least 2, got {max_nodes!r}"
-            )
+            raise ParameterError(f"max_nodes must be a whole number, at least 2, got {max_nodes!r}")
         if template is None and 2 * schema.bits + 1 > max_nodes:
             raise too_many_nodes(2 * schema.bits + 1, max_nodes)
         self.template = template

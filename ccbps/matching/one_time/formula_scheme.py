@@ -268,7 +268,7 @@ class FormulaScheme(Matcher, PairScheme):
 
 def _checked(max_gates: int) -> int:
     if type(max_gates) is not int or max_gates < 1:
-        raise ParameterError(f"max_gates must be a whole number of at least 1, got {max_gates!r}")
+        raise ParameterError(f"max_gates must be a whole number, at least 1, got {max_gates!r}")
     return max_gates
 
 

@@ -128,7 +128,7 @@ class PublicFunctionMatch(GroupMatch):
             group: as for the class.
         """
         if type(bits) is not int or bits < 1:
-            raise ParameterError(f"bits must be a whole number of at least 1, got {bits!r}")
+            raise ParameterError(f"bits must be a whole number, at least 1, got {bits!r}")
         if limit is not None and type(limit) is not int:
             raise ParameterError(f"limit must be a whole number or None, got {limit!r}")
         if network is not None and network not in NETWORKS:
