@@ -125,9 +125,7 @@ class BrokerKeys(Confined):
     def _there(self, subscriber: int) -> int:
         last = self.subscribers - 1
         if type(subscriber) is not int or not 0 <= subscriber <= last:
-            raise ParameterError(
-                f"subscriber must be 0 .. {last}, got {subscriber!r}"
-            )
+            raise ParameterError(f"subscriber must be 0 .. {last}, got {subscriber!r}")
         return self._joined[subscriber]
 
     def _change(self, subscriber: int, since: int) -> None:
