@@ -853,7 +853,7 @@ def test_misuse_is_refused() -> None:
         (lambda: sealer.leave(-1), "got -1"),
         (lambda: (sealer.leave(3), sealer.leave(3)), "has not joined"),
         (lambda: sealer.seal("text", 1, group_of(0)), "payload must be bytes"),  # type: ignore[arg-type]
-        (lambda: sealer.seal(PAYLOAD, 1.0, group_of(0)), "event must be a whole number"),  # type: ignore[arg-type]
+        (lambda: sealer.seal(PAYLOAD, 1.0, group_of(0)), "event must be a whole number, 0"),  # type: ignore[arg-type]
         (lambda: sealer.seal(PAYLOAD, -1, group_of(0)), "event must be a whole number, 0 .. 2"),
         (lambda: sealer.restore("text"), "snapshot must be bytes"),  # type: ignore[arg-type]
         (lambda: openers[0].restore(None), "snapshot must be bytes"),  # type: ignore[arg-type]

@@ -40,6 +40,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ccbps.arrays import Bytes
@@ -58,7 +59,6 @@ from ccbps.delivery.group_messages import (
 from ccbps.delivery.groups import require_groups
 from ccbps.delivery.plans import Plan, Strategy
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.inputs.values import whole_number
 from ccbps.keys.delivery_keys import KEY_BYTES, BrokerState, SubscriberKey
 from ccbps.keys.secret import Confined
 
@@ -242,9 +242,9 @@ class GroupSealer(Confined):
                 plan does not reach exactly the group, or uses a key twice. Nothing is encrypted.
         """
         require_groups(group[None], self.strategy.subscribers)
-        event = whole_number("event", event, "a whole number, 0 .. 2^64 - 1")
-        if not 0 <= event < 1 << 64:
-            raise ParameterError(f"event must be a whole number, 0 .. 2^64 - 1, got {event}")
+        event = int(event) if isinstance(event, np.integer) else event
+        if type(event) is not int or not 0 <= event < 1 << 64:
+            raise ParameterError(f"event must be a whole number, 0 .. 2^64 - 1, got {event!r}")
         (payload,) = as_bytes("payload", [payload])
         mask = int.from_bytes(group.tobytes(), "little")
         if absent := mask & ~self._keys.present:
