@@ -26,6 +26,7 @@ __all__ = [
     "PredicateSyntaxError",
     "PredicateTypeError",
     "RandomnessReuseError",
+    "RefusedError",
     "ReplayError",
     "SamplingError",
     "SerializationError",
@@ -107,6 +108,18 @@ class RandomnessReuseError(CcbpsError, RuntimeError):
 
 class ReplayError(DecodeError):
     """A message was accepted before, or may have been."""
+
+
+class RefusedError(CcbpsError, RuntimeError):
+    """A broker refuses a client's message: it is too much, or the client is not let in.
+
+    Attributes:
+        reason: "size", "rate", "cost", "subscriptions", "queue" or "revoked".
+    """
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class LedgerError(CcbpsError, OSError):

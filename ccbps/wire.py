@@ -118,6 +118,12 @@ class Kind(IntEnum):
     """A subscriber asks the broker for a key of a group."""
     KEY_ANSWER = 15
     """The broker's answer."""
+    SUBSCRIBE = 16
+    """A subscription at a matching broker: `ccbps.broker.messages`."""
+    PUBLISH = 17
+    """A publication at a matching broker."""
+    DELIVERY = 18
+    """What a matching broker delivers."""
 
 
 class Cause(IntEnum):

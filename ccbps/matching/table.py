@@ -21,18 +21,21 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import islice
+from operator import lt
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes
+from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.keys.secret import Confined
 from ccbps.wire import VERSION, Cause, Kind, raise_for
@@ -86,7 +89,31 @@ class Part:
         return int(np.count_nonzero(self.alive))
 
     @cached_property
-    def places(self) -> Mapping[InterestId, int]:
+    def rows(self) -> Index:
+        """Rows of those that are still in the table."""
+        return np.flatnonzero(self.alive)
+
+    def row_of(self, name: InterestId) -> int | None:
+        """The row of an id that is still in the table."""
+        if self._ascending and isinstance(name, int):
+            row = bisect_left(self.ids, name)
+            found = row < len(self.ids) and self.ids[row] == name
+        else:
+            row = self._places.get(name, -1)
+            found = row >= 0
+        return row if found and self.alive[row] else None
+
+    @cached_property
+    def _ascending(self) -> bool:
+        """Whether ids are growing numbers, as those that a table gives are."""
+        if isinstance(self.ids, range):
+            return True
+        if not all(type(name) is int for name in self.ids):
+            return False
+        return all(map(lt, self.ids, islice(self.ids, 1, None)))
+
+    @cached_property
+    def _places(self) -> Mapping[InterestId, int]:
         """The row of each id, removed ones too."""
         return {name: row for row, name in enumerate(self.ids)}
 
@@ -177,8 +204,7 @@ class Table(Confined):
         with self._lock:
             parts = []
             for part in self._parts:
-                rows = [part.places[name] for name in gone if name in part.places]
-                rows = [row for row in rows if part.alive[row]]
+                rows = [row for name in gone if (row := part.row_of(name)) is not None]
                 if rows:
                     alive = part.alive.copy()
                     alive[rows] = False
@@ -295,9 +321,7 @@ class Table(Confined):
         return names
 
     def _has(self, name: InterestId) -> bool:
-        return any(
-            name in part.places and bool(part.alive[part.places[name]]) for part in self._parts
-        )
+        return any(part.row_of(name) is not None for part in self._parts)
 
     def _append(self, messages: Bytes, names: Sequence[InterestId]) -> None:
         if not len(messages):

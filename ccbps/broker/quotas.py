@@ -1,0 +1,102 @@
+"""What a client may use: how often it publishes, how much it stores, how long it keeps others
+waiting.
+
+Rates are token buckets: a bucket fills at a rate up to a burst, and what a client uses is taken
+out. The time that its publications were matched and its subscriptions were entered is measured, and
+taken out afterwards, so a bucket may be in debt, and the client waits until it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ccbps.errors import ParameterError, RefusedError
+
+__all__ = ["Account", "Quota"]
+
+
+@dataclass(frozen=True)
+class Quota:
+    """Of each client.
+
+    Attributes:
+        rate: publications and changes of subscriptions, a second.
+        burst: so many at once.
+        cost: seconds of the broker's time, a second.
+        patience: seconds of the broker's time at once.
+        subscriptions: at most.
+        message_bytes: of a publication or a subscription, at most.
+        queue: deliveries that wait for it, at most.
+
+    Example:
+        >>> from ccbps.broker import Quota
+        >>> Quota(rate=10.0).queue
+        10000
+    """
+
+    rate: float = 1000.0
+    burst: float = 2000.0
+    cost: float = 0.5
+    patience: float = 5.0
+    subscriptions: int = 10_000
+    message_bytes: int = 1 << 20
+    queue: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            kinds = (int, float) if name in ("rate", "burst", "cost", "patience") else (int,)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
+                raise ParameterError(f"{name} must be a number above 0, got {value!r}")
+
+
+class Account:
+    """What one client has used."""
+
+    def __init__(self, quota: Quota, clock: Callable[[], float]) -> None:
+        self._quota, self._clock = quota, clock
+        self._often = _Bucket(quota.rate, quota.burst, clock)
+        self._long = _Bucket(quota.cost, quota.patience, clock)
+
+    def enter(self, size: int) -> None:
+        """Take one message of this size.
+
+        Raises:
+            RefusedError: too large, too often, or the ones before took too long.
+        """
+        if size > self._quota.message_bytes:
+            raise RefusedError(
+                f"a message of {size} bytes, of at most {self._quota.message_bytes}", reason="size"
+            )
+        if self._long.level() <= 0:
+            raise RefusedError(
+                f"the broker's time for this client is used up, {self._quota.cost} s a second: "
+                "send later",
+                reason="cost",
+            )
+        if not self._often.take(1.0):
+            raise RefusedError(
+                f"more than {self._quota.rate} messages a second: send later", reason="rate"
+            )
+
+    def spend(self, seconds: float) -> None:
+        """Charge the broker's time."""
+        self._long.take(seconds, debt=True)
+
+
+class _Bucket:
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._level, self._then = burst, clock()
+
+    def level(self) -> float:
+        now = self._clock()
+        self._level = min(self._burst, self._level + (now - self._then) * self._rate)
+        self._then = now
+        return self._level
+
+    def take(self, amount: float, *, debt: bool = False) -> bool:
+        there = debt or self.level() >= amount
+        if there:
+            self._level -= amount
+        return there

@@ -1,0 +1,132 @@
+"""Subscriptions by number: whose they are, and what they are called.
+
+There may be millions, so what each has is in columns, not in objects.
+"""
+
+from __future__ import annotations
+
+from sys import intern
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from ccbps.arrays import Index
+
+__all__ = ["Column", "Registry"]
+
+T = TypeVar("T", np.uint32, np.int64)
+
+
+class Column(Generic[T]):
+    """Numbers in a row that grows at its end."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._values: np.ndarray[Any, np.dtype[T]] = np.zeros(16, dtype=kind)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: int) -> int:
+        return int(self._values[at])
+
+    def __setitem__(self, at: int, value: int) -> None:
+        if at >= len(self._values):
+            more = np.zeros(max(at + 1, 2 * len(self._values)), dtype=self._values.dtype)
+            more[: len(self._values)] = self._values
+            self._values = more
+        self._count = max(self._count, at + 1)
+        self._values[at] = value
+
+    def append(self, value: int) -> None:
+        """Put a number behind the last one."""
+        self[self._count] = value
+
+    def pop(self, at: int) -> int:
+        """Take out a number, whose place the last one takes; returns that one."""
+        self._count -= 1
+        self._values[at] = self._values[self._count]
+        return int(self._values[at])
+
+    @property
+    def values(self) -> np.ndarray[Any, np.dtype[T]]:
+        """All of them; a view."""
+        return self._values[: self._count]
+
+
+class Registry:
+    """Who has which subscriptions.
+
+    Attributes:
+        clients: names of clients by number; those who left keep theirs.
+        names: of subscriptions by number.
+        entries: of subscriptions by number, for their books: which interest they share.
+        places: among those that share it.
+    """
+
+    def __init__(self) -> None:
+        self.clients: list[str] = []
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._own: list[dict[str, int]] = []
+        self._owners = Column(np.uint32)
+        self.entries, self.places = Column(np.int64), Column(np.uint32)
+        self._free: list[int] = []
+        self._made = self._gone = 0
+
+    def __len__(self) -> int:
+        return self._made - self._gone
+
+    @property
+    def subscribed(self) -> int:
+        """Clients that have subscriptions."""
+        return sum(map(bool, self._own))
+
+    def number(self, client: str) -> int:
+        """Of a client, which gets one if it has none."""
+        found = self._numbers.get(client)
+        if found is None:
+            found = self._numbers[client] = len(self.clients)
+            self.clients.append(client)
+            self._own.append({})
+        return found
+
+    def of(self, client: str) -> dict[str, int]:
+        """The numbers of a client's subscriptions, by name."""
+        found = self._numbers.get(client)
+        return {} if found is None else self._own[found]
+
+    def new(self, client: str, name: str) -> int:
+        """A number for a subscription."""
+        self._made += 1
+        owner, name = self.number(client), intern(name)
+        if self._free:
+            number = self._free.pop()
+            self.names[number] = name
+        else:
+            number = len(self.names)
+            self.names.append(name)
+        self._owners[number] = owner
+        self._own[owner][name] = number
+        return number
+
+    def free(self, number: int, reuse: bool) -> None:
+        """Give a number free that no name stands for any more."""
+        self._gone += 1
+        if reuse:
+            self._free.append(number)
+
+    def by_owner(self, numbers: Index) -> list[tuple[str, tuple[str, ...]]]:
+        """Clients whose subscriptions these are, each with their names."""
+        owners = self._owners.values[numbers]
+        order = np.argsort(owners, kind="stable")
+        numbers, owners = numbers[order], owners[order]
+        starts = np.flatnonzero(np.diff(owners, prepend=np.uint32(0xFFFFFFFF)))
+        names = [self.names[number] for number in numbers.tolist()]
+        ends = [*starts[1:].tolist(), len(names)]
+        return [
+            (self.clients[owner], tuple(names[start:end]))
+            for owner, start, end in zip(
+                owners[starts].tolist(), starts.tolist(), ends, strict=True
+            )
+        ]

@@ -1,0 +1,265 @@
+"""What a matching broker must not lose, in an SQLite file.
+
+Subscriptions, numbers of accepted publications, deliveries that wait, publications that are kept,
+and who was revoked: all of it as clients sent it, so the file tells who steals it what the broker
+knew. One transaction takes a publication and its deliveries. When the publisher has its receipt
+both are on disk, and a publication that it repeats is known.
+
+Source: SQLite documentation, "Write-Ahead Logging".
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from ccbps.broker.messages import Delivery, Publication, Subscription
+from ccbps.errors import LedgerError, ParameterError
+
+__all__ = ["BrokerStore", "NoStore", "Store"]
+
+_APPLICATION: Final = int.from_bytes(b"ccbb", "big")
+_VERSION: Final = 1
+_TABLES: Final = """
+CREATE TABLE about (matcher BLOB NOT NULL, key BLOB NOT NULL, epoch INTEGER NOT NULL);
+CREATE TABLE subscriptions (client TEXT NOT NULL, name TEXT NOT NULL, message BLOB NOT NULL,
+    PRIMARY KEY (client, name)) WITHOUT ROWID;
+CREATE TABLE numbers (publisher TEXT NOT NULL, number INTEGER NOT NULL, digest BLOB NOT NULL,
+    clients TEXT, PRIMARY KEY (publisher, number)) WITHOUT ROWID;
+CREATE TABLE publishers (publisher TEXT PRIMARY KEY, oldest INTEGER NOT NULL,
+    round INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE payloads (id INTEGER PRIMARY KEY, publisher TEXT NOT NULL, number INTEGER NOT NULL,
+    payload BLOB NOT NULL, event BLOB);
+CREATE TABLE deliveries (client TEXT NOT NULL, sequence INTEGER NOT NULL,
+    payload INTEGER NOT NULL, names TEXT NOT NULL, wrap BLOB,
+    PRIMARY KEY (client, sequence)) WITHOUT ROWID;
+CREATE INDEX by_payload ON deliveries (payload);
+CREATE TABLE kept (id INTEGER PRIMARY KEY, publisher TEXT NOT NULL, message BLOB NOT NULL);
+CREATE TABLE clients (client TEXT PRIMARY KEY, sequence INTEGER NOT NULL,
+    revoked INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class BrokerStore:
+    """The file of one broker. Not for several threads at once: its broker has a lock."""
+
+    def __init__(self, path: str | Path, names: tuple[bytes, bytes, int], durable: bool) -> None:
+        """
+        Args:
+            path: created if missing.
+            names: of the broker's matcher, key and epoch.
+            durable: whether what was accepted survives a loss of power, too.
+
+        Raises:
+            LedgerError: it cannot be used, or another process has it open.
+            ParameterError: it is of another matcher, key or epoch, or no such file.
+        """
+        try:
+            self._db = sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, timeout=5
+            )
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._open(str(path), names)
+        except sqlite3.Error as error:
+            raise LedgerError(f"the broker's file {path} cannot be used: {error}") from None
+
+    def _open(self, path: str, names: tuple[bytes, bytes, int]) -> None:
+        self._db.execute("BEGIN EXCLUSIVE")
+        (found,) = self._db.execute("PRAGMA application_id").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if not tables:
+            for statement in _TABLES.split(";"):
+                self._db.execute(statement)
+            self._db.execute("INSERT INTO about VALUES (?, ?, ?)", names)
+            self._db.execute(f"PRAGMA application_id = {_APPLICATION}")
+            self._db.execute(f"PRAGMA user_version = {_VERSION}")
+            found = _APPLICATION
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if (found, version) != (_APPLICATION, _VERSION):
+            raise ParameterError(f"{path} is not a broker's file of this version")
+        if self._db.execute("SELECT * FROM about").fetchone() != names:
+            raise ParameterError(f"{path} belongs to another matcher, key or epoch")
+        self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        """Give the file free."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written inside is on disk afterwards, or nothing.
+
+        Raises:
+            LedgerError: it cannot be written.
+        """
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise LedgerError(f"the broker's file cannot be written: {error}") from None
+
+    # -- inside a transaction --------------------------------------------------------------------
+
+    def subscribe(self, client: str, subscription: Subscription) -> None:
+        """Put a subscription in place of the one with its name."""
+        row = client, subscription.name, subscription.to_bytes()
+        self._db.execute("INSERT OR REPLACE INTO subscriptions VALUES (?, ?, ?)", row)
+
+    def unsubscribe(self, client: str, name: str) -> None:
+        """Drop a subscription."""
+        self._db.execute("DELETE FROM subscriptions WHERE client = ? AND name = ?", (client, name))
+
+    def publish(
+        self, publisher: str, publication: Publication, digest: bytes, clients: Iterable[str] | None
+    ) -> None:
+        """That a publication was accepted; with clients who wait for its payload, or None."""
+        waiting = None if clients is None else json.dumps([*clients])
+        row = publisher, publication.number, digest, waiting
+        self._db.execute("INSERT INTO numbers VALUES (?, ?, ?, ?)", row)
+        turn = -1 if publication.round is None else publication.round
+        self._db.execute(
+            "INSERT INTO publishers VALUES (?, 0, ?) ON CONFLICT DO UPDATE SET "
+            "round = max(round, excluded.round)",
+            (publisher, turn + 1),
+        )
+
+    def delivered(self, publisher: str, number: int) -> None:
+        """That nobody waits for a publication's payload any more."""
+        self._db.execute(
+            "UPDATE numbers SET clients = NULL WHERE publisher = ? AND number = ?",
+            (publisher, number),
+        )
+
+    def forget_numbers(self, publisher: str, below: int) -> None:
+        """Drop numbers of publications that are too old to tell."""
+        self._db.execute(
+            "DELETE FROM numbers WHERE publisher = ? AND number < ?", (publisher, below)
+        )
+        self._db.execute("UPDATE publishers SET oldest = ? WHERE publisher = ?", (below, publisher))
+
+    def deliver(self, deliveries: Iterable[tuple[str, Delivery]]) -> None:
+        """Put deliveries of one publication into queues; equal payloads are stored once."""
+        payloads: dict[tuple[bytes, bytes | None], int | None] = {}
+        rows = []
+        for client, delivery in deliveries:
+            content = delivery.payload, delivery.event
+            if content not in payloads:
+                payloads[content] = self._db.execute(
+                    "INSERT INTO payloads (publisher, number, payload, event) VALUES (?, ?, ?, ?)",
+                    (delivery.publisher, delivery.number, *content),
+                ).lastrowid
+            names = json.dumps(delivery.names)
+            rows.append((client, delivery.sequence, payloads[content], names, delivery.wrap))
+        self._db.executemany("INSERT INTO deliveries VALUES (?, ?, ?, ?, ?)", rows)
+        self._db.executemany(
+            "INSERT INTO clients VALUES (?, ?, 0) ON CONFLICT DO UPDATE SET sequence = excluded."
+            "sequence",
+            [(client, sequence + 1) for client, sequence, *_ in rows],
+        )
+
+    def drop(self, client: str, sequences: Iterable[int]) -> None:
+        """Take deliveries out of a queue."""
+        for sequence in sequences:
+            gone = self._db.execute(
+                "DELETE FROM deliveries WHERE client = ? AND sequence = ? RETURNING payload",
+                (client, sequence),
+            ).fetchall()
+            self._db.executemany(
+                "DELETE FROM payloads WHERE id = ?1 AND NOT EXISTS "
+                "(SELECT 1 FROM deliveries WHERE payload = ?1)",
+                gone,
+            )
+
+    def revoke(self, client: str, revoked: bool) -> None:
+        """That a client was revoked, or is let in again."""
+        self._db.execute(
+            "INSERT INTO clients VALUES (?, 0, ?) ON CONFLICT DO UPDATE SET revoked = excluded."
+            "revoked",
+            (client, int(revoked)),
+        )
+
+    def keep(self, publisher: str, publication: Publication, most: int) -> None:
+        """Keep a publication for later subscribers, and so many of the last ones."""
+        self._db.execute(
+            "INSERT INTO kept (publisher, message) VALUES (?, ?)",
+            (publisher, publication.to_bytes()),
+        )
+        self._db.execute("DELETE FROM kept WHERE id <= (SELECT max(id) FROM kept) - ?", (most,))
+
+    # -- at the start ----------------------------------------------------------------------------
+
+    def subscriptions(self) -> Iterator[tuple[str, Subscription]]:
+        """All, with their clients."""
+        for client, message in self._db.execute("SELECT client, message FROM subscriptions"):
+            yield client, Subscription.from_bytes(message)
+
+    def numbers(self) -> Iterator[tuple[str, int, bytes, list[str] | None]]:
+        """Of accepted publications: publisher, number, digest, and who waits for a payload."""
+        found = self._db.execute("SELECT * FROM numbers ORDER BY publisher, number")
+        for publisher, number, digest, clients in found:
+            yield publisher, number, digest, None if clients is None else json.loads(clients)
+
+    def oldest(self) -> dict[str, int]:
+        """By publisher, the smallest number that is not too old to tell."""
+        return dict(self._db.execute("SELECT publisher, oldest FROM publishers").fetchall())
+
+    def rounds(self) -> dict[str, int]:
+        """By publisher, the first round that it has not used."""
+        return dict(self._db.execute("SELECT publisher, round FROM publishers").fetchall())
+
+    def deliveries(self) -> Iterator[tuple[str, Delivery]]:
+        """All that wait, in order."""
+        for client, sequence, names, wrap, publisher, number, payload, event in self._db.execute(
+            "SELECT client, sequence, names, wrap, publisher, number, p.payload, event "
+            "FROM deliveries JOIN payloads AS p ON p.id = deliveries.payload "
+            "ORDER BY client, sequence"
+        ):
+            found = tuple(json.loads(names))
+            yield client, Delivery(sequence, publisher, number, found, payload, event, wrap)
+
+    def kept(self) -> Iterator[tuple[str, Publication]]:
+        """Publications that are kept, oldest first, with their publishers."""
+        for publisher, message in self._db.execute(
+            "SELECT publisher, message FROM kept ORDER BY id"
+        ):
+            yield publisher, Publication.from_bytes(message)
+
+    def clients(self) -> list[tuple[str, int, bool]]:
+        """Clients, the next sequence number of each, and whether it was revoked."""
+        found = self._db.execute("SELECT client, sequence, revoked FROM clients").fetchall()
+        return [(client, sequence, bool(revoked)) for client, sequence, revoked in found]
+
+
+class NoStore:
+    """Of a broker that keeps everything in memory: nothing is written, and nothing was."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Nothing."""
+        yield
+
+    def __getattr__(self, name: str) -> Any:
+        return _nothing
+
+
+def _nothing(*_: object) -> None:
+    """Nothing."""
+
+
+Store: TypeAlias = "BrokerStore | NoStore"
