@@ -27,6 +27,7 @@ import pytest
 
 from ccbps import Bool, Category, Int, OneTimePad, Schema, SeedRing, SharedSeed, Text, UInt
 from ccbps.arrays import Bools, Bytes
+from ccbps.broker import MatchingBroker, Publication, Quota, Subscription
 from ccbps.errors import (
     CcbpsError,
     DecodeError,
@@ -318,6 +319,42 @@ def rows_answer_as_all_pairs_do(case: Case) -> None:
         return
     events, interests = case.party.pairs(case.records, case.interests)
     assert case.party.broker.match(events, interests).tolist() == case.meaning.ravel().tolist()
+
+
+@check
+def a_running_broker_delivers_what_matches(case: Case) -> None:
+    party, matcher = case.party, case.matcher
+    feed, subscriber = party.publisher, party.subscriber
+    names = [f"wanted {place}" for place in range(len(case.interests))]
+    labels, turns = [f"alice/{name}" for name in names], range(len(case.records))
+    if matcher.keying is Keying.ROUNDS:
+        master = SharedSeed.generate()
+        feed, subscriber = matcher.publisher(master), matcher.subscriber(master)
+    running = MatchingBroker(getattr(party, "broker", matcher), quota=Quota(message_bytes=1 << 24))
+    for name, label, interest in zip(names, labels, case.interests, strict=True):
+        if matcher.keying is Keying.ROUNDS:
+            stack = subscriber.encode(interest, rounds=turns, pairs=[label] * len(turns))
+            running.subscribe("alice", Subscription(name, stack, None, "feed", 0))
+        elif matcher.keying is Keying.SERVER:
+            running.subscribe("alice", Subscription(name, subscriber.encode([interest])))
+        else:
+            running.subscribe("alice", Subscription(name, np.empty((0, 0), dtype=np.uint8)))
+    for turn, record in enumerate(case.records):
+        event, events, rounds = None, {}, turn if matcher.keying is Keying.ROUNDS else None
+        if rounds is not None and not is_broadcast(matcher):
+            rows = feed.encode([record] * len(labels), rounds=[turn] * len(labels), pairs=labels)
+            events = dict(zip(labels, map(bytes, rows), strict=True))
+        else:
+            event = bytes(feed.encode([record], *([[turn]] if rounds is not None else []))[0])
+        running.publish("feed", Publication(turn, event, b"", None, rounds, events))
+    found = np.zeros(case.meaning.shape, dtype=np.bool_)
+    for delivery in running.take("alice"):
+        for name in delivery.names:
+            found[delivery.number, names.index(name)] = True
+        if delivery.event is not None:
+            event = np.frombuffer(delivery.event, dtype=np.uint8)[None]
+            found[delivery.number] = subscriber.open(event).matched[0]
+    assert found.tolist() == case.meaning.tolist()
 
 
 @check

@@ -90,13 +90,17 @@ class Mailboxes:
         box.account.enter(size)
         return box
 
+    def is_full(self, client: str) -> bool:
+        """Whether a client's queue has no room."""
+        return len(self.of(client).waiting) >= self._quota.queue
+
     def full(self, clients: Sequence[str]) -> list[str]:
         """Those that have no room for one delivery more, if their oldest one may be dropped.
 
         Raises:
             RefusedError: it may not.
         """
-        full = [one for one in clients if len(self.of(one).waiting) >= self._quota.queue]
+        full = [one for one in clients if self.is_full(one)]
         if full and not self._drops:
             raise RefusedError(
                 "a queue is full, as its client does not take what waits for it: publish again "

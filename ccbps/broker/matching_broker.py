@@ -24,40 +24,25 @@ the MQTT server, for one.
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from pathlib import Path
-from threading import RLock
-from typing import Any, Final, Literal
+from typing import Any
 
-from ccbps.broker.accepted import Accepted, Kept, Numbers
-from ccbps.broker.books import Book
-from ccbps.broker.mailbox import Mailboxes
-from ccbps.broker.messages import Delivery, Publication, Receipt, Subscription, check_name
-from ccbps.broker.metrics import Metrics
-from ccbps.broker.prefilter import FilterKind
-from ccbps.broker.quotas import Quota
-from ccbps.broker.store import BrokerStore, NoStore, Store
-from ccbps.broker.subscriptions import Subscriptions
-from ccbps.errors import CcbpsError, ParameterError, RefusedError
-from ccbps.keys.secret import Confined
+from ccbps.broker.accepted import Accepted
+from ccbps.broker.book import Book
+from ccbps.broker.messages import Publication, Receipt, Subscription, check_name
+from ccbps.broker.parts import BrokerParts
+from ccbps.errors import ParameterError, RefusedError
 from ccbps.matching.broker import Broker
-from ccbps.matching.contract import Answers
 
 __all__ = ["MatchingBroker"]
 
-REMEMBER: Final = 1 << 12
-"""Numbers of publications of each publisher that are remembered one by one."""
 
-
-class MatchingBroker(Confined):
+class MatchingBroker(BrokerParts):
     """A broker with clients. Several threads may use it.
 
     Attributes:
-        broker: matches.
+        matcher: which scheme.
         quota: of each client.
 
     Example:
@@ -78,88 +63,6 @@ class MatchingBroker(Confined):
         >>> broker.take("alice")
         []
     """
-
-    def __init__(
-        self,
-        broker: Broker,
-        *,
-        path: str | os.PathLike[str] | None = None,
-        durable: bool = True,
-        prefilter: FilterKind | None = "cuckoo",
-        keep: int = 0,
-        quota: Quota | None = None,
-        when_full: Literal["refuse", "drop"] = "refuse",
-        remember: int = REMEMBER,
-        on_delivery: Callable[[str], object] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """
-        Args:
-            broker: of the matcher; holds its broker key, if it has one.
-            path: of the broker's file; None to keep everything in memory. One broker at a time.
-            durable: whether what was accepted survives a loss of power; else the death of the
-                process only, and a publication takes less time.
-            prefilter: "cuckoo", "bloom", or None for none.
-            keep: so many publications, the last ones, are kept for later subscribers.
-            quota: of each client; `Quota()` if None.
-            when_full: what happens to a publication for a client whose queue is full: "refuse" it,
-                so that the publisher must wait, and one client that is gone stops it; or "drop"
-                that client's oldest delivery.
-            remember: numbers of each publisher's publications that are remembered one by one;
-                smaller ones are refused.
-            on_delivery: called with a client's name when something was put into its queue; must
-                return at once.
-            clock: seconds.
-
-        Raises:
-            LedgerError: the file cannot be used.
-            ParameterError: the file is another matcher's, key's or epoch's.
-        """
-        if not isinstance(broker, Broker):
-            raise ParameterError(f"broker must be a Broker, got {type(broker).__name__}")
-        if when_full not in ("refuse", "drop"):
-            raise ParameterError(f"when_full must be 'refuse' or 'drop', got {when_full!r}")
-        for name, number, least in (("keep", keep, 0), ("remember", remember, 1)):
-            if type(number) is not int or number < least:
-                raise ParameterError(
-                    f"{name} must be a whole number, at least {least}, got {number!r}"
-                )
-        self.broker, self.quota = broker, quota or Quota()
-        self._on_delivery, self._clock = on_delivery, clock
-        # One changes subscriptions at a time; the lock is for what takes no time.
-        self._changing, self._lock = RLock(), RLock()
-        self._metrics = Metrics()
-        self._subscriptions = Subscriptions(broker, prefilter, self._lock)
-        self._numbers, self._kept = Numbers(remember), Kept(keep, prefilter)
-        self._boxes = Mailboxes(self.quota, when_full == "drop", clock)
-        self._store: Store = NoStore()
-        if path is not None:
-            self._store = BrokerStore(Path(path), broker._names, durable)
-            self._load()
-
-    def __repr__(self) -> str:
-        count = len(self._subscriptions)
-        return f"<MatchingBroker of {self.broker.matcher!r}, {count} subscriptions>"
-
-    def close(self) -> None:
-        """Give the file free. What waits is in it."""
-        with self._changing, self._lock:
-            self._store.close()
-
-    def _load(self) -> None:
-        for client, sequence, revoked in self._store.clients():
-            box = self._boxes.of(client)
-            box.following, box.revoked = sequence, revoked
-        for client, delivery in self._store.deliveries():
-            self._boxes.of(client).put(delivery)
-        for publisher, number, digest, clients in self._store.numbers():
-            waiting = None if clients is None else tuple(clients)
-            self._numbers.add(publisher, number, Accepted(digest, waiting))
-        self._numbers.oldest |= self._store.oldest()
-        self._numbers.next_round |= self._store.rounds()
-        for publisher, publication in self._store.kept() if self._kept.most else ():
-            self._kept.add(publisher, publication)
-        self._subscriptions.add_all([*self._store.subscriptions()])
 
     # -- subscriptions ---------------------------------------------------------------------------
 
@@ -232,11 +135,6 @@ class MatchingBroker(Confined):
                 self._store.unsubscribe(client, name)
             self._subscriptions.remove(client, name)
 
-    def subscriptions(self, client: str) -> list[str]:
-        """Names of a client's subscriptions."""
-        with self._lock:
-            return [*self._subscriptions.registry.of(client)]
-
     def revoke(self, client: str, user: bytes | None = None) -> None:
         """Shut a client out: its subscriptions and deliveries are gone, and it is refused.
 
@@ -246,7 +144,9 @@ class MatchingBroker(Confined):
         """
         check_name("client", client)
         if user is not None:
-            self.broker.revoke(user)
+            if not isinstance(self._broker, Broker):
+                raise ParameterError(f"{type(self.matcher).__name__} has no users of their own")
+            self._broker.revoke(user)
         with self._changing:
             names = self.subscriptions(client)
             with self._lock:
@@ -336,80 +236,11 @@ class MatchingBroker(Confined):
                 raise ParameterError(f"no publication {number} of {publisher} waits for a payload")
             if others := messages.keys() - {*clients}:
                 raise ParameterError(f"{min(others)} does not match publication {number}")
-            wanted = [
-                (client, Delivery(self._boxes.of(client).following, publisher, number, (), message))
-                for client, message in messages.items()
-                if not self._boxes.of(client).revoked
-            ]
-            with self._delivering(wanted):
+            wanted = self._deliveries.sealed(publisher, number, messages)
+            with self._deliveries.put(wanted):
                 self._store.delivered(publisher, number)
             self._numbers.delivered(publisher, number)
         self._tell([client for client, _ in wanted])
-
-    # -- deliveries ------------------------------------------------------------------------------
-
-    def take(self, client: str, most: int = 100, *, after: int = -1) -> list[Delivery]:
-        """What waits for a client, oldest first. It stays there until it is acknowledged.
-
-        Args:
-            most: deliveries.
-            after: a sequence number: those behind it.
-
-        Raises:
-            RefusedError: the client was revoked.
-        """
-        with self._lock:
-            return self._boxes.admitted(client).after(after, most)
-
-    def acknowledge(self, client: str, sequence: int) -> None:
-        """That a client has its deliveries up to this sequence number; they are forgotten.
-
-        Raises:
-            RefusedError: the client was revoked.
-            LedgerError: the file cannot be written; nothing was changed.
-        """
-        with self._lock:
-            box = self._boxes.admitted(client)
-            gone = box.through(sequence)
-            if gone:
-                with self._store.transaction():
-                    self._store.drop(client, gone)
-                box.drop(len(gone))
-                self._metrics.add("acknowledged", len(gone))
-
-    # -- what others are told --------------------------------------------------------------------
-
-    def topic_filter(self) -> bytes:
-        """The filter of tokens with subscriptions, for publishers: what is not in it they need not
-        encode. `CuckooFilter.from_bytes` or `CountingBloomFilter.from_bytes` reads it.
-
-        Raises:
-            ParameterError: there is none; or somebody subscribed to all topics.
-        """
-        with self._lock:
-            if self._subscriptions.to_all_topics:
-                raise ParameterError("somebody subscribed to all topics: every event is wanted")
-            return self._subscriptions.topics.to_bytes()
-
-    def metrics(self) -> str:
-        """Counts, in OpenMetrics text."""
-        with self._lock:
-            known = self._subscriptions
-            books = [*known.books]
-            gauges = {
-                "clients": known.registry.subscribed,
-                "subscriptions": len(known),
-                "interests": sum(book.distinct for book in books),
-                "topics": len(known.topics),
-                "waiting": self._boxes.waiting,
-                "kept": len(self._kept),
-            }
-            pairs = {
-                "pairs_tested": known.tests + sum(book.tests for book in books),
-                "pairs_saved": known.saved + sum(book.saved for book in books),
-                "pairs_refused": known.refused + sum(book.refused for book in books),
-            }
-            return self._metrics.text(gauges, pairs)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -429,16 +260,9 @@ class MatchingBroker(Confined):
         number, later = publication.number, publication.payload is None
         matched = self._subscriptions.recipients([book.members(some) for book, some in found])
         clients = tuple(client for client, _ in matched) if later else None
-        wanted = (
-            []
-            if later
-            else [
-                (client, self._delivery(client, names, publisher, publication))
-                for client, names in matched
-            ]
-        )
+        wanted = [] if later else self._deliveries.of(matched, publisher, publication)
         keeps = self._kept.most > 0 and not later
-        with self._delivering(wanted):
+        with self._deliveries.put(wanted):
             self._store.publish(publisher, publication, digest, clients)
             if keeps:
                 self._store.keep(publisher, publication, self._kept.most)
@@ -461,64 +285,8 @@ class MatchingBroker(Confined):
         book = self._subscriptions.book(one)
         found = book.matching(f"{client}/{one.name}", one, [some for _, some in kept])
         with self._lock:
-            box = self._boxes.of(client)
-            there = {(delivery.publisher, delivery.number) for delivery in box.waiting}
-            told = []
-            for publisher, publication in (kept[at] for at in found):
-                full = len(box.waiting) >= self.quota.queue
-                if (publisher, publication.number) not in there and not full:
-                    delivery = self._delivery(client, (one.name,), publisher, publication)
-                    with self._delivering([(client, delivery)]):
-                        pass
-                    told = [client]
-        return told
-
-    def _delivery(
-        self, client: str, names: tuple[str, ...], publisher: str, publication: Publication
-    ) -> Delivery:
-        wraps = publication.wraps
-        own = (wraps.get(f"{client}/{name}") for name in names) if wraps else ()
-        relayed = self.broker.matcher.answers is Answers.SUBSCRIBER
-        return Delivery(
-            self._boxes.of(client).following,
-            publisher,
-            publication.number,
-            names,
-            publication.payload or b"",
-            publication.event if relayed else None,
-            next((wrap for wrap in own if wrap is not None), None),
-        )
-
-    @contextmanager
-    def _delivering(self, wanted: Sequence[tuple[str, Delivery]]) -> Iterator[None]:
-        """Put deliveries into queues, in a transaction with what is written inside."""
-        dropped = self._boxes.full([client for client, _ in wanted])
-        with self._store.transaction():
-            for client in dropped:
-                self._store.drop(client, [self._boxes.of(client).waiting[0].sequence])
-            yield
-            self._store.deliver(wanted)
-        for client in dropped:
-            self._boxes.of(client).drop(1)
-        for client, delivery in wanted:
-            self._boxes.of(client).put(delivery)
-        self._metrics.add("dropped", len(dropped))
-        self._metrics.add("deliveries", len(wanted))
-
-    @contextmanager
-    def _counting_refusals(self) -> Iterator[None]:
-        try:
-            yield
-        except CcbpsError as error:
-            reason = error.reason if isinstance(error, RefusedError) else type(error).__name__
-            with self._lock:
-                self._metrics.add("refused", reason=reason)
-            raise
-
-    def _tell(self, clients: Sequence[str]) -> None:
-        if self._on_delivery is not None:
-            for client in clients:
-                self._on_delivery(client)
+            chosen = [kept[at] for at in found]
+            return [client] * self._deliveries.put_kept(client, one.name, chosen)
 
 
 def _size(message: Subscription | Publication | bytes) -> int:

@@ -8,13 +8,15 @@ from threading import RLock
 import numpy as np
 
 from ccbps.arrays import Index
-from ccbps.broker.books import Book, RoundBook, TableBook, new_book
+from ccbps.broker.book import Book, RelayBook
 from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.prefilter import FilterKind, TokenFilter
 from ccbps.broker.registry import Registry
+from ccbps.broker.round_book import RoundBook
+from ccbps.broker.table_book import TableBook
 from ccbps.errors import DecodeError
 from ccbps.matching.broker import Broker
-from ccbps.matching.contract import Answers
+from ccbps.matching.contract import Answers, Scheme
 
 __all__ = ["Subscriptions"]
 
@@ -26,13 +28,17 @@ class Subscriptions:
     """Who subscribed to what. One thread changes them at a time.
 
     Attributes:
+        matcher: whose interests they are.
         registry: of their numbers.
         topics: the filter of tokens.
         tests: pairs that were tested, in books that are gone; `saved` and `refused` likewise.
     """
 
-    def __init__(self, broker: Broker, prefilter: FilterKind | None, lock: RLock) -> None:
-        self._broker, self._lock = broker, lock
+    def __init__(
+        self, matching: Broker | Scheme, prefilter: FilterKind | None, lock: RLock
+    ) -> None:
+        self._matching, self._lock = matching, lock
+        self.matcher = matching.matcher if isinstance(matching, Broker) else matching
         self.registry, self.topics = Registry(), TokenFilter(prefilter)
         self._books: dict[_Key, Book] = {}
         self._keys: dict[int, _Key] = {}
@@ -57,7 +63,13 @@ class Subscriptions:
         Raises:
             DecodeError: it is not one for this matcher.
         """
-        return self._books.get(self._key(one)) or new_book(self._broker, self.registry, self._lock)
+        book = self._books.get(self._key(one))
+        if book is not None:
+            return book
+        if not isinstance(self._matching, Broker):
+            return RelayBook(self.registry, self._lock)
+        kind = TableBook if self.matcher.answers is Answers.ALL else RoundBook
+        return kind(self._matching, self.registry, self._lock)
 
     def check(self, one: Subscription) -> None:
         """Raises DecodeError if it is not one for this matcher."""
@@ -102,7 +114,7 @@ class Subscriptions:
     def for_publication(self, publisher: str, publication: Publication) -> tuple[list[Book], str]:
         """Books that a publication is to be matched with; and what the filter did, as a counter's
         name: [N1], Algorithm 2."""
-        whose = publisher if self._broker.matcher.answers is Answers.PAIRS else None
+        whose = publisher if self.matcher.answers is Answers.PAIRS else None
         token = publication.token
         if token is None:
             return [book for key, book in self._books.items() if key[1] == whose], ""
@@ -127,7 +139,7 @@ class Subscriptions:
         return self.registry.by_owner(numbers) if len(numbers) else []
 
     def _key(self, one: Subscription) -> _Key:
-        if self._broker.matcher.answers is not Answers.PAIRS:
+        if self.matcher.answers is not Answers.PAIRS:
             return one.token, None
         if one.publisher is None:
             raise DecodeError("the matcher has rounds: a subscription names its publisher")

@@ -5,6 +5,7 @@ from ccbps.filters.counting import CountingBloomFilter
 from ccbps.filters.cuckoo import CuckooFilter
 from ccbps.filters.hashing import FilterKey, Hashing, Murmur3, SipHash
 from ccbps.filters.sizing import bloom_size, cuckoo_buckets
+from ccbps.filters.tokens import TopicTokens
 
 __all__ = [
     "BloomFilter",
@@ -14,6 +15,7 @@ __all__ = [
     "Hashing",
     "Murmur3",
     "SipHash",
+    "TopicTokens",
     "bloom_size",
     "cuckoo_buckets",
 ]

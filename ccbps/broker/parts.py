@@ -1,0 +1,212 @@
+"""A broker's parts, put together: what it holds, loads from its file, and has for whom."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import Final, Literal
+
+from ccbps.broker.accepted import Accepted, Kept, Numbers
+from ccbps.broker.deliveries import Deliveries
+from ccbps.broker.mailbox import Mailboxes
+from ccbps.broker.messages import Delivery
+from ccbps.broker.metrics import Metrics
+from ccbps.broker.prefilter import FilterKind
+from ccbps.broker.quotas import Quota
+from ccbps.broker.store import BrokerStore, NoStore, Store
+from ccbps.broker.subscriptions import Subscriptions
+from ccbps.errors import CcbpsError, ParameterError, RefusedError
+from ccbps.keys.secret import Confined
+from ccbps.matching.broker import Broker
+from ccbps.matching.contract import Answers
+from ccbps.matching.matcher import Matcher
+
+__all__ = ["BrokerParts"]
+
+REMEMBER: Final = 1 << 12
+"""Numbers of publications of each publisher that are remembered one by one."""
+
+
+class BrokerParts(Confined):
+    """What `MatchingBroker` is made of, and what does not match.
+
+    Attributes:
+        matcher: which scheme.
+        quota: of each client.
+    """
+
+    def __init__(
+        self,
+        broker: Broker | Matcher,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        durable: bool = True,
+        prefilter: FilterKind | None = "cuckoo",
+        keep: int = 0,
+        quota: Quota | None = None,
+        when_full: Literal["refuse", "drop"] = "refuse",
+        remember: int = REMEMBER,
+        on_delivery: Callable[[str], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            broker: of the matcher, `Matcher.broker`; the matcher itself where subscribers decide.
+            path: of the broker's file; None to keep everything in memory. One broker at a time.
+            durable: whether what was accepted survives a loss of power; else the death of the
+                process only, and a publication takes less time.
+            prefilter: "cuckoo", "bloom", or None for none.
+            keep: so many publications, the last ones, are kept for later subscribers.
+            quota: of each client; `Quota()` if None.
+            when_full: what happens to a publication for a client whose queue is full: "refuse" it,
+                so that the publisher must wait, and one client that is gone stops it; or "drop"
+                that client's oldest delivery.
+            remember: numbers of each publisher's publications that are remembered one by one;
+                smaller ones are refused.
+            on_delivery: called with a client's name when something was put into its queue; must
+                return at once.
+            clock: seconds.
+
+        Raises:
+            LedgerError: the file cannot be used.
+            ParameterError: the file is another matcher's, key's or epoch's.
+        """
+        relays = isinstance(broker, Matcher) and broker.answers is Answers.SUBSCRIBER
+        if not relays and not isinstance(broker, Broker):
+            raise ParameterError(
+                "broker must be a Broker, made by matcher.broker(...), or a matcher whose "
+                f"subscribers decide, got {broker!r}"
+            )
+        if when_full not in ("refuse", "drop"):
+            raise ParameterError(f"when_full must be 'refuse' or 'drop', got {when_full!r}")
+        for name, number, least in (("keep", keep, 0), ("remember", remember, 1)):
+            if type(number) is not int or number < least:
+                raise ParameterError(
+                    f"{name} must be a whole number, at least {least}, got {number!r}"
+                )
+        self._broker, self.quota = broker, quota or Quota()
+        self._on_delivery, self._clock = on_delivery, clock
+        # One changes subscriptions at a time; the lock is for what takes no time.
+        self._changing, self._lock = RLock(), RLock()
+        self._metrics = Metrics()
+        self._subscriptions = Subscriptions(broker, prefilter, self._lock)
+        self.matcher = self._subscriptions.matcher
+        self._numbers, self._kept = Numbers(remember), Kept(keep, prefilter)
+        self._store: Store = NoStore()
+        if path is not None:
+            names = broker._names if isinstance(broker, Broker) else (broker.fingerprint, b"", 0)
+            self._store = BrokerStore(Path(path), names, durable)
+        relayed = self.matcher.answers is Answers.SUBSCRIBER
+        self._deliveries = Deliveries(
+            Mailboxes(self.quota, when_full == "drop", clock), self._store, self._metrics, relayed
+        )
+        self._boxes = self._deliveries.boxes
+        if path is not None:
+            self._load()
+
+    def __repr__(self) -> str:
+        count = len(self._subscriptions)
+        return f"<MatchingBroker of {self.matcher!r}, {count} subscriptions>"
+
+    def close(self) -> None:
+        """Give the file free. What waits is in it."""
+        with self._changing, self._lock:
+            self._store.close()
+
+    def _load(self) -> None:
+        for client, sequence, revoked in self._store.clients():
+            box = self._boxes.of(client)
+            box.following, box.revoked = sequence, revoked
+        for client, delivery in self._store.deliveries():
+            self._boxes.of(client).put(delivery)
+        for publisher, number, digest, clients in self._store.numbers():
+            waiting = None if clients is None else tuple(clients)
+            self._numbers.add(publisher, number, Accepted(digest, waiting))
+        self._numbers.oldest |= self._store.oldest()
+        self._numbers.next_round |= self._store.rounds()
+        for publisher, publication in self._store.kept() if self._kept.most else ():
+            self._kept.add(publisher, publication)
+        self._subscriptions.add_all([*self._store.subscriptions()])
+
+    def subscriptions(self, client: str) -> list[str]:
+        """Names of a client's subscriptions."""
+        with self._lock:
+            return [*self._subscriptions.registry.of(client)]
+
+    # -- deliveries ------------------------------------------------------------------------------
+
+    def take(self, client: str, most: int = 100, *, after: int = -1) -> list[Delivery]:
+        """What waits for a client, oldest first. It stays there until it is acknowledged.
+
+        Args:
+            most: deliveries.
+            after: a sequence number: those behind it.
+
+        Raises:
+            RefusedError: the client was revoked.
+        """
+        with self._lock:
+            return self._boxes.admitted(client).after(after, most)
+
+    def acknowledge(self, client: str, sequence: int) -> None:
+        """That a client has its deliveries up to this sequence number; they are forgotten.
+
+        Raises:
+            RefusedError: the client was revoked.
+            LedgerError: the file cannot be written; nothing was changed.
+        """
+        with self._lock:
+            self._deliveries.acknowledge(client, sequence)
+
+    # -- what others are told --------------------------------------------------------------------
+
+    def topic_filter(self) -> bytes:
+        """The filter of tokens with subscriptions, for publishers: what is not in it they need not
+        encode. `CuckooFilter.from_bytes` or `CountingBloomFilter.from_bytes` reads it.
+
+        Raises:
+            ParameterError: there is none; or somebody subscribed to all topics.
+        """
+        with self._lock:
+            if self._subscriptions.to_all_topics:
+                raise ParameterError("somebody subscribed to all topics: every event is wanted")
+            return self._subscriptions.topics.to_bytes()
+
+    def metrics(self) -> str:
+        """Counts, in OpenMetrics text."""
+        with self._lock:
+            known = self._subscriptions
+            books = [*known.books]
+            gauges = {
+                "clients": known.registry.subscribed,
+                "subscriptions": len(known),
+                "interests": sum(book.distinct for book in books),
+                "topics": len(known.topics),
+                "waiting": self._boxes.waiting,
+                "kept": len(self._kept),
+            }
+            pairs = {
+                "pairs_tested": known.tests + sum(book.tests for book in books),
+                "pairs_saved": known.saved + sum(book.saved for book in books),
+                "pairs_refused": known.refused + sum(book.refused for book in books),
+            }
+            return self._metrics.text(gauges, pairs)
+
+    @contextmanager
+    def _counting_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except CcbpsError as error:
+            reason = error.reason if isinstance(error, RefusedError) else type(error).__name__
+            with self._lock:
+                self._metrics.add("refused", reason=reason)
+            raise
+
+    def _tell(self, clients: Sequence[str]) -> None:
+        if self._on_delivery is not None:
+            for client in clients:
+                self._on_delivery(client)

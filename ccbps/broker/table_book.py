@@ -1,0 +1,217 @@
+"""Interests that the broker matches with every event: equal ones are kept once.
+
+Where the scheme tells that an interest covers another one, the covered one stands under it, and is
+tested for events that match the covering one only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from threading import Lock, RLock
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ccbps.arrays import Bytes, Index
+from ccbps.broker.book import Book, one_message
+from ccbps.broker.messages import Publication, Subscription
+from ccbps.broker.registry import Column, Registry
+from ccbps.errors import DecodeError
+from ccbps.matching.access import message_bytes
+from ccbps.matching.broker import Broker
+from ccbps.matching.table import Table
+from ccbps.wire import raise_for
+
+__all__ = ["TableBook"]
+
+_NOBODY: Final = np.empty(0, dtype=np.int64)
+
+
+class Found(NamedTuple):
+    """What `TableBook.find` found.
+
+    Attributes:
+        entries: that match.
+        tests: pairs that were tested.
+        saved: those that were not.
+    """
+
+    entries: list[Any]
+    tests: int
+    saved: int
+
+
+class TableBook(Book):
+    """Interests in a table, equal ones once."""
+
+    def __init__(self, broker: Broker, registry: Registry, lock: RLock) -> None:
+        super().__init__(registry, lock)
+        self._broker = broker
+        self._table = self._new_table()
+        self._entries: dict[bytes, int] = {}
+        self._digests: dict[int, bytes] = {}
+        self._members: dict[int, Column[np.uint32]] = {}
+        self._next = self._count = 0
+        # Covered interests, in a table under each that covers some.
+        self._under: dict[int, Table] = {}
+        self._over: dict[int, int] = {}
+        # Held by whoever moves interests from table to table, or must not miss them meanwhile.
+        self._moving = Lock()
+
+    def _new_table(self) -> Table:
+        return self._broker.prepare(
+            np.empty((0, message_bytes(self._broker.matcher, "interest")), dtype=np.uint8)
+        )
+
+    @property
+    def distinct(self) -> int:
+        """Interests that differ."""
+        return len(self._members)
+
+    def check(self, subscription: Subscription) -> None:
+        """See `Book.check`."""
+        if len(subscription.interests) != 1:
+            raise DecodeError(
+                f"a subscription has one interest message here, not {len(subscription.interests)}"
+            )
+        raise_for(self._broker.examine_interests(subscription.interests))
+
+    def add(self, number: int, label: str, subscription: Subscription) -> None:
+        """See `Book.add`."""
+        self.add_all([number], subscription.interests)
+
+    def add_all(self, numbers: Sequence[int], interests: Bytes) -> None:
+        """Add subscriptions of one message each, all of which were checked."""
+        entries, fresh, rows = [], dict[bytes, int](), []
+        for row, message in enumerate(interests):
+            digest = blake2b(message.tobytes(), digest_size=16).digest()
+            entry = self._entries.get(digest, fresh.get(digest))
+            if entry is None:
+                entry = fresh[digest] = self._next + len(fresh)
+                rows.append(row)
+            entries.append(entry)
+        equal = self._put(interests[rows], [*fresh.values()]) if rows else {}
+        self._next += len(fresh)
+        for digest, entry in fresh.items():
+            if entry not in equal:
+                self._entries[digest], self._digests[entry] = entry, digest
+        with self._lock:
+            for number, entry in zip(numbers, entries, strict=True):
+                self._join(number, equal.get(entry, entry))
+
+    def _join(self, number: int, entry: int) -> None:
+        members = self._members.get(entry)
+        if members is None:
+            members = self._members[entry] = Column(np.uint32)
+        self._registry.entries[number], self._registry.places[number] = entry, len(members)
+        members.append(number)
+        self._count += 1
+
+    def _put(self, interests: Bytes, entries: Sequence[int]) -> dict[int, int]:
+        """Take interests into the tables; those that equal others in another form are not, and are
+        returned with the entries that they equal."""
+        if not self._broker.matcher.covering:
+            self._table.add(interests, entries)
+            return {}
+        equal = {}
+        for entry, interest in zip(entries, interests, strict=True):
+            covering, same = self._covering(interest[None])
+            if same is not None:
+                equal[entry] = same
+            else:
+                self._put_under(covering, interest[None], entry)
+        return equal
+
+    def _covering(self, interest: Bytes) -> tuple[int | None, int | None]:
+        """An entry of the outer table that covers an interest; and one that equals it."""
+        over, same = self._compared(interest, self._table)
+        if same is not None or over is None or over not in self._under:
+            return over, same
+        return over, self._compared(interest, self._under[over])[1]
+
+    def _compared(self, interest: Bytes, table: Table) -> tuple[int | None, int | None]:
+        """The first interest of a table that covers this one, and the first that equals it."""
+        if not len(table):
+            return None, None
+        ids: list[Any] = table.ids
+        over = np.flatnonzero(self._broker.covers(table, interest)[:, 0])
+        equal = over[self._broker.covers(interest, table)[0, over]]
+        return ids[over[0]] if len(over) else None, ids[equal[0]] if len(equal) else None
+
+    def _put_under(self, root: int | None, interest: Bytes, entry: int) -> None:
+        if root is None:
+            self._table.add(interest, [entry])
+            return
+        if root not in self._under:
+            self._under[root] = self._new_table()
+        self._under[root].add(interest, [entry])
+        self._over[entry] = root
+
+    def remove(self, number: int) -> None:
+        """See `Book.remove`."""
+        with self._lock:
+            entry, place = self._registry.entries[number], self._registry.places[number]
+            members = self._members[entry]
+            moved = members.pop(place)
+            if place < len(members):
+                self._registry.places[moved] = place
+            self._count -= 1
+            last = not len(members)
+            if last:
+                del self._members[entry], self._entries[self._digests.pop(entry)]
+        if last:
+            self._drop(entry)
+
+    def _drop(self, entry: int) -> None:
+        root = self._over.pop(entry, None)
+        if root is not None:
+            self._under[root].remove([entry])
+            return
+        with self._moving:
+            uncovered = self._under.pop(entry, None)
+            if uncovered is not None and len(uncovered):
+                ids: list[Any] = uncovered.ids
+                self._table.add(uncovered.messages, ids)
+                for one in ids:
+                    del self._over[one]
+            self._table.remove([entry])
+
+    def find(self, publication: Publication) -> Found:
+        """See `Book.find`: entries."""
+        if publication.event is None:
+            raise DecodeError("the publication has no event for all subscriptions")
+        if self._broker.matcher.covering:
+            with self._moving:
+                return self._find(one_message(publication.event))
+        return self._find(one_message(publication.event))
+
+    def _find(self, event: Bytes) -> Found:
+        tests, saved = len(self._table), self._count - self.distinct
+        found: list[Any] = self._broker.matches(event, self._table)[1]
+        tables = [self._under.get(root) for root in found] if self._under else []
+        covered = len(self._over)
+        for table in tables:
+            if table is not None:
+                found = found + self._broker.matches(event, table)[1]
+                tests, covered = tests + len(table), covered - len(table)
+        return Found(found, tests, saved + covered)
+
+    def members(self, found: Found) -> Index:
+        """See `Book.members`."""
+        self.tests += found.tests
+        self.saved += found.saved
+        columns = [self._members.get(entry) for entry in {*found.entries}]
+        numbers = [column.values for column in columns if column is not None]
+        return np.concatenate([_NOBODY, *numbers])
+
+    def matching(
+        self, label: str, subscription: Subscription, publications: Sequence[Publication]
+    ) -> list[int]:
+        """See `Book.matching`."""
+        events = np.frombuffer(b"".join(one.event or b"" for one in publications), np.uint8)
+        answers = self._broker.match_all(
+            events.reshape(len(publications), -1), subscription.interests
+        )
+        found: list[int] = np.flatnonzero(answers[:, 0]).tolist()
+        return found
