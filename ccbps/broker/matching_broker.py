@@ -89,7 +89,7 @@ class MatchingBroker(BrokerParts):
                         f"{client} has {len(own)} subscriptions, as many as it may",
                         reason="subscriptions",
                     )
-                self._subscriptions.check(subscription)
+                self._subscriptions.check([subscription])
                 with self._lock, self._store.transaction():
                     self._store.subscribe(client, subscription)
                 self._subscriptions.add(client, subscription)
@@ -115,7 +115,7 @@ class MatchingBroker(BrokerParts):
                 if there or (client, one.name) in seen:
                     raise ParameterError(f"{client} has a subscription {one.name!r} already")
                 seen.add((client, one.name))
-                self._subscriptions.check(one)
+            self._subscriptions.check([one for _, one in subscriptions])
             with self._lock, self._store.transaction():
                 for client, one in subscriptions:
                     self._store.subscribe(client, one)

@@ -71,9 +71,19 @@ class Subscriptions:
         kind = TableBook if self.matcher.answers is Answers.ALL else RoundBook
         return kind(self._matching, self.registry, self._lock)
 
-    def check(self, one: Subscription) -> None:
-        """Raises DecodeError if it is not one for this matcher."""
-        self.book(one).check(one)
+    def check(self, some: Sequence[Subscription]) -> None:
+        """Raises DecodeError if one of them is not one for this matcher."""
+        tables: list[Subscription] = []
+        for one in some:
+            book = self.book(one)
+            if isinstance(book, TableBook):
+                tables.append(one)
+            else:
+                book.check(one)
+        if tables:
+            book = self.book(tables[0])
+            assert isinstance(book, TableBook)
+            book.check_all(tables)
 
     def add(self, client: str, one: Subscription) -> None:
         """Add a subscription that was checked, in place of the client's one of that name."""

@@ -71,11 +71,19 @@ class TableBook(Book):
 
     def check(self, subscription: Subscription) -> None:
         """See `Book.check`."""
-        if len(subscription.interests) != 1:
-            raise DecodeError(
-                f"a subscription has one interest message here, not {len(subscription.interests)}"
-            )
-        raise_for(self._broker.examine_interests(subscription.interests))
+        self.check_all([subscription])
+
+    def check_all(self, subscriptions: Sequence[Subscription]) -> None:
+        """As `check`; one by one takes ten times as long."""
+        wanted = 1, message_bytes(self._broker.matcher, "interest")
+        for one in subscriptions:
+            if one.interests.shape != wanted:
+                raise DecodeError(
+                    f"a subscription has {wanted[0]} interest message of {wanted[1]} bytes here, "
+                    f"got {one.interests.shape}"
+                )
+        rows = np.concatenate([one.interests for one in subscriptions])
+        raise_for(self._broker.examine_interests(rows))
 
     def add(self, number: int, label: str, subscription: Subscription) -> None:
         """See `Book.add`."""
