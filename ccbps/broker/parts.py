@@ -37,6 +37,7 @@ class BrokerParts(Confined):
     Attributes:
         matcher: which scheme.
         quota: of each client.
+        on_delivery: called with a client's name when something was put into its queue.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class BrokerParts(Confined):
                     f"{name} must be a whole number, at least {least}, got {number!r}"
                 )
         self._broker, self.quota = broker, quota or Quota()
-        self._on_delivery, self._clock = on_delivery, clock
+        self.on_delivery, self._clock = on_delivery, clock
         # One changes subscriptions at a time; the lock is for what takes no time.
         self._changing, self._lock = RLock(), RLock()
         self._metrics = Metrics()
@@ -207,6 +208,6 @@ class BrokerParts(Confined):
             raise
 
     def _tell(self, clients: Sequence[str]) -> None:
-        if self._on_delivery is not None:
+        if self.on_delivery is not None:
             for client in clients:
-                self._on_delivery(client)
+                self.on_delivery(client)

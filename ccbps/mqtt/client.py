@@ -1,0 +1,189 @@
+"""A publisher or subscriber at a matching broker behind an MQTT server."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from itertools import count
+from typing import Any, Final
+
+from ccbps import errors
+from ccbps.broker import Delivery, Publication, Receipt, Subscription
+from ccbps.errors import CcbpsError, DecodeError, RefusedError
+from ccbps.mqtt.connection import WAIT_SECONDS, Connection, MqttUrl, answers_topic, deliveries_topic
+from ccbps.mqtt.service import NUMBER_BYTES, sealed_bytes, sequence_bytes
+
+__all__ = ["MqttClient"]
+
+TRIES: Final = 3
+
+
+class MqttClient:
+    """Sends requests, waits for their answers, and receives deliveries.
+
+    A request that gets no answer in time is sent again, which does no harm: a broker knows a
+    publication by its number, and a subscription by its name. A delivery is acknowledged when
+    `receive` hands it out, so one that a client was killed with comes again; `last` tells a new
+    client where the old one was.
+
+    Attributes:
+        last: sequence number of the last delivery that was handed out.
+
+    Example:
+        >>> from ccbps.mqtt import MqttClient, MqttUrl
+        >>> client = MqttClient(MqttUrl("mqtt://localhost:1883", "alice"))
+        >>> client.last
+        -1
+    """
+
+    def __init__(self, url: MqttUrl, *, last: int = -1, timeout: float = WAIT_SECONDS) -> None:
+        """
+        Args:
+            url: of the MQTT server, with this client's name.
+            last: sequence number of the last delivery that this client took before.
+            timeout: seconds that a request waits for its answer, each of three times.
+        """
+        self.last, self._timeout = last, timeout
+        self._name, self._up = url.client, threading.Event()
+        self._numbers, self._lock = count(), threading.Lock()
+        self._waiting: dict[bytes, Future[dict[str, Any]]] = {}
+        self._deliveries: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+        self._arrived_last = last
+        topics = [answers_topic(self._name), deliveries_topic(self._name)]
+        self._connection = Connection(url, topics, self._arrived, self._came_up)
+
+    def start(self) -> None:
+        """Connect.
+
+        Raises:
+            OSError: the server cannot be reached, or refuses.
+        """
+        self._connection.open()
+        if not self._up.wait(self._timeout) or self._connection.refused:
+            self._connection.close()
+            raise OSError(f"the MQTT server refuses {self._name}: {self._connection.refused}")
+
+    def stop(self) -> None:
+        """Disconnect. Subscriptions stay, and what matches waits."""
+        self._connection.close()
+
+    def __enter__(self) -> MqttClient:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """See `MatchingBroker.subscribe`. Raises its errors, and TimeoutError without an answer."""
+        self._ask("subscribe", subscription.to_bytes())
+
+    def unsubscribe(self, name: str) -> None:
+        """See `MatchingBroker.unsubscribe`."""
+        self._ask("unsubscribe", name.encode())
+
+    def publish(self, publication: Publication) -> Receipt:
+        """See `MatchingBroker.publish`."""
+        return self.publish_later(publication).result()
+
+    def publish_later(self, publication: Publication) -> Future[Receipt]:
+        """Publish without waiting: the receipt, or the error, is in the future."""
+        answered = self._send("publish", publication.to_bytes())
+        receipt: Future[Receipt] = Future()
+
+        def done(found: Future[dict[str, Any]]) -> None:
+            error = found.exception()
+            if error is not None:
+                receipt.set_exception(error)
+                return
+            answer = found.result()
+            clients = tuple(answer["clients"])
+            receipt.set_result(Receipt(answer["number"], answer["again"], clients))
+
+        answered.add_done_callback(done)
+        return receipt
+
+    def deliver(self, number: int, messages: dict[str, bytes]) -> None:
+        """See `MatchingBroker.deliver`."""
+        self._ask("deliver", sealed_bytes(number, messages))
+
+    def receive(self, timeout: float | None = None) -> Delivery:
+        """The next delivery; it is acknowledged.
+
+        Args:
+            timeout: seconds to wait; None for as long as it takes.
+
+        Raises:
+            TimeoutError: none came.
+        """
+        try:
+            delivery = self._deliveries.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"nothing for {self._name} in {timeout} s") from None
+        self.last = delivery.sequence
+        self._send("acknowledge", sequence_bytes(delivery.sequence))
+        return delivery
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _came_up(self) -> None:
+        if self._connection.refused is None:
+            # Whatever was sent while there was no connection may be lost.
+            self._send("resume", sequence_bytes(self._arrived_last))
+        self._up.set()
+
+    def _ask(self, verb: str, message: bytes) -> dict[str, Any]:
+        for _ in range(TRIES):
+            answered = self._send(verb, message)
+            try:
+                return answered.result(self._timeout)
+            except FutureTimeoutError:
+                continue
+        raise TimeoutError(f"no answer to {verb} in {TRIES * self._timeout} s")
+
+    def _send(self, verb: str, message: bytes) -> Future[dict[str, Any]]:
+        answered: Future[dict[str, Any]] = Future()
+        with self._lock:
+            number = next(self._numbers).to_bytes(NUMBER_BYTES)
+            if verb not in ("acknowledge", "resume"):
+                self._waiting[number] = answered
+        self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
+        return answered
+
+    def _arrived(self, topic: str, content: bytes) -> None:
+        if topic == deliveries_topic(self._name):
+            try:
+                delivery = Delivery.from_bytes(content)
+            except DecodeError:
+                return  # altered on its way; it will come again
+            if delivery.sequence > self._arrived_last:
+                self._arrived_last = delivery.sequence
+                self._deliveries.put(delivery)
+            return
+        with self._lock:
+            answered = self._waiting.pop(content[:NUMBER_BYTES], None)
+        if answered is None:
+            return
+        try:
+            answer = json.loads(content[NUMBER_BYTES:])
+            error = _error(answer)
+        except (ValueError, KeyError, TypeError):
+            error = DecodeError("the broker's answer is malformed")
+        if error is not None:
+            answered.set_exception(error)
+        else:
+            answered.set_result(answer)
+
+
+def _error(answer: dict[str, Any]) -> CcbpsError | None:
+    """The broker's error, as it would have been raised there."""
+    if "error" not in answer:
+        return None
+    kind = getattr(errors, answer["error"], CcbpsError)
+    if kind is RefusedError:
+        return RefusedError(answer["message"], reason=answer["reason"])
+    made: CcbpsError = kind(answer["message"])
+    return made

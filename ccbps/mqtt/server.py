@@ -1,0 +1,162 @@
+"""An MQTT server in this process, for examples, tests and small installations: aMQTT.
+
+It knows clients by their passwords, and lets each speak for itself only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+from amqtt.broker import Broker
+from amqtt.contexts import Action, BaseContext, BrokerConfig
+from amqtt.plugins.base import BaseAuthPlugin, BaseTopicPlugin
+from amqtt.session import Session
+
+from ccbps.broker.messages import check_name
+from ccbps.errors import ParameterError
+from ccbps.mqtt.connection import BROKER, WAIT_SECONDS
+
+__all__ = ["LocalServer", "OwnTopics", "Passwords"]
+
+
+class Passwords(BaseAuthPlugin):  # type: ignore[misc]
+    """Lets clients in by name and password."""
+
+    @dataclass
+    class Config:
+        """Passwords by name."""
+
+        users: dict[str, str] = field(default_factory=dict)
+
+    async def authenticate(self, *, session: Session) -> bool:
+        """Whether the password is right."""
+        users: dict[str, str] = self._get_config_option("users", {})
+        wanted, got = users.get(session.username or ""), session.password or ""
+        return wanted is not None and hmac.compare_digest(wanted.encode(), got.encode())
+
+
+class OwnTopics(BaseTopicPlugin):  # type: ignore[misc]
+    """Lets a client write its own requests and read its own answers, and the broker everything."""
+
+    @dataclass
+    class Config:
+        """Nothing."""
+
+    def __init__(self, context: BaseContext) -> None:
+        super().__init__(context)
+
+    async def topic_filtering(
+        self,
+        *,
+        session: Session | None = None,
+        topic: str | None = None,
+        action: Action | None = None,
+    ) -> bool:
+        """Whether this client may do so."""
+        name = None if session is None else session.username
+        if name is None or topic is None:
+            return False
+        way = "to" if action is Action.PUBLISH else "for"
+        return name == BROKER or topic.startswith(f"ccbps/{way}/{name}/")
+
+
+class LocalServer:
+    """An MQTT 3.1.1 server on this machine, in a thread of its own.
+
+    Attributes:
+        url: where it is.
+
+    Example:
+        >>> from ccbps.mqtt import LocalServer
+        >>> with LocalServer({"broker": "secret", "alice": "wonderland"}) as server:
+        ...     server.url.startswith("mqtt://127.0.0.1:")
+        True
+    """
+
+    def __init__(
+        self,
+        users: Mapping[str, str],
+        *,
+        port: int = 0,
+        certificate: str | PathLike[str] | None = None,
+        key: str | PathLike[str] | None = None,
+    ) -> None:
+        """
+        Args:
+            users: passwords by client's name; the service's is "broker".
+            port: 0 for a free one.
+            certificate: file with the server's certificate, for TLS.
+            key: file with the certificate's key.
+        """
+        for name in users:
+            check_name("users", name)
+        if (certificate is None) != (key is None):
+            raise ParameterError("certificate and key must be given together, for TLS")
+        listener: dict[str, Any] = {"type": "tcp", "bind": f"127.0.0.1:{port}"}
+        if certificate is not None:
+            listener |= {"ssl": True, "certfile": str(certificate), "keyfile": str(key)}
+        here = __name__
+        self._config = {
+            "listeners": {"default": listener},
+            "plugins": {f"{here}.Passwords": {"users": dict(users)}, f"{here}.OwnTopics": {}},
+        }
+        self._tls, self.url = certificate is not None, ""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="MQTT server", daemon=True)
+        self._up = threading.Event()
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        # It logs every refused client at length.
+        logging.getLogger("amqtt").setLevel(logging.CRITICAL)
+        logging.getLogger("transitions").setLevel(logging.CRITICAL)
+        self._thread.start()
+        if not self._up.wait(WAIT_SECONDS) or self._error is not None:
+            raise OSError(f"the MQTT server cannot start: {self._error}")
+
+    def stop(self) -> None:
+        """Close all connections."""
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(WAIT_SECONDS)
+
+    def __enter__(self) -> LocalServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._up.set()
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        self._ended = asyncio.Event()
+        broker = Broker(BrokerConfig.from_dict(self._config))
+        await broker.start()
+        server = broker._servers["default"].instance
+        host, port = server.sockets[0].getsockname()[:2]
+        self.url = f"{'mqtts' if self._tls else 'mqtt'}://{host}:{port}"
+        self._up.set()
+        await self._ended.wait()
+        with contextlib.suppress(Exception):
+            await broker.shutdown()

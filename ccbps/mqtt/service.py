@@ -1,0 +1,188 @@
+"""Puts a `MatchingBroker` behind an MQTT server."""
+
+from __future__ import annotations
+
+import json
+import queue
+import struct
+import threading
+from typing import Any, Final
+
+from ccbps.broker import MatchingBroker
+from ccbps.errors import CcbpsError, DecodeError, RefusedError
+from ccbps.mqtt.connection import (
+    BROKER,
+    VERBS,
+    WAIT_SECONDS,
+    Connection,
+    MqttUrl,
+    answers_topic,
+    deliveries_topic,
+)
+
+__all__ = ["MqttService"]
+
+NUMBER_BYTES: Final = 8
+BATCH: Final = 100
+_SEQUENCE: Final = struct.Struct(">q")
+
+
+class MqttService:
+    """Takes clients' requests from an MQTT server to a broker, and brings answers and deliveries.
+
+    Attributes:
+        broker: matches.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.broker import MatchingBroker, Publication, Subscription
+        >>> from ccbps.matching import TagMatch
+        >>> from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
+        >>> matcher = TagMatch(Schema(price=UInt(8)))
+        >>> keys = matcher.key_server()
+        >>> users = {"broker": "b", "alice": "a", "feed": "f"}
+        >>> with LocalServer(users) as server:
+        ...     urls = {name: MqttUrl(server.url, name, users[name]) for name in users}
+        ...     broker = MatchingBroker(matcher.broker(keys.broker_key()))
+        ...     with (
+        ...         MqttService(broker, urls["broker"]),
+        ...         MqttClient(urls["alice"]) as alice,
+        ...         MqttClient(urls["feed"]) as feed,
+        ...     ):
+        ...         wanted = matcher.subscriber(keys.subscriber_key("alice")).encode("price < 9")
+        ...         alice.subscribe(Subscription("cheap", wanted))
+        ...         event = matcher.publisher(keys.publisher_key()).encode({"price": [5]})
+        ...         receipt = feed.publish(Publication(0, event[0].tobytes(), b"encrypted"))
+        ...         print(alice.receive(timeout=10).payload)
+        b'encrypted'
+    """
+
+    def __init__(self, broker: MatchingBroker, url: MqttUrl) -> None:
+        """
+        Args:
+            broker: matches.
+            url: of the MQTT server, with the name `broker`.
+        """
+        self.broker = broker
+        self._requests: queue.SimpleQueue[tuple[str, str, bytes] | None] = queue.SimpleQueue()
+        self._sent: dict[str, int] = {}
+        self._up = threading.Event()
+        topics = [f"ccbps/to/+/{verb}" for verb in VERBS]
+        self._connection = Connection(url, topics, self._arrived, self._up.set)
+        self._worker = threading.Thread(target=self._work, name="ccbps broker", daemon=True)
+
+    def start(self) -> None:
+        """Connect, and serve until `stop`.
+
+        Raises:
+            OSError: the server cannot be reached, or refuses.
+        """
+        self._connection.open()
+        if not self._up.wait(WAIT_SECONDS) or self._connection.refused:
+            self._connection.close()
+            raise OSError(f"the MQTT server refuses {BROKER}: {self._connection.refused}")
+        self.broker.on_delivery = lambda client: self._requests.put((client, "push", b""))
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Answer what has arrived, and disconnect."""
+        self._requests.put(None)
+        self._worker.join()
+        self.broker.on_delivery = None
+        self._connection.close()
+
+    def __enter__(self) -> MqttService:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _arrived(self, topic: str, content: bytes) -> None:
+        _, _, client, verb = topic.split("/")
+        self._requests.put((client, verb, content))
+
+    def _work(self) -> None:
+        while (request := self._requests.get()) is not None:
+            client, verb, content = request
+            if verb == "push":
+                self._push(client)
+                continue
+            number, message = content[:NUMBER_BYTES], content[NUMBER_BYTES:]
+            answer: dict[str, Any] = {}
+            try:
+                answer = self._do(client, verb, message)
+            except CcbpsError as error:
+                answer = {"error": type(error).__name__, "message": str(error)}
+                if isinstance(error, RefusedError):
+                    answer["reason"] = error.reason
+            if len(number) == NUMBER_BYTES and verb != "acknowledge":
+                self._connection.send(answers_topic(client), number + json.dumps(answer).encode())
+
+    def _do(self, client: str, verb: str, message: bytes) -> dict[str, Any]:
+        if verb == "subscribe":
+            self.broker.subscribe(client, message)
+        elif verb == "unsubscribe":
+            self.broker.unsubscribe(client, _text(message))
+        elif verb == "publish":
+            receipt = self.broker.publish(client, message)
+            return {"number": receipt.number, "again": receipt.again, "clients": receipt.clients}
+        elif verb == "deliver":
+            number, messages = sealed_from(message)
+            self.broker.deliver(client, number, messages)
+        elif verb == "acknowledge":
+            self.broker.acknowledge(client, sequence_from(message))
+        elif verb == "resume":
+            self._sent[client] = sequence_from(message)
+            self._push(client)
+        return {}
+
+    def _push(self, client: str) -> None:
+        """Send what was put into a client's queue and was not sent yet."""
+        while True:
+            try:
+                some = self.broker.take(client, BATCH, after=self._sent.get(client, -1))
+            except CcbpsError:  # revoked
+                return
+            for delivery in some:
+                self._connection.send(deliveries_topic(client), delivery.to_bytes())
+                self._sent[client] = delivery.sequence
+            if len(some) < BATCH:
+                return
+
+
+def sequence_bytes(sequence: int) -> bytes:
+    """A sequence number, or -1, as it is sent."""
+    return _SEQUENCE.pack(sequence)
+
+
+def sequence_from(message: bytes) -> int:
+    """Raises DecodeError if it is none."""
+    if len(message) != _SEQUENCE.size:
+        raise DecodeError(f"a sequence number has {_SEQUENCE.size} bytes, got {len(message)}")
+    (sequence,) = _SEQUENCE.unpack(message)
+    return int(sequence)
+
+
+def sealed_bytes(number: int, messages: dict[str, bytes]) -> bytes:
+    """A publication's payloads, sealed for clients, as they are sent."""
+    found = {client: message.hex() for client, message in messages.items()}
+    return json.dumps([number, found]).encode()
+
+
+def sealed_from(message: bytes) -> tuple[int, dict[str, bytes]]:
+    """Raises DecodeError if it is not what `sealed_bytes` made."""
+    try:
+        number, found = json.loads(message)
+        if type(number) is not int:
+            raise ValueError
+        return number, {str(client): bytes.fromhex(text) for client, text in found.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise DecodeError("not payloads that a publisher sealed") from None
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise DecodeError("a name must be UTF-8") from None
