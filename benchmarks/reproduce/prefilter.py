@@ -230,7 +230,7 @@ def print_savings(measured: Times) -> None:
 def savings(name: str, match: float, asked: float) -> str:
     """A line, from microseconds of an event without a filter and of one that it discards."""
     return (
-        f"{name:<28}{match:>10,.1f}{asked:>9,.2f}{match / asked:>8,.1f}{match - asked:>10,.1f}"
+        f"{name:<28}{match:>10,.1f}{asked:>9.3g}{match / asked:>8,.1f}{match - asked:>10,.1f}"
         f"{max(0.0, 1 - asked / match):>9.2%}"
     )
 
