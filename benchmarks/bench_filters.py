@@ -4,6 +4,16 @@ In one run: an Arrow column of 400,000 topics is hashed, added and looked up, an
 out again; beside a Python set of strings, mmh3 called for each key, and one pass over the column's
 bytes. Single keys are looked up in a loop.
 
+Then peers (PyPI packages of the `bench` extra; those that are missing are left out): filters for as
+many keys, filled with them. Peers take lists of strings, so ours are measured with them, too. Of
+each:
+
+- *lost*: keys that it took and does not find;
+- *wrong*: how many absent keys it finds, of a million;
+- *portable*: whether it answers alike in two processes, false positives included, so that it can be
+  sent to another one; measured, with different seeds of Python's own hash;
+- *keyed*: whether only holders of a key can ask it.
+
     python benchmarks/bench_filters.py [--quick]
 
 CCBPS_COMPILED=0 measures NumPy's kernels.
@@ -17,6 +27,7 @@ from collections.abc import Callable
 import mmh3
 import numpy as np
 import pyarrow as pa
+from filter_peers import KEYS, everything, missing, portable, texts
 from timing import machine, one_core, seconds
 
 from ccbps.filters import (
@@ -29,9 +40,36 @@ from ccbps.filters import (
 )
 from ccbps.filters.keys import as_key_bytes
 
-KEYS = 400_000
 SINGLE = 10_000
 GOALS = {"Bloom, 1 %, look up": 40.0, "cuckoo, 4 slots, look up": 80.0}
+
+
+def beside_peers(rounds: int) -> None:
+    """Print the table."""
+    alike = portable()
+    print(f"\n{'':<34}{'ns a key':>16}")
+    print(f"{'':<34}{'add':>8}{'look up':>10}{'lost':>9}{'wrong':>9}{'portable':>10}{'keyed':>7}")
+    for title, kind in everything().items():
+        keys, others = texts(kind.keys), texts(kind.keys, "orders")
+        sent = [pa.array(some) if kind.column else some for some in (keys, others)]
+        held = kind.make(kind.keys)
+        taken = kind.add(held, sent[0])
+        actions: dict[str, Callable[[], object]] = {
+            "add": lambda kind=kind, some=sent[0]: kind.add(kind.make(kind.keys), some),
+            "find": lambda kind=kind, held=held, some=sent[0]: kind.find(held, some),
+        }
+        took = seconds(actions, rounds)
+        lost = taken - int(np.sum(kind.find(held, sent[0])))
+        wrong = float(np.mean(kind.find(held, sent[1]))) * 1e6
+        said = ["yes" if yes else "no" for yes in (alike[title], kind.keyed)]
+        times = [took[what] / kind.keys * 1e9 for what in ("add", "find")]
+        print(
+            f"{title:<34}{times[0]:>8.1f}{times[1]:>10.1f}{max(0, lost):>9,}{wrong:>9,.0f}"
+            f"{said[0]:>10}{said[1]:>7}",
+            flush=True,
+        )
+    if missing():
+        print("not installed: " + ", ".join(missing()))
 
 
 def main() -> None:
@@ -40,10 +78,10 @@ def main() -> None:
     rounds = 3 if parser.parse_args().quick else 11
     print(machine())
 
-    texts = [f"quotes/{number % 5000:04d}/{number}" for number in range(KEYS)]
-    column, packed = pa.array(texts), as_key_bytes(pa.array(texts))
-    others = pa.array([text.replace("quotes", "orders") for text in texts])
-    known, few = set(texts), texts[:SINGLE]
+    keys = texts(KEYS)
+    column, packed = pa.array(keys), as_key_bytes(pa.array(keys))
+    others = pa.array(texts(KEYS, "orders"))
+    known, few = set(keys), keys[:SINGLE]
     sip = SipHash(FilterKey(bytes(range(16))))
     bloom, keyed = BloomFilter(KEYS, 0.01), BloomFilter(KEYS, 0.01, sip)
     counting = CountingBloomFilter(2 * KEYS, 0.01)
@@ -73,8 +111,8 @@ def main() -> None:
         "cuckoo, 4 slots, look up what is absent": lambda: cuckoo.has_all(others),
         "cuckoo, 16 slots, look up": lambda: large.has_all(column),
         "cuckoo, 4 slots, take out and add": turn_over,
-        "peer: a set of strings, look up": lambda: [text in known for text in texts],
-        "peer: mmh3, a call for each key": lambda: [mmh3.hash64(text) for text in texts],
+        "peer: a set of strings, look up": lambda: [text in known for text in keys],
+        "peer: mmh3, a call for each key": lambda: [mmh3.hash64(text) for text in keys],
         "one by one: Bloom": lambda: [text in bloom for text in few],
         "one by one: Bloom under a key": lambda: [text in keyed for text in few],
         "one by one: cuckoo": lambda: [text in cuckoo for text in few],
@@ -92,6 +130,7 @@ def main() -> None:
     wrong = [held.has_all(others).mean() for held in (bloom, cuckoo, large)]
     print(f"keys that were lost: {np.int64(missing)}")
     print("false positives: " + ", ".join(f"{rate:.5f}" for rate in wrong))
+    beside_peers(min(rounds, 5))
 
 
 if __name__ == "__main__":

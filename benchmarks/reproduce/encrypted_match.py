@@ -5,11 +5,12 @@ filter spares the broker the encrypted comparison with all of them. Prints, for 
 milliseconds of
 
 - *as they come*: subscriptions are read, checked and turned into the common form together with the
-  event, every time, as the report's implementation does;
+  event, every time;
 - *prepared*: the subscriptions were turned into the common form when they arrived, so that a pair
   takes one product and one hash (`KeywordMatch`'s `prepare`).
 
 Messages are fresh in every round: the broker has seen none of them before. Times are of one core.
+`prefilter.py` has the other columns, other matchers, and the source's own way for each pair.
 
     python benchmarks/reproduce/encrypted_match.py [--groups secp256k1 modp2048] [--rounds 5]
 """
@@ -21,20 +22,106 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from timing import machine, one_core
 
-from ccbps import Schema, UInt
+from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra.named_groups import prime_order_group
 from ccbps.ciphers.proxy_search import ProxySearch
-from ccbps.matching import KeywordMatch
+from ccbps.matching import FormulaMatch, KeywordMatch, MaskedTopicMatch, TagMatch
 
 COUNTS = (1, 5, 10, 15, 20)
 PRINTED = {1: 1.567, 5: 7.294, 10: 23.685, 15: 34.918, 20: 57.497}
 """Milliseconds of [N1] Table 2, column 2: Charm on an unnamed machine."""
+SCHEMA = Schema(topic=UInt(32))
+OTHER = 1 << 31
+"""The first of the topics that nobody wants."""
+
+
+class Way(NamedTuple):
+    """How a broker matches events with subscriptions, the i-th of which wants topic i.
+
+    Attributes:
+        prepare: of so many subscriptions, for so many events, what the broker has before events.
+        events: fresh messages of events with these topics, for so many subscriptions.
+        match: answers, shape (events, subscriptions).
+    """
+
+    prepare: Callable[[int, int], Any]
+    events: Callable[[Sequence[int], int], Any]
+    match: Callable[[Any, Any], np.ndarray]
+
+
+def as_printed(group: str) -> Way:
+    """Re-enc and Search of [N1] section 3 for each pair: two exponentiations. The elements of
+    subscriptions were read when they arrived."""
+    scheme = ProxySearch(prime_order_group(group))
+    master = scheme.init()
+    publisher, half = scheme.key_gen(master)
+    users = [scheme.key_gen(master) for _ in range(max(COUNTS))]
+
+    def prepare(count: int, events: int) -> list[tuple[int, np.ndarray]]:
+        found = [
+            (x2, scheme.encrypt(user, [b"%d" % topic]))
+            for topic, (user, x2) in enumerate(users[:count])
+        ]
+        assert all(scheme.well_formed(row).all() for _, row in found)
+        return found
+
+    def events(topics: Sequence[int], count: int) -> np.ndarray:
+        return scheme.trapdoors(publisher, [b"%d" % topic for topic in topics])
+
+    def match(event: np.ndarray, interests: list[tuple[int, np.ndarray]]) -> np.ndarray:
+        return np.stack(
+            [
+                scheme.search(scheme.re_encrypt(x2, row), scheme.tokens(half, event))[:, 0]
+                for x2, row in interests
+            ],
+            axis=1,
+        )
+
+    return Way(prepare, events, match)
+
+
+def reusable(matcher: KeywordMatch | TagMatch | MaskedTopicMatch, prepared: bool = True) -> Way:
+    """Messages that serve again and again; each subscription is a different user's."""
+    server = matcher.key_server()
+    publisher = matcher.publisher(server.publisher_key())
+    users = [
+        matcher.subscriber(server.subscriber_key(str(number))) for number in range(max(COUNTS))
+    ]
+    broker = matcher.broker(server.broker_key())
+
+    def prepare(count: int, events: int) -> Any:
+        wanted = [user.encode(f"topic = {topic}") for topic, user in enumerate(users[:count])]
+        interests = np.concatenate(wanted)
+        return broker.prepare(interests) if prepared else interests
+
+    def events(topics: Sequence[int], count: int) -> np.ndarray:
+        return publisher.encode({"topic": list(topics)})
+
+    return Way(prepare, events, broker.match_all)
+
+
+def one_time(matcher: FormulaMatch) -> Way:
+    """Two messages for each pair, in a round of its own."""
+    seed, broker = SharedSeed.generate(), matcher.broker()
+
+    def prepare(count: int, events: int) -> np.ndarray:
+        wanted = [f"topic = {topic}" for topic in range(count)] * events
+        return matcher.subscriber(seed).encode(wanted, range(count * events))
+
+    def events(topics: Sequence[int], count: int) -> np.ndarray:
+        sent = {"topic": np.repeat(np.array(topics), count)}
+        return matcher.publisher(seed).encode(sent, range(count * len(topics)))
+
+    def match(events: np.ndarray, interests: np.ndarray) -> np.ndarray:
+        return broker.match(events, interests)
+
+    return Way(prepare, events, match)
 
 
 def encrypted_match(
@@ -44,28 +131,17 @@ def encrypted_match(
     rounds: int = 5,
 ) -> dict[int, tuple[float, float]]:
     """Least milliseconds over `rounds`, (as they come, prepared), for each number of interests."""
-    matcher = KeywordMatch(Schema(topic=UInt(32)), group=group, trapdoors=trapdoors)
-    server = matcher.key_server()
-    publisher = matcher.publisher(server.publisher_key())
-    subscribers = [
-        matcher.subscriber(server.subscriber_key(str(number))) for number in range(max(counts))
-    ]
-    broker = matcher.broker(server.broker_key())
+    matcher = KeywordMatch(SCHEMA, group=group, trapdoors=trapdoors)
+    both = [reusable(matcher, prepared) for prepared in (False, True)]
     best = {count: (float("inf"), float("inf")) for count in counts}
     for turn in range(rounds + 1):  # the first does not count
         for count in counts:
-            interests = np.concatenate(
-                [one.encode(f"topic = {number}") for number, one in enumerate(subscribers[:count])]
-            )
-            first, second = (
-                publisher.encode({"topic": [2**31]}),
-                publisher.encode({"topic": [2**31]}),
-            )
-            whole = _milliseconds(lambda e=first, i=interests: broker.match_all(e, i))
-            table = broker.prepare(interests)
-            prepared = _milliseconds(lambda e=second, t=table: broker.match_all(e, t))
+            took = []
+            for way in both:
+                event, table = way.events([OTHER], count), way.prepare(count, 1)
+                took.append(_milliseconds(lambda w=way, e=event, t=table: w.match(e, t)))
             if turn:
-                best[count] = min(best[count][0], whole), min(best[count][1], prepared)
+                best[count] = min(best[count][0], took[0]), min(best[count][1], took[1])
     return best
 
 

@@ -108,7 +108,17 @@ class CuckooFilter:
         Raises:
             FilterFullError: there is no room; nothing was changed.
         """
-        self.add_all([key])
+        mark, place = self._one(key)
+        places, cells = (place, self._other(mark, place)), self._table.cells
+        rows = [cells[place].tolist() for place in places]
+        if self.once and any(mark in row for row in rows):
+            return
+        for place, row in zip(places, rows, strict=True):
+            if 0 in row:
+                cells[place, row.index(0)] = mark
+                self.count += 1
+                return
+        self.add_all([key])  # which kicks others
 
     def remove(self, key: str | bytes) -> None:
         """Take out a copy of a key that was added. Never take out another: that may lose one that
@@ -117,16 +127,20 @@ class CuckooFilter:
         Raises:
             ParameterError: it is certainly not in, or the filter stores each key once.
         """
-        self.remove_all([key])
+        mark, first = self._one(key)
+        cells = self._table.cells
+        for place in (first, self._other(mark, first)):
+            row = cells[place].tolist()
+            if mark in row and not self.once:
+                cells[place, row.index(mark)] = 0
+                self.count -= 1
+                return
+        self.remove_all([key])  # which refuses
 
     def __contains__(self, key: str | bytes) -> bool:
-        first, second = self.hashing.one(key.encode() if isinstance(key, str) else key)
-        mark = 1 + ((second >> 32) * (256**self.fingerprint_bytes - 1) >> 32)
-        place, cells = (first >> 32) * self.buckets >> 32, self._table.cells
-        if mark in cells[place].tolist():
-            return True
-        other = (((mark * FACTOR & _MASK) >> 32) * self.buckets >> 32) - place
-        return mark in cells[other % self.buckets].tolist()
+        mark, place = self._one(key)
+        cells = self._table.cells
+        return mark in cells[place].tolist() or mark in cells[self._other(mark, place)].tolist()
 
     # -- columns ---------------------------------------------------------------------------------
 
@@ -255,6 +269,16 @@ class CuckooFilter:
     def _identity(self) -> tuple[object, ...]:
         shape = self.buckets, self.slots, self.fingerprint_bytes, self.once
         return (*shape, self.hashing.identity())
+
+    def _one(self, key: str | bytes) -> tuple[int, int]:
+        """Fingerprint and first bucket of a key."""
+        first, second = self.hashing.one(key.encode() if isinstance(key, str) else key)
+        mark = 1 + ((second >> 32) * (256**self.fingerprint_bytes - 1) >> 32)
+        return mark, (first >> 32) * self.buckets >> 32
+
+    def _other(self, mark: int, place: int) -> int:
+        """The other bucket of a fingerprint."""
+        return ((((mark * FACTOR & _MASK) >> 32) * self.buckets >> 32) - place) % self.buckets
 
     def _of(self, keys: Keys) -> tuple[Marks, Index]:
         """Fingerprints and first buckets of keys."""
