@@ -3,9 +3,10 @@
 from ccbps.filters.bloom import BloomFilter
 from ccbps.filters.counting import CountingBloomFilter
 from ccbps.filters.cuckoo import CuckooFilter
-from ccbps.filters.hashing import FilterKey, Hashing, Murmur3, SipHash
+from ccbps.filters.hashing import Hashing, Murmur3, SipHash
 from ccbps.filters.sizing import bloom_size, cuckoo_buckets
 from ccbps.filters.tokens import TopicTokens
+from ccbps.keys.filter_key import FilterKey
 
 __all__ = [
     "BloomFilter",

@@ -26,26 +26,11 @@ from ccbps.compiled import rows_compiled
 from ccbps.errors import ParameterError
 from ccbps.filters.array_hashes import murmur_arrays, parts, siphash_arrays
 from ccbps.filters.keys import KeyBytes
-from ccbps.keys.secret import SecretBytes
+from ccbps.keys.filter_key import FilterKey
 
-__all__ = ["FilterKey", "Hashing", "Murmur3", "SipHash"]
+__all__ = ["Hashing", "Murmur3", "SipHash"]
 
 _MASK: Final = (1 << 64) - 1
-
-
-class FilterKey(SecretBytes):
-    """The secret of filters that only its holders can ask: 16 bytes.
-
-    Example:
-        >>> import os
-        >>> from ccbps.filters import FilterKey
-        >>> FilterKey(os.urandom(16))
-        <FilterKey ...>
-    """
-
-    kind = "filter key"
-    length = 16
-    __slots__ = ()
 
 
 class Hashing(ABC):

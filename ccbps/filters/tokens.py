@@ -18,8 +18,9 @@ from typing import Final
 import numpy as np
 
 from ccbps.arrays import Bytes
-from ccbps.filters.hashing import FilterKey, SipHash
+from ccbps.filters.hashing import SipHash
 from ccbps.filters.keys import Keys, as_key_bytes
+from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.secret import Confined
 
 __all__ = ["TOKEN_BYTES", "TopicTokens"]
@@ -33,7 +34,7 @@ class TopicTokens(Confined):
 
     Example:
         >>> from ccbps.filters import FilterKey, TopicTokens
-        >>> tokens = TopicTokens(FilterKey(bytes(16)))
+        >>> tokens = TopicTokens(FilterKey.generate())
         >>> len(tokens.one("quotes/IBM")), tokens.many(["quotes/IBM", "quotes/AAPL"]).shape
         (16, (2, 16))
     """

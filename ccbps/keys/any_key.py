@@ -7,6 +7,7 @@ from typing import Final
 from ccbps.keys.confine import confined
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 from ccbps.keys.epochs import EpochSeed
+from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.seeds import SharedSeed
@@ -14,13 +15,14 @@ from ccbps.keys.text_form import KINDS, read_key
 
 __all__ = ["Key", "from_text"]
 
-Key = SharedSeed | SeedRing | RoleKey | SubscriberKey | SubscriberRing | BrokerState
+Key = SharedSeed | SeedRing | RoleKey | SubscriberKey | SubscriberRing | BrokerState | FilterKey
 
 _CLASSES: Final[dict[str, type[Key]]] = dict.fromkeys(KINDS, RoleKey) | {
     "seed": SharedSeed,
     "epoch-seed": EpochSeed,
     "seed-ring": SeedRing,
     "broker-update": KeyUpdate,
+    "filter-key": FilterKey,
     "delivery-key": SubscriberKey,
     "delivery-ring": SubscriberRing,
     "delivery-state": BrokerState,

@@ -5,8 +5,8 @@ event logs, in temporary files or in error messages. A `KeySource` travels inste
 that needs the key reads it itself, once. The text is what the key's `to_text` wrote: a publisher's
 master `SharedSeed`, from which every pair's seed is derived; an `EpochSeed`, the same for an epoch,
 with its pairs' seeds; a `SeedRing`, the seeds of some pairs, for subscribers; a `RoleKey`, which a
-key server gives out or, where there is none, a role has itself as its `key`; or, for delivery to
-groups, a `BrokerState`, a `SubscriberKey` or a `SubscriberRing`.
+key server gives out or, where there is none, a role has itself as its `key`; for delivery to
+groups, a `BrokerState`, a `SubscriberKey` or a `SubscriberRing`; for topics, a `FilterKey`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.any_key import Key, from_text
 from ccbps.keys.confine import confined
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
+from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
@@ -30,6 +31,7 @@ __all__ = [
     "FileKey",
     "KeySource",
     "broker_state",
+    "filter_key",
     "master",
     "role_key",
     "seeds",
@@ -157,6 +159,16 @@ def broker_state(key: KeySource) -> BrokerState:
     if not isinstance(found, BrokerState):
         raise KeyMismatchError(
             f"{key!r} holds {_called(found)}; this needs the text of a GroupSealer's state"
+        )
+    return found
+
+
+def filter_key(key: KeySource) -> FilterKey:
+    """The key of topics' tokens."""
+    found = key.load()
+    if not isinstance(found, FilterKey):
+        raise KeyMismatchError(
+            f"{key!r} holds {_called(found)}; this needs the text of a FilterKey"
         )
     return found
 

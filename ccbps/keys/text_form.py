@@ -28,6 +28,7 @@ KINDS: Final = {
     "subscriber-key": "a subscriber's key",
     "broker-key": "a broker's key",
     "broker-update": "a broker's key update",
+    "filter-key": "a key of filters",
     "delivery-key": "a subscriber's key for delivery",
     "delivery-ring": "a ring of subscribers' keys for delivery",
     "delivery-state": "a broker's state for delivery",
