@@ -16,6 +16,7 @@ from ccbps import EpochSeed, SeedRing, SharedSeed
 from ccbps.errors import KeyMismatchError
 from ccbps.keys.any_key import Key
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
+from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.text_form import KINDS, is_key_text, write_key
 
@@ -50,6 +51,7 @@ KEYS: dict[str, st.SearchStrategy[Any]] = {
     "RoleKey": roles(RoleKey),
     "KeyUpdate": roles(KeyUpdate),
     "SubscriberKey": NUMBERED,
+    "FilterKey": st.builds(FilterKey, st.binary(min_size=16, max_size=16)),
     "SubscriberRing": st.builds(
         SubscriberRing.of,
         st.lists(NUMBERED, min_size=1, max_size=4, unique_by=lambda key: key.number),
@@ -167,6 +169,7 @@ def test_what_is_no_key_is_refused_and_not_shown(text: Any) -> None:
         ("seed-ring", bytes(4)),
         ("seed-ring", bytes(4) + b"\0\0\0\1\xff" + bytes(32)),
         ("seed-ring", bytes(4) + b"\0\0\0\1a" + bytes(32) + b"\0\0\0\1b" + bytes(32)),
+        ("filter-key", bytes(15)),
         ("delivery-key", bytes(35)),
         ("delivery-ring", b""),
         ("delivery-ring", bytes(35)),

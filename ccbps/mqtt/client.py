@@ -13,7 +13,14 @@ from typing import Any, Final
 from ccbps import errors
 from ccbps.broker import Delivery, Publication, Receipt, Subscription
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
-from ccbps.mqtt.connection import WAIT_SECONDS, Connection, MqttUrl, answers_topic, deliveries_topic
+from ccbps.mqtt.connection import (
+    UP,
+    WAIT_SECONDS,
+    Connection,
+    MqttUrl,
+    answers_topic,
+    deliveries_topic,
+)
 from ccbps.mqtt.service import NUMBER_BYTES, sealed_bytes, sequence_bytes
 
 __all__ = ["MqttClient"]
@@ -24,10 +31,10 @@ TRIES: Final = 3
 class MqttClient:
     """Sends requests, waits for their answers, and receives deliveries.
 
-    A request that gets no answer in time is sent again, which does no harm: a broker knows a
-    publication by its number, and a subscription by its name. A delivery is acknowledged when
-    `receive` hands it out, so one that a client was killed with comes again; `last` tells a new
-    client where the old one was.
+    A request that gets no answer in time, or before its broker is started again, is sent again.
+    That does no harm: a broker knows a publication by its number, and a subscription by its name.
+    A delivery is acknowledged when `receive` hands it out, so one that a client was killed with
+    comes again; `last` tells a new client where the old one was.
 
     Attributes:
         last: sequence number of the last delivery that was handed out.
@@ -49,10 +56,11 @@ class MqttClient:
         self.last, self._timeout = last, timeout
         self._name, self._up = url.client, threading.Event()
         self._numbers, self._lock = count(), threading.Lock()
-        self._waiting: dict[bytes, Future[dict[str, Any]]] = {}
+        self._waiting: dict[bytes, tuple[str, bytes, Future[dict[str, Any]]]] = {}
         self._deliveries: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._arrived_last = last
-        topics = [answers_topic(self._name), deliveries_topic(self._name)]
+        self._broker = b""
+        topics = [answers_topic(self._name), deliveries_topic(self._name), UP]
         self._connection = Connection(url, topics, self._arrived, self._came_up)
 
     def start(self) -> None:
@@ -130,9 +138,13 @@ class MqttClient:
     # -- inside ----------------------------------------------------------------------------------
 
     def _came_up(self) -> None:
+        """The connection is there, or a broker has started: what was on its way may be lost."""
         if self._connection.refused is None:
-            # Whatever was sent while there was no connection may be lost.
             self._send("resume", sequence_bytes(self._arrived_last))
+            with self._lock:
+                again = [(number, *request) for number, request in self._waiting.items()]
+            for number, verb, message, _ in again:
+                self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
         self._up.set()
 
     def _ask(self, verb: str, message: bytes) -> dict[str, Any]:
@@ -149,7 +161,7 @@ class MqttClient:
         with self._lock:
             number = next(self._numbers).to_bytes(NUMBER_BYTES)
             if verb not in ("acknowledge", "resume"):
-                self._waiting[number] = answered
+                self._waiting[number] = verb, message, answered
         self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
         return answered
 
@@ -163,10 +175,16 @@ class MqttClient:
                 self._arrived_last = delivery.sequence
                 self._deliveries.put(delivery)
             return
-        with self._lock:
-            answered = self._waiting.pop(content[:NUMBER_BYTES], None)
-        if answered is None:
+        if topic == UP:
+            if content != self._broker:
+                self._broker = content
+                self._came_up()
             return
+        with self._lock:
+            request = self._waiting.pop(content[:NUMBER_BYTES], None)
+        if request is None:
+            return  # answered before: it was sent twice
+        answered = request[2]
         try:
             answer = json.loads(content[NUMBER_BYTES:])
             error = _error(answer)

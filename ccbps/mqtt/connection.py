@@ -11,14 +11,18 @@ topic                                carries
                                      message; verbs are those of `VERBS`
 ``ccbps/for/<client>/answer``        the broker's answers: the same 8 bytes, and JSON
 ``ccbps/for/<client>/delivery``      deliveries
+``ccbps/up``                         8 random bytes, retained: a broker has started
 ===================================  ==================================================
 
-All with quality of service 1. For mosquitto, this access control list does it::
+All with quality of service 1, which an MQTT server gives while both sides are connected. So nothing
+hangs on the server's memory: when a broker or a client comes back, clients send again what was not
+answered, and ask for what they did not get. For mosquitto, this access control list does it::
 
     user broker
     topic readwrite ccbps/#
     pattern write ccbps/to/%u/#
     pattern read ccbps/for/%u/#
+    pattern read ccbps/up
 """
 
 from __future__ import annotations
@@ -36,10 +40,11 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from ccbps.broker.messages import check_name
 from ccbps.errors import ParameterError
 
-__all__ = ["BROKER", "VERBS", "Connection", "MqttUrl", "answers_topic", "deliveries_topic"]
+__all__ = ["BROKER", "UP", "VERBS", "Connection", "MqttUrl", "answers_topic", "deliveries_topic"]
 
 BROKER: Final = "broker"
 """The service's name at the MQTT server."""
+UP: Final = "ccbps/up"
 VERBS: Final = ("subscribe", "unsubscribe", "publish", "deliver", "acknowledge", "resume")
 WAIT_SECONDS: Final = 30.0
 QOS: Final = 1
@@ -109,13 +114,10 @@ class Connection:
         """
         self._url, self._topics = url, topics
         self._on_message, self._on_up = on_message, on_up
-        versions = {3: paho.MQTTv311, 5: paho.MQTTv5}
-        options: dict[str, Any] = {} if url.version == 5 else {"clean_session": False}
         self._paho = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id=f"ccbps-{url.client}",
-            protocol=versions[url.version],
-            **options,
+            protocol=paho.MQTTv5 if url.version == 5 else paho.MQTTv311,
         )
         self._paho.username_pw_set(url.client, url.password)
         if url.tls:
@@ -137,9 +139,9 @@ class Connection:
         self._paho.connect(*self._url.address, keepalive=30)
         self._paho.loop_start()
 
-    def send(self, topic: str, content: bytes) -> None:
+    def send(self, topic: str, content: bytes, *, retain: bool = False) -> None:
         """Send a message; it waits if there is no connection."""
-        info = self._paho.publish(topic, content, qos=QOS)
+        info = self._paho.publish(topic, content, qos=QOS, retain=retain)
         if info.rc not in (MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_NO_CONN):
             raise OSError(f"MQTT: {paho.error_string(info.rc)}")
 

@@ -22,7 +22,7 @@ from amqtt.session import Session
 
 from ccbps.broker.messages import check_name
 from ccbps.errors import ParameterError
-from ccbps.mqtt.connection import BROKER, WAIT_SECONDS
+from ccbps.mqtt.connection import BROKER, UP, WAIT_SECONDS
 
 __all__ = ["LocalServer", "OwnTopics", "Passwords"]
 
@@ -64,8 +64,19 @@ class OwnTopics(BaseTopicPlugin):  # type: ignore[misc]
         name = None if session is None else session.username
         if name is None or topic is None:
             return False
-        way = "to" if action is Action.PUBLISH else "for"
-        return name == BROKER or topic.startswith(f"ccbps/{way}/{name}/")
+        if name == BROKER:
+            return True
+        if action is Action.PUBLISH:
+            return topic.startswith(f"ccbps/to/{name}/")
+        return topic == UP or topic.startswith(f"ccbps/for/{name}/")
+
+
+class _Subscriptions(dict[str, list[Any]]):
+    """Subscriptions that may change while a message is passed on; aMQTT 0.12 loses it then."""
+
+    def items(self) -> Any:
+        """As they are now."""
+        return [(topic, [*some]) for topic, some in super().items()]
 
 
 class LocalServer:
@@ -152,6 +163,7 @@ class LocalServer:
     async def _serve(self) -> None:
         self._ended = asyncio.Event()
         broker = Broker(BrokerConfig.from_dict(self._config))
+        broker._subscriptions = _Subscriptions()
         await broker.start()
         server = broker._servers["default"].instance
         host, port = server.sockets[0].getsockname()[:2]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import queue
 import struct
 import threading
@@ -12,6 +14,7 @@ from ccbps.broker import MatchingBroker
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
 from ccbps.mqtt.connection import (
     BROKER,
+    UP,
     VERBS,
     WAIT_SECONDS,
     Connection,
@@ -24,6 +27,7 @@ __all__ = ["MqttService"]
 
 NUMBER_BYTES: Final = 8
 BATCH: Final = 100
+_log: Final = logging.getLogger(__name__)
 _SEQUENCE: Final = struct.Struct(">q")
 
 
@@ -83,6 +87,8 @@ class MqttService:
             raise OSError(f"the MQTT server refuses {BROKER}: {self._connection.refused}")
         self.broker.on_delivery = lambda client: self._requests.put((client, "push", b""))
         self._worker.start()
+        # Clients that hear it send again what was not answered, and say where they are.
+        self._connection.send(UP, os.urandom(NUMBER_BYTES), retain=True)
 
     def stop(self) -> None:
         """Answer what has arrived, and disconnect."""
@@ -99,8 +105,9 @@ class MqttService:
         self.stop()
 
     def _arrived(self, topic: str, content: bytes) -> None:
-        _, _, client, verb = topic.split("/")
-        self._requests.put((client, verb, content))
+        parts = topic.split("/")
+        if len(parts) == 4 and parts[3] in VERBS:
+            self._requests.put((parts[2], parts[3], content))
 
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
@@ -116,6 +123,9 @@ class MqttService:
                 answer = {"error": type(error).__name__, "message": str(error)}
                 if isinstance(error, RefusedError):
                     answer["reason"] = error.reason
+            except Exception:  # one client's request must not end the service for all
+                _log.exception("a request of %s to %s failed", client, verb)
+                answer = {"error": "CcbpsError", "message": "the broker failed; it has a log"}
             if len(number) == NUMBER_BYTES and verb != "acknowledge":
                 self._connection.send(answers_topic(client), number + json.dumps(answer).encode())
 

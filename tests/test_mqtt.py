@@ -1,0 +1,292 @@
+"""The broker behind a real MQTT server: everything over TCP on this machine."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import ipaddress
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paho.mqtt.client as paho
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from paho.mqtt.enums import CallbackAPIVersion
+
+from ccbps.broker import MatchingBroker, Publication, Quota
+from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
+from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
+from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
+from tests.test_broker import World
+
+USERS = {name: f"password of {name}" for name in ("broker", "alice", "bob", "feed", "mallory")}
+WAIT = 10.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LocalServer]:
+    with LocalServer(USERS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def url(server: LocalServer, name: str, **options: Any) -> MqttUrl:
+    return MqttUrl(server.url, name, USERS[name], **options)
+
+
+@contextmanager
+def connected(server: LocalServer, broker: MatchingBroker, *names: str) -> Iterator[Any]:
+    """Clients at a broker behind the server."""
+    with ExitStack() as stack:
+        stack.enter_context(MqttService(broker, url(server, "broker")))
+        yield [stack.enter_context(MqttClient(url(server, name))) for name in names]
+
+
+def test_clients_get_what_matches_and_errors_come_back(server: LocalServer, world: World) -> None:
+    broker = world.broker(quota=Quota(subscriptions=2))
+    with connected(server, broker, "alice", "bob", "feed") as (alice, bob, feed):
+        alice.subscribe(world.wants("cheap", "price < 10", "quotes"))
+        bob.subscribe(world.wants("dear", "price > 5"))
+        events = [world.event(n, price, "quotes") for n, price in enumerate([3, 7, 30])]
+        for event in events:
+            assert not feed.publish(event).again
+        assert feed.publish(events[2]).again
+        assert [alice.receive(WAIT).number for _ in range(2)] == [0, 1]
+        found = [bob.receive(WAIT) for _ in range(2)]
+        assert [(one.number, one.names, one.publisher) for one in found] == [
+            (1, ("dear",), "feed"),
+            (2, ("dear",), "feed"),
+        ]
+        with pytest.raises(ReplayError, match="something else"):
+            feed.publish(world.event(2, 3))
+        with pytest.raises(DecodeError, match="another master key"):
+            alice.subscribe(World().wants("cheap", "price < 10"))
+        alice.subscribe(world.wants("b", "price < 10"))
+        with pytest.raises(RefusedError, match="as many as it may") as caught:
+            alice.subscribe(world.wants("c", "price < 10"))
+        assert caught.value.reason == "subscriptions"
+        alice.unsubscribe("b")
+        with pytest.raises(ParameterError, match="no subscription 'b'"):
+            alice.unsubscribe("b")
+        broker.revoke("alice")
+        with pytest.raises(RefusedError, match="alice was revoked"):
+            alice.subscribe(world.wants("c", "price < 10"))
+        feed.publish(world.event(3, 7, "quotes"))
+        assert bob.receive(WAIT).number == 3
+        with pytest.raises(TimeoutError, match="nothing for alice"):
+            alice.receive(0.2)
+    # What was acknowledged is gone.
+    assert [one.number for one in broker.take("bob")] == []
+
+
+def test_payloads_are_sealed_for_those_who_match(server: LocalServer, world: World) -> None:
+    sealer = GroupSealer(SimpleCache(2, capacity=9))
+    openers = [GroupOpener(sealer.join(n), capacity=9) for n in range(2)]
+    with connected(server, world.broker(), "alice", "bob", "feed") as (alice, bob, feed):
+        alice.subscribe(world.wants("a", "price < 10"))
+        bob.subscribe(world.wants("a", "price < 20"))
+        event = world.event(0, 5).event
+        clients = feed.publish(Publication(0, event, None)).clients
+        assert clients == ("alice", "bob")
+        sealed = sealer.seal(b"for both", 0, pack_groups(np.array([True, True])))
+        feed.deliver(0, {name: sealed.for_subscriber(n) for n, name in enumerate(clients)})
+        got = [openers[n].open(one.receive(WAIT).payload) for n, one in enumerate((alice, bob))]
+        assert got == [b"for both"] * 2
+
+
+def test_a_broker_and_clients_that_restart_lose_nothing(
+    server: LocalServer, world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "broker.db"
+    broker = world.broker(path=path)
+    with connected(server, broker, "bob", "feed") as (bob, feed):
+        bob.subscribe(world.wants("all", "price < 31"))
+        for number in range(5):
+            feed.publish(world.event(number, 3))
+        assert [bob.receive(WAIT).number for _ in range(2)] == [0, 1]
+        last = bob.last
+    broker.close()
+    broker = world.broker(path=path)
+    with MqttService(broker, url(server, "broker")):
+        with MqttClient(url(server, "feed")) as feed:
+            feed.publish(world.event(5, 3))
+        with MqttClient(url(server, "bob"), last=last) as bob:
+            assert [bob.receive(WAIT).number for _ in range(4)] == [2, 3, 4, 5]
+    broker.close()
+
+
+def test_requests_wait_for_a_broker_that_is_away(server: LocalServer, world: World) -> None:
+    broker = world.broker()
+    with MqttClient(url(server, "feed")) as feed:
+        receipts = [feed.publish_later(world.event(n, 3)) for n in range(3)]
+        with MqttService(broker, url(server, "broker")):
+            assert [one.result(WAIT).number for one in receipts] == [0, 1, 2]
+        receipt = feed.publish_later(world.event(3, 3))
+        with MqttService(broker, url(server, "broker")):
+            assert not receipt.result(WAIT).again
+
+
+def test_the_server_lets_clients_speak_for_themselves_only(
+    server: LocalServer, world: World
+) -> None:
+    with pytest.raises(OSError, match="refuses mallory"):
+        MqttClient(MqttUrl(server.url, "mallory", "wrong")).start()
+    broker = world.broker()
+    with connected(server, broker, "alice", "feed") as (alice, feed):
+        alice.subscribe(world.wants("a", "price < 10"))
+        overheard: list[str] = []
+        client = paho.Client(CallbackAPIVersion.VERSION2, client_id="mallory")
+        client.username_pw_set("mallory", USERS["mallory"])
+        client.on_message = lambda _, __, message: overheard.append(message.topic)
+        host, port = MqttUrl(server.url, "mallory").address
+        client.connect(host, port)
+        client.loop_start()
+        client.subscribe([("ccbps/for/alice/#", 1), ("ccbps/to/alice/#", 1), ("#", 1)])
+        forged = bytes(8) + b"a"
+        client.publish("ccbps/to/alice/unsubscribe", forged, qos=1)
+        feed.publish(world.event(0, 3))
+        assert alice.receive(WAIT).number == 0
+        time.sleep(0.3)
+        client.disconnect()
+        client.loop_stop()
+        assert broker.subscriptions("alice") == ["a"]
+        assert {*overheard} <= {"ccbps/up"}
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(8), bytes(9), bytes(8) + b"\x11\x01x"])
+def test_malformed_requests_stop_nothing(server: LocalServer, world: World, content: bytes) -> None:
+    broker = world.broker()
+    with connected(server, broker, "alice", "feed") as (alice, feed):
+        for verb in ("subscribe", "unsubscribe", "publish", "deliver", "acknowledge", "resume"):
+            alice._connection.send(f"ccbps/to/alice/{verb}", content)
+        alice.subscribe(world.wants("a", "price < 10"))
+        feed.publish(world.event(0, 3))
+        assert alice.receive(WAIT).number == 0
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """One for 127.0.0.1 that vouches for itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "server.pem", folder / "server.key"
+    paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return paths
+
+
+def test_tls(world: World, tmp_path: Path) -> None:
+    made, key = certificate(tmp_path)
+    with LocalServer(USERS, certificate=made, key=key) as server:
+        assert server.url.startswith("mqtts://")
+        with pytest.raises(OSError, match="certificate"):
+            MqttClient(url(server, "alice")).start()
+        urls = {name: url(server, name, ca=made) for name in ("broker", "alice", "feed")}
+        with (
+            MqttService(world.broker(), urls["broker"]),
+            MqttClient(urls["alice"]) as alice,
+            MqttClient(urls["feed"]) as feed,
+        ):
+            alice.subscribe(world.wants("a", "price < 10"))
+            feed.publish(world.event(0, 3))
+            assert alice.receive(WAIT).number == 0
+
+
+def test_misuse_is_refused() -> None:
+    for wrong in ("http://localhost", "mqtt://", "mqtt://alice@localhost", "localhost:1883"):
+        with pytest.raises(ParameterError, match="url must be"):
+            MqttUrl(wrong, "alice")
+    with pytest.raises(ParameterError, match="client must be"):
+        MqttUrl("mqtt://localhost", "a/b")
+    with pytest.raises(ParameterError, match="version must be"):
+        MqttUrl("mqtt://localhost", "a", version=4)
+    with pytest.raises(ParameterError, match="together"):
+        LocalServer({}, key="file")
+    assert "secret" not in repr(MqttUrl("mqtt://localhost", "a", "secret"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(OSError, match="cannot start"):
+            LocalServer({}, port=taken.getsockname()[1]).start()
+
+
+MOSQUITTO = os.environ.get("MOSQUITTO") or shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
+@pytest.mark.parametrize("version", [3, 5])
+def test_mosquitto_serves_as_well(world: World, tmp_path: Path, version: int) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "acl").write_text(
+        "user broker\ntopic readwrite ccbps/#\n\n"
+        "pattern write ccbps/to/%u/#\npattern read ccbps/for/%u/#\npattern read ccbps/up\n"
+    )
+    config = tmp_path / "mosquitto.conf"
+    config.write_text(
+        f"user {getpass.getuser()}\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
+        f"acl_file {tmp_path / 'acl'}\n"
+    )
+    (tmp_path / "acl").chmod(0o600)
+    process = subprocess.Popen([str(MOSQUITTO), "-c", str(config)], stderr=subprocess.PIPE)
+    try:
+        for _ in range(50):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        urls = {
+            name: MqttUrl(f"mqtt://127.0.0.1:{port}", name, version=version)
+            for name in ("broker", "alice", "feed")
+        }
+        broker = world.broker()
+        with (
+            MqttService(broker, urls["broker"]),
+            MqttClient(urls["alice"]) as alice,
+            MqttClient(urls["feed"]) as feed,
+        ):
+            alice.subscribe(world.wants("a", "price < 10"))
+            receipts = [feed.publish_later(world.event(n, n % 32)) for n in range(100)]
+            assert [one.result(WAIT).number for one in receipts] == [*range(100)]
+            wanted = [n for n in range(100) if n % 32 < 10]
+            assert [alice.receive(WAIT).number for _ in wanted] == wanted
+    finally:
+        process.terminate()
+        process.wait()
