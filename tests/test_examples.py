@@ -19,6 +19,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Enough data for every picture.
 ARGUMENTS = {
     "bootstrap_then_match.py": [],
+    "mqtt_prefilter.py": [],
     "hidden_predicates.py": ["--events", "1500", "--subscribers", "24"],
     "share_through_networks.py": ["--samples", "50", "--held", "300000", "--output", "."],
     "stock_quotes.py": ["--events", "2000", "--subscribers", "30", "--output", "."],

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from ccbps.broker import MatchingBroker, Publication, Quota
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
 from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
+from ccbps.mqtt.connection import Connection
 from tests.test_broker import World
 
 USERS = {name: f"password of {name}" for name in ("broker", "alice", "bob", "feed", "mallory")}
@@ -128,6 +130,28 @@ def test_a_broker_and_clients_that_restart_lose_nothing(
         with MqttClient(url(server, "bob"), last=last) as bob:
             assert [bob.receive(WAIT).number for _ in range(4)] == [2, 3, 4, 5]
     broker.close()
+
+
+def test_lost_messages_come_again(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third message of the broker is lost on its way."""
+    broker = world.broker()
+    send, sent = Connection.send, count()
+
+    def losing(self: Connection, topic: str, content: bytes, *, retain: bool = False) -> None:
+        if "/for/" not in topic or next(sent) % 3:
+            send(self, topic, content, retain=retain)
+
+    monkeypatch.setattr(Connection, "send", losing)
+    with ExitStack() as stack:
+        stack.enter_context(MqttService(broker, url(server, "broker")))
+        alice = stack.enter_context(MqttClient(url(server, "alice"), timeout=0.3))
+        feed = stack.enter_context(MqttClient(url(server, "feed"), timeout=0.3))
+        alice.subscribe(world.wants("a", "price < 10"))
+        for number in range(12):
+            feed.publish(world.event(number, 3))
+        assert [alice.receive(WAIT).number for _ in range(12)] == [*range(12)]
 
 
 def test_requests_wait_for_a_broker_that_is_away(server: LocalServer, world: World) -> None:

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import count
+from time import monotonic
 from typing import Any, Final
 
 from ccbps import errors
@@ -21,11 +22,13 @@ from ccbps.mqtt.connection import (
     answers_topic,
     deliveries_topic,
 )
-from ccbps.mqtt.service import NUMBER_BYTES, sealed_bytes, sequence_bytes
+from ccbps.mqtt.service import NUMBER_BYTES, sealed_bytes, sequence_bytes, sequence_from
 
 __all__ = ["MqttClient"]
 
 TRIES: Final = 3
+PATIENCE: Final = 1.0
+"""Seconds after which a client that waits asks whether it missed something; then twice as many."""
 
 
 class MqttClient:
@@ -95,10 +98,10 @@ class MqttClient:
 
     def publish(self, publication: Publication) -> Receipt:
         """See `MatchingBroker.publish`."""
-        return self.publish_later(publication).result()
+        return _receipt(self._ask("publish", publication.to_bytes()))
 
     def publish_later(self, publication: Publication) -> Future[Receipt]:
-        """Publish without waiting: the receipt, or the error, is in the future."""
+        """Publish without waiting: the receipt, or the error, is in the future, some time."""
         answered = self._send("publish", publication.to_bytes())
         receipt: Future[Receipt] = Future()
 
@@ -107,9 +110,7 @@ class MqttClient:
             if error is not None:
                 receipt.set_exception(error)
                 return
-            answer = found.result()
-            clients = tuple(answer["clients"])
-            receipt.set_result(Receipt(answer["number"], answer["again"], clients))
+            receipt.set_result(_receipt(found.result()))
 
         answered.add_done_callback(done)
         return receipt
@@ -127,10 +128,19 @@ class MqttClient:
         Raises:
             TimeoutError: none came.
         """
-        try:
-            delivery = self._deliveries.get(timeout=timeout)
-        except queue.Empty:
-            raise TimeoutError(f"nothing for {self._name} in {timeout} s") from None
+        end = None if timeout is None else monotonic() + timeout
+        patience = PATIENCE
+        while True:
+            left = patience if end is None else min(patience, end - monotonic())
+            try:
+                delivery = self._deliveries.get(timeout=max(0.0, left))
+                break
+            except queue.Empty:
+                if end is not None and monotonic() >= end:
+                    raise TimeoutError(f"nothing for {self._name} in {timeout} s") from None
+            # The last one may have been lost, so that nothing shows that it is missing.
+            self._send("resume", sequence_bytes(self._arrived_last))
+            patience = min(2 * patience, WAIT_SECONDS)
         self.last = delivery.sequence
         self._send("acknowledge", sequence_bytes(delivery.sequence))
         return delivery
@@ -165,15 +175,21 @@ class MqttClient:
         self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
         return answered
 
+    def _take_in(self, content: bytes) -> None:
+        try:
+            before = sequence_from(content[:NUMBER_BYTES])
+            delivery = Delivery.from_bytes(content[NUMBER_BYTES:])
+        except DecodeError:
+            return  # altered on its way; it will come again
+        if before > self._arrived_last:
+            self._send("resume", sequence_bytes(self._arrived_last))
+        elif delivery.sequence > self._arrived_last:
+            self._arrived_last = delivery.sequence
+            self._deliveries.put(delivery)
+
     def _arrived(self, topic: str, content: bytes) -> None:
         if topic == deliveries_topic(self._name):
-            try:
-                delivery = Delivery.from_bytes(content)
-            except DecodeError:
-                return  # altered on its way; it will come again
-            if delivery.sequence > self._arrived_last:
-                self._arrived_last = delivery.sequence
-                self._deliveries.put(delivery)
+            self._take_in(content)
             return
         if topic == UP:
             if content != self._broker:
@@ -194,6 +210,10 @@ class MqttClient:
             answered.set_exception(error)
         else:
             answered.set_result(answer)
+
+
+def _receipt(answer: dict[str, Any]) -> Receipt:
+    return Receipt(answer["number"], answer["again"], tuple(answer["clients"]))
 
 
 def _error(answer: dict[str, Any]) -> CcbpsError | None:

@@ -10,7 +10,8 @@ topic                                carries
 ``ccbps/to/<client>/<verb>``         a client's requests: 8 bytes that number it, and a
                                      message; verbs are those of `VERBS`
 ``ccbps/for/<client>/answer``        the broker's answers: the same 8 bytes, and JSON
-``ccbps/for/<client>/delivery``      deliveries
+``ccbps/for/<client>/delivery``      deliveries, each behind the sequence number of the one
+                                     before it, so that a lost one is missed
 ``ccbps/up``                         8 random bytes, retained: a broker has started
 ===================================  ==================================================
 

@@ -72,7 +72,10 @@ class OwnTopics(BaseTopicPlugin):  # type: ignore[misc]
 
 
 class _Subscriptions(dict[str, list[Any]]):
-    """Subscriptions that may change while a message is passed on; aMQTT 0.12 loses it then."""
+    """Subscriptions that may change while somebody goes through them; aMQTT 0.12 fails then."""
+
+    def __iter__(self) -> Any:
+        return iter([*super().keys()])
 
     def items(self) -> Any:
         """As they are now."""

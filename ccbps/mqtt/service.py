@@ -155,7 +155,8 @@ class MqttService:
             except CcbpsError:  # revoked
                 return
             for delivery in some:
-                self._connection.send(deliveries_topic(client), delivery.to_bytes())
+                before = sequence_bytes(self._sent.get(client, -1))
+                self._connection.send(deliveries_topic(client), before + delivery.to_bytes())
                 self._sent[client] = delivery.sequence
             if len(some) < BATCH:
                 return
