@@ -22,6 +22,8 @@ PACKAGES = (
     "ccbps.encodings",
     "ccbps.overlay",
     "ccbps.sharing",
+    "ccbps.broker",
+    "ccbps.mqtt",
     "ccbps.spark",
 )
 DESCRIBED = {

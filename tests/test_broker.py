@@ -442,13 +442,13 @@ def test_whoever_takes_too_much_time_waits(world: World, monkeypatch: pytest.Mon
     clock = Clock()
     broker = world.broker(quota=Quota(cost=0.5, patience=1.0), clock=clock)
     broker.subscribe("alice", world.wants("a", "price < 9"))
-    matches = type(broker._broker).matches
+    matches = type(broker._broker).match_parts
 
     def slow(*arguments: Any) -> Any:
         clock.now += 3.0
         return matches(*arguments)
 
-    monkeypatch.setattr(type(broker._broker), "matches", slow)
+    monkeypatch.setattr(type(broker._broker), "match_parts", slow)
     broker.publish("costly", world.event(0, 3))
     with pytest.raises(RefusedError, match="used up") as caught:
         broker.publish("costly", world.event(1, 3))
@@ -514,14 +514,14 @@ def test_revocation_reaches_what_is_there_and_what_is_being_matched(
     for client in ("alice", "bob"):
         broker.subscribe(client, world.wants("a", "price < 9"))
     broker.publish("feed", world.event(0, 3))
-    matches = type(broker._broker).matches
+    matches = type(broker._broker).match_parts
 
     def revoked_meanwhile(*arguments: Any) -> Any:
         found = matches(*arguments)
         broker.revoke("alice")
         return found
 
-    monkeypatch.setattr(type(broker._broker), "matches", revoked_meanwhile)
+    monkeypatch.setattr(type(broker._broker), "match_parts", revoked_meanwhile)
     broker.publish("feed", world.event(1, 3))
     assert [one.number for one in broker.take("bob")] == [0, 1]
     refused: list[Callable[[], object]] = [

@@ -20,6 +20,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {
     "bootstrap_then_match.py": [],
     "mqtt_prefilter.py": [],
+    "whole_story.py": ["--quotes", "60"],
     "hidden_predicates.py": ["--events", "1500", "--subscribers", "24"],
     "share_through_networks.py": ["--samples", "50", "--held", "300000", "--output", "."],
     "stock_quotes.py": ["--events", "2000", "--subscribers", "30", "--output", "."],

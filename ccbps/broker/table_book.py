@@ -196,14 +196,26 @@ class TableBook(Book):
 
     def _find(self, event: Bytes) -> Found:
         tests, saved = len(self._table), self._count - self.distinct
-        found: list[Any] = self._broker.matches(event, self._table)[1]
+        found = self._matches(event, self._table)
         tables = [self._under.get(root) for root in found] if self._under else []
         covered = len(self._over)
         for table in tables:
             if table is not None:
-                found = found + self._broker.matches(event, table)[1]
+                found = found + self._matches(event, table)
                 tests, covered = tests + len(table), covered - len(table)
         return Found(found, tests, saved + covered)
+
+    def _matches(self, event: Bytes, table: Table) -> list[Any]:
+        """Entries of a table that match an event; others may change the table meanwhile."""
+        parts = table.parts
+        columns = np.flatnonzero(self._broker.match_parts(event, parts)[0])
+        ends = np.cumsum([part.live for part in parts], dtype=np.intp)
+        where = np.searchsorted(ends, columns, "right")
+        found = []
+        for column, place in zip(columns.tolist(), where.tolist(), strict=True):
+            part = parts[place]
+            found.append(part.ids[part.rows[column - ends[place] + part.live]])
+        return found
 
     def members(self, found: Found) -> Index:
         """See `Book.members`."""

@@ -13,7 +13,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index
+from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.role_key import KeyUpdate, RoleKey
@@ -193,8 +193,7 @@ class Broker(Confined):
             DecodeError: some bytes are not messages of this matcher, key and epoch; names rows.
             ParameterError: the matcher answers pairs only.
         """
-        raise_for(self.examine_events(events))
-        return self._answers(events, self._own(interests).parts)
+        return self.match_parts(events, self._own(interests).parts)
 
     def examine_all(self, events: Bytes, interests: Bytes | Table) -> tuple[Bools, Bytes]:
         """As `match_all`, but refuses event messages one by one.
@@ -212,36 +211,10 @@ class Broker(Confined):
         out[good] = found
         return out, causes
 
-    def matches(self, events: Bytes, interests: Table) -> tuple[Index, list[InterestId]]:
-        """As `match_all`, as a list: of each pair that matches the event's row and the interest's
-        id. For tables that change meanwhile, and for many interests of which few match.
-
-        Example:
-            >>> from ccbps import Schema, UInt
-            >>> from ccbps.matching import TagMatch
-            >>> matcher = TagMatch(Schema(price=UInt(8)))
-            >>> server = matcher.key_server()
-            >>> alice = matcher.subscriber(server.subscriber_key("alice"))
-            >>> broker = matcher.broker(server.broker_key())
-            >>> table = broker.prepare(alice.encode(["price < 9", "price > 5"]), ids=["low", "up"])
-            >>> feed = matcher.publisher(server.publisher_key())
-            >>> broker.matches(feed.encode({"price": [7, 100]}), table)
-            (array([0, 0, 1]), ['low', 'up', 'up'])
-
-        Raises:
-            DecodeError: some bytes are not messages of this matcher, key and epoch; names rows.
-        """
+    def match_parts(self, events: Bytes, parts: Sequence[Part]) -> Bools:
+        """As `match_all`, with the parts that a table had at some moment (`Table.parts`)."""
         raise_for(self.examine_events(events))
-        parts = self._own(interests).parts
-        rows, columns = np.nonzero(self._answers(events, parts))
-        ends = np.cumsum([part.live for part in parts], dtype=np.intp)
-        names: list[InterestId] = []
-        for column, place in zip(
-            columns.tolist(), np.searchsorted(ends, columns, "right").tolist(), strict=True
-        ):
-            part = parts[place]
-            names.append(part.ids[part.rows[column - ends[place] + part.live]])
-        return rows, names
+        return self._answers(events, parts)
 
     def examine_events(self, events: Bytes) -> Bytes:
         """The `ccbps.wire.Cause` for refusing each event message, 0 where there is none."""
@@ -342,7 +315,7 @@ class Broker(Confined):
         """Users it serves, in hexadecimal, where the scheme has users."""
         return self._server().users(self._access.key)
 
-    # -- what tables need --------------------------------------------------------------------------
+    # -- what tables need, and what is inside ------------------------------------------------------
 
     @property
     def _interest_bytes(self) -> int:
@@ -355,8 +328,6 @@ class Broker(Confined):
 
     def _contents(self, interests: Bytes) -> Any:
         return self._tables().table(self._access.key, self._body(interests, "interest"))
-
-    # -- inside ------------------------------------------------------------------------------------
 
     def _tables(self) -> TableScheme:
         if not isinstance(self.matcher, TableScheme):

@@ -26,9 +26,8 @@ from ccbps.mqtt.service import NUMBER_BYTES, sealed_bytes, sequence_bytes, seque
 
 __all__ = ["MqttClient"]
 
-TRIES: Final = 3
 PATIENCE: Final = 1.0
-"""Seconds after which a client that waits asks whether it missed something; then twice as many."""
+"""Seconds after which a client that waits asks again; then twice as many."""
 
 
 class MqttClient:
@@ -54,7 +53,7 @@ class MqttClient:
         Args:
             url: of the MQTT server, with this client's name.
             last: sequence number of the last delivery that this client took before.
-            timeout: seconds that a request waits for its answer, each of three times.
+            timeout: seconds that a request waits for its answer; meanwhile it is sent again.
         """
         self.last, self._timeout = last, timeout
         self._name, self._up = url.client, threading.Event()
@@ -151,20 +150,27 @@ class MqttClient:
         """The connection is there, or a broker has started: what was on its way may be lost."""
         if self._connection.refused is None:
             self._send("resume", sequence_bytes(self._arrived_last))
-            with self._lock:
-                again = [(number, *request) for number, request in self._waiting.items()]
-            for number, verb, message, _ in again:
-                self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
+            self._send_again()
         self._up.set()
 
+    def _send_again(self) -> None:
+        """Send what was not answered."""
+        with self._lock:
+            again = [(number, *request) for number, request in self._waiting.items()]
+        for number, verb, message, _ in again:
+            self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
+
     def _ask(self, verb: str, message: bytes) -> dict[str, Any]:
-        for _ in range(TRIES):
-            answered = self._send(verb, message)
+        end, patience = monotonic() + self._timeout, PATIENCE
+        answered = self._send(verb, message)
+        while True:
             try:
-                return answered.result(self._timeout)
+                return answered.result(max(0.0, min(patience, end - monotonic())))
             except FutureTimeoutError:
-                continue
-        raise TimeoutError(f"no answer to {verb} in {TRIES * self._timeout} s")
+                if monotonic() >= end:
+                    raise TimeoutError(f"no answer to {verb} in {self._timeout} s") from None
+            self._send_again()
+            patience *= 2
 
     def _send(self, verb: str, message: bytes) -> Future[dict[str, Any]]:
         answered: Future[dict[str, Any]] = Future()
