@@ -65,7 +65,7 @@ def main() -> int:
         urls = {name: MqttUrl(server.url, name, word) for name, word in passwords.items()}
         for matcher, conditions in MATCHERS:
             differences += run(matcher, conditions, urls)
-    print(f"\ndifferences {differences}")
+    print(f"differences                          {differences}")
     return differences
 
 

@@ -74,7 +74,8 @@ def main() -> int:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="ccbps-story-") as name, processes() as start:
         differences = Story(quotes, Path(name), start).run()
-    print(f"\ndifferences {differences}, in {time.perf_counter() - started:.0f} s")
+    print(f"\nseconds{time.perf_counter() - started:31.0f}")
+    print(f"differences                          {differences}")
     return differences
 
 

@@ -28,7 +28,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from ccbps.broker import MatchingBroker, Publication, Quota
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
 from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
-from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
+from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, client
 from ccbps.mqtt.connection import Connection
 from tests.test_broker import World
 
@@ -144,10 +144,11 @@ def test_lost_messages_come_again(
             send(self, topic, content, retain=retain)
 
     monkeypatch.setattr(Connection, "send", losing)
+    monkeypatch.setattr(client, "PATIENCE", 0.1)
     with ExitStack() as stack:
         stack.enter_context(MqttService(broker, url(server, "broker")))
-        alice = stack.enter_context(MqttClient(url(server, "alice"), timeout=0.3))
-        feed = stack.enter_context(MqttClient(url(server, "feed"), timeout=0.3))
+        alice = stack.enter_context(MqttClient(url(server, "alice")))
+        feed = stack.enter_context(MqttClient(url(server, "feed")))
         alice.subscribe(world.wants("a", "price < 10"))
         for number in range(12):
             feed.publish(world.event(number, 3))
@@ -174,20 +175,20 @@ def test_the_server_lets_clients_speak_for_themselves_only(
     with connected(server, broker, "alice", "feed") as (alice, feed):
         alice.subscribe(world.wants("a", "price < 10"))
         overheard: list[str] = []
-        client = paho.Client(CallbackAPIVersion.VERSION2, client_id="mallory")
-        client.username_pw_set("mallory", USERS["mallory"])
-        client.on_message = lambda _, __, message: overheard.append(message.topic)
+        mallory = paho.Client(CallbackAPIVersion.VERSION2, client_id="mallory")
+        mallory.username_pw_set("mallory", USERS["mallory"])
+        mallory.on_message = lambda _, __, message: overheard.append(message.topic)
         host, port = MqttUrl(server.url, "mallory").address
-        client.connect(host, port)
-        client.loop_start()
-        client.subscribe([("ccbps/for/alice/#", 1), ("ccbps/to/alice/#", 1), ("#", 1)])
+        mallory.connect(host, port)
+        mallory.loop_start()
+        mallory.subscribe([("ccbps/for/alice/#", 1), ("ccbps/to/alice/#", 1), ("#", 1)])
         forged = bytes(8) + b"a"
-        client.publish("ccbps/to/alice/unsubscribe", forged, qos=1)
+        mallory.publish("ccbps/to/alice/unsubscribe", forged, qos=1)
         feed.publish(world.event(0, 3))
         assert alice.receive(WAIT).number == 0
         time.sleep(0.3)
-        client.disconnect()
-        client.loop_stop()
+        mallory.disconnect()
+        mallory.loop_stop()
         assert broker.subscriptions("alice") == ["a"]
         assert {*overheard} <= {"ccbps/up"}
 
