@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from ccbps.broker.messages import Publication, Receipt, Subscription
 from ccbps.broker.prefilter import FilterKind, TokenFilter
-from ccbps.errors import ReplayError
+from ccbps.errors import ParameterError, ReplayError
 
 __all__ = ["Accepted", "Kept", "Numbers"]
 
 
-class Accepted(NamedTuple):
+@dataclass
+class Accepted:
     """A publication that was accepted.
 
     Attributes:
         digest: of its message, 16 bytes.
-        clients: who waits for its payload; None if nobody does.
+        clients: who matches, where its payload is to be sealed for them; None where it came with
+            one, or everybody has it.
+        served: those who have it.
     """
 
     digest: bytes
     clients: tuple[str, ...] | None
+    served: set[str] = field(default_factory=set)
 
 
 class Numbers:
@@ -34,6 +38,7 @@ class Numbers:
     def __init__(self, remember: int) -> None:
         self._remember = remember
         self._accepted: dict[str, dict[int, Accepted]] = {}
+        self._unsealed: dict[str, int] = {}
         self.oldest: dict[str, int] = {}
         self.next_round: dict[str, int] = {}
 
@@ -61,24 +66,45 @@ class Numbers:
             )
         return None
 
-    def waiting(self, publisher: str, number: int) -> tuple[str, ...] | None:
-        """Who waits for the payload of a publication; None if nobody does."""
-        accepted = self._accepted.get(publisher, {}).get(number)
-        return None if accepted is None else accepted.clients
+    def unsealed(self, publisher: str) -> int:
+        """Publications of a publisher that wait for payloads."""
+        return self._unsealed.get(publisher, 0)
 
-    def delivered(self, publisher: str, number: int) -> None:
-        """That nobody waits for it any more."""
-        numbers = self._accepted[publisher]
-        numbers[number] = numbers[number]._replace(clients=None)
+    def waiting(self, publisher: str, number: int) -> Accepted | None:
+        """A publication that waits for payloads; None if everybody has them.
+
+        Raises:
+            ParameterError: there is no such publication.
+        """
+        accepted = self._accepted.get(publisher, {}).get(number)
+        if accepted is None:
+            raise ParameterError(f"{publisher} has no publication {number} that is remembered")
+        return None if accepted.clients is None else accepted
+
+    def finish(self, publisher: str, number: int) -> None:
+        """That nobody waits for a publication's payload any more."""
+        self._accepted[publisher][number].clients = None
+        self._unsealed[publisher] -= 1
+
+    def cutoff(self, publisher: str) -> int | None:
+        """If there are too many numbers once one is added: below which one they are forgotten."""
+        numbers = self._accepted.get(publisher, {})
+        if len(numbers) + 1 < 2 * self._remember:
+            return None
+        return sorted(numbers)[-self._remember]
 
     def add(self, publisher: str, number: int, accepted: Accepted) -> None:
         """That a publication was accepted. The largest numbers are remembered."""
+        below = self.cutoff(publisher)
         numbers = self._accepted.setdefault(publisher, {})
         numbers[number] = accepted
-        if len(numbers) >= 2 * self._remember:
-            for old in sorted(numbers)[: -self._remember]:
-                del numbers[old]
-                self.oldest[publisher] = old + 1
+        if accepted.clients is not None:
+            self._unsealed[publisher] = self.unsealed(publisher) + 1
+        if below is not None:
+            self.oldest[publisher] = max(below, self.oldest.get(publisher, 0))
+            for old in [old for old in numbers if old < below]:
+                if numbers.pop(old).clients is not None:
+                    self._unsealed[publisher] -= 1
 
     def spend(self, publisher: str, turn: int) -> None:
         """That a round was used."""
@@ -108,15 +134,12 @@ class Kept:
     def for_subscription(self, one: Subscription) -> list[tuple[str, Publication]]:
         """Those that a new subscription is to be matched with: [N1], Algorithm 1. One without a
         token is for all topics, as a publication without one is."""
-        token = one.token
-        if token is not None and token not in self._topics:
-            return [pair for pair in self._without_token() if one.publisher in (None, pair[0])]
+        tokens = {None, one.token}
+        if one.token is not None and one.token not in self._topics:
+            tokens = {None}
         return [
             (publisher, publication)
             for publisher, publication in self._kept
-            if token is None or publication.token in (None, token)
+            if one.token is None or publication.token in tokens
             if one.publisher in (None, publisher)
         ]
-
-    def _without_token(self) -> list[tuple[str, Publication]]:
-        return [pair for pair in self._kept if pair[1].token is None]

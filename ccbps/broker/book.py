@@ -29,13 +29,10 @@ class Book(ABC):
     """Some subscriptions, by number.
 
     Attributes:
-        reuse: whether a number may be given to another subscription once it was removed.
         tests: pairs that were tested.
         saved: pairs that were not, since an equal one was, or a covering one did not match.
         refused: pairs that could not be tested, as their messages do not belong together.
     """
-
-    reuse = True
 
     def __init__(self, registry: Registry, lock: RLock) -> None:
         """
@@ -56,20 +53,20 @@ class Book(ABC):
         """Raises DecodeError if its messages are not the matcher's."""
 
     @abstractmethod
+    def check_event(self, publication: Publication) -> None:
+        """Raises DecodeError if its events are not the matcher's."""
+
+    @abstractmethod
     def add(self, number: int, label: str, subscription: Subscription) -> None:
         """Add a subscription that was checked."""
 
     @abstractmethod
-    def remove(self, number: int) -> None:
-        """Take a subscription out."""
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Take subscriptions out."""
 
     @abstractmethod
     def find(self, publication: Publication) -> Any:
-        """What matches, for `members`.
-
-        Raises:
-            DecodeError: the event's message is not the matcher's.
-        """
+        """What matches a publication that was checked, for `members`."""
 
     @abstractmethod
     def members(self, found: Any) -> Index:
@@ -79,7 +76,7 @@ class Book(ABC):
     def matching(
         self, label: str, subscription: Subscription, publications: Sequence[Publication]
     ) -> list[int]:
-        """Which publications that were kept match a new subscription."""
+        """Which publications, which were checked, match a subscription that is not in the book."""
 
 
 class RelayBook(Book):
@@ -102,15 +99,19 @@ class RelayBook(Book):
         with self._lock:
             self._numbers[number] = None
 
-    def remove(self, number: int) -> None:
+    def check_event(self, publication: Publication) -> None:
+        """See `Book.check_event`. Only subscribers can tell more."""
+        if publication.event is None:
+            raise DecodeError("the publication has no event for all subscriptions")
+
+    def remove(self, numbers: Sequence[int]) -> None:
         """See `Book.remove`."""
         with self._lock:
-            del self._numbers[number]
+            for number in numbers:
+                del self._numbers[number]
 
     def find(self, publication: Publication) -> None:
         """See `Book.find`."""
-        if publication.event is None:
-            raise DecodeError("the publication has no event for all subscriptions")
 
     def members(self, found: None) -> Index:
         """See `Book.members`."""

@@ -38,16 +38,13 @@ class Deliveries:
     ) -> list[tuple[str, Delivery]]:
         """A delivery for each client, of those whose subscriptions of these names matched."""
         event = publication.event if self._relayed else None
-        payload, wraps = publication.payload or b"", publication.wraps
+        payload, wraps, number = publication.payload or b"", publication.wraps, publication.number
         made = []
         for client, names in matched:
             own = (wraps.get(f"{client}/{name}") for name in names) if wraps else ()
             wrap = next((wrap for wrap in own if wrap is not None), None)
-            sequence = self.boxes.of(client).following
-            number = publication.number
-            made.append(
-                (client, Delivery(sequence, publisher, number, names, payload, event, wrap))
-            )
+            at = self.boxes.of(client).following
+            made.append((client, Delivery(at, publisher, number, names, payload, event, wrap)))
         return made
 
     def sealed(

@@ -21,18 +21,21 @@ class Mailbox:
         following: the next delivery's number.
         revoked: whether it is shut out.
         waiting: deliveries, oldest first.
+        size: bytes of their payloads.
     """
 
-    __slots__ = ("account", "following", "revoked", "waiting")
+    __slots__ = ("account", "following", "revoked", "size", "waiting")
 
     def __init__(self, quota: Quota, clock: Callable[[], float]) -> None:
         self.account = Account(quota, clock)
         self.following, self.revoked = 0, False
         self.waiting: deque[Delivery] = deque()
+        self.size = 0
 
     def put(self, delivery: Delivery) -> None:
         """Put a delivery at the end."""
         self.waiting.append(delivery)
+        self.size += delivery.size
         self.following = delivery.sequence + 1
 
     def after(self, sequence: int, most: int) -> list[Delivery]:
@@ -46,7 +49,11 @@ class Mailbox:
     def drop(self, count: int) -> None:
         """Forget the first deliveries."""
         for _ in range(count):
-            self.waiting.popleft()
+            self.size -= self.waiting.popleft().size
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.drop(len(self.waiting))
 
 
 class Mailboxes:
@@ -80,19 +87,10 @@ class Mailboxes:
             raise RefusedError(f"{client} was revoked", reason="revoked")
         return box
 
-    def enter(self, client: str, size: int) -> Mailbox:
-        """Of a client that sends a message.
-
-        Raises:
-            RefusedError: it was revoked, or its quota is used up.
-        """
-        box = self.admitted(client)
-        box.account.enter(size)
-        return box
-
     def is_full(self, client: str) -> bool:
         """Whether a client's queue has no room."""
-        return len(self.of(client).waiting) >= self._quota.queue
+        box = self.of(client)
+        return len(box.waiting) >= self._quota.queue or box.size >= self._quota.queue_bytes
 
     def full(self, clients: Sequence[str]) -> list[str]:
         """Those that have no room for one delivery more, if their oldest one may be dropped.

@@ -1,7 +1,7 @@
 """The running broker: registers subscriptions and publications, matches, and delivers.
 
 It runs any scheme: a `ccbps.matching.Broker` says what matches, and the scheme's kind says how
-subscriptions are kept (`ccbps.broker.books`). It is not trusted. Events and interests are encrypted
+subscriptions are kept (`ccbps.broker.book`). It is not trusted. Events and interests are encrypted
 by the scheme, topics are tokens, payloads are encrypted by publishers; what the broker learns
 beside the scheme's card is who subscribes and publishes, when, under which token, and who gets
 what.
@@ -24,18 +24,21 @@ the MQTT server, for one.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Final
 
 from ccbps.broker.accepted import Accepted
-from ccbps.broker.book import Book
 from ccbps.broker.messages import Publication, Receipt, Subscription, check_name
 from ccbps.broker.parts import BrokerParts
-from ccbps.errors import ParameterError, RefusedError
+from ccbps.errors import LedgerError, ParameterError, RefusedError
 from ccbps.matching.broker import Broker
 
 __all__ = ["MatchingBroker"]
+
+_log: Final = logging.getLogger(__name__)
 
 
 class MatchingBroker(BrokerParts):
@@ -76,27 +79,17 @@ class MatchingBroker(BrokerParts):
             RefusedError: the client was revoked, or its quota is used up.
             LedgerError: the file cannot be written. In all cases nothing was changed.
         """
-        with self._counting_refusals(), self._changing:
-            with self._lock:
-                box = self._boxes.enter(client, _size(subscription))
+        with self._serving(client, _size(subscription)), self._changing:
             if not isinstance(subscription, Subscription):
                 subscription = Subscription.from_bytes(subscription)
-            start = self._clock()
-            try:
-                own = self._subscriptions.registry.of(client)
-                if subscription.name not in own and len(own) >= self.quota.subscriptions:
-                    raise RefusedError(
-                        f"{client} has {len(own)} subscriptions, as many as it may",
-                        reason="subscriptions",
-                    )
-                self._subscriptions.check([subscription])
-                with self._lock, self._store.transaction():
+            self._require_room(client, subscription)
+            self._subscriptions.check([subscription])
+            with self._lock:
+                self._boxes.admitted(client)  # it may have been revoked meanwhile
+                with self._store.transaction():
                     self._store.subscribe(client, subscription)
-                self._subscriptions.add(client, subscription)
-                told = self._deliver_kept(client, subscription)
-            finally:
-                with self._lock:
-                    box.account.spend(self._clock() - start)
+            self._subscriptions.add(client, subscription)
+            told = self._deliver_kept(client, subscription)
         self._tell(told)
 
     def subscribe_all(self, subscriptions: Sequence[tuple[str, Subscription]]) -> None:
@@ -106,11 +99,12 @@ class MatchingBroker(BrokerParts):
         Raises:
             DecodeError: one of them is malformed; none was registered.
             ParameterError: a name is there already, or twice.
+            RefusedError: a client was revoked.
         """
         with self._changing:
             seen = set()
             for client, one in subscriptions:
-                check_name("client", client)
+                self._boxes.admitted(client)
                 there = one.name in self._subscriptions.registry.of(client)
                 if there or (client, one.name) in seen:
                     raise ParameterError(f"{client} has a subscription {one.name!r} already")
@@ -126,14 +120,15 @@ class MatchingBroker(BrokerParts):
 
         Raises:
             ParameterError: the client has none of that name.
+            RefusedError: the client was revoked, or its quota is used up.
             LedgerError: the file cannot be written; nothing was changed.
         """
-        with self._changing:
+        with self._serving(client, 0), self._changing:
             if name not in self._subscriptions.registry.of(client):
                 raise ParameterError(f"{client} has no subscription {name!r}")
             with self._lock, self._store.transaction():
                 self._store.unsubscribe(client, name)
-            self._subscriptions.remove(client, name)
+            self._subscriptions.remove(client, [name])
 
     def revoke(self, client: str, user: bytes | None = None) -> None:
         """Shut a client out: its subscriptions and deliveries are gone, and it is refused.
@@ -143,25 +138,26 @@ class MatchingBroker(BrokerParts):
                 user's key are refused from others, too.
         """
         check_name("client", client)
-        if user is not None:
-            if not isinstance(self._broker, Broker):
-                raise ParameterError(f"{type(self.matcher).__name__} has no users of their own")
-            self._broker.revoke(user)
+        if user is not None and not isinstance(self._broker, Broker):
+            raise ParameterError(f"{type(self.matcher).__name__} has no users of their own")
         with self._changing:
             names = self.subscriptions(client)
             with self._lock:
                 box = self._boxes.of(client)
                 with self._store.transaction():
                     self._store.revoke(client, True)
+                    if user is not None:
+                        self._store.revoke_user(user)
                     for name in names:
                         self._store.unsubscribe(client, name)
                     self._store.drop(client, [one.sequence for one in box.waiting])
                 # From here on nothing comes into its queue, whatever is being matched.
                 box.revoked = True
-                box.waiting.clear()
+                box.clear()
                 self._metrics.add("revoked")
-            for name in names:
-                self._subscriptions.remove(client, name)
+            if user is not None:
+                self._forget_user(user)
+            self._subscriptions.remove(client, names)
 
     def admit(self, client: str) -> None:
         """Let a client in again that was revoked. It must subscribe anew."""
@@ -184,94 +180,127 @@ class MatchingBroker(BrokerParts):
             LedgerError: the file cannot be written. In all cases nothing was delivered; where it
                 is not the publication's fault, publish it again.
         """
-        with self._counting_refusals():
-            with self._lock:
-                box = self._boxes.enter(publisher, _size(publication))
+        with self._serving(publisher, _size(publication)):
             if not isinstance(publication, Publication):
                 publication = Publication.from_bytes(publication)
             digest = blake2b(publication.to_bytes(), digest_size=16).digest()
+            self._subscriptions.check_event(publication)
             with self._lock:
-                known = self._known(publisher, publication, digest)
-                books, filtered = self._subscriptions.for_publication(publisher, publication)
-            if known is not None:
-                return known
-            start = self._clock()
-            try:
-                found = [(book, book.find(publication)) for book in books]
-            finally:
-                took = self._clock() - start
-                with self._lock:
-                    box.account.spend(took)
-            with self._lock:
-                # Meanwhile it may have been accepted, and its publisher revoked.
-                self._boxes.admitted(publisher)
                 known = self._known(publisher, publication, digest)
                 if known is not None:
                     return known
-                receipt, told = self._accept(publisher, publication, digest, found)
-                self._metrics.matched(took)
-                self._metrics.add("publications")
-                if filtered:
-                    self._metrics.add(filtered)
+                moment = self._subscriptions.begin(publisher, publication)
+            start = time.perf_counter()
+            try:
+                found = [(book, book.find(publication)) for book in moment.books]
+                took = time.perf_counter() - start
+                with self._lock:
+                    # Meanwhile it may have been accepted, and its publisher revoked.
+                    self._boxes.admitted(publisher)
+                    known = self._known(publisher, publication, digest)
+                    if known is not None:
+                        return known
+                    matched = self._subscriptions.recipients(moment, publisher, publication, found)
+                    receipt, told = self._accept(publisher, publication, digest, matched)
+                    self._metrics.matched(took)
+                    self._metrics.add("publications")
+                    if moment.filtered:
+                        self._metrics.add(moment.filtered)
+            finally:
+                with self._lock:
+                    self._subscriptions.end(moment)
         self._tell(told)
         return receipt
 
-    def deliver(self, publisher: str, number: int, messages: Mapping[str, bytes]) -> None:
+    def deliver(
+        self, publisher: str, number: int, messages: Mapping[str, bytes], *, last: bool = False
+    ) -> None:
         """Deliver what the publisher sealed for those who match a publication without payload.
+
+        It may be called several times, for some clients each; who has it already gets nothing, so
+        a call may be repeated.
 
         Args:
             publisher: whose publication it is.
             number: of it.
-            messages: by client, of `Receipt.clients`; who is left out gets nothing.
+            messages: by client, of `Receipt.clients`.
+            last: whether those who are left out are to get nothing.
 
         Raises:
             RefusedError: the publisher was revoked, its quota is used up, or a queue is full.
-            ParameterError: the publication is not there, was delivered before, or has a payload; or
-                somebody is to get it who does not match.
+            ParameterError: the publication is not there; or somebody is to get it who does not
+                match.
         """
-        with self._counting_refusals(), self._lock:
-            self._boxes.enter(publisher, sum(map(len, messages.values())))
-            clients = self._numbers.waiting(publisher, number)
-            if clients is None:
-                raise ParameterError(f"no publication {number} of {publisher} waits for a payload")
-            if others := messages.keys() - {*clients}:
+        largest = max(map(len, messages.values()), default=0)
+        with self._serving(publisher, largest), self._lock:
+            accepted = self._numbers.waiting(publisher, number)
+            if accepted is None:
+                return  # everybody has it
+            clients = {*(accepted.clients or ())}
+            if others := messages.keys() - clients:
                 raise ParameterError(f"{min(others)} does not match publication {number}")
-            wanted = self._deliveries.sealed(publisher, number, messages)
+            served = accepted.served | messages.keys()
+            new = {one: some for one, some in messages.items() if one not in accepted.served}
+            over = last or served == clients
+            wanted = self._deliveries.sealed(publisher, number, new)
             with self._deliveries.put(wanted):
-                self._store.delivered(publisher, number)
-            self._numbers.delivered(publisher, number)
+                left = None if over else clients
+                self._store.served(publisher, number, left, served)
+            accepted.served = served
+            if over:
+                self._numbers.finish(publisher, number)
         self._tell([client for client, _ in wanted])
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _require_room(self, client: str, one: Subscription) -> None:
+        """Raises RefusedError if a client may have no more subscriptions."""
+        registry = self._subscriptions.registry
+        count = len(registry.of(client)) + (one.name not in registry.of(client))
+        size = registry.stored(client) - registry.size(client, one.name) + one.interests.nbytes
+        if count > self.quota.subscriptions or size > self.quota.stored_bytes:
+            raise RefusedError(
+                f"{client} would have {count} subscriptions of {size} bytes, and may have "
+                f"{self.quota.subscriptions} of {self.quota.stored_bytes}",
+                reason="subscriptions",
+            )
+
     def _known(self, publisher: str, publication: Publication, digest: bytes) -> Receipt | None:
         known = self._numbers.receipt(publisher, publication, digest)
-        if known is not None:
-            self._metrics.add("repeated")
-        return known
+        if known is None:
+            return None
+        self._metrics.add("repeated")
+        there = [one for one in known.clients if not self._boxes.of(one).revoked]
+        return Receipt(known.number, True, tuple(there))
 
     def _accept(
         self,
         publisher: str,
         publication: Publication,
         digest: bytes,
-        found: Sequence[tuple[Book, Any]],
+        matched: list[tuple[str, tuple[str, ...]]],
     ) -> tuple[Receipt, list[str]]:
         number, later = publication.number, publication.payload is None
-        matched = self._subscriptions.recipients([book.members(some) for book, some in found])
-        clients = tuple(client for client, _ in matched) if later else None
+        # Subscriptions of who was revoked just now may still be in the books.
+        matched = [pair for pair in matched if not self._boxes.of(pair[0]).revoked]
+        clients = tuple(client for client, _ in matched) if later and matched else None
+        if clients is not None and self._numbers.unsealed(publisher) >= self.quota.queue:
+            raise RefusedError(
+                f"{self.quota.queue} publications of {publisher} wait for payloads: deliver first",
+                reason="queue",
+            )
         wanted = [] if later else self._deliveries.of(matched, publisher, publication)
         keeps = self._kept.most > 0 and not later
+        below = self._numbers.cutoff(publisher)
         with self._deliveries.put(wanted):
             self._store.publish(publisher, publication, digest, clients)
             if keeps:
                 self._store.keep(publisher, publication, self._kept.most)
-            if publisher in self._numbers.oldest:
-                self._store.forget_numbers(publisher, self._numbers.oldest[publisher])
+            if below is not None:
+                self._store.forget_numbers(publisher, below)
         self._numbers.add(publisher, number, Accepted(digest, clients))
         if publication.round is not None:
             self._numbers.spend(publisher, publication.round)
-            self._subscriptions.spend(publisher, publication.round)
         if keeps:
             self._kept.add(publisher, publication)
         return Receipt(number, False, clients or ()), [client for client, _ in wanted]
@@ -280,13 +309,16 @@ class MatchingBroker(BrokerParts):
         """A new subscription against publications that are kept; returns who got something."""
         with self._lock:
             kept = self._kept.for_subscription(one)
-        if not kept:
-            return []
-        book = self._subscriptions.book(one)
-        found = book.matching(f"{client}/{one.name}", one, [some for _, some in kept])
-        with self._lock:
-            chosen = [kept[at] for at in found]
-            return [client] * self._deliveries.put_kept(client, one.name, chosen)
+        found = self._subscriptions.matching(client, one, [some for _, some in kept])
+        chosen = [kept[at] for at in found]
+        some = False
+        try:
+            with self._lock:
+                if not self._boxes.of(client).revoked:
+                    some = self._deliveries.put_kept(client, one.name, chosen)
+        except LedgerError as error:  # the subscription is there
+            _log.warning("publications that were kept are not delivered: %s", error)
+        return [client] if some else []
 
 
 def _size(message: Subscription | Publication | bytes) -> int:

@@ -69,11 +69,9 @@ class Subscription:
         if self.publisher is not None:
             check_name("publisher", self.publisher)
         _check_number("first_round", self.first_round)
-        if self.interests.ndim != 2 or self.interests.dtype != np.uint8:
-            raise ParameterError(
-                f"interests must be uint8 of shape (rounds, interest_bytes), got "
-                f"{self.interests.dtype} {self.interests.shape}"
-            )
+        rows = self.interests
+        if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype != np.uint8:
+            raise ParameterError("interests must be a uint8 array of shape (rounds, bytes)")
 
     def to_bytes(self) -> bytes:
         """As it is sent."""
@@ -85,8 +83,10 @@ class Subscription:
     def from_bytes(cls, message: bytes) -> Subscription:
         """Raises DecodeError if it is not one."""
         parts = _split(message, Kind.SUBSCRIBE, "a subscription", 6)
+        if len(parts) != 6:
+            raise _malformed("a subscription")
         name, token, publisher, first, width_bytes, messages = parts
-        if name is None or width_bytes is None or messages is None or len(parts) != 6:
+        if name is None or width_bytes is None or messages is None:
             raise _malformed("a subscription")
         width = int.from_bytes(width_bytes)
         if len(width_bytes) != LENGTH_BYTES or (len(messages) % width if width else messages):
@@ -136,9 +136,16 @@ class Publication:
         for name, value in (("event", self.event), ("payload", self.payload)):
             if value is not None and not isinstance(value, bytes):
                 raise ParameterError(f"{name} must be bytes or None, got {type(value).__name__}")
+        for name, each in (("events", self.events), ("wraps", self.wraps)):
+            for label, value in each.items():
+                client, _, own = str(label).partition("/")
+                check_name(f"the client in {name}", client)
+                check_name(f"the subscription in {name}", own)
+                if not isinstance(value, bytes):
+                    raise ParameterError(f"{name} must hold bytes, got {type(value).__name__}")
 
     def to_bytes(self) -> bytes:
-        """As it is sent."""
+        """As it is sent. Equal publications are equal bytes."""
         parts = [_number(self.number), self.token, _number(self.round), self.payload, self.event]
         for label in {**self.events, **self.wraps}:
             parts += [label.encode(), self.events.get(label), self.wraps.get(label)]
@@ -154,8 +161,8 @@ class Publication:
         if found is None or len(rest) % 3:
             raise _malformed("a publication")
         labels = [_label(label) for label in rest[::3]]
-        events = {label: own for label, own in zip(labels, rest[1::3], strict=True) if own}
-        wraps = {label: own for label, own in zip(labels, rest[2::3], strict=True) if own}
+        events = {one: own for one, own in zip(labels, rest[1::3], strict=True) if own is not None}
+        wraps = {one: own for one, own in zip(labels, rest[2::3], strict=True) if own is not None}
         if len({*labels}) != len(labels):
             raise _malformed("a publication")
         try:
@@ -191,6 +198,11 @@ class Delivery:
     payload: bytes
     event: bytes | None = None
     wrap: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of what it carries."""
+        return len(self.payload) + len(self.event or b"") + len(self.wrap or b"")
 
     def to_bytes(self) -> bytes:
         """As it is sent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,14 +13,20 @@ from typing import Final, Literal
 
 from ccbps.broker.accepted import Accepted, Kept, Numbers
 from ccbps.broker.deliveries import Deliveries
-from ccbps.broker.mailbox import Mailboxes
-from ccbps.broker.messages import Delivery
+from ccbps.broker.mailbox import Mailbox, Mailboxes
+from ccbps.broker.messages import Delivery, Subscription
 from ccbps.broker.metrics import Metrics
 from ccbps.broker.prefilter import FilterKind
 from ccbps.broker.quotas import Quota
 from ccbps.broker.store import BrokerStore, NoStore, Store
 from ccbps.broker.subscriptions import Subscriptions
-from ccbps.errors import CcbpsError, ParameterError, RefusedError
+from ccbps.errors import (
+    CcbpsError,
+    DecodeError,
+    FilterFullError,
+    ParameterError,
+    RefusedError,
+)
 from ccbps.keys.secret import Confined
 from ccbps.matching.broker import Broker
 from ccbps.matching.contract import Answers
@@ -27,6 +34,7 @@ from ccbps.matching.matcher import Matcher
 
 __all__ = ["BrokerParts"]
 
+_log: Final = logging.getLogger(__name__)
 REMEMBER: Final = 1 << 12
 """Numbers of publications of each publisher that are remembered one by one."""
 
@@ -49,10 +57,11 @@ class BrokerParts(Confined):
         prefilter: FilterKind | None = "cuckoo",
         keep: int = 0,
         quota: Quota | None = None,
-        when_full: Literal["refuse", "drop"] = "refuse",
+        when_full: Literal["drop", "refuse"] = "drop",
         remember: int = REMEMBER,
         on_delivery: Callable[[str], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        timer: Callable[[], float] = time.thread_time,
     ) -> None:
         """
         Args:
@@ -63,14 +72,16 @@ class BrokerParts(Confined):
             prefilter: "cuckoo", "bloom", or None for none.
             keep: so many publications, the last ones, are kept for later subscribers.
             quota: of each client; `Quota()` if None.
-            when_full: what happens to a publication for a client whose queue is full: "refuse" it,
-                so that the publisher must wait, and one client that is gone stops it; or "drop"
-                that client's oldest delivery.
+            when_full: what happens to a publication for a client whose queue is full: "drop" that
+                client's oldest delivery, which shows in its sequence numbers and in `metrics`; or
+                "refuse" the publication, so that its publisher waits and nothing is lost, but one
+                client that is gone stops everybody.
             remember: numbers of each publisher's publications that are remembered one by one;
                 smaller ones are refused.
             on_delivery: called with a client's name when something was put into its queue; must
                 return at once.
-            clock: seconds.
+            clock: seconds, for quotas.
+            timer: seconds of the processor that the calling thread used.
 
         Raises:
             LedgerError: the file cannot be used.
@@ -90,7 +101,7 @@ class BrokerParts(Confined):
                     f"{name} must be a whole number, at least {least}, got {number!r}"
                 )
         self._broker, self.quota = broker, quota or Quota()
-        self.on_delivery, self._clock = on_delivery, clock
+        self.on_delivery, self._timer = on_delivery, timer
         # One changes subscriptions at a time; the lock is for what takes no time.
         self._changing, self._lock = RLock(), RLock()
         self._metrics = Metrics()
@@ -107,7 +118,11 @@ class BrokerParts(Confined):
         )
         self._boxes = self._deliveries.boxes
         if path is not None:
-            self._load()
+            try:
+                self._load()
+            except BaseException:
+                self._store.close()
+                raise
 
     def __repr__(self) -> str:
         count = len(self._subscriptions)
@@ -124,14 +139,37 @@ class BrokerParts(Confined):
             box.following, box.revoked = sequence, revoked
         for client, delivery in self._store.deliveries():
             self._boxes.of(client).put(delivery)
-        for publisher, number, digest, clients in self._store.numbers():
+        for user in self._store.users():
+            self._forget_user(user)
+        for publisher, number, digest, clients, served in self._store.numbers():
             waiting = None if clients is None else tuple(clients)
-            self._numbers.add(publisher, number, Accepted(digest, waiting))
-        self._numbers.oldest |= self._store.oldest()
+            self._numbers.add(publisher, number, Accepted(digest, waiting, {*served}))
+        for publisher, oldest in self._store.oldest().items():
+            known = self._numbers.oldest.get(publisher, 0)
+            self._numbers.oldest[publisher] = max(known, oldest)
         self._numbers.next_round |= self._store.rounds()
         for publisher, publication in self._store.kept() if self._kept.most else ():
             self._kept.add(publisher, publication)
-        self._subscriptions.add_all([*self._store.subscriptions()])
+        found = [*self._store.subscriptions()]
+        try:
+            self._subscriptions.check([one for _, one in found])
+        except DecodeError:
+            # Those of users that were revoked, for one: they match nothing any more.
+            found = [(client, one) for client, one in found if self._usable(client, one)]
+        self._subscriptions.add_all(found)
+
+    def _usable(self, client: str, one: Subscription) -> bool:
+        try:
+            self._subscriptions.check([one])
+        except DecodeError as error:
+            _log.warning("subscription %s of %s is left out: %s", one.name, client, error)
+            return False
+        return True
+
+    def _forget_user(self, user: bytes) -> None:
+        """Revoke a user of the scheme, if the broker serves it still."""
+        if isinstance(self._broker, Broker) and user.hex() in self._broker.users:
+            self._broker.revoke(user)
 
     def subscriptions(self, client: str) -> list[str]:
         """Names of a client's subscriptions."""
@@ -148,19 +186,26 @@ class BrokerParts(Confined):
             after: a sequence number: those behind it.
 
         Raises:
-            RefusedError: the client was revoked.
+            RefusedError: the client was revoked, or the broker's time for it is used up.
         """
-        with self._lock:
+        if type(most) is not int or most < 1 or type(after) is not int:
+            raise ParameterError(
+                f"most must be a whole number, at least 1, and after one, got {most!r} and "
+                f"{after!r}"
+            )
+        with self._serving(client), self._lock:
             return self._boxes.admitted(client).after(after, most)
 
     def acknowledge(self, client: str, sequence: int) -> None:
         """That a client has its deliveries up to this sequence number; they are forgotten.
 
         Raises:
-            RefusedError: the client was revoked.
+            RefusedError: the client was revoked, or the broker's time for it is used up.
             LedgerError: the file cannot be written; nothing was changed.
         """
-        with self._lock:
+        if type(sequence) is not int:
+            raise ParameterError(f"sequence must be a whole number, got {sequence!r}")
+        with self._serving(client), self._lock:
             self._deliveries.acknowledge(client, sequence)
 
     # -- what others are told --------------------------------------------------------------------
@@ -175,7 +220,14 @@ class BrokerParts(Confined):
         with self._lock:
             if self._subscriptions.to_all_topics:
                 raise ParameterError("somebody subscribed to all topics: every event is wanted")
-            return self._subscriptions.topics.to_bytes()
+            tries = 8
+            while True:
+                tries -= 1
+                try:
+                    return self._subscriptions.topics.to_bytes(int.from_bytes(os.urandom(4)))
+                except FilterFullError:
+                    if not tries:
+                        raise
 
     def metrics(self) -> str:
         """Counts, in OpenMetrics text."""
@@ -198,9 +250,25 @@ class BrokerParts(Confined):
             return self._metrics.text(gauges, pairs)
 
     @contextmanager
-    def _counting_refusals(self) -> Iterator[None]:
+    def _serving(self, client: str, size: int | None = None) -> Iterator[Mailbox]:
+        """Let a client's request in, charge it for the time that it takes, and count refusals.
+
+        Args:
+            size: of a message; None for a request that is none.
+        """
+        start = self._timer()
         try:
-            yield
+            with self._lock:
+                box = self._boxes.admitted(client)
+                if size is None:
+                    box.account.continue_()
+                else:
+                    box.account.enter(size)
+            try:
+                yield box
+            finally:
+                with self._lock:
+                    box.account.spend(self._timer() - start)
         except CcbpsError as error:
             reason = error.reason if isinstance(error, RefusedError) else type(error).__name__
             with self._lock:
@@ -210,4 +278,7 @@ class BrokerParts(Confined):
     def _tell(self, clients: Sequence[str]) -> None:
         if self.on_delivery is not None:
             for client in clients:
-                self.on_delivery(client)
+                try:
+                    self.on_delivery(client)
+                except Exception:  # what was accepted is accepted
+                    _log.exception("on_delivery failed")

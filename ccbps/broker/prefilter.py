@@ -2,25 +2,35 @@
 
 A publication whose token is not in the filter of subscriptions matches nothing, and a new
 subscription whose token is not in the filter of publications matches none that was kept: so nothing
-is tested ([N1], Algorithms 2 and 1). Filters grow when they are full, from the exact tokens.
+is tested ([N1], Algorithms 2 and 1).
+
+Clients choose tokens, and could choose some that fall into one bucket under a hash that they know.
+So the hash has a random seed that the broker keeps to itself, and a filter that is full all the
+same is made anew, larger and with another seed. The exact tokens are there, too, so nothing is
+lost.
 
 Source: [N1] section 3.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from ccbps.errors import FilterFullError, ParameterError
 from ccbps.filters.counting import CountingBloomFilter
 from ccbps.filters.cuckoo import CuckooFilter
+from ccbps.filters.hashing import Murmur3
 
 __all__ = ["FilterKind", "TokenFilter"]
 
 FilterKind: TypeAlias = Literal["cuckoo", "bloom"]
 FIRST: Final = 1024
 """Tokens that a new filter is for."""
+TRIES: Final = 8
+_Filter: TypeAlias = CuckooFilter | CountingBloomFilter
 
 
 class TokenFilter:
@@ -36,9 +46,9 @@ class TokenFilter:
         """
         if kind not in ("cuckoo", "bloom", None):
             raise ParameterError(f"prefilter must be 'cuckoo', 'bloom' or None, got {kind!r}")
-        self._kind, self._capacity = kind, FIRST
+        self._kind = kind
         self._counts: Counter[bytes] = Counter()
-        self._filter = self._made([])
+        self._filter = self._made(FIRST)
 
     def __contains__(self, token: bytes) -> bool:
         return self._filter is None or token in self._filter
@@ -54,8 +64,7 @@ class TokenFilter:
         try:
             self._filter.add(token)
         except FilterFullError:
-            self._capacity *= 2
-            self._filter = self._made([*self._counts])
+            self._filter = self._made(2 * len(self._counts))
 
     def remove(self, token: bytes) -> None:
         """Take out a copy."""
@@ -65,23 +74,33 @@ class TokenFilter:
             if self._filter is not None:
                 self._filter.remove(token)
 
-    def to_bytes(self) -> bytes:
-        """The filter, for those who are to ask it before they send.
+    def to_bytes(self, seed: int) -> bytes:
+        """A filter of the tokens under a hash that all know, for those who are to ask it before
+        they send.
 
         Raises:
             ParameterError: there is none.
+            FilterFullError: somebody has chosen tokens so that they do not fit; take another seed.
         """
-        if self._filter is None:
+        if self._kind is None:
             raise ParameterError("this broker has no filter: prefilter=None")
-        return self._filter.to_bytes()
+        made = self._empty(max(FIRST, 2 * len(self._counts)), seed)
+        made.add_all([*self._counts])
+        return made.to_bytes()
 
-    def _made(self, tokens: list[bytes]) -> CuckooFilter | CountingBloomFilter | None:
-        made: CuckooFilter | CountingBloomFilter
+    def _empty(self, capacity: int, seed: int) -> _Filter:
         if self._kind == "cuckoo":
-            made = CuckooFilter.for_capacity(self._capacity)
-        elif self._kind == "bloom":
-            made = CountingBloomFilter(self._capacity)
-        else:
-            return None
-        made.add_all(tokens)
-        return made
+            return CuckooFilter.for_capacity(capacity, hashing=Murmur3(seed))
+        return CountingBloomFilter(capacity, hashing=Murmur3(seed))
+
+    def _made(self, capacity: int) -> _Filter | None:
+        """A filter of all tokens; None if there is to be none."""
+        tokens: Sequence[bytes] = [*self._counts]
+        for _ in range(TRIES if self._kind is not None else 0):
+            made = self._empty(max(FIRST, capacity), int.from_bytes(os.urandom(4)))
+            try:
+                made.add_all(tokens)
+            except FilterFullError:
+                continue
+            return made
+        return None

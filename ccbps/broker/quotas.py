@@ -1,9 +1,8 @@
-"""What a client may use: how often it publishes, how much it stores, how long it keeps others
-waiting.
+"""What a client may use: how often it sends, how much it stores, how long it keeps others waiting.
 
 Rates are token buckets: a bucket fills at a rate up to a burst, and what a client uses is taken
-out. The time that its publications were matched and its subscriptions were entered is measured, and
-taken out afterwards, so a bucket may be in debt, and the client waits until it is not.
+out. The time that the broker's processor spends on its requests is measured, and taken out
+afterwards; so a bucket may be in debt, and the client waits until it is not.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from ccbps.errors import ParameterError, RefusedError
 
 __all__ = ["Account", "Quota"]
 
+_RATES = ("rate", "burst", "cost", "patience")
+
 
 @dataclass(frozen=True)
 class Quota:
@@ -23,11 +24,13 @@ class Quota:
     Attributes:
         rate: publications and changes of subscriptions, a second.
         burst: so many at once.
-        cost: seconds of the broker's time, a second.
-        patience: seconds of the broker's time at once.
+        cost: seconds of the processor, a second.
+        patience: seconds of the processor at once.
         subscriptions: at most.
-        message_bytes: of a publication or a subscription, at most.
-        queue: deliveries that wait for it, at most.
+        stored_bytes: of its subscriptions, together.
+        message_bytes: of a publication or a subscription.
+        queue: deliveries that wait for it, and publications of it that wait for payloads.
+        queue_bytes: of deliveries that wait for it; one more than that may be there.
 
     Example:
         >>> from ccbps.broker import Quota
@@ -40,12 +43,14 @@ class Quota:
     cost: float = 0.5
     patience: float = 5.0
     subscriptions: int = 10_000
+    stored_bytes: int = 1 << 26
     message_bytes: int = 1 << 20
     queue: int = 10_000
+    queue_bytes: int = 1 << 26
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            kinds = (int, float) if name in ("rate", "burst", "cost", "patience") else (int,)
+            kinds = (int, float) if name in _RATES else (int,)
             if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
                 raise ParameterError(f"{name} must be a number above 0, got {value!r}")
 
@@ -54,7 +59,7 @@ class Account:
     """What one client has used."""
 
     def __init__(self, quota: Quota, clock: Callable[[], float]) -> None:
-        self._quota, self._clock = quota, clock
+        self._quota = quota
         self._often = _Bucket(quota.rate, quota.burst, clock)
         self._long = _Bucket(quota.cost, quota.patience, clock)
 
@@ -68,19 +73,27 @@ class Account:
             raise RefusedError(
                 f"a message of {size} bytes, of at most {self._quota.message_bytes}", reason="size"
             )
+        self.continue_()
+        if not self._often.take(1.0):
+            raise RefusedError(
+                f"more than {self._quota.rate} messages a second: send later", reason="rate"
+            )
+
+    def continue_(self) -> None:
+        """Take a request that is no message.
+
+        Raises:
+            RefusedError: the ones before took too long.
+        """
         if self._long.level() <= 0:
             raise RefusedError(
                 f"the broker's time for this client is used up, {self._quota.cost} s a second: "
                 "send later",
                 reason="cost",
             )
-        if not self._often.take(1.0):
-            raise RefusedError(
-                f"more than {self._quota.rate} messages a second: send later", reason="rate"
-            )
 
     def spend(self, seconds: float) -> None:
-        """Charge the broker's time."""
+        """Charge the processor's time."""
         self._long.take(seconds, debt=True)
 
 

@@ -69,7 +69,9 @@ class Registry:
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._own: list[dict[str, int]] = []
-        self._owners = Column(np.uint32)
+        self._bytes: list[int] = []
+        self._owners, self._alive = Column(np.uint32), Column(np.uint32)
+        self._sizes = Column(np.int64)
         self.entries, self.places = Column(np.int64), Column(np.uint32)
         self._free: list[int] = []
         self._made = self._gone = 0
@@ -89,16 +91,28 @@ class Registry:
             found = self._numbers[client] = len(self.clients)
             self.clients.append(client)
             self._own.append({})
+            self._bytes.append(0)
         return found
+
+    def stored(self, client: str) -> int:
+        """Bytes of a client's subscriptions."""
+        found = self._numbers.get(client)
+        return 0 if found is None else self._bytes[found]
+
+    def size(self, client: str, name: str) -> int:
+        """Bytes of a subscription; 0 if there is none."""
+        number = self.of(client).get(name)
+        return 0 if number is None else self._sizes[number]
 
     def of(self, client: str) -> dict[str, int]:
         """The numbers of a client's subscriptions, by name."""
         found = self._numbers.get(client)
         return {} if found is None else self._own[found]
 
-    def new(self, client: str, name: str) -> int:
-        """A number for a subscription."""
+    def new(self, client: str, name: str, size: int) -> int:
+        """A number for a subscription, in place of the one that has the name."""
         self._made += 1
+        self.kill(client, name)
         owner, name = self.number(client), intern(name)
         if self._free:
             number = self._free.pop()
@@ -106,18 +120,31 @@ class Registry:
         else:
             number = len(self.names)
             self.names.append(name)
-        self._owners[number] = owner
+        self._owners[number], self._alive[number], self._sizes[number] = owner, 1, size
+        self._bytes[owner] += size
         self._own[owner][name] = number
         return number
 
-    def free(self, number: int, reuse: bool) -> None:
-        """Give a number free that no name stands for any more."""
-        self._gone += 1
-        if reuse:
-            self._free.append(number)
+    def kill(self, client: str, name: str) -> int | None:
+        """Take a name from a subscription, which is in no answer from here on; returns its number,
+        None if there is none."""
+        number = self.of(client).pop(name, None)
+        if number is not None:
+            self._alive[number] = 0
+            self._bytes[self._owners[number]] -= self._sizes[number]
+            self._gone += 1
+        return number
+
+    def free(self, number: int) -> None:
+        """Give a number free that is in no book any more."""
+        self._free.append(number)
 
     def by_owner(self, numbers: Index) -> list[tuple[str, tuple[str, ...]]]:
         """Clients whose subscriptions these are, each with their names."""
+        numbers = np.unique(numbers)
+        numbers = numbers[self._alive.values[numbers] == 1]
+        if not len(numbers):
+            return []
         owners = self._owners.values[numbers]
         order = np.argsort(owners, kind="stable")
         numbers, owners = numbers[order], owners[order]

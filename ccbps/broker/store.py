@@ -29,7 +29,7 @@ CREATE TABLE about (matcher BLOB NOT NULL, key BLOB NOT NULL, epoch INTEGER NOT 
 CREATE TABLE subscriptions (client TEXT NOT NULL, name TEXT NOT NULL, message BLOB NOT NULL,
     PRIMARY KEY (client, name)) WITHOUT ROWID;
 CREATE TABLE numbers (publisher TEXT NOT NULL, number INTEGER NOT NULL, digest BLOB NOT NULL,
-    clients TEXT, PRIMARY KEY (publisher, number)) WITHOUT ROWID;
+    clients TEXT, served TEXT NOT NULL, PRIMARY KEY (publisher, number)) WITHOUT ROWID;
 CREATE TABLE publishers (publisher TEXT PRIMARY KEY, oldest INTEGER NOT NULL,
     round INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE payloads (id INTEGER PRIMARY KEY, publisher TEXT NOT NULL, number INTEGER NOT NULL,
@@ -39,6 +39,7 @@ CREATE TABLE deliveries (client TEXT NOT NULL, sequence INTEGER NOT NULL,
     PRIMARY KEY (client, sequence)) WITHOUT ROWID;
 CREATE INDEX by_payload ON deliveries (payload);
 CREATE TABLE kept (id INTEGER PRIMARY KEY, publisher TEXT NOT NULL, message BLOB NOT NULL);
+CREATE TABLE users (user BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE clients (client TEXT PRIMARY KEY, sequence INTEGER NOT NULL,
     revoked INTEGER NOT NULL) WITHOUT ROWID;
 """
@@ -58,18 +59,21 @@ class BrokerStore:
             LedgerError: it cannot be used, or another process has it open.
             ParameterError: it is of another matcher, key or epoch, or no such file.
         """
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
         try:
-            self._db = sqlite3.connect(
-                path, isolation_level=None, check_same_thread=False, timeout=5
-            )
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._open(str(path), names)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._open(str(path), names)
         except sqlite3.Error as error:
+            self._db.close()
             raise LedgerError(f"the broker's file {path} cannot be used: {error}") from None
+        except BaseException:
+            self._db.close()
+            raise
 
     def _open(self, path: str, names: tuple[bytes, bytes, int]) -> None:
+        """Check whose file it is, and change nothing in somebody else's."""
         self._db.execute("BEGIN EXCLUSIVE")
         (found,) = self._db.execute("PRAGMA application_id").fetchone()
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -102,13 +106,12 @@ class BrokerStore:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
             raise LedgerError(f"the broker's file cannot be written: {error}") from None
 
     # -- inside a transaction --------------------------------------------------------------------
@@ -128,19 +131,22 @@ class BrokerStore:
         """That a publication was accepted; with clients who wait for its payload, or None."""
         waiting = None if clients is None else json.dumps([*clients])
         row = publisher, publication.number, digest, waiting
-        self._db.execute("INSERT INTO numbers VALUES (?, ?, ?, ?)", row)
+        self._db.execute("INSERT INTO numbers VALUES (?, ?, ?, ?, '[]')", row)
         turn = -1 if publication.round is None else publication.round
         self._db.execute(
             "INSERT INTO publishers VALUES (?, 0, ?) ON CONFLICT DO UPDATE SET "
             "round = max(round, excluded.round)",
-            (publisher, turn + 1),
+            (publisher, turn),
         )
 
-    def delivered(self, publisher: str, number: int) -> None:
-        """That nobody waits for a publication's payload any more."""
+    def served(
+        self, publisher: str, number: int, clients: Iterable[str] | None, served: Iterable[str]
+    ) -> None:
+        """Who waits for a publication's payload, None if nobody does any more; and who has it."""
+        waiting = None if clients is None else json.dumps([*clients])
         self._db.execute(
-            "UPDATE numbers SET clients = NULL WHERE publisher = ? AND number = ?",
-            (publisher, number),
+            "UPDATE numbers SET clients = ?, served = ? WHERE publisher = ? AND number = ?",
+            (waiting, json.dumps([*served]), publisher, number),
         )
 
     def forget_numbers(self, publisher: str, below: int) -> None:
@@ -148,7 +154,9 @@ class BrokerStore:
         self._db.execute(
             "DELETE FROM numbers WHERE publisher = ? AND number < ?", (publisher, below)
         )
-        self._db.execute("UPDATE publishers SET oldest = ? WHERE publisher = ?", (below, publisher))
+        self._db.execute(
+            "UPDATE publishers SET oldest = max(oldest, ?) WHERE publisher = ?", (below, publisher)
+        )
 
     def deliver(self, deliveries: Iterable[tuple[str, Delivery]]) -> None:
         """Put deliveries of one publication into queues; equal payloads are stored once."""
@@ -183,6 +191,10 @@ class BrokerStore:
                 gone,
             )
 
+    def revoke_user(self, user: bytes) -> None:
+        """That a user of the scheme was revoked."""
+        self._db.execute("INSERT OR IGNORE INTO users VALUES (?)", (user,))
+
     def revoke(self, client: str, revoked: bool) -> None:
         """That a client was revoked, or is let in again."""
         self._db.execute(
@@ -206,11 +218,17 @@ class BrokerStore:
         for client, message in self._db.execute("SELECT client, message FROM subscriptions"):
             yield client, Subscription.from_bytes(message)
 
-    def numbers(self) -> Iterator[tuple[str, int, bytes, list[str] | None]]:
-        """Of accepted publications: publisher, number, digest, and who waits for a payload."""
+    def users(self) -> list[bytes]:
+        """Users of the scheme that were revoked."""
+        return [user for (user,) in self._db.execute("SELECT user FROM users").fetchall()]
+
+    def numbers(self) -> Iterator[tuple[str, int, bytes, list[str] | None, list[str]]]:
+        """Of accepted publications: publisher, number, digest, who waits for a payload, and who
+        has it."""
         found = self._db.execute("SELECT * FROM numbers ORDER BY publisher, number")
-        for publisher, number, digest, clients in found:
-            yield publisher, number, digest, None if clients is None else json.loads(clients)
+        for publisher, number, digest, clients, served in found:
+            waiting = None if clients is None else json.loads(clients)
+            yield publisher, number, digest, waiting, json.loads(served)
 
     def oldest(self) -> dict[str, int]:
         """By publisher, the smallest number that is not too old to tell."""
@@ -218,7 +236,8 @@ class BrokerStore:
 
     def rounds(self) -> dict[str, int]:
         """By publisher, the first round that it has not used."""
-        return dict(self._db.execute("SELECT publisher, round FROM publishers").fetchall())
+        found = self._db.execute("SELECT publisher, round FROM publishers").fetchall()
+        return {publisher: turn + 1 for publisher, turn in found}
 
     def deliveries(self) -> Iterator[tuple[str, Delivery]]:
         """All that wait, in order."""

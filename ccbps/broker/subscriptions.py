@@ -1,9 +1,16 @@
-"""All subscriptions, in a book for each topic, behind the filter of topics."""
+"""All subscriptions, in a book for each topic and publisher, behind the filter of topics.
+
+A publication is matched without a lock, while others subscribe. What was added meanwhile is matched
+with it afterwards, one by one (`Moment`), so that a subscription that was there when the
+publication was accepted, and one that took another one's place, misses nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from threading import RLock
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,10 +25,41 @@ from ccbps.errors import DecodeError
 from ccbps.matching.broker import Broker
 from ccbps.matching.contract import Answers, Scheme
 
-__all__ = ["Subscriptions"]
+__all__ = ["Moment", "Subscriptions"]
 
 _Key = tuple[bytes | None, str | None]
-"""A topic's token, None for all topics; and a publisher, where it shares seeds."""
+"""A topic's token, None for all topics; a publisher, None for all."""
+
+
+@dataclass
+class _Added:
+    """A subscription that is new.
+
+    Attributes:
+        number: of it.
+        label: "client/name".
+        one: itself.
+        since: the version from which on it is in its book; None while it comes in.
+    """
+
+    number: int
+    label: str
+    one: Subscription
+    since: int | None = None
+
+
+class Moment(NamedTuple):
+    """What a publication is to be matched with.
+
+    Attributes:
+        version: of the subscriptions.
+        books: with those of its topic and publisher.
+        filtered: what the filter did, as a counter's name.
+    """
+
+    version: int
+    books: list[Book]
+    filtered: str
 
 
 class Subscriptions:
@@ -42,6 +80,9 @@ class Subscriptions:
         self.registry, self.topics = Registry(), TokenFilter(prefilter)
         self._books: dict[_Key, Book] = {}
         self._keys: dict[int, _Key] = {}
+        self._examiner = self._new_book()
+        self._version, self._under_way = 0, list[int]()
+        self._added: list[_Added] = []
         self.tests = self.saved = self.refused = 0
 
     def __len__(self) -> int:
@@ -57,57 +98,46 @@ class Subscriptions:
         """Whether somebody subscribed without a token."""
         return any(token is None for token, _ in self._books)
 
-    def book(self, one: Subscription) -> Book:
-        """The book that a subscription belongs in; a new one if it is the first.
-
-        Raises:
-            DecodeError: it is not one for this matcher.
-        """
-        book = self._books.get(self._key(one))
-        if book is not None:
-            return book
-        if not isinstance(self._matching, Broker):
-            return RelayBook(self.registry, self._lock)
-        kind = TableBook if self.matcher.answers is Answers.ALL else RoundBook
-        return kind(self._matching, self.registry, self._lock)
-
     def check(self, some: Sequence[Subscription]) -> None:
         """Raises DecodeError if one of them is not one for this matcher."""
-        tables: list[Subscription] = []
+        if isinstance(self._examiner, TableBook):
+            self._examiner.check_all(some)
+            return
         for one in some:
-            book = self.book(one)
-            if isinstance(book, TableBook):
-                tables.append(one)
-            else:
-                book.check(one)
-        if tables:
-            book = self.book(tables[0])
-            assert isinstance(book, TableBook)
-            book.check_all(tables)
+            if isinstance(self._examiner, RoundBook) and one.publisher is None:
+                raise DecodeError("the matcher has rounds: a subscription names its publisher")
+            self._examiner.check(one)
+
+    def check_event(self, publication: Publication) -> None:
+        """Raises DecodeError if a publication's events are not this matcher's."""
+        self._examiner.check_event(publication)
 
     def add(self, client: str, one: Subscription) -> None:
         """Add a subscription that was checked, in place of the client's one of that name."""
-        old = self.registry.of(client).get(one.name)
-        book = self.book(one)
         with self._lock:
-            number = self.registry.new(client, one.name)
-            self._open(number, self._key(one), book)
-        book.add(number, f"{client}/{one.name}", one)
+            old = self.registry.of(client).get(one.name)
+            number, book = self._enter(client, one)
+            label = f"{client}/{one.name}"
+            added = _Added(number, label, one)
+            self._added.append(added)
+        book.add(number, label, one)
+        with self._lock:
+            self._version += 1
+            added.since = self._version
+            self._forget_added()
         if old is not None:
-            self._take_out(old)
+            self._take_out([old])
 
     def add_all(self, subscriptions: Sequence[tuple[str, Subscription]]) -> None:
-        """Add subscriptions that were checked, none of which is there."""
+        """Add subscriptions that were checked, none of which is there, before there are events."""
         tables: dict[_Key, tuple[list[int], list[Subscription]]] = {}
         for client, one in subscriptions:
-            book = self.book(one)
-            if not isinstance(book, TableBook):
-                self.add(client, one)
-                continue
             with self._lock:
-                number = self.registry.new(client, one.name)
-                self._open(number, self._key(one), book)
-            numbers, some = tables.setdefault(self._key(one), ([], []))
+                number, book = self._enter(client, one)
+            if not isinstance(book, TableBook):
+                book.add(number, f"{client}/{one.name}", one)
+                continue
+            numbers, some = tables.setdefault((one.token, one.publisher), ([], []))
             numbers.append(number)
             some.append(one)
         for key, (numbers, some) in tables.items():
@@ -115,64 +145,103 @@ class Subscriptions:
             assert isinstance(book, TableBook)
             book.add_all(numbers, np.concatenate([one.interests for one in some]))
 
-    def remove(self, client: str, name: str) -> None:
-        """Take a subscription out. It is in no answer from here on."""
+    def remove(self, client: str, names: Sequence[str]) -> None:
+        """Take a client's subscriptions out. They are in no answer from here on."""
         with self._lock:
-            number = self.registry.of(client).pop(name)
-        self._take_out(number)
+            numbers = [self.registry.kill(client, name) for name in names]
+        self._take_out([number for number in numbers if number is not None])
 
-    def for_publication(self, publisher: str, publication: Publication) -> tuple[list[Book], str]:
-        """Books that a publication is to be matched with; and what the filter did, as a counter's
-        name: [N1], Algorithm 2."""
-        whose = publisher if self.matcher.answers is Answers.PAIRS else None
+    # -- matching ---------------------------------------------------------------------------------
+
+    def begin(self, publisher: str, publication: Publication) -> Moment:
+        """What a publication is to be matched with: [N1], Algorithm 2. With the lock; `end` must
+        follow."""
+        self._under_way.append(self._version)
         token = publication.token
         if token is None:
-            return [book for key, book in self._books.items() if key[1] == whose], ""
-        to_all = self._books.get((None, whose))
-        books = [to_all] if to_all is not None else []
-        if token not in self.topics:
-            return books, "prefiltered"
-        book = self._books.get((token, whose))
-        if book is None:
-            return books, "filter_false_positives"
-        return [*books, book], ""
+            books = [book for key, book in self._books.items() if key[1] in (None, publisher)]
+            return Moment(self._version, books, "")
+        tokens = [None, token] if token in self.topics else [None]
+        keys = [(one, whose) for one in tokens for whose in (None, publisher)]
+        found = [book for key in keys if (book := self._books.get(key)) is not None]
+        own = any((token, whose) in self._books for whose in (None, publisher))
+        filtered = "" if own else "filter_false_positives" if len(tokens) > 1 else "prefiltered"
+        return Moment(self._version, found, filtered)
 
-    def spend(self, publisher: str, turn: int) -> None:
-        """Drop what was provisioned for a publisher's round, which was used."""
-        for (_, whose), book in self._books.items():
-            if whose == publisher and isinstance(book, RoundBook):
-                book.spend(turn)
+    def end(self, moment: Moment) -> None:
+        """That a publication is matched. With the lock."""
+        self._under_way.remove(moment.version)
+        self._forget_added()
 
-    def recipients(self, found: Sequence[Index]) -> list[tuple[str, tuple[str, ...]]]:
-        """Clients whose subscriptions these are, each with their names."""
-        numbers = np.concatenate(found) if found else np.empty(0, dtype=np.intp)
-        return self.registry.by_owner(numbers) if len(numbers) else []
+    def recipients(
+        self,
+        moment: Moment,
+        publisher: str,
+        publication: Publication,
+        found: Sequence[tuple[Book, Any]],
+    ) -> list[tuple[str, tuple[str, ...]]]:
+        """Clients whose subscriptions match, each with their names. With the lock."""
+        later = [
+            added.number
+            for added in self._added
+            if (added.since is None or added.since > moment.version)
+            if self._concerns(added.one, publisher, publication)
+            if self._keys.get(added.number) is not None
+            if self._examiner.matching(added.label, added.one, [publication])
+        ]
+        numbers: list[Index] = [book.members(some) for book, some in found]
+        if later:
+            numbers.append(np.array(later, dtype=np.int64))
+        return self.registry.by_owner(np.concatenate(numbers)) if numbers else []
 
-    def _key(self, one: Subscription) -> _Key:
-        if self.matcher.answers is not Answers.PAIRS:
-            return one.token, None
-        if one.publisher is None:
-            raise DecodeError("the matcher has rounds: a subscription names its publisher")
-        return one.token, one.publisher
+    def matching(self, client: str, one: Subscription, kept: Sequence[Publication]) -> list[int]:
+        """Which publications match a subscription."""
+        return self._examiner.matching(f"{client}/{one.name}", one, kept) if kept else []
 
-    def _open(self, number: int, key: _Key, book: Book) -> None:
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _concerns(self, one: Subscription, publisher: str, publication: Publication) -> bool:
+        topic = None in (one.token, publication.token) or one.token == publication.token
+        return topic and one.publisher in (None, publisher)
+
+    def _forget_added(self) -> None:
+        """What was added before all that is being matched now began needs no second look."""
+        first = min(self._under_way, default=self._version)
+        self._added = [one for one in self._added if one.since is None or one.since > first]
+
+    def _new_book(self) -> Book:
+        if not isinstance(self._matching, Broker):
+            return RelayBook(self.registry, self._lock)
+        kind = TableBook if self.matcher.answers is Answers.ALL else RoundBook
+        return kind(self._matching, self.registry, self._lock)
+
+    def _enter(self, client: str, one: Subscription) -> tuple[int, Book]:
+        """A number for a subscription, and the book for it."""
+        key = one.token, one.publisher
+        number = self.registry.new(client, one.name, one.interests.nbytes)
         self._keys[number] = key
-        if key not in self._books:
-            self._books[key] = book
-            if key[0] is not None:
-                self.topics.add(key[0])
+        book = self._books.get(key)
+        if book is None:
+            book = self._books[key] = self._new_book()
+            if one.token is not None:
+                self.topics.add(one.token)
+        return number, book
 
-    def _take_out(self, number: int) -> None:
-        key = self._keys[number]
-        book = self._books[key]
-        book.remove(number)
-        with self._lock:
-            del self._keys[number]
-            self.registry.free(number, book.reuse)
-            if not book.distinct:
-                self.tests += book.tests
-                self.saved += book.saved
-                self.refused += book.refused
-                del self._books[key]
-                if key[0] is not None:
-                    self.topics.remove(key[0])
+    def _take_out(self, numbers: Sequence[int]) -> None:
+        by_key: dict[_Key, list[int]] = {}
+        for number in numbers:
+            by_key.setdefault(self._keys[number], []).append(number)
+        for key, some in by_key.items():
+            book = self._books[key]
+            book.remove(some)
+            with self._lock:
+                for number in some:
+                    del self._keys[number]
+                    self.registry.free(number)
+                if not book.distinct:
+                    self.tests += book.tests
+                    self.saved += book.saved
+                    self.refused += book.refused
+                    del self._books[key]
+                    if key[0] is not None:
+                        self.topics.remove(key[0])

@@ -1,7 +1,8 @@
 """Interests that the broker matches with every event: equal ones are kept once.
 
-Where the scheme tells that an interest covers another one, the covered one stands under it, and is
-tested for events that match the covering one only.
+Where the scheme tells that an interest covers a new one, the new one stands under it, and is tested
+for events that match the covering one only. (A wide interest that comes later takes nothing under
+it.)
 """
 
 from __future__ import annotations
@@ -82,8 +83,15 @@ class TableBook(Book):
                     f"a subscription has {wanted[0]} interest message of {wanted[1]} bytes here, "
                     f"got {one.interests.shape}"
                 )
-        rows = np.concatenate([one.interests for one in subscriptions])
-        raise_for(self._broker.examine_interests(rows))
+        if subscriptions:
+            rows = np.concatenate([one.interests for one in subscriptions])
+            raise_for(self._broker.examine_interests(rows))
+
+    def check_event(self, publication: Publication) -> None:
+        """See `Book.check_event`."""
+        if publication.event is None:
+            raise DecodeError("the publication has no event for all subscriptions")
+        raise_for(self._broker.examine_events(one_message(publication.event)))
 
     def add(self, number: int, label: str, subscription: Subscription) -> None:
         """See `Book.add`."""
@@ -156,39 +164,49 @@ class TableBook(Book):
         self._under[root].add(interest, [entry])
         self._over[entry] = root
 
-    def remove(self, number: int) -> None:
+    def remove(self, numbers: Sequence[int]) -> None:
         """See `Book.remove`."""
         with self._lock:
-            entry, place = self._registry.entries[number], self._registry.places[number]
-            members = self._members[entry]
-            moved = members.pop(place)
-            if place < len(members):
-                self._registry.places[moved] = place
-            self._count -= 1
-            last = not len(members)
-            if last:
-                del self._members[entry], self._entries[self._digests.pop(entry)]
-        if last:
-            self._drop(entry)
+            gone = [entry for number in numbers if (entry := self._leave(number)) is not None]
+        outer = [entry for entry in gone if entry not in self._over]
+        for entry in gone:
+            root = self._over.pop(entry, None)
+            if root is not None:
+                self._under[root].remove([entry])
+        plain = [entry for entry in outer if entry not in self._under]
+        if plain:
+            self._table.remove(plain)
+        for entry in outer:
+            if entry in self._under:
+                self._uncover(entry)
 
-    def _drop(self, entry: int) -> None:
-        root = self._over.pop(entry, None)
-        if root is not None:
-            self._under[root].remove([entry])
-            return
+    def _leave(self, number: int) -> int | None:
+        """Take a subscription from its interest; returns that if it was the last one."""
+        entry, place = self._registry.entries[number], self._registry.places[number]
+        members = self._members[entry]
+        moved = members.pop(place)
+        if place < len(members):
+            self._registry.places[moved] = place
+        self._count -= 1
+        if len(members):
+            return None
+        del self._members[entry], self._entries[self._digests.pop(entry)]
+        return entry
+
+    def _uncover(self, entry: int) -> None:
+        """Take out an interest that covers others, which come into the outer table."""
         with self._moving:
-            uncovered = self._under.pop(entry, None)
-            if uncovered is not None and len(uncovered):
-                ids: list[Any] = uncovered.ids
+            uncovered = self._under.pop(entry)
+            ids: list[Any] = uncovered.ids
+            if ids:
                 self._table.add(uncovered.messages, ids)
-                for one in ids:
-                    del self._over[one]
+            for one in ids:
+                del self._over[one]
             self._table.remove([entry])
 
     def find(self, publication: Publication) -> Found:
         """See `Book.find`: entries."""
-        if publication.event is None:
-            raise DecodeError("the publication has no event for all subscriptions")
+        assert publication.event is not None
         if self._broker.matcher.covering:
             with self._moving:
                 return self._find(one_message(publication.event))
@@ -229,9 +247,7 @@ class TableBook(Book):
         self, label: str, subscription: Subscription, publications: Sequence[Publication]
     ) -> list[int]:
         """See `Book.matching`."""
-        events = np.frombuffer(b"".join(one.event or b"" for one in publications), np.uint8)
-        answers = self._broker.match_all(
-            events.reshape(len(publications), -1), subscription.interests
-        )
+        events = np.concatenate([one_message(one.event or b"") for one in publications])
+        answers, _ = self._broker.examine_all(events, subscription.interests)
         found: list[int] = np.flatnonzero(answers[:, 0]).tolist()
         return found

@@ -18,7 +18,7 @@ from ccbps.compiled import rows_compiled
 from ccbps.errors import DecodeError, FilterFullError, ParameterError, ShapeError
 from ccbps.filters.hashing import Hashing, Murmur3
 from ccbps.filters.keys import Keys, as_key_bytes
-from ccbps.filters.messages import from_wire, to_wire
+from ccbps.filters.messages import from_wire, hashing_of, to_wire
 from ccbps.filters.sizing import bloom_hashes, bloom_rate, bloom_size
 
 __all__ = ["AT_ONCE", "Bloom", "BloomFilter"]
@@ -120,7 +120,8 @@ class Bloom(ABC):
         Raises:
             DecodeError: malformed, or of another hash or key.
         """
-        numbers, content = from_wire(cls.kind, hashing or Murmur3(), message)
+        hashing = hashing_of(message, hashing)
+        numbers, content = from_wire(cls.kind, hashing, message)
         try:
             out = cls(numbers[0], _float_of(numbers[4]), hashing)
         except ParameterError:

@@ -23,7 +23,7 @@ from ccbps.errors import DecodeError, FilterFullError, ParameterError, ShapeErro
 from ccbps.filters.cuckoo_table import FACTOR, MARKS, CuckooTable, Marks
 from ccbps.filters.hashing import Hashing, Murmur3
 from ccbps.filters.keys import Keys, as_key_bytes
-from ccbps.filters.messages import from_wire, to_wire
+from ccbps.filters.messages import from_wire, hashing_of, to_wire
 from ccbps.filters.sizing import cuckoo_buckets, cuckoo_rate
 
 __all__ = ["CuckooFilter"]
@@ -249,7 +249,8 @@ class CuckooFilter:
         Raises:
             DecodeError: malformed, or of another hash or key.
         """
-        numbers, content = from_wire(b"K", hashing or Murmur3(), message)
+        hashing = hashing_of(message, hashing)
+        numbers, content = from_wire(b"K", hashing, message)
         buckets, slots, width, once, count = numbers
         if once > 1 or len(content) != buckets * slots * width:
             raise DecodeError("not a cuckoo filter's parameters")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bytes, Numbers
 from ccbps.errors import ParameterError
 
-__all__ = ["KeyBytes", "Keys", "as_key_bytes"]
+__all__ = ["KeyBytes", "Keys", "as_key_bytes", "one_key"]
 
 Keys: TypeAlias = "Sequence[str | bytes] | NDArray[Any] | Any"
 """A list of strings or bytes; a NumPy array of them (objects, `S` or `U`), or of rows of bytes,
@@ -61,6 +61,21 @@ def as_key_bytes(keys: Keys) -> KeyBytes:
         raise ParameterError(f"keys must be strings or bytes: {error}") from None
     lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
     return _spared(np.frombuffer(joined, dtype=np.uint8), _offsets(lengths))
+
+
+def one_key(key: str | bytes) -> bytes:
+    """A single key as bytes.
+
+    Raises:
+        ParameterError: it is neither text in Unicode nor bytes.
+    """
+    try:
+        found = key.encode() if isinstance(key, str) else key
+    except UnicodeEncodeError as error:
+        raise ParameterError(f"a key must be text in Unicode or bytes: {error}") from None
+    if not isinstance(found, bytes):
+        raise ParameterError(f"a key must be text or bytes, got {type(key).__name__}")
+    return found
 
 
 def _offsets(lengths: Numbers) -> Numbers:

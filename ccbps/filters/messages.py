@@ -7,9 +7,9 @@ from hashlib import blake2b
 from typing import Final
 
 from ccbps.errors import DecodeError
-from ccbps.filters.hashing import Hashing
+from ccbps.filters.hashing import Hashing, Murmur3
 
-__all__ = ["from_wire", "to_wire"]
+__all__ = ["from_wire", "hashing_of", "to_wire"]
 
 MAGIC: Final = b"ccbps filter\0\1"
 CHECK_BYTES: Final = 8
@@ -21,6 +21,20 @@ def to_wire(kind: bytes, hashing: Hashing, numbers: tuple[int, ...], content: by
     padded = (*numbers, *[0] * (5 - len(numbers)))
     message = _HEAD.pack(MAGIC, kind, hashing.identity(), *padded) + content
     return message + blake2b(message, digest_size=CHECK_BYTES).digest()
+
+
+def hashing_of(message: bytes, hashing: Hashing | None) -> Hashing:
+    """The hash that a filter is read with: the given one, or what the filter says that all know.
+
+    Raises:
+        DecodeError: it has a key, which must be given.
+    """
+    if hashing is not None:
+        return hashing
+    identity = bytes(message[len(MAGIC) + 1 : len(MAGIC) + 9])
+    if identity[:4] != b"mmh3":
+        raise DecodeError("not a filter, or one under a key: give hashing=SipHash(key)")
+    return Murmur3(int.from_bytes(identity[4:]))
 
 
 def from_wire(kind: bytes, hashing: Hashing, message: bytes) -> tuple[tuple[int, ...], bytes]:

@@ -1,7 +1,7 @@
 """Tokens of topics: what stands for a topic where nobody may see it.
 
-The token of a topic is PRF_K(topic), SipHash-2-4 with 128 bits of output, under a key that
-publishers and subscribers share. Brokers compare tokens and put them into filters.
+The token of a topic is PRF_K(topic), SipHash-2-4 with 128 bits of output, under a key that follows
+from one that publishers and subscribers share. Brokers compare tokens and put them into filters.
 
 *Erratum*, [N1]: the broker there hashes the topic itself. Whoever can guess topics learns from the
 filter what the encryption hides. A token shows which topics are equal, and nothing else to those
@@ -13,13 +13,15 @@ Source: J.-P. Aumasson and D. J. Bernstein, SipHash, INDOCRYPT 2012.
 from __future__ import annotations
 
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
 
 import numpy as np
 
 from ccbps.arrays import Bytes
+from ccbps.errors import ParameterError
 from ccbps.filters.hashing import SipHash
-from ccbps.filters.keys import Keys, as_key_bytes
+from ccbps.filters.keys import Keys, as_key_bytes, one_key
 from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.secret import Confined
 
@@ -44,12 +46,20 @@ class TopicTokens(Confined):
         Raises:
             ParameterError: not a FilterKey.
         """
-        self._hashing = SipHash(key)
+        if not isinstance(key, FilterKey):
+            raise ParameterError(f"key must be a FilterKey, got {type(key).__name__}")
+        # A key of its own, so that a filter under the same FilterKey says nothing of tokens.
+        secret = blake2b(key.export_secret(), digest_size=FilterKey.length, person=b"ccbps tokens")
+        self._name, self._hashing = repr(key), SipHash(FilterKey(secret.digest()))
         self._cached = lru_cache(REMEMBERED)(self._one)
 
     def one(self, topic: str | bytes) -> bytes:
-        """The token of a topic, 16 bytes; the last ones are remembered."""
-        return self._cached(topic.encode() if isinstance(topic, str) else topic)
+        """The token of a topic, 16 bytes; the last ones are remembered.
+
+        Raises:
+            ParameterError: the topic is neither text in Unicode nor bytes.
+        """
+        return self._cached(one_key(topic))
 
     def many(self, topics: Keys) -> Bytes:
         """Tokens of a column, shape (topics, 16)."""
@@ -61,4 +71,4 @@ class TopicTokens(Confined):
         return first.to_bytes(8, "little") + second.to_bytes(8, "little")
 
     def __repr__(self) -> str:
-        return f"<TopicTokens of {self._hashing!r}>"
+        return f"<TopicTokens of {self._name}>"

@@ -88,6 +88,15 @@ class Part:
         """How many are still in the table."""
         return int(np.count_nonzero(self.alive))
 
+    def with_alive(self, alive: Bools) -> Part:
+        """The same interests, of which others are still in the table."""
+        made = replace(self, alive=alive)
+        # What follows from ids is found once, not at every removal.
+        for name in ("_ascending", "_places"):
+            if name in vars(self):
+                vars(made)[name] = vars(self)[name]
+        return made
+
     @cached_property
     def rows(self) -> Index:
         """Rows of those that are still in the table."""
@@ -209,7 +218,7 @@ class Table(Confined):
                     alive = part.alive.copy()
                     alive[rows] = False
                     gone -= {part.ids[row] for row in rows}
-                    part = replace(part, alive=alive)
+                    part = part.with_alive(alive)
                 parts.append(part)
             if gone:
                 raise ParameterError(f"no interest {min(gone, key=str)!r} is in the table")
