@@ -403,9 +403,17 @@ def test_filters_come_back_from_bytes(name: str) -> None:
         ):
             with pytest.raises(DecodeError):
                 type(held).from_bytes(wrong, SIP)
-    for hashing in (None, Murmur3(1), SipHash(FilterKey(bytes(16)))):
+    for hashing in (Murmur3(1), SipHash(FilterKey(bytes(16)))):
         with pytest.raises(DecodeError, match="another hash or key"):
             type(held).from_bytes(message, hashing)
+    with pytest.raises(DecodeError, match="give hashing=SipHash"):
+        type(held).from_bytes(message)
+    # A hash without a key is named in the message.
+    public = MAKE[name](Murmur3(7))
+    public.add_all(numbers(0, 300))
+    back = type(held).from_bytes(public.to_bytes())
+    assert back.hashing.identity() == Murmur3(7).identity()
+    assert back.has_all(numbers(0, 300)).all()
     others = {BloomFilter, CountingBloomFilter, CuckooFilter} - {type(held)}
     for other in others:
         with pytest.raises(DecodeError, match="another kind"):

@@ -81,6 +81,16 @@ class Numbers:
             raise ParameterError(f"{publisher} has no publication {number} that is remembered")
         return None if accepted.clients is None else accepted
 
+    def waiting_for(self, client: str) -> list[tuple[str, int, Accepted]]:
+        """Publishers and numbers of publications whose payloads a client waits for."""
+        return [
+            (publisher, number, accepted)
+            for publisher, unsealed in self._unsealed.items()
+            if unsealed
+            for number, accepted in self._accepted[publisher].items()
+            if client in (accepted.clients or ()) and client not in accepted.served
+        ]
+
     def finish(self, publisher: str, number: int) -> None:
         """That nobody waits for a publication's payload any more."""
         self._accepted[publisher][number].clients = None

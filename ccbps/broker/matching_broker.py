@@ -144,8 +144,13 @@ class MatchingBroker(BrokerParts):
             names = self.subscriptions(client)
             with self._lock:
                 box = self._boxes.of(client)
+                # What is sealed for it later counts as delivered.
+                unsealed = self._numbers.waiting_for(client)
                 with self._store.transaction():
                     self._store.revoke(client, True)
+                    for publisher, number, one in unsealed:
+                        served = one.served | {client}
+                        self._store.served(publisher, number, one.clients, served)
                     if user is not None:
                         self._store.revoke_user(user)
                     for name in names:
@@ -154,6 +159,8 @@ class MatchingBroker(BrokerParts):
                 # From here on nothing comes into its queue, whatever is being matched.
                 box.revoked = True
                 box.clear()
+                for *_, one in unsealed:
+                    one.served.add(client)
                 self._metrics.add("revoked")
             if user is not None:
                 self._forget_user(user)
