@@ -40,7 +40,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from ccbps import Category, Decimal, Schema, SharedSeed, UInt
 from ccbps.broker import MatchingBroker, Publication, Subscription
 from ccbps.delivery import BuildUpCache, GroupOpener, GroupSealer, SubscriberKey, pack_groups
-from ccbps.errors import CcbpsError, DecodeError
+from ccbps.errors import DecodeError
 from ccbps.filters import FilterKey, TopicTokens
 from ccbps.matching import BroadcastMatch, FormulaMatch, Matcher, from_json
 from ccbps.matching.contract import is_broadcast
@@ -395,21 +395,12 @@ def run_publisher(
         for name, clients in matched.items():
             if sealed is not None and clients:
                 messages = {one: sealed.for_subscriber(numbers[one]) for one in clients}
-                delivered_once(desks[name], n, messages)
+                desks[name].deliver(n, messages)
                 deliveries += len(clients)
     for client in desks.values():
         client.stop()
     # One of each quote's encryptions is that of the quote itself.
     news.put(("published", (sealer.encryptions - wanted, deliveries)))
-
-
-def delivered_once(desk: MqttClient, number: int, messages: dict[str, bytes]) -> None:
-    """Deliver; a desk that was killed behind it knows that it has them."""
-    try:
-        desk.deliver(number, messages)
-    except CcbpsError as error:
-        if "waits for a payload" not in str(error):
-            raise
 
 
 def send(port: int, addressee: bytes, content: bytes) -> None:

@@ -223,6 +223,19 @@ def test_revoked_users_of_a_scheme_are_refused(tmp_path: Path) -> None:
         # So it stays when the broker starts anew with the key that it had.
         broker.close()
         broker = MatchingBroker(matcher.broker(key), path=path)
+    # Users that come later are told to the broker that matches, or are in its next key.
+    later = matcher.subscriber(server.subscriber_key("erin")).encode("word = 'a'")
+    with pytest.raises(DecodeError):
+        broker.subscribe("erin", Subscription("a", later))
+    broker.close()
+    inner = matcher.broker(key)
+    broker = MatchingBroker(inner, path=path)
+    inner.admit(server.broker_key())
+    broker.subscribe("erin", Subscription("a", later))
+    broker.close()
+    broker = MatchingBroker(matcher.broker(server.broker_key()), path=path)
+    broker.publish("feed", Publication(2, feed.encode([{"word": "a"}])[0].tobytes(), b""))
+    assert [len(broker.take(client)) for client in ("bob", "carol", "erin")] == [3, 0, 1]
 
 
 # -- at the same time -----------------------------------------------------------------------------
@@ -412,7 +425,10 @@ def test_rounds_are_used_up_also_after_a_restart(tmp_path: Path) -> None:
     assert [one.number for one in broker.take("alice")] == [0, 1, 2]
 
 
-def test_files_are_of_one_broker(world: World, tmp_path: Path) -> None:
+def test_files_are_of_one_broker(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbps.broker.store.WAIT_SECONDS", 0.1)
     path = tmp_path / "broker.db"
     broker = world.broker(path=path)
     with pytest.raises(LedgerError, match="cannot be used"):

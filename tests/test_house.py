@@ -13,6 +13,7 @@ FREE, MOST = 300, 400
 LONG = {
     "algebra/alternating.py": "one group: its kernels, straight-line code on planes, and its ranks",
     "algebra/modular.py": "the one door to GMP",
+    "broker/matching_broker.py": "one role: all that changes what it holds, with what it refuses",
     "broker/messages.py": "what is sent, as objects and as bytes",
     "ciphers/paillier_keys.py": "a public and a secret key that check one another",
     "ciphers/prefix_preserving.py": "one cipher, its tree and its kernel for columns",

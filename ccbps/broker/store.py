@@ -24,6 +24,8 @@ __all__ = ["BrokerStore", "NoStore", "Store"]
 
 _APPLICATION: Final = int.from_bytes(b"ccbb", "big")
 _VERSION: Final = 1
+WAIT_SECONDS: Final = 5.0
+"""For another process that has the file open, as a broker that is about to end."""
 _TABLES: Final = """
 CREATE TABLE about (matcher BLOB NOT NULL, key BLOB NOT NULL, epoch INTEGER NOT NULL);
 CREATE TABLE subscriptions (client TEXT NOT NULL, name TEXT NOT NULL, message BLOB NOT NULL,
@@ -59,7 +61,9 @@ class BrokerStore:
             LedgerError: it cannot be used, or another process has it open.
             ParameterError: it is of another matcher, key or epoch, or no such file.
         """
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+        self._db = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=WAIT_SECONDS
+        )
         try:
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._open(str(path), names)

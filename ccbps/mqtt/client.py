@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import count
@@ -114,9 +115,9 @@ class MqttClient:
         answered.add_done_callback(done)
         return receipt
 
-    def deliver(self, number: int, messages: dict[str, bytes]) -> None:
+    def deliver(self, number: int, messages: Mapping[str, bytes], *, last: bool = False) -> None:
         """See `MatchingBroker.deliver`."""
-        self._ask("deliver", sealed_bytes(number, messages))
+        self._ask("deliver", sealed_bytes(number, messages, last))
 
     def receive(self, timeout: float | None = None) -> Delivery:
         """The next delivery; it is acknowledged.

@@ -8,6 +8,7 @@ import os
 import queue
 import struct
 import threading
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ccbps.broker import MatchingBroker
@@ -138,8 +139,8 @@ class MqttService:
             receipt = self.broker.publish(client, message)
             return {"number": receipt.number, "again": receipt.again, "clients": receipt.clients}
         elif verb == "deliver":
-            number, messages = sealed_from(message)
-            self.broker.deliver(client, number, messages)
+            number, messages, last = sealed_from(message)
+            self.broker.deliver(client, number, messages, last=last)
         elif verb == "acknowledge":
             self.broker.acknowledge(client, sequence_from(message))
         elif verb == "resume":
@@ -175,19 +176,19 @@ def sequence_from(message: bytes) -> int:
     return int(sequence)
 
 
-def sealed_bytes(number: int, messages: dict[str, bytes]) -> bytes:
+def sealed_bytes(number: int, messages: Mapping[str, bytes], last: bool) -> bytes:
     """A publication's payloads, sealed for clients, as they are sent."""
     found = {client: message.hex() for client, message in messages.items()}
-    return json.dumps([number, found]).encode()
+    return json.dumps([number, found, last]).encode()
 
 
-def sealed_from(message: bytes) -> tuple[int, dict[str, bytes]]:
+def sealed_from(message: bytes) -> tuple[int, dict[str, bytes], bool]:
     """Raises DecodeError if it is not what `sealed_bytes` made."""
     try:
-        number, found = json.loads(message)
-        if type(number) is not int:
+        number, found, last = json.loads(message)
+        if type(number) is not int or type(last) is not bool:
             raise ValueError
-        return number, {str(client): bytes.fromhex(text) for client, text in found.items()}
+        return number, {str(one): bytes.fromhex(text) for one, text in found.items()}, last
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise DecodeError("not payloads that a publisher sealed") from None
 
