@@ -2,9 +2,10 @@
 
 Subscribers, each a connection of its own, and one publisher are in this process, on loopback. One
 event in ten is of a topic that somebody subscribed to. In one run: with tokens for topics and the
-filter; and without, the topic being a part of TagMatch's predicates, so that every event meets every
-subscription. Latency is from `publish` to the receipt, and to the delivery, one event at a time.
-Limits beside it: the broker alone, in process, and the MQTT server alone (a message to itself).
+filter; and without, the topic being a part of TagMatch's predicates, so that every event meets
+every subscription. Latency is from `publish` to the receipt, and to the delivery, one event at a
+time. Limits beside it: the broker alone, in process, and the MQTT server alone (a message to
+itself).
 
     python benchmarks/bench_mqtt.py [--quick] [--url mqtt://localhost:1883]
 
