@@ -114,7 +114,7 @@ def test_bytes_that_no_client_wrote_are_refused() -> None:
     size = TOY // 4
     events, interests = PUBLISHER.encode(RECORDS), SUBSCRIBER.encode(TEXTS)
     for role, messages, examine, match in (
-        (PUBLISHER, events, BROKER.examine_events, lambda m: BROKER.match_all(m, m)),
+        (PUBLISHER, events, BROKER.examine_events, lambda m: BROKER.match_all(m, interests)),
         (SUBSCRIBER, interests, BROKER.examine_interests, BROKER.prepare),
     ):
         (good,) = rows_from(messages[:1, BODY][:, -size:])
