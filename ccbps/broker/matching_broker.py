@@ -79,9 +79,12 @@ class MatchingBroker(BrokerParts):
             RefusedError: the client was revoked, or its quota is used up.
             LedgerError: the file cannot be written. In all cases nothing was changed.
         """
-        with self._serving(client, _size(subscription)), self._changing:
+        message = (
+            subscription.to_bytes() if isinstance(subscription, Subscription) else subscription
+        )
+        with self._serving(client, len(message)), self._changing:
             if not isinstance(subscription, Subscription):
-                subscription = Subscription.from_bytes(subscription)
+                subscription = Subscription.from_bytes(message)
             self._require_room(client, subscription)
             self._subscriptions.check([subscription])
             with self._lock:
@@ -187,10 +190,11 @@ class MatchingBroker(BrokerParts):
             LedgerError: the file cannot be written. In all cases nothing was delivered; where it
                 is not the publication's fault, publish it again.
         """
-        with self._serving(publisher, _size(publication)):
+        message = publication.to_bytes() if isinstance(publication, Publication) else publication
+        with self._serving(publisher, len(message)):
             if not isinstance(publication, Publication):
-                publication = Publication.from_bytes(publication)
-            digest = blake2b(publication.to_bytes(), digest_size=16).digest()
+                publication = Publication.from_bytes(message)
+            digest = blake2b(message, digest_size=16).digest()
             self._subscriptions.check_event(publication)
             with self._lock:
                 known = self._known(publisher, publication, digest)
@@ -326,8 +330,3 @@ class MatchingBroker(BrokerParts):
         except LedgerError as error:  # the subscription is there
             _log.warning("publications that were kept are not delivered: %s", error)
         return [client] if some else []
-
-
-def _size(message: Subscription | Publication | bytes) -> int:
-    """Bytes of a message as it is sent."""
-    return len(message if isinstance(message, bytes) else message.to_bytes())
