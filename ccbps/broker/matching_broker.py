@@ -195,14 +195,16 @@ class MatchingBroker(BrokerParts):
             if not isinstance(publication, Publication):
                 publication = Publication.from_bytes(message)
             digest = blake2b(message, digest_size=16).digest()
-            self._subscriptions.check_event(publication)
             with self._lock:
                 known = self._known(publisher, publication, digest)
                 if known is not None:
                     return known
                 moment = self._subscriptions.begin(publisher, publication)
-            start = time.perf_counter()
             try:
+                # What the filter stops is not looked at, unless it is kept.
+                if moment.books or self._kept.most:
+                    self._subscriptions.check_event(publication)
+                start = time.perf_counter()
                 found = [(book, book.find(publication)) for book in moment.books]
                 took = time.perf_counter() - start
                 with self._lock:

@@ -25,6 +25,7 @@ from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
 from ccbps.spark.matching import match, match_column
 from ccbps.spark.networks import simulate
+from ccbps.spark.prefilter import make_filter, prefilter, topic_tokens
 from ccbps.spark.stores import match_messages, write_messages
 
 __all__ = [
@@ -35,14 +36,17 @@ __all__ = [
     "deliver",
     "encode_events",
     "encode_interests",
+    "make_filter",
     "match",
     "match_column",
     "match_messages",
     "open_from_groups",
     "open_payloads",
+    "prefilter",
     "seal_for_groups",
     "seal_payloads",
     "simulate",
+    "topic_tokens",
     "wrap_keys",
     "write_messages",
 ]

@@ -14,7 +14,7 @@ from tests.spark.conftest import JAVA_OPTIONS, MODE
 ROOT = Path(__file__).parents[2]
 ANSWERS = (
     "match_equals or payloads_reach or answers_equal_match or all_pairs_equal "
-    "or subscribers_open_what or members_open_what"
+    "or subscribers_open_what or members_open_what or rows_pass"
 )
 FILES = [
     "tests/spark/test_pipeline.py",
@@ -23,6 +23,7 @@ FILES = [
     "tests/spark/test_stores.py",
     "tests/spark/test_group_matchers.py",
     "tests/spark/test_groups.py",
+    "tests/spark/test_prefilter.py",
 ]
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ccbps import SharedSeed
 from ccbps import spark as cs
 from ccbps.delivery import GroupSealer, Naive, SubscriberRing
+from ccbps.filters import FilterKey
 from tests.topic_strategies import introduce
 
 PAGE = Path(__file__).parents[2] / "docs" / "api" / "spark.md"
@@ -62,6 +63,7 @@ def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Pa
     ring = SubscriberRing.of([sealer.join(number) for number in range(3)])
     (tmp_path / "delivery-state").write_text(sealer.state.to_text())
     (tmp_path / "delivery-keys").write_text(ring.to_text())
+    (tmp_path / "topics-key").write_text(FilterKey.generate().to_text())
     for name in names:
         run(example(name))
 
@@ -69,6 +71,7 @@ def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Pa
         frame: DataFrame = world[name]
         return sorted(tuple(row) for row in frame.select(*columns).collect())
 
+    assert rows("hopeful", "round") == [(0,), (1,)]
     assert rows("matches", "round", "matched") == [(0, True), (1, False)]
     assert rows("answers", "round", "matched") == [(0, True), (1, False)]
     assert rows("found", "subscription") == [("alice",)]

@@ -1,0 +1,179 @@
+"""What does a pre-filter save in Spark? Seconds of a match without and with it, local[2].
+
+Events have topics of which one in ten is wanted. In one run: FormulaMatch over pairs, each event
+with its subscriptions in rounds of their own; and TagMatch, each event with every interest. Beside
+the filter stands what Spark has itself, a semi-join with the tokens that are wanted, which is exact
+and needs the tokens in a DataFrame; and nanoseconds a row of tokens and filter, over a scan.
+
+    python benchmarks/bench_spark_prefilter.py [--quick] [--events N] [--subscribers N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from timing import machine, one_thread
+
+from ccbps import Schema, SharedSeed, UInt
+from ccbps import spark as cs
+from ccbps.filters import FilterKey
+from ccbps.matching import FormulaMatch, TagMatch
+
+TOPICS, WANTED, REPEATS = 100, 10, 3
+SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
+
+
+def seconds(df: DataFrame, *columns: str) -> float:
+    """The best of some runs; all of these columns are computed, and none is shipped."""
+    best = float("inf")
+    values = [F.count(F.col(name)) for name in columns]
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        df.select(*values).collect()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def numbered(spark: SparkSession, count: int) -> DataFrame:
+    rng = np.random.default_rng(3)
+    columns = {name: rng.integers(0, 1 << SCHEMA[name].bits, count) for name in SCHEMA}
+    topics = pa.array([f"topic {n}" for n in rng.integers(0, TOPICS, count)])
+    table = pa.table({"round": np.arange(count), "topic": topics, **columns})
+    return spark.createDataFrame(table).repartition(8)
+
+
+def kept(df: DataFrame, path: Path) -> DataFrame:
+    """What a job would have read from files."""
+    df.write.option("compression", "none").parquet(str(path))
+    return df.sparkSession.read.parquet(str(path))
+
+
+def line(name: str, took: float, without: float) -> None:
+    print(f"{name:<38}{took:9.2f} s{without / took:9.2f}")
+
+
+def compare(title: str, without: DataFrame, ways: dict[str, DataFrame], *columns: str) -> None:
+    print(f"\n{title:<38}{'':>11}{'times':>9}")
+    base = seconds(without, *columns)
+    line("no filter", base, base)
+    for name, df in ways.items():
+        line(name, seconds(df, *columns), base)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few events")
+    parser.add_argument("--events", type=int, default=20_000)
+    parser.add_argument("--subscribers", type=int, default=50)
+    options = parser.parse_args()
+    if options.quick:
+        options.events, options.subscribers = 500, 5
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "4g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "8")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    print(machine())
+    with tempfile.TemporaryDirectory() as name:
+        measure(spark, Path(name), options)
+    spark.stop()
+
+
+def measure(spark: SparkSession, folder: Path, options: Any) -> None:
+    files = {}
+    tags, pairs = TagMatch(SCHEMA), FormulaMatch.box(SCHEMA)
+    server = tags.key_server()
+    texts = {
+        "seed": SharedSeed.generate(),
+        "topics": FilterKey.generate(),
+        "feed": server.publisher_key(),
+        "alice": server.subscriber_key("alice"),
+        "broker": server.broker_key(),
+    }
+    for name, key in texts.items():
+        (folder / name).write_text(key.to_text())
+        files[name] = cs.FileKey(folder / name)
+    plain = numbered(spark, options.events)
+    plain = plain.withColumn("token", cs.topic_tokens("topic", files["topics"]))
+    plain = kept(plain, folder / "plain")
+    asked = plain.where(F.col("topic").isin([f"topic {n}" for n in range(WANTED)]))
+    wanted = cs.make_filter(asked)
+    tokens = asked.select("token").distinct().cache()
+    tokens.count()
+    count, people = options.events, options.subscribers
+    share = asked.count() / count
+    print(f"{count:,} events, {share:.0%} of a topic that is wanted; {wanted!r}")
+
+    def ways(events: DataFrame, rest: Any) -> dict[str, DataFrame]:
+        semi = events.join(F.broadcast(tokens), "token", "left_semi")
+        return {
+            "prefilter": rest(cs.prefilter(events, wanted)),
+            "Spark's semi-join with the tokens": rest(semi),
+        }
+
+    labels = spark.createDataFrame([(f"s{n}",) for n in range(people)], "subscription string")
+    both = plain.crossJoin(F.broadcast(labels))
+    events = kept(
+        cs.encode_events(both.drop("topic"), pairs, files["seed"], keep=["token"]),
+        folder / "events",
+    )
+    condition = F.lit("a >= 1000 AND c < 500000").alias("predicate")
+    interests = kept(
+        cs.encode_interests(both.select("subscription", "round", condition), pairs, files["seed"]),
+        folder / "interests",
+    )
+
+    def by_pairs(some: DataFrame) -> DataFrame:
+        return cs.match(some, interests, pairs)
+
+    compare(
+        f"FormulaMatch, {count * people:,} pairs",
+        by_pairs(events),
+        ways(events, by_pairs),
+        "matched",
+    )
+    sent = kept(
+        cs.encode_events(plain.drop("topic"), tags, files["feed"], keep=["round", "token"]),
+        folder / "sent",
+    )
+    many = [(f"s{n}", f"a >= {n} AND c < {500 * n}") for n in range(20 * people)]
+    rows = spark.createDataFrame(many, "subscription string, predicate string")
+    subs = kept(
+        cs.encode_interests(rows, tags, files["alice"], keep=["subscription"]), folder / "subs"
+    )
+
+    def by_all(some: DataFrame) -> DataFrame:
+        return cs.match(some, subs, tags, files["broker"])
+
+    compare(
+        f"TagMatch, {count * 20 * people:,} pairs",
+        by_all(sent),
+        ways(sent, by_all),
+        "subscription",
+    )
+    rows_read = events.count()
+    scan = seconds(events.select("token"), "token")
+    filtered = seconds(cs.prefilter(events.select("token"), wanted), "token")
+    alone, read = (took / rows_read * 1e9 for took in (filtered - scan, scan))
+    print(f"\nthe filter alone: {alone:,.0f} ns a row of {rows_read:,}; to read it: {read:,.0f} ns")
+
+
+if __name__ == "__main__":
+    one_thread()
+    main()
