@@ -1,0 +1,200 @@
+"""A predicate's normal form as SQL again: sets of values, joined by AND and OR.
+
+However the predicate was written, this is what it means, and what matchers decide. It may be read
+again, but for words of a Keyword, of which only hashes are there, and for sets cut short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from decimal import localcontext
+from fractions import Fraction
+from typing import Final
+
+from ccbps.predicates import (
+    AttributeType,
+    Bool,
+    Box,
+    Category,
+    Decimal,
+    Int,
+    Keyword,
+    Predicate,
+    Text,
+    Timestamp,
+    UInt,
+)
+from ccbps.predicates.attributes import Attributes
+from ccbps.predicates.normal import AtLeast, Conjunction, NormalForm, Part
+from ccbps.predicates.products import Intervals, complement
+from ccbps.predicates.temporal import Instant
+
+__all__ = ["box_text", "normal_text"]
+
+SHOWN: Final = 8
+"""Values or intervals of a set that are spelled out."""
+_SECONDS: Final = {
+    "day": Fraction(86_400),
+    "s": Fraction(1),
+    "ms": Fraction(1, 10**3),
+    "us": Fraction(1, 10**6),
+    "ns": Fraction(1, 10**9),
+}
+
+
+def normal_text(predicate: Predicate, most: int = SHOWN) -> str:
+    """What a bound predicate means.
+
+    Args:
+        predicate: without private constants that have no value.
+        most: values and intervals of a set that are spelled out.
+
+    Raises:
+        ParameterError: a private constant has no value.
+    """
+    form = NormalForm(predicate.schema, spell_out=False).of(predicate.true_form())
+    return _Writer(predicate.schema, most).part(form)
+
+
+def box_text(box: Box) -> str:
+    """What a box means."""
+    sets: dict[str, Intervals] = {
+        name: (bounds,) if bounds[0] <= bounds[1] else ()
+        for name, bounds in box.ranges.items()
+        if bounds != (0, box.schema[name].size - 1)
+    }
+    return _Writer(box.schema, SHOWN).part(Conjunction(sets, (), negated=False))
+
+
+class _Writer:
+    def __init__(self, schema: Attributes, most: int) -> None:
+        self._schema, self._most = schema, most
+
+    def part(self, part: Part, negate: bool = False, inside: bool = False) -> str:
+        """A part of a normal form. NOT goes down to the sets, so that no NULL is negated."""
+        negated = part.negated != negate
+        if isinstance(part, AtLeast):
+            # Fewer than k of n hold where more than n - k do not.
+            k = len(part.parts) + 1 - part.k if negated else part.k
+            return f"at_least({k}, {', '.join(self.part(one, negated) for one in part.parts)})"
+        if not isinstance(part, Conjunction):
+            sign = ">" if negated else "<="
+            return f"hamming({part.attribute}, {part.value}) {sign} {part.limit}"
+        terms = []
+        for name, allowed in part.sets.items():
+            if negated:
+                allowed = complement(allowed, self._schema[name].size - 1)
+            terms += _either([*self._set(name, allowed)], alone=negated)
+        terms += [self.part(one, negated, inside=True) for one in part.parts]
+        if not terms:
+            return "FALSE" if negated else "TRUE"
+        joined = (" OR " if negated else " AND ").join(terms)
+        return f"({joined})" if inside and len(terms) > 1 else joined
+
+    def _set(self, name: str, allowed: Intervals) -> Iterator[str]:
+        """Conditions of which one must hold for an attribute's code to be in a set."""
+        kind, null = self._schema[name], False
+        values: list[tuple[int, int]] = []
+        for low, high in allowed:
+            null |= low < kind.lowest
+            if high >= kind.lowest:
+                values.append((max(low, kind.lowest), high))
+        if not allowed:
+            yield "FALSE"
+        if null:
+            yield f"{name} IS NULL"
+        if isinstance(kind, Keyword):
+            yield from self._words(name, kind, values)
+            return
+        singles = [low for low, high in values if low == high]
+        if singles:
+            yield self._among(name, "", [_value(kind, code) for code in singles])
+        wider = [(low, high) for low, high in values if low < high]
+        for low, high in wider[: self._most]:
+            yield _interval(name, kind, low, high)
+        if len(wider) > self._most:
+            yield f"{name} in {len(wider) - self._most} more intervals"
+
+    def _words(self, name: str, kind: Keyword, values: list[tuple[int, int]]) -> Iterator[str]:
+        """Few words, or all but a few."""
+        if all(low == high for low, high in values):
+            if values:
+                yield self._among(name, "", [_value(kind, low) for low, _ in values])
+            return
+        others = [
+            code
+            for low, high in complement(tuple(values), kind.highest)
+            for code in range(max(low, kind.lowest), high + 1)
+        ]
+        if others:
+            yield self._among(name, "NOT ", [_value(kind, code) for code in others])
+        else:
+            yield f"{name} IS NOT NULL"
+
+    def _among(self, name: str, negation: str, values: Sequence[str]) -> str:
+        if len(values) == 1:
+            return f"{name} {'!=' if negation else '='} {values[0]}"
+        shown = [*values[: self._most]]
+        if len(values) > self._most:
+            shown.append(f"{len(values) - self._most} more")
+        return f"{name} {negation}IN ({', '.join(shown)})"
+
+
+def _either(conditions: list[str], *, alone: bool) -> list[str]:
+    """Conditions joined by OR; each for itself where all around them is joined by OR, too."""
+    if alone or len(conditions) < 2:
+        return [f"({one})" if alone and " AND " in one else one for one in conditions]
+    return [f"({' OR '.join(_either(conditions, alone=True))})"]
+
+
+def _interval(name: str, kind: AttributeType, low: int, high: int) -> str:
+    """That a code is in an interval of several."""
+    if (low, high) == (kind.lowest, kind.highest):
+        return f"{name} IS NOT NULL"
+    if isinstance(kind, Text):
+        bounds = []
+        if low > kind.lowest:
+            bounds.append(f"{name} >= {_value(kind, low)}")
+        if high < kind.highest:
+            bounds.append(_upper_text(name, kind, high))
+        return " AND ".join(bounds)
+    if low == kind.lowest:
+        return f"{name} <= {_value(kind, high)}"
+    if high == kind.highest:
+        return f"{name} >= {_value(kind, low)}"
+    return f"{name} BETWEEN {_value(kind, low)} AND {_value(kind, high)}"
+
+
+def _upper_text(name: str, kind: Text, high: int) -> str:
+    """The last text with some prefix ends with bytes that are no text; the next one is."""
+    with contextlib.suppress(UnicodeDecodeError):
+        return f"{name} <= {_quoted(_bytes(kind, high).decode())}"
+    return f"{name} < {_value(kind, high + 1)}"
+
+
+def _bytes(kind: Text, code: int) -> bytes:
+    return (code - kind.lowest).to_bytes(kind.chars).rstrip(b"\0")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _value(kind: AttributeType, code: int) -> str:
+    """The value that has a code."""
+    number = code - kind.lowest
+    if isinstance(kind, UInt | Int):
+        return str(kind.least + number)
+    if isinstance(kind, Decimal):
+        with localcontext(prec=300):
+            return format(kind.low + kind.step * number, "f")
+    if isinstance(kind, Category):
+        return _quoted(kind.values[number])
+    if isinstance(kind, Bool):
+        return "TRUE" if number else "FALSE"
+    if isinstance(kind, Timestamp):
+        return _quoted(Instant(kind.start.seconds + number * _SECONDS[kind.unit]).iso())
+    if isinstance(kind, Text):
+        return _quoted(_bytes(kind, code).decode("utf-8", "backslashreplace"))
+    return f"#{number:x}"
