@@ -34,7 +34,6 @@ from ccbps.broker.accepted import Accepted
 from ccbps.broker.messages import Publication, Receipt, Subscription, check_name
 from ccbps.broker.parts import BrokerParts
 from ccbps.errors import LedgerError, ParameterError, RefusedError
-from ccbps.matching.broker import Broker
 
 __all__ = ["MatchingBroker"]
 
@@ -139,10 +138,14 @@ class MatchingBroker(BrokerParts):
         Args:
             user: what `KeyServer.revoke` returned, where the scheme has users: messages with this
                 user's key are refused from others, too.
+
+        Raises:
+            ParameterError: the broker does not serve the user, and never revoked it.
+            LedgerError: the file cannot be written; nothing was changed.
         """
         check_name("client", client)
-        if user is not None and not isinstance(self._broker, Broker):
-            raise ParameterError(f"{type(self.matcher).__name__} has no users of their own")
+        if user is not None and not self._knows(user):
+            raise ParameterError(f"the broker serves no user {user.hex()}")
         with self._changing:
             names = self.subscriptions(client)
             with self._lock:

@@ -104,7 +104,7 @@ class BrokerParts(Confined):
         self.on_delivery, self._timer = on_delivery, timer
         # One changes subscriptions at a time; the lock is for what takes no time.
         self._changing, self._lock = RLock(), RLock()
-        self._metrics = Metrics()
+        self._metrics, self._revoked = Metrics(), set[bytes]()
         self._subscriptions = Subscriptions(broker, prefilter, self._lock)
         self.matcher = self._subscriptions.matcher
         self._numbers, self._kept = Numbers(remember), Kept(keep, prefilter)
@@ -166,8 +166,14 @@ class BrokerParts(Confined):
             return False
         return True
 
+    def _knows(self, user: bytes) -> bool:
+        """Whether it serves a user of the scheme, or has revoked it."""
+        served = isinstance(self._broker, Broker) and user.hex() in self._broker.users
+        return served or user in self._revoked
+
     def _forget_user(self, user: bytes) -> None:
         """Revoke a user of the scheme, if the broker serves it still."""
+        self._revoked.add(user)
         if isinstance(self._broker, Broker) and user.hex() in self._broker.users:
             self._broker.revoke(user)
 

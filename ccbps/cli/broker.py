@@ -59,9 +59,9 @@ def _add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--when-full",
-        choices=("refuse", "drop"),
-        default="refuse",
-        help="a queue is full: refuse publications for it, or drop its oldest delivery",
+        choices=("drop", "refuse"),
+        default="drop",
+        help="a queue is full: drop its oldest delivery (default), or refuse publications for it",
     )
     parser.add_argument(
         "--quota",

@@ -59,6 +59,6 @@ class Command:
         self.add_arguments(parser)
         parser.set_defaults(run=self.run)
         if self.kinds:
-            kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True)
+            kinds = parser.add_subparsers(title="kinds", metavar="KIND [options]", required=True)
             for kind in self.kinds:
                 kind.add_to(kinds)

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from ccbps.cli.command import Parser
 from ccbps.cli.secret_files import new_secret_file
-from ccbps.keys.delivery_keys import BrokerState
 from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
@@ -16,7 +15,7 @@ from ccbps.keys.text_form import KINDS, read_key
 
 __all__ = ["add_out", "keep"]
 
-Made: TypeAlias = SharedSeed | RoleKey | FilterKey | BrokerState
+Made: TypeAlias = SharedSeed | RoleKey | FilterKey
 
 
 def add_out(parser: Parser) -> None:

@@ -9,8 +9,6 @@ from ccbps.cli.command import Command, Parser
 from ccbps.cli.key_files import add_out, keep
 from ccbps.cli.key_server_kinds import KEY_SERVER_KINDS
 from ccbps.cli.passwords import new_password
-from ccbps.errors import ParameterError
-from ccbps.keys.delivery_keys import BrokerState
 from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import FileKey, master
@@ -34,17 +32,6 @@ def _pair(arguments: Namespace) -> int:
 
 def _filter(arguments: Namespace) -> int:
     return keep(arguments, FilterKey.generate)
-
-
-def _add_delivery_state(parser: Parser) -> None:
-    parser.add_argument("--subscribers", metavar="N", type=int, required=True, help="at most")
-    add_out(parser)
-
-
-def _delivery_state(arguments: Namespace) -> int:
-    if arguments.subscribers < 1:
-        raise ParameterError(f"--subscribers must be at least 1, got {arguments.subscribers}")
-    return keep(arguments, lambda: BrokerState.new(arguments.subscribers))
 
 
 def _add_password(parser: Parser) -> None:
@@ -107,14 +94,6 @@ KEYGEN: Final = Command(
             "ccbps keygen filter --out topics.key",
             add_out,
             _filter,
-        ),
-        Command(
-            "delivery-state",
-            "the state of a GroupSealer, for programs that deliver to groups",
-            "The state of a new ccbps.delivery.GroupSealer that nobody has joined.",
-            "ccbps keygen delivery-state --subscribers 64 --out sealer.state",
-            _add_delivery_state,
-            _delivery_state,
         ),
         Command(
             "password",

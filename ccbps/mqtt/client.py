@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import threading
@@ -28,6 +29,7 @@ from ccbps.mqtt.service import NUMBER_BYTES, sealed_bytes, sequence_bytes, seque
 __all__ = ["MqttClient"]
 
 PATIENCE: Final = 1.0
+GOODBYE_SECONDS: Final = 1.0
 """Seconds after which a client that waits asks again; then twice as many."""
 
 
@@ -61,7 +63,7 @@ class MqttClient:
         self._numbers, self._lock = count(), threading.Lock()
         self._waiting: dict[bytes, tuple[str, bytes, Future[dict[str, Any]]]] = {}
         self._deliveries: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
-        self._arrived_last = last
+        self._first = self._arrived_last = last
         self._broker = b""
         topics = [answers_topic(self._name), deliveries_topic(self._name), UP]
         self._connection = Connection(url, topics, self._arrived, self._came_up)
@@ -78,7 +80,12 @@ class MqttClient:
             raise OSError(f"the MQTT server refuses {self._name}: {self._connection.refused}")
 
     def stop(self) -> None:
-        """Disconnect. Subscriptions stay, and what matches waits."""
+        """Disconnect, when the broker knows what was acknowledged, or does not answer in a second.
+        Subscriptions stay, and what matches waits."""
+        if self.last > self._first:
+            # The broker answers in order, so an answer to this says that it has what came before.
+            with contextlib.suppress(CcbpsError, OSError):
+                self._ask("resume", sequence_bytes(self._arrived_last), GOODBYE_SECONDS)
         self._connection.close()
 
     def __enter__(self) -> MqttClient:
@@ -102,7 +109,7 @@ class MqttClient:
 
     def publish_later(self, publication: Publication) -> Future[Receipt]:
         """Publish without waiting: the receipt, or the error, is in the future, some time."""
-        answered = self._send("publish", publication.to_bytes())
+        answered = self._send("publish", publication.to_bytes(), asks=True)
         receipt: Future[Receipt] = Future()
 
         def done(found: Future[dict[str, Any]]) -> None:
@@ -139,10 +146,10 @@ class MqttClient:
                 if end is not None and monotonic() >= end:
                     raise TimeoutError(f"nothing for {self._name} in {timeout} s") from None
             # The last one may have been lost, so that nothing shows that it is missing.
-            self._send("resume", sequence_bytes(self._arrived_last))
+            self._send("resume", sequence_bytes(self._arrived_last), asks=False)
             patience = min(2 * patience, WAIT_SECONDS)
         self.last = delivery.sequence
-        self._send("acknowledge", sequence_bytes(delivery.sequence))
+        self._send("acknowledge", sequence_bytes(delivery.sequence), asks=False)
         return delivery
 
     # -- inside ----------------------------------------------------------------------------------
@@ -150,7 +157,7 @@ class MqttClient:
     def _came_up(self) -> None:
         """The connection is there, or a broker has started: what was on its way may be lost."""
         if self._connection.refused is None:
-            self._send("resume", sequence_bytes(self._arrived_last))
+            self._send("resume", sequence_bytes(self._arrived_last), asks=False)
             self._send_again()
         self._up.set()
 
@@ -161,23 +168,24 @@ class MqttClient:
         for number, verb, message, _ in again:
             self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
 
-    def _ask(self, verb: str, message: bytes) -> dict[str, Any]:
-        end, patience = monotonic() + self._timeout, PATIENCE
-        answered = self._send(verb, message)
+    def _ask(self, verb: str, message: bytes, timeout: float | None = None) -> dict[str, Any]:
+        seconds = self._timeout if timeout is None else timeout
+        end, patience = monotonic() + seconds, PATIENCE
+        answered = self._send(verb, message, asks=True)
         while True:
             try:
                 return answered.result(max(0.0, min(patience, end - monotonic())))
             except FutureTimeoutError:
                 if monotonic() >= end:
-                    raise TimeoutError(f"no answer to {verb} in {self._timeout} s") from None
+                    raise TimeoutError(f"no answer to {verb} in {seconds} s") from None
             self._send_again()
             patience *= 2
 
-    def _send(self, verb: str, message: bytes) -> Future[dict[str, Any]]:
+    def _send(self, verb: str, message: bytes, *, asks: bool) -> Future[dict[str, Any]]:
         answered: Future[dict[str, Any]] = Future()
         with self._lock:
             number = next(self._numbers).to_bytes(NUMBER_BYTES)
-            if verb not in ("acknowledge", "resume"):
+            if asks:
                 self._waiting[number] = verb, message, answered
         self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
         return answered
@@ -189,7 +197,7 @@ class MqttClient:
         except DecodeError:
             return  # altered on its way; it will come again
         if before > self._arrived_last:
-            self._send("resume", sequence_bytes(self._arrived_last))
+            self._send("resume", sequence_bytes(self._arrived_last), asks=False)
         elif delivery.sequence > self._arrived_last:
             self._arrived_last = delivery.sequence
             self._deliveries.put(delivery)
