@@ -104,8 +104,8 @@ def test_whoever_takes_too_much_time_waits(world: World, monkeypatch: pytest.Mon
 
 
 def test_what_clients_store_is_bounded_in_bytes(world: World) -> None:
-    size = world.wants("a", "price < 9").interests.nbytes
-    broker = world.broker(quota=Quota(stored_bytes=2 * size, queue_bytes=25))
+    size = world.wants("a", "price < 9").interests.nbytes + 1
+    broker = world.broker(quota=Quota(stored_bytes=2 * size, queue_bytes=33))
     for name in ("a", "b", "a"):  # the last one takes the place of the first
         broker.subscribe("alice", world.wants(name, "price < 9"))
     with pytest.raises(RefusedError, match="subscriptions of") as caught:
@@ -113,7 +113,7 @@ def test_what_clients_store_is_bounded_in_bytes(world: World) -> None:
     assert caught.value.reason == "subscriptions"
     broker.unsubscribe("alice", "a")
     broker.subscribe("alice", world.wants("c", "price < 9"))
-    for number in range(5):  # payloads of 9 bytes
+    for number in range(5):  # deliveries of 11 bytes, with the names
         broker.publish("feed", world.event(number, 3))
     assert [one.number for one in broker.take("alice")] == [2, 3, 4]
     assert count(broker, "dropped_total") == 2

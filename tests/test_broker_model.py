@@ -32,8 +32,11 @@ class Running(RuleBasedStateMachine):
     """What a broker is to do, in the plainest way."""
 
     clients = st.sampled_from(CLIENTS)
+    parties = st.sampled_from([*CLIENTS, "feed"])
     names = st.sampled_from(["a", "b", "c"])
-    topics = st.sampled_from(TOPICS)
+    # Many are equal.
+    topics = st.sampled_from([None, None, "news", *TOPICS])
+    wishes = st.sampled_from([PREDICATES[0]] * 4 + PREDICATES)
     path: Path
 
     @initialize(
@@ -64,6 +67,7 @@ class Running(RuleBasedStateMachine):
         self.broker = self.world.broker(**self.options)
         self.wanted: dict[tuple[str, str], tuple[str, str | None]] = {}
         self.queues: dict[str, list[tuple[int, frozenset[str]]]] = {one: [] for one in CLIENTS}
+        self.messages: dict[tuple[str, str], bytes] = {}
         self.kept: list[tuple[int, int, str | None]] = []
         self.unsealed: dict[int, set[str]] = {}
         self.sent: dict[int, Publication] = {}
@@ -92,14 +96,18 @@ class Running(RuleBasedStateMachine):
 
     # -- what clients do ----------------------------------------------------------------------
 
-    @rule(client=clients, name=names, predicate=st.sampled_from(PREDICATES), topic=topics)
+    @rule(client=clients, name=names, predicate=wishes, topic=topics)
     def subscribe(self, client: str, name: str, predicate: str, topic: str | None) -> None:
         subscription = self.world.wants(name, predicate, topic)
         if client in self.revoked:
             with pytest.raises(RefusedError, match="revoked"):
                 self.broker.subscribe(client, subscription)
             return
-        self.broker.subscribe(client, subscription.to_bytes())
+        message = subscription.to_bytes()
+        self.broker.subscribe(client, message)
+        if self.messages.get((client, name)) == message:
+            return  # nothing has changed
+        self.messages[client, name] = message
         self.wanted[client, name] = predicate, topic
         queue = self.queues[client]
         for number, price, about in self.kept:
@@ -112,7 +120,7 @@ class Running(RuleBasedStateMachine):
     def unsubscribe(self, data: st.DataObject) -> None:
         client, name = data.draw(st.sampled_from(sorted(self.wanted)))
         self.broker.unsubscribe(client, name)
-        del self.wanted[client, name]
+        del self.wanted[client, name], self.messages[client, name]
 
     @rule(client=clients)
     def one_too_many(self, client: str) -> None:
@@ -124,6 +132,8 @@ class Running(RuleBasedStateMachine):
     @rule(price=st.integers(0, 31), topic=topics, again=st.booleans())
     def publish(self, price: int, topic: str | None, again: bool) -> None:
         event, wanted = self.world.event(self.number, price, topic), self.recipients(price, topic)
+        if self.is_refused(event):
+            return
         if self.is_held_back({*wanted}):
             with pytest.raises(RefusedError, match="a queue is full"):
                 self.broker.publish("feed", event)
@@ -140,6 +150,8 @@ class Running(RuleBasedStateMachine):
         event = self.world.event(self.number, price, topic)
         event = Publication(self.number, event.event, None, event.token)
         wanted = self.recipients(price, topic)
+        if self.is_refused(event):
+            return
         if wanted and len(self.unsealed) >= self.room:
             with pytest.raises(RefusedError, match="deliver first"):
                 self.broker.publish("feed", event)
@@ -149,6 +161,19 @@ class Running(RuleBasedStateMachine):
             self.unsealed[self.number] = {*wanted}
         self.count(event)
 
+    def is_refused(self, event: Publication) -> bool:
+        """A publisher that was revoked, or that would make the broker forget what is unsealed."""
+        if "feed" in self.revoked:
+            with pytest.raises(RefusedError, match="feed was revoked"):
+                self.broker.publish("feed", event)
+            return True
+        oldest = sorted(self.sent)[: REMEMBER - 1]
+        if len(self.sent) + 1 == 2 * REMEMBER and {*oldest} & {*self.unsealed}:
+            with pytest.raises(RefusedError, match="deliver first"):
+                self.broker.publish("feed", event)
+            return True
+        return False
+
     def count(self, event: Publication) -> None:
         self.sent[self.number] = event
         self.number += 1
@@ -156,9 +181,8 @@ class Running(RuleBasedStateMachine):
         if len(self.sent) == 2 * REMEMBER:  # the older half is forgotten
             for number in sorted(self.sent)[: REMEMBER - 1]:
                 del self.sent[number]
-                self.unsealed.pop(number, None)
 
-    @precondition(lambda self: self.unsealed)
+    @precondition(lambda self: self.unsealed and "feed" not in self.revoked)
     @rule(data=st.data(), last=st.booleans(), again=st.booleans())
     def deliver(self, data: st.DataObject, last: bool, again: bool) -> None:
         number = data.draw(st.sampled_from(sorted(self.unsealed)))
@@ -176,10 +200,14 @@ class Running(RuleBasedStateMachine):
         if last or not left:
             del self.unsealed[number]
 
+    @precondition(lambda self: "feed" not in self.revoked)
     @rule()
     def publish_what_was_published(self) -> None:
         for number, event in self.sent.items():
-            assert self.broker.publish("feed", event).again
+            receipt = self.broker.publish("feed", event)
+            assert receipt.again
+            left = self.unsealed.get(number, set())
+            assert left - self.revoked <= {*receipt.clients} <= {*CLIENTS} - self.revoked
             other = Publication(number, event.event, b"something else")
             with pytest.raises(ReplayError, match="something else"):
                 self.broker.publish("feed", other)
@@ -197,16 +225,19 @@ class Running(RuleBasedStateMachine):
 
     # -- what an operator does ----------------------------------------------------------------
 
-    @rule(client=clients)
+    @rule(client=parties)
     def revoke(self, client: str) -> None:
         self.broker.revoke(client)
         self.revoked.add(client)
         self.queues[client] = []
-        self.wanted = {key: value for key, value in self.wanted.items() if key[0] != client}
+        if client == "feed":
+            self.kept = []
+        for key in [key for key in self.wanted if key[0] == client]:
+            del self.wanted[key], self.messages[key]
         for left in self.unsealed.values():
             left.discard(client)
 
-    @rule(client=clients)
+    @rule(client=parties)
     def admit(self, client: str) -> None:
         self.broker.admit(client)
         self.revoked.discard(client)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from ccbps.broker.messages import Publication, Receipt, Subscription
 from ccbps.broker.prefilter import FilterKind, TokenFilter
-from ccbps.errors import ParameterError, ReplayError
+from ccbps.errors import ParameterError, RefusedError, ReplayError
 
 __all__ = ["Accepted", "Kept", "Numbers"]
+
+CLIENTS: Final = 64
+"""That wait for payloads of a publisher, for each publication that may."""
 
 
 @dataclass
@@ -38,6 +42,8 @@ class Numbers:
     def __init__(self, remember: int) -> None:
         self._remember = remember
         self._accepted: dict[str, dict[int, Accepted]] = {}
+        # Publications that wait for payloads, and for how many clients.
+        self._publications: dict[str, int] = {}
         self._unsealed: dict[str, int] = {}
         self.oldest: dict[str, int] = {}
         self.next_round: dict[str, int] = {}
@@ -54,10 +60,11 @@ class Numbers:
             if accepted.digest != digest:
                 raise ReplayError(f"{publisher} published something else as number {number}")
             return Receipt(number, True, accepted.clients or ())
-        if number < self.oldest.get(publisher, 0):
+        oldest = max(self.oldest.get(publisher, 0), self.cutoff(publisher) or 0)
+        if number < oldest:
             raise ReplayError(
-                f"number {number} of {publisher} is refused as a replay: numbers below "
-                f"{self.oldest[publisher]} are too old to tell"
+                f"number {number} of {publisher} is refused as a replay: numbers below {oldest} "
+                "are too old to tell"
             )
         if turn is not None and turn < self.next_round.get(publisher, 0):
             raise ReplayError(
@@ -66,9 +73,24 @@ class Numbers:
             )
         return None
 
-    def unsealed(self, publisher: str) -> int:
-        """Publications of a publisher that wait for payloads."""
-        return self._unsealed.get(publisher, 0)
+    def require_room(self, publisher: str, clients: tuple[str, ...] | None, most: int) -> None:
+        """Raises RefusedError if one more publication, whose payload these clients are to wait for,
+        would make too many wait, or others be forgotten that still do."""
+        waiting = self._unsealed.get(publisher, 0)
+        below = self.cutoff(publisher) if waiting else None
+        lost = below is not None and any(
+            number < below and accepted.clients is not None
+            for number, accepted in self._accepted[publisher].items()
+        )
+        if lost or (clients is not None and waiting and waiting + len(clients) > CLIENTS * most):
+            raise RefusedError(
+                f"publications of {publisher} wait for payloads: deliver first", reason="queue"
+            )
+        if clients is not None and self._publications.get(publisher, 0) >= most:
+            raise RefusedError(
+                f"{most} publications of {publisher} wait for payloads: deliver first",
+                reason="queue",
+            )
 
     def waiting(self, publisher: str, number: int) -> Accepted | None:
         """A publication that waits for payloads; None if everybody has them.
@@ -85,7 +107,7 @@ class Numbers:
         """Publishers and numbers of publications whose payloads a client waits for."""
         return [
             (publisher, number, accepted)
-            for publisher, unsealed in self._unsealed.items()
+            for publisher, unsealed in self._publications.items()
             if unsealed
             for number, accepted in self._accepted[publisher].items()
             if client in (accepted.clients or ()) and client not in accepted.served
@@ -93,8 +115,9 @@ class Numbers:
 
     def finish(self, publisher: str, number: int) -> None:
         """That nobody waits for a publication's payload any more."""
-        self._accepted[publisher][number].clients = None
-        self._unsealed[publisher] -= 1
+        accepted = self._accepted[publisher][number]
+        self._count(publisher, accepted.clients, -1)
+        accepted.clients = None
 
     def cutoff(self, publisher: str) -> int | None:
         """If there are too many numbers once one is added: below which one they are forgotten."""
@@ -108,13 +131,16 @@ class Numbers:
         below = self.cutoff(publisher)
         numbers = self._accepted.setdefault(publisher, {})
         numbers[number] = accepted
-        if accepted.clients is not None:
-            self._unsealed[publisher] = self.unsealed(publisher) + 1
+        self._count(publisher, accepted.clients, 1)
         if below is not None:
             self.oldest[publisher] = max(below, self.oldest.get(publisher, 0))
             for old in [old for old in numbers if old < below]:
-                if numbers.pop(old).clients is not None:
-                    self._unsealed[publisher] -= 1
+                self._count(publisher, numbers.pop(old).clients, -1)
+
+    def _count(self, publisher: str, clients: tuple[str, ...] | None, sign: int) -> None:
+        if clients is not None:
+            self._publications[publisher] = self._publications.get(publisher, 0) + sign
+            self._unsealed[publisher] = self._unsealed.get(publisher, 0) + sign * len(clients)
 
     def spend(self, publisher: str, turn: int) -> None:
         """That a round was used."""
@@ -140,6 +166,15 @@ class Kept:
             if old.token is not None:
                 self._topics.remove(old.token)
         del self._kept[: -self.most]
+
+    def forget(self, publisher: str) -> None:
+        """Keep nothing of a publisher."""
+        kept, self._kept = self._kept, []
+        for whose, publication in kept:
+            if whose != publisher:
+                self._kept.append((whose, publication))
+            elif publication.token is not None:
+                self._topics.remove(publication.token)
 
     def for_subscription(self, one: Subscription) -> list[tuple[str, Publication]]:
         """Those that a new subscription is to be matched with: [N1], Algorithm 1. One without a

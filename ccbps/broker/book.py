@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbps.arrays import Bytes, Index
+from ccbps.arrays import Bools, Bytes, Index
 from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.registry import Registry
 from ccbps.errors import DecodeError
@@ -74,9 +74,10 @@ class Book(ABC):
 
     @abstractmethod
     def matching(
-        self, label: str, subscription: Subscription, publications: Sequence[Publication]
-    ) -> list[int]:
-        """Which publications, which were checked, match a subscription that is not in the book."""
+        self, some: Sequence[tuple[str, Subscription]], publications: Sequence[Publication]
+    ) -> Bools:
+        """Which publications match which subscriptions, with their labels. All of them were
+        checked, and need not be in the book. Shape (publications, subscriptions)."""
 
 
 class RelayBook(Book):
@@ -103,6 +104,8 @@ class RelayBook(Book):
         """See `Book.check_event`. Only subscribers can tell more."""
         if publication.event is None:
             raise DecodeError("the publication has no event for all subscriptions")
+        if publication.payload is None:
+            raise DecodeError("nobody but subscribers can tell who matches: send the payload along")
 
     def remove(self, numbers: Sequence[int]) -> None:
         """See `Book.remove`."""
@@ -118,10 +121,10 @@ class RelayBook(Book):
         return np.fromiter(self._numbers, dtype=np.int64, count=len(self._numbers))
 
     def matching(
-        self, label: str, subscription: Subscription, publications: Sequence[Publication]
-    ) -> list[int]:
+        self, some: Sequence[tuple[str, Subscription]], publications: Sequence[Publication]
+    ) -> Bools:
         """See `Book.matching`: all."""
-        return [*range(len(publications))]
+        return np.ones((len(publications), len(some)), dtype=np.bool_)
 
 
 def one_message(message: bytes) -> Bytes:

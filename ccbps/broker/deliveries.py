@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 from ccbps.broker.mailbox import Mailboxes
 from ccbps.broker.messages import Delivery, Publication
@@ -41,8 +42,11 @@ class Deliveries:
         payload, wraps, number = publication.payload or b"", publication.wraps, publication.number
         made = []
         for client, names in matched:
-            own = (wraps.get(f"{client}/{name}") for name in names) if wraps else ()
-            wrap = next((wrap for wrap in own if wrap is not None), None)
+            wrap = None
+            if wraps:
+                # The name whose wrap it is comes first.
+                names = tuple(sorted(names, key=lambda name: f"{client}/{name}" not in wraps))
+                wrap = wraps.get(f"{client}/{names[0]}")
             at = self.boxes.of(client).following
             made.append((client, Delivery(at, publisher, number, names, payload, event, wrap)))
         return made
@@ -65,17 +69,18 @@ class Deliveries:
             RefusedError: a queue is full.
             LedgerError: nothing was written, and nothing is in a queue.
         """
-        dropped = self.boxes.full([client for client, _ in wanted])
+        dropped = self.boxes.dropped(wanted)
         with self._store.transaction():
-            for client in dropped:
-                self._store.drop(client, [self.boxes.of(client).waiting[0].sequence])
+            for client, count in dropped:
+                oldest = islice(self.boxes.of(client).waiting, count)
+                self._store.drop(client, [one.sequence for one in oldest])
             yield
             self._store.deliver(wanted)
-        for client in dropped:
-            self.boxes.of(client).drop(1)
+        for client, count in dropped:
+            self.boxes.of(client).drop(count)
         for client, delivery in wanted:
             self.boxes.of(client).put(delivery)
-        self._metrics.add("dropped", len(dropped))
+        self._metrics.add("dropped", sum(count for _, count in dropped))
         self._metrics.add("deliveries", len(wanted))
 
     def put_kept(self, client: str, name: str, kept: Sequence[tuple[str, Publication]]) -> bool:
@@ -85,9 +90,11 @@ class Deliveries:
         there = {(delivery.publisher, delivery.number) for delivery in box.waiting}
         some = False
         for publisher, publication in kept:
-            if (publisher, publication.number) in there or self.boxes.is_full(client):
+            wanted = self.of([(client, (name,))], publisher, publication)
+            there_already = (publisher, publication.number) in there
+            if there_already or self.boxes.excess(client, wanted[0][1].size):
                 continue
-            with self.put(self.of([(client, (name,))], publisher, publication)):
+            with self.put(wanted):
                 some = True
         return some
 

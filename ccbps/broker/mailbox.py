@@ -87,18 +87,25 @@ class Mailboxes:
             raise RefusedError(f"{client} was revoked", reason="revoked")
         return box
 
-    def is_full(self, client: str) -> bool:
-        """Whether a client's queue has no room."""
-        box = self.of(client)
-        return len(box.waiting) >= self._quota.queue or box.size >= self._quota.queue_bytes
+    def excess(self, client: str, size: int) -> int:
+        """How many of a client's deliveries must go before one more of this size has room."""
+        box, quota = self.of(client), self._quota
+        count = max(0, len(box.waiting) + 1 - quota.queue)
+        left = box.size + size - sum(one.size for one in islice(box.waiting, count))
+        for one in islice(box.waiting, count, None):
+            if left <= quota.queue_bytes:
+                break
+            count, left = count + 1, left - one.size
+        return count
 
-    def full(self, clients: Sequence[str]) -> list[str]:
-        """Those that have no room for one delivery more, if their oldest one may be dropped.
+    def dropped(self, wanted: Sequence[tuple[str, Delivery]]) -> list[tuple[str, int]]:
+        """Clients without room for these deliveries, and how many of their oldest ones are to go.
 
         Raises:
-            RefusedError: it may not.
+            RefusedError: none may go.
         """
-        full = [one for one in clients if self.is_full(one)]
+        counts = [(client, self.excess(client, delivery.size)) for client, delivery in wanted]
+        full = [(client, count) for client, count in counts if count]
         if full and not self._drops:
             raise RefusedError(
                 "a queue is full, as its client does not take what waits for it: publish again "

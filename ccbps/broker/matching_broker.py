@@ -71,7 +71,8 @@ class MatchingBroker(BrokerParts):
     def subscribe(self, client: str, subscription: Subscription | bytes) -> None:
         """Register a subscription, in place of the client's one with that name, if it has one.
 
-        Publications that are kept and match are delivered at once.
+        Publications that are kept and match are delivered at once. The same subscription again
+        changes nothing.
 
         Raises:
             DecodeError: malformed, or not of the broker's matcher, key and epoch.
@@ -88,10 +89,16 @@ class MatchingBroker(BrokerParts):
             self._subscriptions.check([subscription])
             with self._lock:
                 self._boxes.admitted(client)  # it may have been revoked meanwhile
+                if self._subscriptions.has(client, subscription):
+                    return
                 with self._store.transaction():
                     self._store.subscribe(client, subscription)
-            self._subscriptions.add(client, subscription)
-            told = self._deliver_kept(client, subscription)
+            kept: list[tuple[str, Publication]] = []
+            # What is accepted from that moment on is matched with it, so nothing comes twice.
+            self._subscriptions.add(
+                client, subscription, lambda: kept.extend(self._kept.for_subscription(subscription))
+            )
+            told = self._deliver_kept(client, subscription, kept)
         self._tell(told)
 
     def subscribe_all(self, subscriptions: Sequence[tuple[str, Subscription]]) -> None:
@@ -133,7 +140,8 @@ class MatchingBroker(BrokerParts):
             self._subscriptions.remove(client, [name])
 
     def revoke(self, client: str, user: bytes | None = None) -> None:
-        """Shut a client out: its subscriptions and deliveries are gone, and it is refused.
+        """Shut a client out: its subscriptions and deliveries are gone, and it is refused. What it
+        published is delivered, but not kept for later subscribers.
 
         Args:
             user: what `KeyServer.revoke` returned, where the scheme has users: messages with this
@@ -144,8 +152,8 @@ class MatchingBroker(BrokerParts):
             LedgerError: the file cannot be written; nothing was changed.
         """
         check_name("client", client)
-        if user is not None and not self._knows(user):
-            raise ParameterError(f"the broker serves no user {user.hex()}")
+        if user is not None and not (isinstance(user, bytes) and self._knows(user)):
+            raise ParameterError(f"user must be what KeyServer.revoke returned, got {user!r}")
         with self._changing:
             names = self.subscriptions(client)
             with self._lock:
@@ -153,20 +161,19 @@ class MatchingBroker(BrokerParts):
                 # What is sealed for it later counts as delivered.
                 unsealed = self._numbers.waiting_for(client)
                 with self._store.transaction():
-                    self._store.revoke(client, True)
+                    self._store.revoke(client)
                     for publisher, number, one in unsealed:
                         served = one.served | {client}
                         self._store.served(publisher, number, one.clients, served)
                     if user is not None:
                         self._store.revoke_user(user)
-                    for name in names:
-                        self._store.unsubscribe(client, name)
                     self._store.drop(client, [one.sequence for one in box.waiting])
                 # From here on nothing comes into its queue, whatever is being matched.
                 box.revoked = True
                 box.clear()
                 for *_, one in unsealed:
                     one.served.add(client)
+                self._kept.forget(client)
                 self._metrics.add("revoked")
             if user is not None:
                 self._forget_user(user)
@@ -175,9 +182,9 @@ class MatchingBroker(BrokerParts):
     def admit(self, client: str) -> None:
         """Let a client in again that was revoked. It must subscribe anew."""
         check_name("client", client)
-        with self._lock:
+        with self._changing, self._lock:
             with self._store.transaction():
-                self._store.revoke(client, False)
+                self._store.admit(client)
             self._boxes.of(client).revoked = False
 
     # -- publications ----------------------------------------------------------------------------
@@ -233,8 +240,9 @@ class MatchingBroker(BrokerParts):
     ) -> None:
         """Deliver what the publisher sealed for those who match a publication without payload.
 
-        It may be called several times, for some clients each; who has it already gets nothing, so
-        a call may be repeated.
+        It may be called several times, for some clients each, and must be where all messages
+        together are larger than `Quota.message_bytes`. Who has it already gets nothing, so a call
+        may be repeated.
 
         Args:
             publisher: whose publication it is.
@@ -247,8 +255,8 @@ class MatchingBroker(BrokerParts):
             ParameterError: the publication is not there; or somebody is to get it who does not
                 match.
         """
-        largest = max(map(len, messages.values()), default=0)
-        with self._serving(publisher, largest), self._lock:
+        size = sum(map(len, messages.values()))
+        with self._serving(publisher, size), self._lock:
             accepted = self._numbers.waiting(publisher, number)
             if accepted is None:
                 return  # everybody has it
@@ -273,7 +281,8 @@ class MatchingBroker(BrokerParts):
         """Raises RefusedError if a client may have no more subscriptions."""
         registry = self._subscriptions.registry
         count = len(registry.of(client)) + (one.name not in registry.of(client))
-        size = registry.stored(client) - registry.size(client, one.name) + one.interests.nbytes
+        size = registry.stored(client) - registry.size(client, one.name)
+        size += self._subscriptions.size(one)
         if count > self.quota.subscriptions or size > self.quota.stored_bytes:
             raise RefusedError(
                 f"{client} would have {count} subscriptions of {size} bytes, and may have "
@@ -300,11 +309,7 @@ class MatchingBroker(BrokerParts):
         # Subscriptions of who was revoked just now may still be in the books.
         matched = [pair for pair in matched if not self._boxes.of(pair[0]).revoked]
         clients = tuple(client for client, _ in matched) if later and matched else None
-        if clients is not None and self._numbers.unsealed(publisher) >= self.quota.queue:
-            raise RefusedError(
-                f"{self.quota.queue} publications of {publisher} wait for payloads: deliver first",
-                reason="queue",
-            )
+        self._numbers.require_room(publisher, clients, self.quota.queue)
         wanted = [] if later else self._deliveries.of(matched, publisher, publication)
         keeps = self._kept.most > 0 and not later
         below = self._numbers.cutoff(publisher)
@@ -321,10 +326,10 @@ class MatchingBroker(BrokerParts):
             self._kept.add(publisher, publication)
         return Receipt(number, False, clients or ()), [client for client, _ in wanted]
 
-    def _deliver_kept(self, client: str, one: Subscription) -> list[str]:
+    def _deliver_kept(
+        self, client: str, one: Subscription, kept: Sequence[tuple[str, Publication]]
+    ) -> list[str]:
         """A new subscription against publications that are kept; returns who got something."""
-        with self._lock:
-            kept = self._kept.for_subscription(one)
         found = self._subscriptions.matching(client, one, [some for _, some in kept])
         chosen = [kept[at] for at in found]
         some = False

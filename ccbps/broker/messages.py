@@ -202,7 +202,8 @@ class Delivery:
     @property
     def size(self) -> int:
         """Bytes of what it carries."""
-        return len(self.payload) + len(self.event or b"") + len(self.wrap or b"")
+        names = sum(map(len, self.names))
+        return names + len(self.payload) + len(self.event or b"") + len(self.wrap or b"")
 
     def to_bytes(self) -> bytes:
         """As it is sent."""

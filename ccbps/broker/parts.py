@@ -148,7 +148,9 @@ class BrokerParts(Confined):
             known = self._numbers.oldest.get(publisher, 0)
             self._numbers.oldest[publisher] = max(known, oldest)
         self._numbers.next_round |= self._store.rounds()
-        for publisher, publication in self._store.kept() if self._kept.most else ():
+        with self._store.transaction():
+            self._store.keep_last(self._kept.most)
+        for publisher, publication in self._store.kept():
             self._kept.add(publisher, publication)
         found = [*self._store.subscriptions()]
         try:

@@ -50,6 +50,11 @@ class TokenFilter:
         self._counts: Counter[bytes] = Counter()
         self._filter = self._made(FIRST)
 
+    @property
+    def filters(self) -> bool:
+        """Whether there is a filter."""
+        return self._filter is not None
+
     def __contains__(self, token: bytes) -> bool:
         return self._filter is None or token in self._filter
 

@@ -27,10 +27,10 @@ class Quota:
         cost: seconds of the processor, a second.
         patience: seconds of the processor at once.
         subscriptions: at most.
-        stored_bytes: of its subscriptions, together.
+        stored_bytes: of its subscriptions, together; one with a topic counts 4 KiB more.
         message_bytes: of a publication or a subscription.
         queue: deliveries that wait for it, and publications of it that wait for payloads.
-        queue_bytes: of deliveries that wait for it; one more than that may be there.
+        queue_bytes: of deliveries that wait for it; a single one may be larger.
 
     Example:
         >>> from ccbps.broker import Quota
@@ -42,7 +42,7 @@ class Quota:
     burst: float = 2000.0
     cost: float = 0.5
     patience: float = 5.0
-    subscriptions: int = 10_000
+    subscriptions: int = 1000
     stored_bytes: int = 1 << 26
     message_bytes: int = 1 << 20
     queue: int = 10_000

@@ -62,6 +62,7 @@ class Registry:
         names: of subscriptions by number.
         entries: of subscriptions by number, for their books: which interest they share.
         places: among those that share it.
+        prints: of subscriptions by number, 64 bits that tell them from one another.
     """
 
     def __init__(self) -> None:
@@ -71,7 +72,7 @@ class Registry:
         self._own: list[dict[str, int]] = []
         self._bytes: list[int] = []
         self._owners, self._alive = Column(np.uint32), Column(np.uint32)
-        self._sizes = Column(np.int64)
+        self._sizes, self.prints = Column(np.int64), Column(np.int64)
         self.entries, self.places = Column(np.int64), Column(np.uint32)
         self._free: list[int] = []
         self._made = self._gone = 0
@@ -109,7 +110,7 @@ class Registry:
         found = self._numbers.get(client)
         return {} if found is None else self._own[found]
 
-    def new(self, client: str, name: str, size: int) -> int:
+    def new(self, client: str, name: str, size: int, print_: int) -> int:
         """A number for a subscription, in place of the one that has the name."""
         self._made += 1
         self.kill(client, name)
@@ -121,6 +122,7 @@ class Registry:
             number = len(self.names)
             self.names.append(name)
         self._owners[number], self._alive[number], self._sizes[number] = owner, 1, size
+        self.prints[number] = print_
         self._bytes[owner] += size
         self._own[owner][name] = number
         return number

@@ -103,15 +103,18 @@ class RoundBook(Book):
         return np.array(numbers, dtype=np.int64)
 
     def matching(
-        self, label: str, subscription: Subscription, publications: Sequence[Publication]
-    ) -> list[int]:
+        self, some: Sequence[tuple[str, Subscription]], publications: Sequence[Publication]
+    ) -> Bools:
         """See `Book.matching`."""
-        stack = [(0, _Stack(label, subscription.first_round or 0, subscription.interests))]
-        found = []
-        for place, publication in enumerate(publications):
-            if self._matched(stack, publication)[1].any():
-                found.append(place)
-        return found
+        stacks = [
+            (place, _Stack(label, one.first_round or 0, one.interests))
+            for place, (label, one) in enumerate(some)
+        ]
+        out = np.zeros((len(publications), len(some)), dtype=np.bool_)
+        for row, publication in enumerate(publications):
+            chosen, answers = self._matched(stacks, publication)
+            out[row, [place for place, _ in chosen]] = answers
+        return out
 
     def _matched(
         self, stacks: Sequence[tuple[int, _Stack]], publication: Publication

@@ -61,6 +61,8 @@ class BrokerStore:
             LedgerError: it cannot be used, or another process has it open.
             ParameterError: it is of another matcher, key or epoch, or no such file.
         """
+        if not Path(path).exists():
+            Path(path).touch(mode=0o600)  # it tells who reads it what the broker knows
         self._db = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=WAIT_SECONDS
         )
@@ -107,6 +109,8 @@ class BrokerStore:
             LedgerError: it cannot be written.
         """
         try:
+            if self._db.in_transaction:  # an earlier ROLLBACK failed
+                self._db.execute("ROLLBACK")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -199,13 +203,17 @@ class BrokerStore:
         """That a user of the scheme was revoked."""
         self._db.execute("INSERT OR IGNORE INTO users VALUES (?)", (user,))
 
-    def revoke(self, client: str, revoked: bool) -> None:
-        """That a client was revoked, or is let in again."""
+    def revoke(self, client: str) -> None:
+        """That a client was revoked, with its subscriptions, and what is kept of it."""
         self._db.execute(
-            "INSERT INTO clients VALUES (?, 0, ?) ON CONFLICT DO UPDATE SET revoked = excluded."
-            "revoked",
-            (client, int(revoked)),
+            "INSERT INTO clients VALUES (?, 0, 1) ON CONFLICT DO UPDATE SET revoked = 1", (client,)
         )
+        self._db.execute("DELETE FROM subscriptions WHERE client = ?", (client,))
+        self._db.execute("DELETE FROM kept WHERE publisher = ?", (client,))
+
+    def admit(self, client: str) -> None:
+        """That a client is let in again."""
+        self._db.execute("UPDATE clients SET revoked = 0 WHERE client = ?", (client,))
 
     def keep(self, publisher: str, publication: Publication, most: int) -> None:
         """Keep a publication for later subscribers, and so many of the last ones."""
@@ -213,7 +221,14 @@ class BrokerStore:
             "INSERT INTO kept (publisher, message) VALUES (?, ?)",
             (publisher, publication.to_bytes()),
         )
-        self._db.execute("DELETE FROM kept WHERE id <= (SELECT max(id) FROM kept) - ?", (most,))
+        self.keep_last(most)
+
+    def keep_last(self, most: int) -> None:
+        """Keep so many publications of those that are kept."""
+        self._db.execute(
+            "DELETE FROM kept WHERE id <= (SELECT id FROM kept ORDER BY id DESC LIMIT 1 OFFSET ?)",
+            (most,),
+        )
 
     # -- at the start ----------------------------------------------------------------------------
 

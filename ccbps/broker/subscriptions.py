@@ -7,10 +7,12 @@ publication was accepted, and one that took another one's place, misses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from ccbps.matching.contract import Answers, Scheme
 
 __all__ = ["Moment", "Subscriptions"]
 
+TOPIC_BYTES: Final = 4096
 _Key = tuple[bytes | None, str | None]
 """A topic's token, None for all topics; a publisher, None for all."""
 
@@ -82,6 +85,7 @@ class Subscriptions:
         self._keys: dict[int, _Key] = {}
         self._examiner = self._new_book()
         self._version, self._under_way = 0, list[int]()
+        self._secret = os.urandom(16)
         self._added: list[_Added] = []
         self.tests = self.saved = self.refused = 0
 
@@ -112,11 +116,22 @@ class Subscriptions:
         """Raises DecodeError if a publication's events are not this matcher's."""
         self._examiner.check_event(publication)
 
-    def add(self, client: str, one: Subscription) -> None:
-        """Add a subscription that was checked, in place of the client's one of that name."""
+    def has(self, client: str, one: Subscription) -> bool:
+        """Whether a client has this very subscription already."""
+        number = self.registry.of(client).get(one.name)
+        return number is not None and self.registry.prints[number] == self._print(one)
+
+    def add(self, client: str, one: Subscription, entered: Callable[[], object]) -> None:
+        """Add a subscription that was checked, in place of the client's one of that name.
+
+        Args:
+            entered: called at the moment from which on no publication is accepted without it, with
+                the lock.
+        """
         with self._lock:
             old = self.registry.of(client).get(one.name)
             number, book = self._enter(client, one)
+            entered()
             label = f"{client}/{one.name}"
             added = _Added(number, label, one)
             self._added.append(added)
@@ -165,7 +180,8 @@ class Subscriptions:
         keys = [(one, whose) for one in tokens for whose in (None, publisher)]
         found = [book for key in keys if (book := self._books.get(key)) is not None]
         own = any((token, whose) in self._books for whose in (None, publisher))
-        filtered = "" if own else "filter_false_positives" if len(tokens) > 1 else "prefiltered"
+        passed = "filter_false_positives" if self.topics.filters else ""
+        filtered = "" if own else passed if len(tokens) > 1 else "prefiltered"
         return Moment(self._version, found, filtered)
 
     def end(self, moment: Moment) -> None:
@@ -181,22 +197,27 @@ class Subscriptions:
         found: Sequence[tuple[Book, Any]],
     ) -> list[tuple[str, tuple[str, ...]]]:
         """Clients whose subscriptions match, each with their names. With the lock."""
+        numbers: list[Index] = [book.members(some) for book, some in found]
         later = [
-            added.number
+            added
             for added in self._added
             if (added.since is None or added.since > moment.version)
-            if self._concerns(added.one, publisher, publication)
-            if self._keys.get(added.number) is not None
-            if self._examiner.matching(added.label, added.one, [publication])
+            and self._concerns(added.one, publisher, publication)
         ]
-        numbers: list[Index] = [book.members(some) for book, some in found]
         if later:
-            numbers.append(np.array(later, dtype=np.int64))
+            pairs = [(added.label, added.one) for added in later]
+            answers = self._examiner.matching(pairs, [publication])[0]
+            own = np.array([added.number for added in later], dtype=np.int64)
+            numbers.append(own[answers])
         return self.registry.by_owner(np.concatenate(numbers)) if numbers else []
 
     def matching(self, client: str, one: Subscription, kept: Sequence[Publication]) -> list[int]:
         """Which publications match a subscription."""
-        return self._examiner.matching(f"{client}/{one.name}", one, kept) if kept else []
+        if not kept:
+            return []
+        answers = self._examiner.matching([(f"{client}/{one.name}", one)], kept)
+        found: list[int] = np.flatnonzero(answers[:, 0]).tolist()
+        return found
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -215,10 +236,20 @@ class Subscriptions:
         kind = TableBook if self.matcher.answers is Answers.ALL else RoundBook
         return kind(self._matching, self.registry, self._lock)
 
+    @staticmethod
+    def size(one: Subscription) -> int:
+        """Bytes that a subscription takes, about: a topic has a book of its own."""
+        return one.interests.nbytes + len(one.name.encode()) + (TOPIC_BYTES if one.token else 0)
+
+    def _print(self, one: Subscription) -> int:
+        """Tells subscriptions from one another; nobody outside can choose two that look alike."""
+        digest = blake2b(one.to_bytes(), digest_size=8, key=self._secret).digest()
+        return int.from_bytes(digest, signed=True)
+
     def _enter(self, client: str, one: Subscription) -> tuple[int, Book]:
         """A number for a subscription, and the book for it."""
         key = one.token, one.publisher
-        number = self.registry.new(client, one.name, one.interests.nbytes)
+        number = self.registry.new(client, one.name, self.size(one), self._print(one))
         self._keys[number] = key
         book = self._books.get(key)
         if book is None:
@@ -235,6 +266,9 @@ class Subscriptions:
             book = self._books[key]
             book.remove(some)
             with self._lock:
+                # Their numbers will be those of others.
+                gone = {*some}
+                self._added = [added for added in self._added if added.number not in gone]
                 for number in some:
                     del self._keys[number]
                     self.registry.free(number)

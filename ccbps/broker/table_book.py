@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ccbps.arrays import Bytes, Index
+from ccbps.arrays import Bools, Bytes, Index
 from ccbps.broker.book import Book, one_message
 from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.registry import Column, Registry
@@ -22,7 +22,7 @@ from ccbps.errors import DecodeError
 from ccbps.matching.access import message_bytes
 from ccbps.matching.broker import Broker
 from ccbps.matching.table import Table
-from ccbps.wire import raise_for
+from ccbps.wire import Cause, raise_for
 
 __all__ = ["TableBook"]
 
@@ -244,10 +244,13 @@ class TableBook(Book):
         return np.concatenate([_NOBODY, *numbers])
 
     def matching(
-        self, label: str, subscription: Subscription, publications: Sequence[Publication]
-    ) -> list[int]:
-        """See `Book.matching`."""
+        self, some: Sequence[tuple[str, Subscription]], publications: Sequence[Publication]
+    ) -> Bools:
+        """See `Book.matching`. Whose user was revoked since it was checked matches nothing."""
+        interests = np.concatenate([one.interests for _, one in some])
+        good = np.flatnonzero(self._broker.examine_interests(interests) == Cause.NONE)
         events = np.concatenate([one_message(one.event or b"") for one in publications])
-        answers, _ = self._broker.examine_all(events, subscription.interests)
-        found: list[int] = np.flatnonzero(answers[:, 0]).tolist()
-        return found
+        out = np.zeros((len(events), len(interests)), dtype=np.bool_)
+        if len(good):
+            out[:, good] = self._broker.examine_all(events, interests[good])[0]
+        return out
