@@ -124,6 +124,8 @@ class Kind(IntEnum):
     """A publication at a matching broker."""
     DELIVERY = 18
     """What a matching broker delivers."""
+    PAYLOADS = 19
+    """Payloads that a publisher sealed for clients of a matching broker."""
 
 
 class Cause(IntEnum):

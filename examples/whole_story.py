@@ -38,7 +38,7 @@ from bokeh_sampledata import stocks
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ccbps import Category, Decimal, Schema, SharedSeed, UInt
-from ccbps.broker import MatchingBroker, Publication, Subscription
+from ccbps.broker import MatchingBroker, Payloads, Publication, Subscription
 from ccbps.delivery import BuildUpCache, GroupOpener, GroupSealer, SubscriberKey, pack_groups
 from ccbps.errors import DecodeError
 from ccbps.filters import FilterKey, TopicTokens
@@ -395,7 +395,7 @@ def run_publisher(
         for name, clients in matched.items():
             if sealed is not None and clients:
                 messages = {one: sealed.for_subscriber(numbers[one]) for one in clients}
-                desks[name].deliver(n, messages)
+                desks[name].deliver(Payloads(n, messages))
                 deliveries += len(clients)
     for client in desks.values():
         client.stop()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps import SharedSeed
-from ccbps.broker import Delivery, MatchingBroker, Publication, Quota, Subscription
+from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota, Subscription
 from ccbps.broker.registry import Column
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
 from ccbps.errors import (
@@ -197,11 +197,11 @@ def test_payloads_are_sealed_for_those_who_match(world: World) -> None:
         sealed = sealer.seal(b"event %d" % number, number, group)
         messages = {one: sealed.for_subscriber(numbers[one]) for one in receipt.clients}
         with pytest.raises(ParameterError, match="does not match"):
-            broker.deliver("feed", number, {**messages, "mallory": b""})
-        broker.deliver("feed", number, messages)
-        broker.deliver("feed", number, messages)  # again, which does nothing
+            broker.deliver("feed", Payloads(number, {**messages, "mallory": b""}))
+        broker.deliver("feed", Payloads(number, messages))
+        broker.deliver("feed", Payloads(number, messages))  # again, which does nothing
         with pytest.raises(ParameterError, match="no publication 99"):
-            broker.deliver("feed", 99, messages)
+            broker.deliver("feed", Payloads(99, messages))
     got = {
         client: [openers[client].open(one.payload) for one in broker.take(client)]
         for client in numbers

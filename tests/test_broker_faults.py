@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from ccbps import Category, Schema, SharedSeed
-from ccbps.broker import MatchingBroker, Publication, Quota, Subscription
+from ccbps.broker import MatchingBroker, Payloads, Publication, Quota, Subscription
 from ccbps.errors import (
     DecodeError,
     LedgerError,
@@ -90,7 +90,7 @@ def test_whoever_takes_too_much_time_waits(world: World, monkeypatch: pytest.Mon
         lambda: broker.publish("costly", world.event(1, 3)),
         lambda: broker.take("costly"),
         lambda: broker.acknowledge("costly", 1),
-        lambda: broker.deliver("costly", 0, {}),
+        lambda: broker.deliver("costly", Payloads(0, {})),
         lambda: broker.subscribe("malformed", b""),
     ]
     for call in calls:
@@ -135,7 +135,7 @@ def test_malformed_and_replayed_messages_are_refused(world: World) -> None:
         (lambda: broker.subscribe("alice", b"\x10\x01"), DecodeError),
         (lambda: broker.subscribe("alice", other.wants("b", "price < 9")), DecodeError),
         (lambda: broker.unsubscribe("alice", "b"), ParameterError),
-        (lambda: broker.deliver("feed", 6, {}), ParameterError),
+        (lambda: broker.deliver("feed", Payloads(6, {})), ParameterError),
     ]
     for call, kind in wrong:
         with pytest.raises(kind):
@@ -303,7 +303,7 @@ def test_a_client_that_comes_back_gets_nothing_from_before(world: World) -> None
     receipt = broker.publish("feed", Publication(0, event.event, None))
     broker.revoke("alice")
     broker.admit("alice")
-    broker.deliver("feed", 0, dict.fromkeys(receipt.clients, b"sealed before"))
+    broker.deliver("feed", Payloads(0, dict.fromkeys(receipt.clients, b"sealed before")))
     assert broker.take("alice") == []
 
 

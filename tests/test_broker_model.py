@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ccbps.broker import Publication, Quota
+from ccbps.broker import Payloads, Publication, Quota
 from ccbps.errors import RefusedError, ReplayError
 from ccbps.matching import PrefixMatch, TagMatch
 from tests.broker_world import PREDICATES, TOPICS, World, count, meant
@@ -191,10 +191,10 @@ class Running(RuleBasedStateMachine):
         messages = dict.fromkeys(some, b"payload %d" % number)
         if self.is_held_back(some):
             with pytest.raises(RefusedError, match="a queue is full"):
-                self.broker.deliver("feed", number, messages, last=last)
+                self.broker.deliver("feed", Payloads(number, messages, last))
             return
         for _ in range(2 if again else 1):
-            self.broker.deliver("feed", number, messages, last=last)
+            self.broker.deliver("feed", Payloads(number, messages, last))
         self.put(dict.fromkeys(some, frozenset[str]()), number)
         left -= some
         if last or not left:

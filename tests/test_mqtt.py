@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from paho.mqtt.enums import CallbackAPIVersion
 
-from ccbps.broker import MatchingBroker, Publication, Quota
+from ccbps.broker import MatchingBroker, Payloads, Publication, Quota
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
 from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, client
@@ -108,9 +108,9 @@ def test_payloads_are_sealed_for_those_who_match(server: LocalServer, world: Wor
         sealed = sealer.seal(b"for both", 0, pack_groups(np.array([True, True])))
         messages = {name: sealed.for_subscriber(n) for n, name in enumerate(clients)}
         first, *others = messages
-        feed.deliver(0, {first: messages[first]})
-        feed.deliver(0, {name: messages[name] for name in others}, last=True)
-        feed.deliver(0, messages)  # again, which does nothing
+        feed.deliver(Payloads(0, {first: messages[first]}))
+        feed.deliver(Payloads(0, {name: messages[name] for name in others}, last=True))
+        feed.deliver(Payloads(0, messages))  # again, which does nothing
         got = [openers[n].open(one.receive(WAIT).payload) for n, one in enumerate((alice, bob))]
         assert got == [b"for both"] * 2
 
@@ -125,13 +125,12 @@ def test_a_broker_and_clients_that_restart_lose_nothing(
         for number in range(5):
             feed.publish(world.event(number, 3))
         assert [bob.receive(WAIT).number for _ in range(2)] == [0, 1]
-        last = bob.last
     broker.close()
     broker = world.broker(path=path)
     with MqttService(broker, url(server, "broker")):
         with MqttClient(url(server, "feed")) as feed:
             feed.publish(world.event(5, 3))
-        with MqttClient(url(server, "bob"), last=last) as bob:
+        with MqttClient(url(server, "bob")) as bob:
             assert [bob.receive(WAIT).number for _ in range(4)] == [2, 3, 4, 5]
     broker.close()
 

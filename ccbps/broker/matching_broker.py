@@ -26,12 +26,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
 from ccbps.broker.accepted import Accepted
-from ccbps.broker.messages import Publication, Receipt, Subscription, check_name
+from ccbps.broker.fields import check_name
+from ccbps.broker.messages import Payloads, Publication, Receipt, Subscription
 from ccbps.broker.parts import BrokerParts
 from ccbps.errors import LedgerError, ParameterError, RefusedError
 
@@ -152,8 +153,10 @@ class MatchingBroker(BrokerParts):
             LedgerError: the file cannot be written; nothing was changed.
         """
         check_name("client", client)
-        if user is not None and not (isinstance(user, bytes) and self._knows(user)):
-            raise ParameterError(f"user must be what KeyServer.revoke returned, got {user!r}")
+        if user is not None and not isinstance(user, bytes):
+            raise ParameterError(f"user must be bytes, of KeyServer.revoke, got {user!r}")
+        if user is not None and not self._knows(user):
+            raise ParameterError(f"the broker serves no user {user.hex()}")
         with self._changing:
             names = self.subscriptions(client)
             with self._lock:
@@ -235,47 +238,47 @@ class MatchingBroker(BrokerParts):
         self._tell(told)
         return receipt
 
-    def deliver(
-        self, publisher: str, number: int, messages: Mapping[str, bytes], *, last: bool = False
-    ) -> None:
+    def deliver(self, publisher: str, payloads: Payloads | bytes) -> None:
         """Deliver what the publisher sealed for those who match a publication without payload.
 
         It may be called several times, for some clients each, and must be where all messages
         together are larger than `Quota.message_bytes`. Who has it already gets nothing, so a call
         may be repeated.
 
-        Args:
-            publisher: whose publication it is.
-            number: of it.
-            messages: by client, of `Receipt.clients`.
-            last: whether those who are left out are to get nothing.
-
         Raises:
+            DecodeError: malformed.
             RefusedError: the publisher was revoked, its quota is used up, or a queue is full.
             ParameterError: the publication is not there; or somebody is to get it who does not
                 match.
         """
-        size = sum(map(len, messages.values()))
-        with self._serving(publisher, size), self._lock:
-            accepted = self._numbers.waiting(publisher, number)
-            if accepted is None:
-                return  # everybody has it
-            clients = {*(accepted.clients or ())}
-            if others := messages.keys() - clients:
-                raise ParameterError(f"{min(others)} does not match publication {number}")
-            served = accepted.served | messages.keys()
-            new = {one: some for one, some in messages.items() if one not in accepted.served}
-            over = last or served == clients
-            wanted = self._deliveries.sealed(publisher, number, new)
-            with self._deliveries.put(wanted):
-                left = None if over else clients
-                self._store.served(publisher, number, left, served)
-            accepted.served = served
-            if over:
-                self._numbers.finish(publisher, number)
-        self._tell([client for client, _ in wanted])
+        message = payloads.to_bytes() if isinstance(payloads, Payloads) else payloads
+        with self._serving(publisher, len(message)):
+            if not isinstance(payloads, Payloads):
+                payloads = Payloads.from_bytes(message)
+            with self._lock:
+                told = self._deliver_sealed(publisher, payloads)
+        self._tell(told)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _deliver_sealed(self, publisher: str, payloads: Payloads) -> list[str]:
+        number, messages = payloads.number, payloads.messages
+        accepted = self._numbers.waiting(publisher, number)
+        if accepted is None:
+            return []  # everybody has it
+        clients = {*(accepted.clients or ())}
+        if others := messages.keys() - clients:
+            raise ParameterError(f"{min(others)} does not match publication {number}")
+        served = accepted.served | messages.keys()
+        new = {one: some for one, some in messages.items() if one not in accepted.served}
+        over = payloads.last or served == clients
+        wanted = self._deliveries.sealed(publisher, number, new)
+        with self._deliveries.put(wanted):
+            self._store.served(publisher, number, None if over else clients, served)
+        accepted.served = served
+        if over:
+            self._numbers.finish(publisher, number)
+        return [client for client, _ in wanted]
 
     def _require_room(self, client: str, one: Subscription) -> None:
         """Raises RefusedError if a client may have no more subscriptions."""

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from ccbps.broker.accepted import Accepted, Kept, Numbers
 from ccbps.broker.deliveries import Deliveries
-from ccbps.broker.mailbox import Mailbox, Mailboxes
+from ccbps.broker.mailbox import Mailboxes
 from ccbps.broker.messages import Delivery, Subscription
 from ccbps.broker.metrics import Metrics
 from ccbps.broker.prefilter import FilterKind
@@ -45,6 +45,8 @@ class BrokerParts(Confined):
     Attributes:
         matcher: which scheme.
         quota: of each client.
+        numbering: 8 random bytes that tell this broker's sequence numbers from those of others. A
+            broker that starts again with its file goes on with them.
         on_delivery: called with a client's name when something was put into its queue.
     """
 
@@ -112,6 +114,7 @@ class BrokerParts(Confined):
         if path is not None:
             names = broker._names if isinstance(broker, Broker) else (broker.fingerprint, b"", 0)
             self._store = BrokerStore(Path(path), names, durable)
+        self.numbering = self._store.numbering
         relayed = self.matcher.answers is Answers.SUBSCRIBER
         self._deliveries = Deliveries(
             Mailboxes(self.quota, when_full == "drop", clock), self._store, self._metrics, relayed
@@ -216,6 +219,16 @@ class BrokerParts(Confined):
         with self._serving(client), self._lock:
             self._deliveries.acknowledge(client, sequence)
 
+    def turn_away(self, client: str, size: int) -> None:
+        """Refuse a message that need not be read. For who has messages wait before it asks for them
+        to be served.
+
+        Raises:
+            RefusedError: the client was revoked, or the message is too large.
+        """
+        with self._counting(), self._lock:
+            self._boxes.admitted(client).account.require_size(size)
+
     # -- what others are told --------------------------------------------------------------------
 
     def topic_filter(self) -> bytes:
@@ -258,14 +271,14 @@ class BrokerParts(Confined):
             return self._metrics.text(gauges, pairs)
 
     @contextmanager
-    def _serving(self, client: str, size: int | None = None) -> Iterator[Mailbox]:
+    def _serving(self, client: str, size: int | None = None) -> Iterator[None]:
         """Let a client's request in, charge it for the time that it takes, and count refusals.
 
         Args:
             size: of a message; None for a request that is none.
         """
         start = self._timer()
-        try:
+        with self._counting():
             with self._lock:
                 box = self._boxes.admitted(client)
                 if size is None:
@@ -273,10 +286,16 @@ class BrokerParts(Confined):
                 else:
                     box.account.enter(size)
             try:
-                yield box
+                yield
             finally:
                 with self._lock:
                     box.account.spend(self._timer() - start)
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Count refusals."""
+        try:
+            yield
         except CcbpsError as error:
             reason = error.reason if isinstance(error, RefusedError) else type(error).__name__
             with self._lock:

@@ -69,14 +69,18 @@ class Account:
         Raises:
             RefusedError: too large, too often, or the ones before took too long.
         """
-        if size > self._quota.message_bytes:
-            raise RefusedError(
-                f"a message of {size} bytes, of at most {self._quota.message_bytes}", reason="size"
-            )
+        self.require_size(size)
         self.continue_()
         if not self._often.take(1.0):
             raise RefusedError(
                 f"more than {self._quota.rate} messages a second: send later", reason="rate"
+            )
+
+    def require_size(self, size: int) -> None:
+        """Raises RefusedError if a message is too large."""
+        if size > self._quota.message_bytes:
+            raise RefusedError(
+                f"a message of {size} bytes, of at most {self._quota.message_bytes}", reason="size"
             )
 
     def continue_(self) -> None:

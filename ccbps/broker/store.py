@@ -11,6 +11,7 @@ Source: SQLite documentation, "Write-Ahead Logging".
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -27,7 +28,8 @@ _VERSION: Final = 1
 WAIT_SECONDS: Final = 5.0
 """For another process that has the file open, as a broker that is about to end."""
 _TABLES: Final = """
-CREATE TABLE about (matcher BLOB NOT NULL, key BLOB NOT NULL, epoch INTEGER NOT NULL);
+CREATE TABLE about (matcher BLOB NOT NULL, key BLOB NOT NULL, epoch INTEGER NOT NULL,
+    numbering BLOB NOT NULL);
 CREATE TABLE subscriptions (client TEXT NOT NULL, name TEXT NOT NULL, message BLOB NOT NULL,
     PRIMARY KEY (client, name)) WITHOUT ROWID;
 CREATE TABLE numbers (publisher TEXT NOT NULL, number INTEGER NOT NULL, digest BLOB NOT NULL,
@@ -48,7 +50,13 @@ CREATE TABLE clients (client TEXT PRIMARY KEY, sequence INTEGER NOT NULL,
 
 
 class BrokerStore:
-    """The file of one broker. Not for several threads at once: its broker has a lock."""
+    """The file of one broker. Not for several threads at once: its broker has a lock.
+
+    Attributes:
+        numbering: 8 random bytes that name its clients' sequence numbers.
+    """
+
+    numbering: bytes
 
     def __init__(self, path: str | Path, names: tuple[bytes, bytes, int], durable: bool) -> None:
         """
@@ -86,14 +94,15 @@ class BrokerStore:
         if not tables:
             for statement in _TABLES.split(";"):
                 self._db.execute(statement)
-            self._db.execute("INSERT INTO about VALUES (?, ?, ?)", names)
+            self._db.execute("INSERT INTO about VALUES (?, ?, ?, randomblob(8))", names)
             self._db.execute(f"PRAGMA application_id = {_APPLICATION}")
             self._db.execute(f"PRAGMA user_version = {_VERSION}")
             found = _APPLICATION
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if (found, version) != (_APPLICATION, _VERSION):
             raise ParameterError(f"{path} is not a broker's file of this version")
-        if self._db.execute("SELECT * FROM about").fetchone() != names:
+        *about, self.numbering = self._db.execute("SELECT * FROM about").fetchone()
+        if tuple(about) != names:
             raise ParameterError(f"{path} belongs to another matcher, key or epoch")
         self._db.execute("COMMIT")
 
@@ -283,6 +292,9 @@ class BrokerStore:
 
 class NoStore:
     """Of a broker that keeps everything in memory: nothing is written, and nothing was."""
+
+    def __init__(self) -> None:
+        self.numbering = os.urandom(8)
 
     def close(self) -> None:
         """Nothing."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import count
@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Final
 
 from ccbps import errors
-from ccbps.broker import Delivery, Publication, Receipt, Subscription
+from ccbps.broker import Delivery, Payloads, Publication, Receipt, Subscription
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
 from ccbps.mqtt.connection import (
     UP,
@@ -24,13 +24,14 @@ from ccbps.mqtt.connection import (
     answers_topic,
     deliveries_topic,
 )
-from ccbps.mqtt.service import NUMBER_BYTES, sealed_bytes, sequence_bytes, sequence_from
+from ccbps.mqtt.outgoing import POSITION_BYTES, Position
+from ccbps.mqtt.service import NUMBER_BYTES
 
 __all__ = ["MqttClient"]
 
 PATIENCE: Final = 1.0
-GOODBYE_SECONDS: Final = 1.0
 """Seconds after which a client that waits asks again; then twice as many."""
+GOODBYE_SECONDS: Final = 1.0
 
 
 class MqttClient:
@@ -38,32 +39,31 @@ class MqttClient:
 
     A request that gets no answer in time, or before its broker is started again, is sent again.
     That does no harm: a broker knows a publication by its number, and a subscription by its name.
-    A delivery is acknowledged when `receive` hands it out, so one that a client was killed with
-    comes again; `last` tells a new client where the old one was.
+    A delivery is acknowledged when `receive` hands it out, so one that a client was killed with, or
+    whose acknowledgement was lost, comes again. Publisher and number tell.
 
-    Attributes:
-        last: sequence number of the last delivery that was handed out.
+    A client may have several connections at once, if one of them receives.
 
     Example:
         >>> from ccbps.mqtt import MqttClient, MqttUrl
-        >>> client = MqttClient(MqttUrl("mqtt://localhost:1883", "alice"))
-        >>> client.last
-        -1
+        >>> client = MqttClient(MqttUrl("mqtt://localhost:1883", "alice"), timeout=5.0)
     """
 
-    def __init__(self, url: MqttUrl, *, last: int = -1, timeout: float = WAIT_SECONDS) -> None:
+    def __init__(self, url: MqttUrl, *, timeout: float = WAIT_SECONDS) -> None:
         """
         Args:
             url: of the MQTT server, with this client's name.
-            last: sequence number of the last delivery that this client took before.
             timeout: seconds that a request waits for its answer; meanwhile it is sent again.
         """
-        self.last, self._timeout = last, timeout
+        self._timeout = timeout
         self._name, self._up = url.client, threading.Event()
-        self._numbers, self._lock = count(), threading.Lock()
+        # Of requests: others in this client's name have other numbers.
+        self._numbers = count(int.from_bytes(os.urandom(NUMBER_BYTES - 1)))
+        self._lock = threading.Lock()
         self._waiting: dict[bytes, tuple[str, bytes, Future[dict[str, Any]]]] = {}
-        self._deliveries: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
-        self._first = self._arrived_last = last
+        self._deliveries: queue.SimpleQueue[tuple[Position, Delivery]] = queue.SimpleQueue()
+        self._position, self._asked = Position(), -PATIENCE
+        self._acknowledges = False
         self._broker = b""
         topics = [answers_topic(self._name), deliveries_topic(self._name), UP]
         self._connection = Connection(url, topics, self._arrived, self._came_up)
@@ -82,10 +82,10 @@ class MqttClient:
     def stop(self) -> None:
         """Disconnect, when the broker knows what was acknowledged, or does not answer in a second.
         Subscriptions stay, and what matches waits."""
-        if self.last > self._first:
+        if self._acknowledges:
             # The broker answers in order, so an answer to this says that it has what came before.
             with contextlib.suppress(CcbpsError, OSError):
-                self._ask("resume", sequence_bytes(self._arrived_last), GOODBYE_SECONDS)
+                self._ask("resume", self._position.to_bytes(), GOODBYE_SECONDS)
         self._connection.close()
 
     def __enter__(self) -> MqttClient:
@@ -122,9 +122,9 @@ class MqttClient:
         answered.add_done_callback(done)
         return receipt
 
-    def deliver(self, number: int, messages: Mapping[str, bytes], *, last: bool = False) -> None:
+    def deliver(self, payloads: Payloads) -> None:
         """See `MatchingBroker.deliver`."""
-        self._ask("deliver", sealed_bytes(number, messages, last))
+        self._ask("deliver", payloads.to_bytes())
 
     def receive(self, timeout: float | None = None) -> Delivery:
         """The next delivery; it is acknowledged.
@@ -140,16 +140,16 @@ class MqttClient:
         while True:
             left = patience if end is None else min(patience, end - monotonic())
             try:
-                delivery = self._deliveries.get(timeout=max(0.0, left))
+                position, delivery = self._deliveries.get(timeout=max(0.0, left))
                 break
             except queue.Empty:
                 if end is not None and monotonic() >= end:
                     raise TimeoutError(f"nothing for {self._name} in {timeout} s") from None
             # The last one may have been lost, so that nothing shows that it is missing.
-            self._send("resume", sequence_bytes(self._arrived_last), asks=False)
+            self._send("resume", self._position.to_bytes(), asks=False)
             patience = min(2 * patience, WAIT_SECONDS)
-        self.last = delivery.sequence
-        self._send("acknowledge", sequence_bytes(delivery.sequence), asks=False)
+        self._acknowledges = True
+        self._send("acknowledge", position.to_bytes(), asks=False)
         return delivery
 
     # -- inside ----------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class MqttClient:
     def _came_up(self) -> None:
         """The connection is there, or a broker has started: what was on its way may be lost."""
         if self._connection.refused is None:
-            self._send("resume", sequence_bytes(self._arrived_last), asks=False)
+            self._send("resume", self._position.to_bytes(), asks=False)
             self._send_again()
         self._up.set()
 
@@ -177,9 +177,17 @@ class MqttClient:
                 return answered.result(max(0.0, min(patience, end - monotonic())))
             except FutureTimeoutError:
                 if monotonic() >= end:
+                    self._forget(answered)
                     raise TimeoutError(f"no answer to {verb} in {seconds} s") from None
             self._send_again()
             patience *= 2
+
+    def _forget(self, answered: Future[dict[str, Any]]) -> None:
+        """That nobody waits for an answer any more, so that its request is not sent again."""
+        with self._lock:
+            for number, request in [*self._waiting.items()]:
+                if request[2] is answered:
+                    del self._waiting[number]
 
     def _send(self, verb: str, message: bytes, *, asks: bool) -> Future[dict[str, Any]]:
         answered: Future[dict[str, Any]] = Future()
@@ -192,15 +200,20 @@ class MqttClient:
 
     def _take_in(self, content: bytes) -> None:
         try:
-            before = sequence_from(content[:NUMBER_BYTES])
-            delivery = Delivery.from_bytes(content[NUMBER_BYTES:])
+            before = Position.from_bytes(content[:POSITION_BYTES])
+            delivery = Delivery.from_bytes(content[POSITION_BYTES:])
         except DecodeError:
             return  # altered on its way; it will come again
-        if before > self._arrived_last:
-            self._send("resume", sequence_bytes(self._arrived_last), asks=False)
-        elif delivery.sequence > self._arrived_last:
-            self._arrived_last = delivery.sequence
-            self._deliveries.put(delivery)
+        if before.numbering != self._position.numbering:
+            # Another broker, or one that lost its file.
+            self._position = Position(before.numbering)
+        if before.sequence > self._position.sequence:
+            if monotonic() > self._asked + PATIENCE:
+                self._asked = monotonic()
+                self._send("resume", self._position.to_bytes(), asks=False)
+        elif delivery.sequence > self._position.sequence:
+            self._position = Position(before.numbering, delivery.sequence)
+            self._deliveries.put((self._position, delivery))
 
     def _arrived(self, topic: str, content: bytes) -> None:
         if topic == deliveries_topic(self._name):

@@ -10,8 +10,8 @@ topic                                carries
 ``ccbps/to/<client>/<verb>``         a client's requests: 8 bytes that number it, and a
                                      message; verbs are those of `VERBS`
 ``ccbps/for/<client>/answer``        the broker's answers: the same 8 bytes, and JSON
-``ccbps/for/<client>/delivery``      deliveries, each behind the sequence number of the one
-                                     before it, so that a lost one is missed
+``ccbps/for/<client>/delivery``      deliveries, each behind the position of the one before it,
+                                     so that a lost one is missed
 ``ccbps/up``                         8 random bytes, retained: a broker has started
 ===================================  ==================================================
 
@@ -28,6 +28,7 @@ answered, and ask for what they did not get. For mosquitto, this access control 
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -39,7 +40,7 @@ from urllib.parse import urlsplit
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from ccbps.broker.messages import check_name
+from ccbps.broker.fields import check_name
 from ccbps.errors import ParameterError
 
 __all__ = ["BROKER", "UP", "VERBS", "Connection", "MqttUrl", "answers_topic", "deliveries_topic"]
@@ -118,7 +119,8 @@ class Connection:
         self._on_message, self._on_up = on_message, on_up
         self._paho = paho.Client(
             CallbackAPIVersion.VERSION2,
-            client_id=f"ccbps-{url.client}",
+            # Who knew it could take the connection's place, in some servers without a password.
+            client_id=f"ccbps-{url.client}-{os.urandom(8).hex()}",
             protocol=paho.MQTTv5 if url.version == 5 else paho.MQTTv311,
         )
         self._paho.username_pw_set(url.client, url.password)

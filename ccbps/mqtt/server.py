@@ -20,7 +20,7 @@ from amqtt.contexts import Action, BaseContext, BrokerConfig
 from amqtt.plugins.base import BaseAuthPlugin, BaseTopicPlugin
 from amqtt.session import Session
 
-from ccbps.broker.messages import check_name
+from ccbps.broker.fields import check_name
 from ccbps.errors import ParameterError
 from ccbps.mqtt.connection import BROKER, UP, WAIT_SECONDS
 
@@ -37,7 +37,9 @@ class Passwords(BaseAuthPlugin):  # type: ignore[misc]
         users: dict[str, str] = field(default_factory=dict)
 
     async def authenticate(self, *, session: Session) -> bool:
-        """Whether the password is right."""
+        """Whether the password is right. A last will would be published as whoever it names."""
+        if session.will_flag:
+            return False
         users: dict[str, str] = self._get_config_option("users", {})
         wanted, got = users.get(session.username or ""), session.password or ""
         return wanted is not None and hmac.compare_digest(wanted.encode(), got.encode())

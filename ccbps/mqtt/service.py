@@ -6,9 +6,7 @@ import json
 import logging
 import os
 import queue
-import struct
 import threading
-from collections.abc import Mapping
 from typing import Any, Final
 
 from ccbps.broker import MatchingBroker
@@ -23,13 +21,17 @@ from ccbps.mqtt.connection import (
     answers_topic,
     deliveries_topic,
 )
+from ccbps.mqtt.outgoing import Outgoing, Position
 
 __all__ = ["MqttService"]
 
 NUMBER_BYTES: Final = 8
-BATCH: Final = 100
+WAITING: Final = 2000
+WAITING_BYTES: Final = 1 << 24
+"""Of a client's requests that wait for their turn."""
+PUSH: Final = "push"
+ANSWERED: Final = {*VERBS} - {"acknowledge"}
 _log: Final = logging.getLogger(__name__)
-_SEQUENCE: Final = struct.Struct(">q")
 
 
 class MqttService:
@@ -70,10 +72,14 @@ class MqttService:
         """
         self.broker = broker
         self._requests: queue.SimpleQueue[tuple[str, str, bytes] | None] = queue.SimpleQueue()
-        self._sent: dict[str, int] = {}
+        self._lock = threading.Lock()
+        # Of each client: requests that wait, and their bytes; and who has deliveries to come.
+        self._waiting: dict[str, tuple[int, int]] = {}
+        self._told: set[str] = set()
         self._up = threading.Event()
         topics = [f"ccbps/to/+/{verb}" for verb in VERBS]
         self._connection = Connection(url, topics, self._arrived, self._up.set)
+        self._outgoing = Outgoing(broker, self._deliver)
         self._worker = threading.Thread(target=self._work, name="ccbps broker", daemon=True)
 
     def start(self) -> None:
@@ -86,7 +92,7 @@ class MqttService:
         if not self._up.wait(WAIT_SECONDS) or self._connection.refused:
             self._connection.close()
             raise OSError(f"the MQTT server refuses {BROKER}: {self._connection.refused}")
-        self.broker.on_delivery = lambda client: self._requests.put((client, "push", b""))
+        self.broker.on_delivery = self._tell
         self._worker.start()
         # Clients that hear it send again what was not answered, and say where they are.
         self._connection.send(UP, os.urandom(NUMBER_BYTES), retain=True)
@@ -105,30 +111,63 @@ class MqttService:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    # -- in other threads ------------------------------------------------------------------------
+
+    def _tell(self, client: str) -> None:
+        """That there is something for a client."""
+        with self._lock:
+            if client in self._told:
+                return
+            self._told.add(client)
+        self._requests.put((client, PUSH, b""))
+
     def _arrived(self, topic: str, content: bytes) -> None:
         parts = topic.split("/")
-        if len(parts) == 4 and parts[3] in VERBS:
-            self._requests.put((parts[2], parts[3], content))
+        if len(parts) != 4 or parts[3] not in VERBS:
+            return
+        _, _, client, verb = parts
+        try:
+            self.broker.turn_away(client, len(content) - NUMBER_BYTES)
+            with self._lock:
+                count, size = self._waiting.get(client, (0, 0))
+                if count >= WAITING or (count and size + len(content) > WAITING_BYTES):
+                    raise RefusedError("too many requests wait: send later", reason="rate")
+                self._waiting[client] = count + 1, size + len(content)
+        except CcbpsError as error:
+            self._answer(client, verb, content, _error(error))
+            return
+        self._requests.put((client, verb, content))
+
+    # -- in the worker's thread ------------------------------------------------------------------
 
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
             client, verb, content = request
-            if verb == "push":
-                self._push(client)
-                continue
-            number, message = content[:NUMBER_BYTES], content[NUMBER_BYTES:]
             answer: dict[str, Any] = {}
             try:
-                answer = self._do(client, verb, message)
+                if verb == PUSH:
+                    with self._lock:
+                        self._told.discard(client)
+                    self._outgoing.push(client)
+                    continue
+                answer = self._do(client, verb, content[NUMBER_BYTES:])
             except CcbpsError as error:
-                answer = {"error": type(error).__name__, "message": str(error)}
-                if isinstance(error, RefusedError):
-                    answer["reason"] = error.reason
+                answer = _error(error)
             except Exception:  # one client's request must not end the service for all
                 _log.exception("a request of %s to %s failed", client, verb)
                 answer = {"error": "CcbpsError", "message": "the broker failed; it has a log"}
-            if len(number) == NUMBER_BYTES and verb != "acknowledge":
-                self._connection.send(answers_topic(client), number + json.dumps(answer).encode())
+            finally:
+                if verb != PUSH:
+                    self._forget(client, len(content))
+            self._answer(client, verb, content, answer)
+
+    def _forget(self, client: str, size: int) -> None:
+        with self._lock:
+            count, total = self._waiting[client]
+            if count == 1:
+                del self._waiting[client]
+            else:
+                self._waiting[client] = count - 1, total - size
 
     def _do(self, client: str, verb: str, message: bytes) -> dict[str, Any]:
         if verb == "subscribe":
@@ -139,58 +178,26 @@ class MqttService:
             receipt = self.broker.publish(client, message)
             return {"number": receipt.number, "again": receipt.again, "clients": receipt.clients}
         elif verb == "deliver":
-            number, messages, last = sealed_from(message)
-            self.broker.deliver(client, number, messages, last=last)
+            self.broker.deliver(client, message)
         elif verb == "acknowledge":
-            self.broker.acknowledge(client, sequence_from(message))
+            self._outgoing.acknowledge(client, Position.from_bytes(message))
         elif verb == "resume":
-            self._sent[client] = sequence_from(message)
-            self._push(client)
+            self._outgoing.resume(client, Position.from_bytes(message))
         return {}
 
-    def _push(self, client: str) -> None:
-        """Send what was put into a client's queue and was not sent yet."""
-        while True:
-            try:
-                some = self.broker.take(client, BATCH, after=self._sent.get(client, -1))
-            except CcbpsError:  # revoked
-                return
-            for delivery in some:
-                before = sequence_bytes(self._sent.get(client, -1))
-                self._connection.send(deliveries_topic(client), before + delivery.to_bytes())
-                self._sent[client] = delivery.sequence
-            if len(some) < BATCH:
-                return
+    def _answer(self, client: str, verb: str, content: bytes, answer: dict[str, Any]) -> None:
+        if verb in ANSWERED and len(content) >= NUMBER_BYTES:
+            message = content[:NUMBER_BYTES] + json.dumps(answer).encode()
+            self._connection.send(answers_topic(client), message)
+
+    def _deliver(self, client: str, message: bytes) -> None:
+        self._connection.send(deliveries_topic(client), message)
 
 
-def sequence_bytes(sequence: int) -> bytes:
-    """A sequence number, or -1, as it is sent."""
-    return _SEQUENCE.pack(sequence)
-
-
-def sequence_from(message: bytes) -> int:
-    """Raises DecodeError if it is none."""
-    if len(message) != _SEQUENCE.size:
-        raise DecodeError(f"a sequence number has {_SEQUENCE.size} bytes, got {len(message)}")
-    (sequence,) = _SEQUENCE.unpack(message)
-    return int(sequence)
-
-
-def sealed_bytes(number: int, messages: Mapping[str, bytes], last: bool) -> bytes:
-    """A publication's payloads, sealed for clients, as they are sent."""
-    found = {client: message.hex() for client, message in messages.items()}
-    return json.dumps([number, found, last]).encode()
-
-
-def sealed_from(message: bytes) -> tuple[int, dict[str, bytes], bool]:
-    """Raises DecodeError if it is not what `sealed_bytes` made."""
-    try:
-        number, found, last = json.loads(message)
-        if type(number) is not int or type(last) is not bool:
-            raise ValueError
-        return number, {str(one): bytes.fromhex(text) for one, text in found.items()}, last
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        raise DecodeError("not payloads that a publisher sealed") from None
+def _error(error: CcbpsError) -> dict[str, Any]:
+    """An error, as it is sent."""
+    answer = {"error": type(error).__name__, "message": str(error)}
+    return answer | ({"reason": error.reason} if isinstance(error, RefusedError) else {})
 
 
 def _text(message: bytes) -> str:

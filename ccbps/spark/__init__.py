@@ -25,8 +25,8 @@ from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
 from ccbps.spark.matching import match, match_column
 from ccbps.spark.networks import simulate
-from ccbps.spark.prefilter import make_filter, prefilter, topic_tokens
 from ccbps.spark.stores import match_messages, write_messages
+from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
 
 __all__ = [
     "EnvKey",
