@@ -15,6 +15,7 @@ LONG = {
     "algebra/modular.py": "the one door to GMP",
     "broker/matching_broker.py": "one role: all that changes what it holds, with what it refuses",
     "broker/messages.py": "what is sent, as objects and as bytes",
+    "broker/parts.py": "one state: made, loaded, taken from and told",
     "broker/store.py": "one file, written and read",
     "ciphers/paillier_keys.py": "a public and a secret key that check one another",
     "ciphers/prefix_preserving.py": "one cipher, its tree and its kernel for columns",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,7 +10,7 @@ from ccbps.broker.messages import Publication, Receipt, Subscription
 from ccbps.broker.prefilter import FilterKind, TokenFilter
 from ccbps.errors import ParameterError, RefusedError, ReplayError
 
-__all__ = ["Accepted", "Kept", "Numbers"]
+__all__ = ["Accepted", "Kept", "Numbers", "chosen_for"]
 
 CLIENTS: Final = 64
 """That wait for payloads of a publisher, for each publication that may."""
@@ -153,6 +154,7 @@ class Kept:
     def __init__(self, most: int, prefilter: FilterKind | None) -> None:
         self.most, self._topics = most, TokenFilter(prefilter)
         self._kept: list[tuple[str, Publication]] = []
+        self._to_all = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -160,11 +162,12 @@ class Kept:
     def add(self, publisher: str, publication: Publication) -> None:
         """Keep one more, and forget the oldest one if there are too many."""
         self._kept.append((publisher, publication))
-        if publication.token is not None:
+        if publication.token is None:
+            self._to_all += 1
+        else:
             self._topics.add(publication.token)
         for _, old in self._kept[: -self.most]:
-            if old.token is not None:
-                self._topics.remove(old.token)
+            self._leaves(old)
         del self._kept[: -self.most]
 
     def forget(self, publisher: str) -> None:
@@ -173,18 +176,32 @@ class Kept:
         for whose, publication in kept:
             if whose != publisher:
                 self._kept.append((whose, publication))
-            elif publication.token is not None:
-                self._topics.remove(publication.token)
+            else:
+                self._leaves(publication)
+
+    def _leaves(self, publication: Publication) -> None:
+        if publication.token is None:
+            self._to_all -= 1
+        else:
+            self._topics.remove(publication.token)
+
+    def stops(self, one: Subscription) -> bool:
+        """Whether the filter tells that nothing is kept for a subscription: [N1], Algorithm 1."""
+        return not self._to_all and one.token is not None and one.token not in self._topics
 
     def for_subscription(self, one: Subscription) -> list[tuple[str, Publication]]:
-        """Those that a new subscription is to be matched with: [N1], Algorithm 1. One without a
-        token is for all topics, as a publication without one is."""
-        tokens = {None, one.token}
-        if one.token is not None and one.token not in self._topics:
-            tokens = {None}
-        return [
-            (publisher, publication)
-            for publisher, publication in self._kept
-            if one.token is None or publication.token in tokens
-            if one.publisher in (None, publisher)
-        ]
+        """Those that a new subscription is to be matched with. One without a token is for all
+        topics, as a publication without one is."""
+        return chosen_for(one, self._kept)
+
+
+def chosen_for(
+    one: Subscription, kept: Sequence[tuple[str, Publication]]
+) -> list[tuple[str, Publication]]:
+    """Of publications, those of a subscription's topic and publisher."""
+    return [
+        (publisher, publication)
+        for publisher, publication in kept
+        if None in (one.token, publication.token) or publication.token == one.token
+        if one.publisher in (None, publisher)
+    ]

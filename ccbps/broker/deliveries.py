@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 
 from ccbps.broker.mailbox import Mailboxes
@@ -54,11 +55,10 @@ class Deliveries:
     def sealed(
         self, publisher: str, number: int, messages: Mapping[str, bytes]
     ) -> list[tuple[str, Delivery]]:
-        """Deliveries that a publisher sealed, without those of clients that were revoked."""
+        """Deliveries that a publisher sealed."""
         return [
             (client, Delivery(self.boxes.of(client).following, publisher, number, (), message))
             for client, message in messages.items()
-            if not self.boxes.of(client).revoked
         ]
 
     @contextmanager
@@ -88,15 +88,18 @@ class Deliveries:
         returns whether there are some. What does not fit into its queue is left out."""
         box = self.boxes.of(client)
         there = {(delivery.publisher, delivery.number) for delivery in box.waiting}
-        some = False
+        wanted: list[tuple[str, Delivery]] = []
+        size = 0
         for publisher, publication in kept:
-            wanted = self.of([(client, (name,))], publisher, publication)
-            there_already = (publisher, publication.number) in there
-            if there_already or self.boxes.excess(client, wanted[0][1].size):
+            if (publisher, publication.number) in there:
                 continue
-            with self.put(wanted):
-                some = True
-        return some
+            ((_, one),) = self.of([(client, (name,))], publisher, publication)
+            if self.boxes.fits(client, len(wanted) + 1, size + one.size):
+                wanted.append((client, replace(one, sequence=one.sequence + len(wanted))))
+                size += one.size
+        with self.put(wanted):
+            self._store.settle(client, name)
+        return bool(wanted)
 
     def acknowledge(self, client: str, sequence: int) -> None:
         """Forget a client's deliveries up to this number."""

@@ -88,6 +88,13 @@ class Mailboxes:
             raise RefusedError(f"{client} was revoked", reason="revoked")
         return box
 
+    def fits(self, client: str, count: int, size: int) -> bool:
+        """Whether so many more deliveries, of this size together, have room."""
+        box, quota = self.of(client), self._quota
+        all_of_them, bytes_of_them = len(box.waiting) + count, box.size + size
+        within = bytes_of_them <= quota.queue_bytes or all_of_them == 1
+        return all_of_them <= quota.queue and within
+
     def excess(self, client: str, size: int) -> int:
         """How many of a client's deliveries must go before one more of this size has room."""
         box, quota = self.of(client), self._quota

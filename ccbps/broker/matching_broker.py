@@ -24,21 +24,17 @@ the MQTT server, for one.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final
 
 from ccbps.broker.accepted import Accepted
 from ccbps.broker.fields import check_name
 from ccbps.broker.messages import Payloads, Publication, Receipt, Subscription
 from ccbps.broker.parts import BrokerParts
-from ccbps.errors import LedgerError, ParameterError, RefusedError
+from ccbps.errors import ParameterError, RefusedError
 
 __all__ = ["MatchingBroker"]
-
-_log: Final = logging.getLogger(__name__)
 
 
 class MatchingBroker(BrokerParts):
@@ -92,13 +88,18 @@ class MatchingBroker(BrokerParts):
                 self._boxes.admitted(client)  # it may have been revoked meanwhile
                 if self._subscriptions.has(client, subscription):
                     return
-                with self._store.transaction():
-                    self._store.subscribe(client, subscription)
             kept: list[tuple[str, Publication]] = []
-            # What is accepted from that moment on is matched with it, so nothing comes twice.
-            self._subscriptions.add(
-                client, subscription, lambda: kept.extend(self._kept.for_subscription(subscription))
-            )
+
+            def entered() -> None:
+                # What is accepted from this moment on is matched with it, so nothing comes twice.
+                if self._kept.most and self._kept.stops(subscription):
+                    self._metrics.add("kept_prefiltered")
+                else:
+                    kept.extend(self._kept.for_subscription(subscription))
+                with self._store.transaction():
+                    self._store.subscribe(client, subscription, awaits_kept=bool(kept))
+
+            self._subscriptions.add(client, subscription, entered)
             told = self._deliver_kept(client, subscription, kept)
         self._tell(told)
 
@@ -122,7 +123,7 @@ class MatchingBroker(BrokerParts):
             self._subscriptions.check([one for _, one in subscriptions])
             with self._lock, self._store.transaction():
                 for client, one in subscriptions:
-                    self._store.subscribe(client, one)
+                    self._store.subscribe(client, one, awaits_kept=False)
             self._subscriptions.add_all(subscriptions)
 
     def unsubscribe(self, client: str, name: str) -> None:
@@ -328,18 +329,3 @@ class MatchingBroker(BrokerParts):
         if keeps:
             self._kept.add(publisher, publication)
         return Receipt(number, False, clients or ()), [client for client, _ in wanted]
-
-    def _deliver_kept(
-        self, client: str, one: Subscription, kept: Sequence[tuple[str, Publication]]
-    ) -> list[str]:
-        """A new subscription against publications that are kept; returns who got something."""
-        found = self._subscriptions.matching(client, one, [some for _, some in kept])
-        chosen = [kept[at] for at in found]
-        some = False
-        try:
-            with self._lock:
-                if not self._boxes.of(client).revoked:
-                    some = self._deliveries.put_kept(client, one.name, chosen)
-        except LedgerError as error:  # the subscription is there
-            _log.warning("publications that were kept are not delivered: %s", error)
-        return [client] if some else []

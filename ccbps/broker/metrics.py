@@ -19,6 +19,7 @@ _COUNTERS: Final = {
     "repeated": "Publications that were accepted before",
     "refused": "Messages that were refused, by reason",
     "prefiltered": "Publications whose topic nobody subscribed to, by the filter",
+    "kept_prefiltered": "Subscriptions for whose topic nothing was kept, by the filter",
     "filter_false_positives": "Publications that the filter let through for nothing",
     "pairs_tested": "Pairs of event and interest that were tested",
     "pairs_saved": "Pairs that were not, as an equal interest was, or a covering one did not match",

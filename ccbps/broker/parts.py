@@ -11,10 +11,10 @@ from pathlib import Path
 from threading import RLock
 from typing import Final, Literal
 
-from ccbps.broker.accepted import Accepted, Kept, Numbers
+from ccbps.broker.accepted import Accepted, Kept, Numbers, chosen_for
 from ccbps.broker.deliveries import Deliveries
 from ccbps.broker.mailbox import Mailboxes
-from ccbps.broker.messages import Delivery, Subscription
+from ccbps.broker.messages import Delivery, Publication, Subscription
 from ccbps.broker.metrics import Metrics
 from ccbps.broker.prefilter import FilterKind
 from ccbps.broker.quotas import Quota
@@ -24,6 +24,7 @@ from ccbps.errors import (
     CcbpsError,
     DecodeError,
     FilterFullError,
+    LedgerError,
     ParameterError,
     RefusedError,
 )
@@ -162,6 +163,10 @@ class BrokerParts(Confined):
             # Those of users that were revoked, for one: they match nothing any more.
             found = [(client, one) for client, one in found if self._usable(client, one)]
         self._subscriptions.add_all(found)
+        # Of those who subscribed when an earlier broker was killed.
+        for client, one, kept in self._store.awaiting_kept():
+            if one.name in self._subscriptions.registry.of(client):
+                self._deliver_kept(client, one, chosen_for(one, kept))
 
     def _usable(self, client: str, one: Subscription) -> bool:
         try:
@@ -170,6 +175,23 @@ class BrokerParts(Confined):
             _log.warning("subscription %s of %s is left out: %s", one.name, client, error)
             return False
         return True
+
+    def _deliver_kept(
+        self, client: str, one: Subscription, kept: Sequence[tuple[str, Publication]]
+    ) -> list[str]:
+        """A new subscription against publications that are kept; returns who got something."""
+        if not kept:
+            return []
+        found = self._subscriptions.matching(client, one, [some for _, some in kept])
+        try:
+            with self._lock:
+                if self._boxes.of(client).revoked:
+                    return []
+                some = self._deliveries.put_kept(client, one.name, [kept[at] for at in found])
+        except LedgerError as error:  # the subscription is there
+            _log.warning("publications that were kept are not delivered now: %s", error)
+            return []
+        return [client] if some else []
 
     def _knows(self, user: bytes) -> bool:
         """Whether it serves a user of the scheme, or has revoked it."""

@@ -31,7 +31,7 @@ _TABLES: Final = """
 CREATE TABLE about (matcher BLOB NOT NULL, key BLOB NOT NULL, epoch INTEGER NOT NULL,
     numbering BLOB NOT NULL);
 CREATE TABLE subscriptions (client TEXT NOT NULL, name TEXT NOT NULL, message BLOB NOT NULL,
-    PRIMARY KEY (client, name)) WITHOUT ROWID;
+    awaits INTEGER, PRIMARY KEY (client, name)) WITHOUT ROWID;
 CREATE TABLE numbers (publisher TEXT NOT NULL, number INTEGER NOT NULL, digest BLOB NOT NULL,
     clients TEXT, served TEXT NOT NULL, PRIMARY KEY (publisher, number)) WITHOUT ROWID;
 CREATE TABLE publishers (publisher TEXT PRIMARY KEY, oldest INTEGER NOT NULL,
@@ -133,10 +133,21 @@ class BrokerStore:
 
     # -- inside a transaction --------------------------------------------------------------------
 
-    def subscribe(self, client: str, subscription: Subscription) -> None:
-        """Put a subscription in place of the one with its name."""
-        row = client, subscription.name, subscription.to_bytes()
-        self._db.execute("INSERT OR REPLACE INTO subscriptions VALUES (?, ?, ?)", row)
+    def subscribe(self, client: str, subscription: Subscription, awaits_kept: bool) -> None:
+        """Put a subscription in place of the one with its name; it may await publications that are
+        kept."""
+        row = client, subscription.name, subscription.to_bytes(), awaits_kept
+        self._db.execute(
+            "INSERT OR REPLACE INTO subscriptions VALUES "
+            "(?, ?, ?, CASE WHEN ? THEN (SELECT max(id) FROM kept) END)",
+            row,
+        )
+
+    def settle(self, client: str, name: str) -> None:
+        """That a subscription has got what was kept for it."""
+        self._db.execute(
+            "UPDATE subscriptions SET awaits = NULL WHERE client = ? AND name = ?", (client, name)
+        )
 
     def unsubscribe(self, client: str, name: str) -> None:
         """Drop a subscription."""
@@ -277,12 +288,26 @@ class BrokerStore:
             found = tuple(json.loads(names))
             yield client, Delivery(sequence, publisher, number, found, payload, event, wrap)
 
-    def kept(self) -> Iterator[tuple[str, Publication]]:
-        """Publications that are kept, oldest first, with their publishers."""
+    def kept(self, last: int = (1 << 63) - 1) -> Iterator[tuple[str, Publication]]:
+        """Publications that are kept, oldest first, with their publishers.
+
+        Args:
+            last: those with this id or a smaller one.
+        """
         for publisher, message in self._db.execute(
-            "SELECT publisher, message FROM kept ORDER BY id"
+            "SELECT publisher, message FROM kept WHERE id <= ? ORDER BY id", (last,)
         ):
             yield publisher, Publication.from_bytes(message)
+
+    def awaiting_kept(self) -> list[tuple[str, Subscription, list[tuple[str, Publication]]]]:
+        """Subscriptions that have not got what is kept, and that."""
+        found = self._db.execute(
+            "SELECT client, message, awaits FROM subscriptions WHERE awaits IS NOT NULL"
+        ).fetchall()
+        return [
+            (client, Subscription.from_bytes(message), [*self.kept(awaits)])
+            for client, message, awaits in found
+        ]
 
     def clients(self) -> list[tuple[str, int, bool]]:
         """Clients, the next sequence number of each, and whether it was revoked."""
@@ -308,7 +333,7 @@ class NoStore:
         return _nothing
 
 
-def _nothing(*_: object) -> None:
+def _nothing(*_: object, **__: object) -> None:
     """Nothing."""
 
 

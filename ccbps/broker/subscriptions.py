@@ -126,12 +126,12 @@ class Subscriptions:
 
         Args:
             entered: called at the moment from which on no publication is accepted without it, with
-                the lock.
+                the lock. If it raises, nothing has changed.
         """
         with self._lock:
+            entered()
             old = self.registry.of(client).get(one.name)
             number, book = self._enter(client, one)
-            entered()
             label = f"{client}/{one.name}"
             added = _Added(number, label, one)
             self._added.append(added)
