@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,17 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbps import Category, Schema, SharedSeed
+from ccbps import Category, Schema
 from ccbps.broker import MatchingBroker, Payloads, Publication, Quota, Subscription
 from ccbps.errors import (
     DecodeError,
-    LedgerError,
     ParameterError,
     RefusedError,
     ReplayError,
 )
-from ccbps.matching import BroadcastMatch, KeywordMatch
-from tests.broker_world import PREDICATES, SCHEMA, Clock, World, count, meant
+from ccbps.matching import KeywordMatch
+from tests.broker_world import Clock, World, count, meant
 
 
 @pytest.fixture(scope="module")
@@ -238,104 +235,6 @@ def test_revoked_users_of_a_scheme_are_refused(tmp_path: Path) -> None:
     assert [len(broker.take(client)) for client in ("bob", "carol", "erin")] == [3, 0, 1]
 
 
-# -- at the same time -----------------------------------------------------------------------------
-
-
-class Meanwhile:
-    """Does something in the middle of a match."""
-
-    def __init__(self, broker: MatchingBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.todo: list[Callable[[], object]] = []
-        matches = type(broker._broker).match_parts
-
-        def interrupted(*arguments: Any) -> Any:
-            found = matches(*arguments)
-            while self.todo:
-                self.todo.pop()()
-            return found
-
-        monkeypatch.setattr(type(broker._broker), "match_parts", interrupted)
-
-
-@pytest.mark.parametrize("keep", [0, 5])
-def test_subscriptions_that_change_during_a_match_miss_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch, keep: int
-) -> None:
-    broker = world.broker(keep=keep)
-    broker.subscribe("alice", world.wants("a", "price < 9"))
-    broker.subscribe("bob", world.wants("a", "price < 5"))
-    meanwhile = Meanwhile(broker, monkeypatch)
-    changes: list[tuple[Callable[[], object], dict[str, int]]] = [
-        # In its own place: not lost, and once.
-        (lambda: broker.subscribe("alice", world.wants("a", "price < 8")), {"alice": 1, "bob": 1}),
-        (lambda: broker.subscribe("carol", world.wants("a", "price < 8")), {"carol": 1}),
-        (lambda: broker.subscribe("dave", world.wants("a", "price > 20")), {"dave": 0}),
-        (lambda: broker.unsubscribe("bob", "a"), {"alice": 1, "bob": 0, "carol": 1}),
-    ]
-    for number, (change, wanted) in enumerate(changes):
-        meanwhile.todo = [change]
-        broker.publish("feed", world.event(number, 3))
-        for client, times in wanted.items():
-            found = [one.number for one in broker.take(client)]
-            assert found.count(number) == times, (number, client)
-    for client in ("alice", "bob", "carol"):
-        numbers = [one.number for one in broker.take(client)]
-        assert len(numbers) == len({*numbers})
-
-
-def test_a_publication_that_comes_twice_at_once_is_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = world.broker()
-    broker.subscribe("alice", world.wants("a", "price < 9"))
-    event, receipts = world.event(0, 3), []
-    meanwhile = Meanwhile(broker, monkeypatch)
-    meanwhile.todo = [lambda: receipts.append(broker.publish("feed", event))]
-    receipts.append(broker.publish("feed", event))
-    assert [one.again for one in receipts] == [False, True]
-    assert len(broker.take("alice")) == 1
-
-
-def test_a_client_that_comes_back_gets_nothing_from_before(world: World) -> None:
-    broker = world.broker()
-    broker.subscribe("alice", world.wants("a", "price < 9"))
-    event = world.event(0, 3)
-    receipt = broker.publish("feed", Publication(0, event.event, None))
-    broker.revoke("alice")
-    broker.admit("alice")
-    broker.deliver("feed", Payloads(0, dict.fromkeys(receipt.clients, b"sealed before")))
-    assert broker.take("alice") == []
-
-
-def test_changes_of_subscriptions_and_publications_go_on_together(world: World) -> None:
-    """A subscription that is always there misses nothing, and nothing is delivered twice."""
-    broker = world.broker()
-    broker.subscribe("alice", world.wants("always", "price < 31"))
-    stop, failures = threading.Event(), []
-
-    def churn(client: str) -> None:
-        try:
-            while not stop.is_set():
-                for predicate in PREDICATES:
-                    broker.subscribe(client, world.wants("a", predicate, "news"))
-                    broker.subscribe(client, world.wants("b", predicate))
-                    broker.unsubscribe(client, "a")
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=churn, args=(f"churn {n}",)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for number in range(150):
-        broker.publish("feed", world.event(number, number % 31, "news"))
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    found = broker.take("alice", 1000)
-    assert [one.number for one in found] == [*range(150)]
-
-
 # -- crashes -------------------------------------------------------------------------------------
 
 KILLED = Path(__file__).parent / "killed_broker.py"
@@ -398,70 +297,3 @@ def test_a_broker_that_is_killed_loses_nothing(tmp_path: Path, events: int, kill
     broker.admit("carol")
     assert broker.take("carol") == []
     assert broker.subscriptions("carol") == []
-
-
-def test_rounds_are_used_up_also_after_a_restart(tmp_path: Path) -> None:
-    matcher = BroadcastMatch.box(SCHEMA)
-    master = SharedSeed.generate()
-    feed, subscriber = matcher.publisher(master), matcher.subscriber(master)
-
-    def started() -> MatchingBroker:
-        return MatchingBroker(matcher.broker(), path=tmp_path / "broker.db")
-
-    broker = started()
-    stack = subscriber.encode("price < 9", rounds=range(5), pairs=["alice/a"] * 5)
-    broker.subscribe("alice", Subscription("a", stack, None, "feed", 0))
-    events = [row.tobytes() for row in feed.encode({"price": [5] * 5}, rounds=range(5))]
-    for number, turn in enumerate([1, 3]):
-        broker.publish("feed", Publication(number, events[turn], b"", None, turn))
-        broker.close()
-        broker = started()
-        for used in range(turn + 1):
-            with pytest.raises(ReplayError, match=f"the next one is {turn + 1}"):
-                broker.publish("feed", Publication(9, events[used], b"", None, used))
-    # Rounds are each publisher's own.
-    broker.publish("other", Publication(0, events[0], b"", None, 0))
-    broker.publish("feed", Publication(2, events[4], b"", None, 4))
-    assert [one.number for one in broker.take("alice")] == [0, 1, 2]
-
-
-def test_files_are_of_one_broker(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ccbps.broker.store.WAIT_SECONDS", 0.1)
-    path = tmp_path / "broker.db"
-    broker = world.broker(path=path)
-    with pytest.raises(LedgerError, match="cannot be used"):
-        world.broker(path=path)
-    broker.close()
-    with pytest.raises(ParameterError, match="another matcher, key or epoch"):
-        World().broker(path=path)
-    foreign = tmp_path / "foreign.db"
-    with contextlib.closing(sqlite3.connect(foreign)) as db:
-        db.execute("CREATE TABLE notes (note TEXT)")
-    before = foreign.read_bytes()
-    with pytest.raises(ParameterError, match="not a broker's file"):
-        world.broker(path=foreign)
-    assert foreign.read_bytes() == before
-    (tmp_path / "text").write_text("not a database, but long enough to be one" * 100)
-    with pytest.raises(LedgerError):
-        world.broker(path=tmp_path / "text")
-
-
-def test_what_cannot_be_written_is_not_done(world: World, tmp_path: Path) -> None:
-    broker = world.broker(path=tmp_path / "broker.db")
-    broker.subscribe("alice", world.wants("a", "price < 9"))
-    broker._store._db.execute("PRAGMA query_only = ON")
-    failing: list[Callable[[], object]] = [
-        lambda: broker.publish("feed", world.event(0, 3)),
-        lambda: broker.subscribe("bob", world.wants("a", "price < 9")),
-        lambda: broker.unsubscribe("alice", "a"),
-    ]
-    for call in failing:
-        with pytest.raises(LedgerError, match="cannot be written"):
-            call()
-    broker._store._db.execute("PRAGMA query_only = OFF")
-    assert broker.take("alice") == []
-    assert broker.subscriptions("bob") == []
-    assert not broker.publish("feed", world.event(0, 3)).again
-    assert len(broker.take("alice")) == 1
