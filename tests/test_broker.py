@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps import SharedSeed
+from ccbps import Category, Schema, SharedSeed
 from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota, Subscription
 from ccbps.broker.registry import Column
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
@@ -23,7 +23,7 @@ from ccbps.errors import (
     ReplayError,
 )
 from ccbps.filters import CountingBloomFilter, CuckooFilter
-from ccbps.matching import BroadcastMatch, FormulaMatch, PrefixMatch
+from ccbps.matching import BroadcastMatch, FormulaMatch, ObliviousTopicMatch, PrefixMatch
 from tests.broker_world import SCHEMA, World, count, meant, token
 
 
@@ -81,6 +81,82 @@ def test_hopeless_topics_are_not_matched(world: World) -> None:
     # Equal interests are one test.
     assert count(broker, "pairs_tested_total") == 1
     assert count(broker, "pairs_saved_total") == 19
+
+
+def test_subscriptions_ask_the_filter_of_what_is_kept(world: World) -> None:
+    """Algorithm 1: the filter forgets topics when their last publication goes."""
+    broker = world.broker(keep=3)
+    for number, topic in enumerate(["news", "quotes", "news", "quotes", "quotes", "news"]):
+        broker.publish("feed", world.event(number, 3, topic))
+    broker.subscribe("alice", world.wants("a", "price < 9", "news"))
+    broker.subscribe("alice", world.wants("b", "price < 9", "weather"))
+    assert [one.number for one in broker.take("alice")] == [5]
+    assert count(broker, "kept_prefiltered_total") == 1
+    for number in range(6, 8):
+        broker.publish("feed", world.event(number, 3, "quotes"))
+    assert count(broker, "kept_prefiltered_total") == 1
+    broker.publish("other", world.event(7, 3, "sports"))
+    broker.subscribe("bob", world.wants("a", "price < 9", "news"))
+    assert count(broker, "kept_prefiltered_total") == 2
+    # Numbers are each publisher's own; and what waits already does not come twice.
+    broker.publish("feed", world.event(8, 3, "sports"))
+    broker.publish("other", world.event(8, 3, "sports"))
+    broker.subscribe("bob", world.wants("b", "price < 9", "sports"))
+    broker.subscribe("bob", world.wants("c", "price < 9", "sports"))
+    found = [(one.publisher, one.number) for one in broker.take("bob")]
+    assert found == [("other", 7), ("feed", 8), ("other", 8)]
+    # An event for all topics is kept for everybody.
+    broker.publish("feed", world.event(9, 3))
+    broker.subscribe("carol", world.wants("a", "price < 9", "weather"))
+    assert [one.number for one in broker.take("carol")] == [9]
+    broker.revoke("feed")
+    broker.subscribe("dave", world.wants("a", "price < 9", "weather"))
+    assert broker.take("dave") == []
+    assert count(broker, "kept_prefiltered_total") == 3
+
+
+def test_kept_publications_fill_a_queue_and_no_more(world: World) -> None:
+    for quota, fit in ((Quota(queue=2), 2), (Quota(queue_bytes=25), 2), (Quota(queue_bytes=5), 1)):
+        broker = world.broker(keep=5, quota=quota, when_full="refuse")
+        for number in range(4):
+            broker.publish("feed", world.event(number, 3))
+        broker.subscribe("alice", world.wants("a", "price < 9"))
+        found = broker.take("alice")
+        assert [one.number for one in found] == [*range(fit)]
+        assert [one.sequence for one in found] == [*range(fit)]
+
+
+def test_subscribers_that_decide_get_everything_of_their_topic(world: World) -> None:
+    matcher = ObliviousTopicMatch(Schema(issue=Category(["AAPL", "IBM"])), ["issue"])
+    broker = MatchingBroker(matcher)
+    nothing = np.empty((0, 0), dtype=np.uint8)
+    for client, topic in (("alice", "quotes"), ("bob", None), ("carol", "news")):
+        broker.subscribe(client, Subscription("a", nothing, token(topic)))
+    broker.publish("feed", Publication(0, b"event", b"payload", token("quotes")))
+    found = {client: broker.take(client) for client in ("alice", "bob", "carol")}
+    assert {client: len(some) for client, some in found.items()} == {
+        "alice": 1,
+        "bob": 1,
+        "carol": 0,
+    }
+    assert found["alice"][0].event == b"event"
+    with pytest.raises(DecodeError, match="send the payload along"):
+        broker.publish("feed", Publication(1, b"event", None))
+    with pytest.raises(DecodeError, match="no event for all"):
+        broker.publish("feed", Publication(1, None, b"payload"))
+    broker.unsubscribe("bob", "a")
+    broker.publish("feed", Publication(1, b"event", b"payload"))
+    assert [len(broker.take(client)) for client in found] == [2, 1, 1]
+
+
+def test_a_wrap_is_that_of_the_first_name(world: World) -> None:
+    broker = world.broker()
+    for name in "abc":
+        broker.subscribe("alice", world.wants(name, "price < 9"))
+    one = world.event(0, 3)
+    broker.publish("feed", Publication(0, one.event, b"", wraps={"alice/b": b"for b"}))
+    (found,) = broker.take("alice")
+    assert (found.names, found.wrap) == (("b", "a", "c"), b"for b")
 
 
 def test_filters_grow_and_lose_no_topic(world: World) -> None:
@@ -154,6 +230,13 @@ def test_one_time_matchers_run_on_provisioned_rounds() -> None:
     other = Publication(0, None, b"", None, 3, {"bob/b": rows[0].tobytes()})
     broker.publish("somebody", other)
     broker.publish("feed", Publication(9, None, b"", None, 77, {"bob/b": rows[0].tobytes()}))
+    assert count(broker, "pairs_refused_total") == 0
+    alien = matcher.publisher(SharedSeed.generate())
+    rows = alien.encode({"price": [5]}, rounds=[78], pairs=["bob/b"])
+    more = subscriber.encode("price = 5", rounds=[78], pairs=["bob/b"])
+    broker.subscribe("bob", Subscription("b", more, None, "feed", 78))
+    broker.publish("feed", Publication(10, None, b"", None, 78, {"bob/b": rows[0].tobytes()}))
+    assert count(broker, "pairs_refused_total") == 1
     assert len(broker.take("bob")) == 2
     with pytest.raises(DecodeError, match="names its publisher"):
         broker.subscribe("alice", Subscription("x", subscriber.encode("price < 1", rounds=[50])))

@@ -100,6 +100,79 @@ def test_whoever_takes_too_much_time_waits(world: World, monkeypatch: pytest.Mon
     assert len(broker.take("alice")) == 3
 
 
+def test_rates_are_exact(world: World) -> None:
+    clock, sent = Clock(), 0
+    broker = world.broker(quota=Quota(rate=10.0, burst=5.0), clock=clock)
+    for now, allowed in ((0.0, 5), (0.05, 0), (0.1, 1), (0.35, 2), (60.0, 5)):
+        clock.now = now
+        for _ in range(allowed):
+            broker.publish("feed", world.event(sent, 3))
+            sent += 1
+        with pytest.raises(RefusedError, match=r"more than 10\.0 messages"):
+            broker.publish("feed", world.event(sent, 3))
+        broker.publish(f"other at {now}", world.event(0, 3))  # has a rate of its own
+        broker.take("feed")  # is no message
+
+
+def test_to_take_and_acknowledge_takes_time_too(world: World) -> None:
+    ticks = iter(range(10**9))
+    calls: list[Callable[[MatchingBroker], object]] = [
+        lambda broker: broker.take("alice"),
+        lambda broker: broker.acknowledge("alice", 1),
+    ]
+    for call in calls:
+        options: dict[str, Any] = {"clock": Clock(), "timer": lambda: float(next(ticks))}
+        broker = world.broker(quota=Quota(patience=3.0), **options)
+        for _ in range(3):  # a second each
+            call(broker)
+        with pytest.raises(RefusedError, match="used up"):
+            call(broker)
+
+
+def test_sealed_payloads_are_messages_with_a_size(world: World) -> None:
+    broker = world.broker(quota=Quota(message_bytes=500))
+    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker.publish("feed", Publication(0, world.event(0, 3).event, None))
+    for large in (Payloads(0, {"alice": bytes(500)}), bytes(501)):
+        with pytest.raises(RefusedError) as caught:
+            broker.deliver("feed", large)
+        assert caught.value.reason == "size"
+    broker.deliver("feed", Payloads(0, {"alice": bytes(400)}).to_bytes())
+    assert len(broker.take("alice")) == 1
+
+
+def test_messages_need_not_be_read_to_be_refused(world: World) -> None:
+    broker = world.broker(quota=Quota(message_bytes=500))
+    broker.turn_away("alice", 500)
+    broker.revoke("mallory")
+    for client, size, reason in (("mallory", 1, "revoked"), ("alice", 501, "size")):
+        with pytest.raises(RefusedError) as caught:
+            broker.turn_away(client, size)
+        assert caught.value.reason == reason
+        assert f'ccbps_refused_total{{reason="{reason}"}} 1' in broker.metrics()
+
+
+def test_publications_that_wait_for_payloads_are_not_forgotten(world: World) -> None:
+    broker = world.broker(remember=2, quota=Quota(queue=10))
+    broker.subscribe("alice", world.wants("a", "price < 9"))
+    event = world.event(0, 3).event
+    for number in range(3):
+        broker.publish("feed", Publication(number, event, None))
+    with pytest.raises(RefusedError, match="deliver first") as caught:
+        broker.publish("feed", Publication(3, event, None))
+    assert caught.value.reason == "queue"
+    for number in range(3):
+        broker.deliver("feed", Payloads(number, {"alice": b"sealed"}))
+    broker.publish("feed", Publication(3, event, None))
+    # Neither too many publications nor too many clients wait.
+    broker = world.broker(quota=Quota(queue=1))
+    for n in range(80):
+        broker.subscribe(f"client {n}", world.wants("a", "price < 9"))
+    assert len(broker.publish("feed", Publication(0, event, None)).clients) == 80
+    with pytest.raises(RefusedError, match="deliver first"):
+        broker.publish("feed", Publication(1, event, None))
+
+
 def test_what_clients_store_is_bounded_in_bytes(world: World) -> None:
     size = world.wants("a", "price < 9").interests.nbytes + 1
     broker = world.broker(quota=Quota(stored_bytes=2 * size, queue_bytes=33))
