@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import getpass
 import ipaddress
+import json
 import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,12 +27,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from paho.mqtt.enums import CallbackAPIVersion
 
-from ccbps.broker import MatchingBroker, Payloads, Publication, Quota
+from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
 from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
-from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, client
+from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, client, outgoing
 from ccbps.mqtt.connection import Connection
-from tests.test_broker import World
+from ccbps.mqtt.outgoing import POSITION_BYTES, Position
+from tests.broker_world import Clock, World
 
 USERS = {name: f"password of {name}" for name in ("broker", "alice", "bob", "feed", "mallory")}
 WAIT = 10.0
@@ -148,6 +151,7 @@ def test_lost_messages_come_again(
 
     monkeypatch.setattr(Connection, "send", losing)
     monkeypatch.setattr(client, "PATIENCE", 0.1)
+    monkeypatch.setattr(outgoing, "REWIND_SECONDS", 0.05)
     with ExitStack() as stack:
         stack.enter_context(MqttService(broker, url(server, "broker")))
         alice = stack.enter_context(MqttClient(url(server, "alice")))
@@ -194,6 +198,159 @@ def test_the_server_lets_clients_speak_for_themselves_only(
         mallory.loop_stop()
         assert broker.subscriptions("alice") == ["a"]
         assert {*overheard} <= {"ccbps/up"}
+
+
+def test_last_wills_are_not_let_in(server: LocalServer) -> None:
+    """They would be published without a look at whose topic they are for."""
+    mallory = paho.Client(CallbackAPIVersion.VERSION2, client_id="mallory")
+    mallory.username_pw_set("mallory", USERS["mallory"])
+    mallory.will_set("ccbps/to/alice/unsubscribe", bytes(8) + b"a", qos=1)
+    refused = threading.Event()
+    mallory.on_connect = lambda *arguments: arguments[3].is_failure and refused.set()
+    host, port = MqttUrl(server.url, "mallory").address
+    mallory.connect(host, port)
+    mallory.loop_start()
+    assert refused.wait(WAIT)
+    mallory.disconnect()
+    mallory.loop_stop()
+
+
+def test_connections_cannot_be_guessed_and_a_client_may_have_two(
+    server: LocalServer, world: World
+) -> None:
+    """Nobody takes a connection's place by its identifier; answers go to who asked."""
+    broker = world.broker()
+    with connected(server, broker, "alice", "alice", "feed") as (first, second, feed):
+        assert first._connection._paho._client_id != second._connection._paho._client_id
+        first.subscribe(world.wants("a", "price < 10"))
+        with pytest.raises(ParameterError, match="no subscription 'b'"):
+            second.unsubscribe("b")
+        second.subscribe(world.wants("b", "price < 5"))
+        feed.publish(world.event(0, 3))
+        assert first.receive(WAIT).names == ("a", "b")
+
+
+def test_a_broker_that_forgot_everything_is_another_one(server: LocalServer, world: World) -> None:
+    """Its sequence numbers begin anew, and clients that stay connected notice."""
+    with MqttClient(url(server, "alice")) as alice, MqttClient(url(server, "feed")) as feed:
+        for life, numbers in enumerate([range(5), range(5, 8), range(8, 20)]):
+            broker = world.broker()
+            with MqttService(broker, url(server, "broker")):
+                alice.subscribe(world.wants("a", "price < 10"))
+                for number in numbers:
+                    feed.publish(world.event(number, 3))
+                assert [alice.receive(WAIT).number for _ in numbers] == [*numbers], life
+                alice.unsubscribe("a")  # which the broker does behind the acknowledgements
+            assert broker.take("alice") == []
+
+
+def test_requests_that_nobody_waits_for_are_not_sent_again(
+    server: LocalServer, world: World
+) -> None:
+    broker = world.broker()
+    with MqttClient(url(server, "alice"), timeout=0.3) as alice:
+        with pytest.raises(TimeoutError, match="no answer to subscribe"):
+            alice.subscribe(world.wants("a", "price < 10"))
+        with MqttService(broker, url(server, "broker")):
+            alice._timeout = WAIT
+            alice.subscribe(world.wants("b", "price < 10"))
+            assert broker.subscriptions("alice") == ["b"]
+
+
+class Recorded:
+    """Messages that a service or `Outgoing` would have sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, bytes]] = []
+
+    def send(self, to: str, message: bytes, *, retain: bool = False) -> None:
+        self.sent.append((to, message))
+
+    @property
+    def sequences(self) -> list[int]:
+        return [Delivery.from_bytes(one[POSITION_BYTES:]).sequence for _, one in self.sent]
+
+
+def test_deliveries_go_out_in_windows(world: World) -> None:
+    broker, out, clock = world.broker(), Recorded(), Clock()
+    broker.subscribe("alice", world.wants("a", "price < 10"))
+    event = world.event(0, 3).event
+    for number in range(3 * outgoing.WINDOW):
+        broker.publish(f"feed {number % 2}", Publication(number, event, b"payload"))
+    stream = outgoing.Outgoing(broker, out.send, clock)
+    stream.push("alice")
+    stream.push("alice")
+    assert out.sequences == [*range(outgoing.WINDOW)]
+    stream.acknowledge("alice", Position(broker.numbering, 9))
+    assert out.sequences == [*range(outgoing.WINDOW + 10)]
+    # Acknowledgements of another broker's deliveries count for nothing.
+    stream.acknowledge("alice", Position(bytes(8), 200))
+    assert len(broker.take("alice", 10**6)) == 3 * outgoing.WINDOW - 10
+    assert out.sequences[-1] == outgoing.WINDOW + 9
+    # To ask for the same again has a rate; to go on has none.
+    out.sent.clear()
+    stream.resume("alice", Position(broker.numbering, 99))
+    assert out.sequences == [*range(100, 100 + outgoing.WINDOW)]
+    for _ in range(50):
+        with pytest.raises(RefusedError, match="sent again just now"):
+            stream.resume("alice", Position())
+    assert len(out.sent) == outgoing.WINDOW
+    clock.now += outgoing.REWIND_SECONDS
+    stream.resume("alice", Position())
+    # What was acknowledged is not there any more.
+    assert out.sequences[outgoing.WINDOW :] == [*range(10, 10 + outgoing.WINDOW)]
+    stream.acknowledge("alice", Position(broker.numbering, 3 * outgoing.WINDOW - 1))
+    broker.revoke("alice")
+    with pytest.raises(RefusedError, match="revoked"):
+        stream.push("alice")
+
+
+def test_windows_have_a_size(world: World) -> None:
+    broker, out = world.broker(), Recorded()
+    broker.subscribe("alice", world.wants("a", "price < 10"))
+    event, large = world.event(0, 3).event, bytes(outgoing.WINDOW_BYTES // 4)
+    for number in range(10):
+        broker.publish("feed", Publication(number, event, large))
+    stream = outgoing.Outgoing(broker, out.send)
+    stream.push("alice")
+    assert out.sequences == [*range(4)]
+    stream.acknowledge("alice", Position(broker.numbering, 0))
+    assert out.sequences == [*range(5)]
+
+
+def test_requests_that_wait_are_bounded(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before they are read: of who was revoked, too large, and too many."""
+    broker, out = world.broker(quota=Quota(message_bytes=1000)), Recorded()
+    broker.revoke("mallory")
+    service = MqttService(broker, url(server, "broker"))
+    monkeypatch.setattr(service, "_connection", out)
+    monkeypatch.setattr("ccbps.mqtt.service.WAITING", 3)
+    monkeypatch.setattr("ccbps.mqtt.service.WAITING_BYTES", 1500)
+    wanted: list[tuple[str, str, bytes, str]] = [
+        ("mallory", "deliver", bytes(20), "revoked"),
+        ("alice", "publish", bytes(1009), "size"),
+        ("alice", "publish", bytes(600), ""),
+        ("alice", "publish", bytes(600), ""),
+        ("alice", "publish", bytes(600), "rate"),
+        ("alice", "unsubscribe", bytes(8) + b"a", ""),
+        ("alice", "unsubscribe", bytes(8) + b"b", "rate"),
+        ("bob", "unsubscribe", bytes(8) + b"b", ""),
+    ]
+    for client_, verb, content, reason in wanted:
+        out.sent.clear()
+        service._arrived(f"ccbps/to/{client_}/{verb}", content)
+        said = [(topic, json.loads(one[8:])["reason"]) for topic, one in out.sent]
+        assert said == ([(f"ccbps/for/{client_}/answer", reason)] if reason else [])
+    service._arrived("ccbps/to/alice/nonsense", bytes(8))
+    service._arrived("ccbps/else", bytes(8))
+    assert service._requests.qsize() == 4
+    service._requests.put(None)
+    service._work()
+    assert service._waiting == {}
+    service._arrived("ccbps/to/alice/publish", bytes(600))
+    assert service._requests.qsize() == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(8), bytes(9), bytes(8) + b"\x11\x01x"])
