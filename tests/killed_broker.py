@@ -10,46 +10,65 @@ import os
 import sys
 from pathlib import Path
 
-from ccbps.broker import MatchingBroker
+from ccbps.broker import MatchingBroker, Payloads
 from ccbps.keys import RoleKey
 from ccbps.matching import from_json
+
+KEEP = 10
 
 
 def main(folder: Path) -> None:
     matcher = from_json((folder / "matcher.json").read_text())
     key = RoleKey.from_text((folder / "key").read_text())
     todo = json.loads((folder / "todo.json").read_text())
-    broker = MatchingBroker(matcher.broker(key), path=folder / "broker.db")
+    broker = MatchingBroker(matcher.broker(key), path=folder / "broker.db", keep=KEEP)
     published = folder / "published"
     out = os.open(folder / "got", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-    leaver, leaves_at = todo["revoke"]
     start = int(published.read_text()) if published.exists() else 0
-    if not start:
-        for client, message in todo["wanted"].items():
-            broker.subscribe(client, bytes.fromhex(message))
-    gone = False
+    # What is done twice, since it was killed before it was written down, does no harm.
+    changes = [change for change in todo["changes"] if change["at"] >= start]
+    gone = {change["client"] for change in todo["changes"] if change["what"] == "revoke"}
+    gone &= {change["client"] for change in todo["changes"] if change["at"] < start}
     for number in range(start, len(todo["events"])):
-        if number >= leaves_at and not gone:
-            broker.revoke(leaver)
-            gone = True
-        broker.publish("feed", bytes.fromhex(todo["events"][number]))
+        while changes and changes[0]["at"] <= number:
+            change = changes.pop(0)
+            do(broker, change)
+            if change["what"] == "revoke":
+                gone.add(change["client"])
+        receipt = broker.publish("feed", bytes.fromhex(todo["events"][number]))
+        if receipt.clients:
+            sealed = dict.fromkeys(receipt.clients, b"sealed %d" % number)
+            first, *others = sealed
+            broker.deliver("feed", Payloads(number, {first: sealed[first]}))
+            broker.deliver("feed", Payloads(number, {one: sealed[one] for one in others}, True))
         draft = folder / "published.new"
         draft.write_text(str(number + 1))
         draft.replace(published)
-        for client in todo["wanted"]:
-            if number % 7 == 0 and not (gone and client == leaver):
-                receive(broker, client, out)
-    for client in todo["wanted"]:
-        if client != leaver:
-            receive(broker, client, out)
+        if number % 7 == 0:
+            receive(broker, {*todo["clients"]} - gone, out)
+    receive(broker, {*todo["clients"]} - gone, out)
     (folder / "done").touch()
 
 
-def receive(broker: MatchingBroker, client: str, out: int) -> None:
-    while some := broker.take(client, 20):
-        for one in some:
-            os.write(out, f"{client} {one.number}\n".encode())
-        broker.acknowledge(client, some[-1].sequence)
+def do(broker: MatchingBroker, change: dict[str, str]) -> None:
+    client = change["client"]
+    if change["what"] == "revoke":
+        broker.revoke(client)
+    elif change["what"] == "unsubscribe":
+        if broker.subscriptions(client):
+            broker.unsubscribe(client, "a")
+    else:
+        broker.subscribe(client, bytes.fromhex(change["what"]))
 
 
-main(Path(sys.argv[1]))
+def receive(broker: MatchingBroker, clients: set[str], out: int) -> None:
+    for client in sorted(clients):
+        while some := broker.take(client, 20):
+            for one in some:
+                assert one.payload in (b"payload %d" % one.number, b"sealed %d" % one.number)
+                os.write(out, f"{client} {one.number}\n".encode())
+            broker.acknowledge(client, some[-1].sequence)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,21 @@ def test_hopeless_topics_are_not_matched(world: World) -> None:
     # Equal interests are one test.
     assert count(broker, "pairs_tested_total") == 1
     assert count(broker, "pairs_saved_total") == 19
+
+
+@pytest.mark.parametrize("leave", list(permutations("abcd", 3)))
+def test_those_with_equal_interests_leave_in_any_order(
+    world: World, leave: tuple[str, ...]
+) -> None:
+    broker = world.broker()
+    for client in "abcd":
+        broker.subscribe(client, world.wants("x", "price < 9"))
+    for number, client in enumerate(leave):
+        broker.unsubscribe(client, "x")
+        broker.publish("feed", world.event(number, 3))
+    for client in "abcd":
+        times = leave.index(client) if client in leave else 3
+        assert [one.number for one in broker.take(client)] == [*range(times)]
 
 
 def test_subscriptions_ask_the_filter_of_what_is_kept(world: World) -> None:

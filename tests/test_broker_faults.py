@@ -24,6 +24,7 @@ from ccbps.errors import (
     ReplayError,
 )
 from ccbps.matching import KeywordMatch
+from tests import killed_broker
 from tests.broker_world import Clock, World, count, meant
 
 
@@ -331,42 +332,74 @@ def run(folder: Path, until: int, linger: float) -> bool:
     return status != 0
 
 
+def subscribed(client: str, interest: str, at: int, until: int, kept: int = 0) -> dict[str, Any]:
+    return {"client": client, "wants": interest, "at": at, "until": until, "kept": kept}
+
+
 @pytest.mark.parametrize(
     ("events", "kills"), [(150, 3), pytest.param(1000, 25, marks=pytest.mark.slow)]
 )
 def test_a_broker_that_is_killed_loses_nothing(tmp_path: Path, events: int, kills: int) -> None:
-    """Killed at random points, with a client that was revoked midway: all that matched arrives, in
-    order, and nobody gets what is not for it."""
+    """Killed at random points, while clients come, change, leave and are revoked, and with some
+    payloads that come later: all that matched arrives, in order, and nobody gets what is not for
+    it."""
     rng = np.random.default_rng(4)
     world = World()
     (tmp_path / "matcher.json").write_text(world.matcher.to_json())
     (tmp_path / "key").write_text(world.key.to_text())
     prices = rng.integers(0, 32, events).tolist()
-    revoked_at = events // 2
-    wanted = {"alice": "price < 10", "bob": "price > 20", "carol": "price < 31"}
-    messages = {
-        "events": [world.event(n, price).to_bytes().hex() for n, price in enumerate(prices)],
-        "wanted": {c: world.wants("a", one).to_bytes().hex() for c, one in wanted.items()},
-        "revoke": ["carol", revoked_at],
+    later = [n for n in range(events) if n % 10 == 3]
+    early, half, late = events // 4, events // 2, 3 * events // 4
+    periods = [
+        subscribed("alice", "price < 10", 0, events),
+        subscribed("bob", "price > 20", 0, early),
+        subscribed("bob", "price > 25", early, events),
+        subscribed("carol", "price < 31", 0, half),  # is revoked
+        subscribed("dave", "price < 31", 0, late),  # leaves
+        subscribed("erin", "price > 3", late, events, killed_broker.KEEP),
+    ]
+    changes = [
+        {"at": one["at"], "client": one["client"], "what": message.to_bytes().hex()}
+        for one in periods
+        for message in [world.wants("a", one["wants"])]
+    ]
+    changes += [
+        {"at": half, "client": "carol", "what": "revoke"},
+        {"at": late, "client": "dave", "what": "unsubscribe"},
+    ]
+    messages = []
+    for number, price in enumerate(prices):
+        event = world.event(number, price)
+        sent = Publication(number, event.event, None) if number in later else event
+        messages.append(sent.to_bytes().hex())
+    wanted: dict[str, list[int]] = {}
+    for one in periods:
+        first = one["at"]
+        kept = [n for n in range(first) if n not in later][-one["kept"] or first :]
+        during = [*kept, *range(first, one["until"])]
+        found = [n for n in during if meant(one["wants"], prices[n])]
+        wanted.setdefault(one["client"], []).extend(found)
+    todo = {
+        "clients": [*wanted],
+        "events": messages,
+        "changes": sorted(changes, key=lambda change: int(change["at"])),
     }
-    (tmp_path / "todo.json").write_text(json.dumps(messages))
+    (tmp_path / "todo.json").write_text(json.dumps(todo))
     points = np.sort(rng.integers(1, events - 5, kills)).tolist()
     killed = [run(tmp_path, point, rng.random() * 0.004) for point in points]
     assert sum(killed) > kills // 2
     assert not run(tmp_path, events + 1, 0)
     lines = [line.split() for line in (tmp_path / "got").read_text().splitlines()]
     got = {client: [int(n) for one, n in lines if one == client] for client in wanted}
-    for client in ("alice", "bob"):
-        assert [*dict.fromkeys(got[client])] == [
-            n for n, price in enumerate(prices) if meant(wanted[client], price)
-        ]
+    for client in ("alice", "bob", "dave", "erin"):
+        assert [*dict.fromkeys(got[client])] == wanted[client], client
         # Again at most what a kill left without an acknowledgement.
         assert len(got[client]) <= len({*got[client]}) + 20 * kills
-    assert {*got["carol"]} <= {n for n, price in enumerate(prices[:revoked_at]) if price < 31}
+    assert {*got["carol"]} <= {*wanted["carol"]}
     broker = world.broker(path=tmp_path / "broker.db")
-    assert not any(broker.take(client) for client in ("alice", "bob"))
+    assert not any(broker.take(client) for client in ("alice", "bob", "dave", "erin"))
     with pytest.raises(RefusedError, match="carol was revoked"):
         broker.take("carol")
     broker.admit("carol")
     assert broker.take("carol") == []
-    assert broker.subscriptions("carol") == []
+    assert broker.subscriptions("carol") == broker.subscriptions("dave") == []

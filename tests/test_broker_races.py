@@ -128,9 +128,9 @@ def test_what_comes_in_during_a_match_is_matched_if_it_concerns_it(
     broker.subscribe("alice", world.wants("a", "price < 9", "quotes"))
     meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [
-        lambda: broker.subscribe("bob", world.wants("a", "price < 9", "news")),
-        lambda: broker.subscribe("carol", world.wants("a", "price < 9", "quotes")),
-        lambda: broker.subscribe("dave", world.wants("a", "price < 9")),
+        lambda: broker.subscribe("bob", world.wants("a", "price < 8", "news")),
+        lambda: broker.subscribe("carol", world.wants("a", "price < 7", "quotes")),
+        lambda: broker.subscribe("dave", world.wants("a", "price < 6")),
         lambda: broker.subscribe("erin", world.wants("a", "price > 9")),
     ]
     broker.publish("feed", world.event(0, 3, "quotes"))
@@ -149,13 +149,28 @@ def test_two_matches_at_once_both_meet_what_came_in(
     broker.subscribe("alice", world.wants("a", "price < 9"))
     meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [
-        lambda: broker.subscribe("carol", world.wants("a", "price < 9")),
+        lambda: broker.subscribe("carol", world.wants("a", "price < 8")),
         lambda: broker.publish("feed", world.event(1, 3)),
-        lambda: broker.subscribe("dave", world.wants("a", "price < 9")),
+        lambda: broker.subscribe("dave", world.wants("a", "price < 7")),
     ]
     broker.publish("feed", world.event(0, 3))
     assert {one.number for one in broker.take("carol")} == {0, 1}
     assert {one.number for one in broker.take("dave")} == {0, 1}
+
+
+def test_who_comes_and_goes_during_a_match_leaves_nothing_to_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = world.broker()
+    broker.subscribe("alice", world.wants("a", "price < 9"))
+    meanwhile = in_match(broker, monkeypatch)
+    meanwhile.todo = [
+        lambda: broker.subscribe("bob", world.wants("a", "price < 8")),
+        lambda: broker.unsubscribe("bob", "a"),
+        lambda: broker.subscribe("carol", world.wants("a", "price > 8")),  # has its number
+    ]
+    broker.publish("feed", world.event(0, 3))
+    assert [len(broker.take(name)) for name in ("alice", "bob", "carol")] == [1, 0, 0]
 
 
 def broadcast() -> tuple[MatchingBroker, Any, Any]:
