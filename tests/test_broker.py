@@ -121,6 +121,13 @@ def test_subscriptions_ask_the_filter_of_what_is_kept(world: World) -> None:
     broker.subscribe("bob", world.wants("c", "price < 9", "sports"))
     found = [(one.publisher, one.number) for one in broker.take("bob")]
     assert found == [("other", 7), ("feed", 8), ("other", 8)]
+    # The same subscription again changes nothing, and brings nothing again.
+    wanted = world.wants("d", "price < 9", "sports")
+    broker.acknowledge("bob", broker.take("bob")[-1].sequence)
+    broker.subscribe("bob", wanted)
+    broker.acknowledge("bob", broker.take("bob")[-1].sequence)
+    broker.subscribe("bob", wanted)
+    assert broker.take("bob") == []
     # An event for all topics is kept for everybody.
     broker.publish("feed", world.event(9, 3))
     broker.subscribe("carol", world.wants("a", "price < 9", "weather"))

@@ -166,12 +166,15 @@ def test_publications_that_wait_for_payloads_are_not_forgotten(world: World) -> 
         broker.deliver("feed", Payloads(number, {"alice": b"sealed"}))
     broker.publish("feed", Publication(3, event, None))
     # Neither too many publications nor too many clients wait.
-    broker = world.broker(quota=Quota(queue=1))
-    for n in range(80):
-        broker.subscribe(f"client {n}", world.wants("a", "price < 9"))
-    assert len(broker.publish("feed", Publication(0, event, None)).clients) == 80
-    with pytest.raises(RefusedError, match="deliver first"):
-        broker.publish("feed", Publication(1, event, None))
+    for clients, fit in ((80, 1), (3, 2)):
+        broker = world.broker(quota=Quota(queue=2))
+        for n in range(clients):
+            broker.subscribe(f"client {n}", world.wants("a", "price < 9"))
+        for number in range(fit):
+            receipt = broker.publish("feed", Publication(number, event, None))
+            assert len(receipt.clients) == clients
+        with pytest.raises(RefusedError, match="deliver first"):
+            broker.publish("feed", Publication(fit, event, None))
 
 
 def test_what_clients_store_is_bounded_in_bytes(world: World) -> None:
