@@ -155,7 +155,7 @@ def _interval(name: str, kind: AttributeType, low: int, high: int) -> str:
     if isinstance(kind, Text):
         bounds = []
         if low > kind.lowest:
-            bounds.append(f"{name} >= {_value(kind, low)}")
+            bounds.append(_lower_text(name, kind, low))
         if high < kind.highest:
             bounds.append(_upper_text(name, kind, high))
         return " AND ".join(bounds)
@@ -166,10 +166,17 @@ def _interval(name: str, kind: AttributeType, low: int, high: int) -> str:
     return f"{name} BETWEEN {_value(kind, low)} AND {_value(kind, high)}"
 
 
+def _lower_text(name: str, kind: Text, low: int) -> str:
+    """No text has a NUL in it, so what comes behind such bytes comes behind what is before it."""
+    before, nul, _ = _bytes(kind, low).partition(b"\0")
+    return f"{name} > {_quoted(before.decode())}" if nul else f"{name} >= {_value(kind, low)}"
+
+
 def _upper_text(name: str, kind: Text, high: int) -> str:
     """The last text with some prefix ends with bytes that are no text; the next one is."""
     with contextlib.suppress(UnicodeDecodeError):
-        return f"{name} <= {_quoted(_bytes(kind, high).decode())}"
+        before, _, _ = _bytes(kind, high).partition(b"\0")
+        return f"{name} <= {_quoted(before.decode())}"
     return f"{name} < {_value(kind, high + 1)}"
 
 

@@ -141,14 +141,19 @@ class Strategy(ABC):
         """Go on from a snapshot.
 
         Raises:
-            DecodeError: malformed, or of a strategy with other parameters. The check finds
-                accidents; `GroupSealer.restore` refuses what an attacker changed.
+            DecodeError: malformed, or of a strategy with other parameters; nothing has changed. The
+                check finds accidents; `GroupSealer.restore` refuses what an attacker changed.
         """
         (snapshot,) = as_bytes("snapshot", [snapshot])
         tag, found = snapshot[:TAG_BYTES], snapshot[TAG_BYTES:]
         if tag != self._tag(found):
             raise DecodeError(f"not a snapshot of {self!r} with these parameters, or cut off")
-        self._restore(found)
+        before = self._snapshot()
+        try:
+            self._restore(found)
+        except DecodeError:
+            self._restore(before)
+            raise
 
     def _tag(self, snapshot: bytes) -> bytes:
         """Says which strategy a snapshot is of, and that it is whole."""

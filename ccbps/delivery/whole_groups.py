@@ -27,7 +27,6 @@ def restore_groups(cache: KeyCache, snapshot: bytes, subscribers: int) -> None:
     cache.restore(snapshot)
     width = 1 + -(-subscribers // 8)
     if any(len(name) != width or name[:1] != b"g" for name in cache.names()):
-        cache.forget(None)
         raise DecodeError(NO_SNAPSHOT)
 
 
