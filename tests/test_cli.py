@@ -111,6 +111,8 @@ def free_port() -> int:
 @contextmanager
 def started(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # A shell lets what is in the background ignore Ctrl-C, and so would what that starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -120,6 +122,7 @@ def started(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str
         env=environment,
         **options,
     )
+    signal.signal(signal.SIGINT, before)
     try:
         yield process
     finally:
