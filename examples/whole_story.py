@@ -273,7 +273,7 @@ def run_hop(
     name: str, following: list[int], ports: dict[str, int], folder: Path, news: Queue
 ) -> None:
     """A broker of a hop: splits fragments for the next one; the last one passes them on."""
-    with Listener(("127.0.0.1", 0)) as listener, (folder / f"{name}.log").open("w") as log:
+    with listening() as listener, (folder / f"{name}.log").open("w") as log:
         news.put((f"port of {name}", listener.address[1]))
         while True:
             with listener.accept() as connection:
@@ -297,7 +297,7 @@ def run_subscriber(
     """Joins its seed, subscribes, and opens what it is sent, until it is told to end."""
     desk, topic, condition = SUBSCRIBERS[name]
     fragments, sealed = [], b""
-    with Listener(("127.0.0.1", 0)) as listener:
+    with listening() as listener:
         news.put((f"port of {name}", listener.address[1]))
         while len(fragments) < K**HOPS or not sealed:
             with listener.accept() as connection:
@@ -401,6 +401,11 @@ def run_publisher(
         client.stop()
     # One of each quote's encryptions is that of the quote itself.
     news.put(("published", (sealer.encryptions - wanted, deliveries)))
+
+
+def listening() -> Listener:
+    """With room for all who come at once: who has to wait at the door is lost."""
+    return Listener(("127.0.0.1", 0), backlog=K**HOPS * len(SUBSCRIBERS))
 
 
 def send(port: int, addressee: bytes, content: bytes) -> None:
