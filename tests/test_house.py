@@ -22,7 +22,6 @@ LONG = {
     "circuits/bristol.py": "one file format, read and written",
     "delivery/group_sealer.py": "one role, with what it keeps and what it refuses",
     "encodings/compiled_kernels.py": "the inner loops, compiled together",
-    "keys/ledger.py": "one file format and its locks",
     "matching/access.py": "seeds and keys: all that tells keyings apart",
     "matching/broker.py": "one role, with all that it refuses",
     "matching/contract.py": "the contract, with what each method promises",
@@ -39,6 +38,7 @@ LONG = {
     "predicates/columns.py": "one conversion, from every kind of container",
     "predicates/types.py": "the attribute type and the types without a family",
     "programs/barrington.py": "one transform, with and without a fixed structure",
+    "spark/encoding.py": "two functions, each mostly its documentation",
     "store/files.py": "one file format, read and written",
     "store/index.py": "one index and its commit",
 }

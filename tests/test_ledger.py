@@ -22,7 +22,7 @@ from ccbps import OneTimePad, Schema, SeedRing, SharedSeed, UInt
 from ccbps.delivery import PayloadOpener, PayloadSealer
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
-from ccbps.keys import ledger
+from ccbps.keys import ledger, ledger_file
 from ccbps.keys.ledger import DiskLedger
 from ccbps.keys.randomness import Marks
 from ccbps.matching import BranchingMatch, OFSGPMatch
@@ -323,7 +323,7 @@ def test_a_fork_waits_for_the_claims_of_other_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     role, queue = BOX.publisher(SEED, ledger=tmp_path / "rounds"), FORK.SimpleQueue()
-    monkeypatch.setattr(ledger, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(ledger_file, "WAIT_SECONDS", 0.1)
     within, store = threading.Event(), ledger._store
 
     def slow(*arguments: Any) -> None:
@@ -355,7 +355,7 @@ def test_a_claim_waits_for_another_and_then_gives_up(
 ) -> None:
     path = tmp_path / "rounds"
     role = BOX.publisher(SEED, ledger=path)
-    monkeypatch.setattr(ledger, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(ledger_file, "WAIT_SECONDS", 0.05)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerError, match="nothing was encoded: database is locked"):

@@ -21,6 +21,7 @@ from ccbps.columnar.reasons import (
     encoded,
     examine_events,
     examine_interests,
+    named,
     no_reasons,
     usable,
 )
@@ -44,6 +45,7 @@ def event_messages(
     ids: Sequence[str],
     *,
     payload: bool = False,
+    once: bool = True,
     reject: bool = False,
 ) -> pa.Array:
     """Messages for events, NULL where an id or the payload is.
@@ -52,6 +54,8 @@ def event_messages(
         row: fields by position: `ids`, the payload if there is one, and the schema's attributes.
         ids: names, for errors: of pair and round; none, where the matcher has a key server; of the
             event's number, where it has sessions, or of the round, where it is a broadcast.
+        once: refuse a round that occurs twice; otherwise both rows must have the same content, and
+            get the same message.
         reject: set aside what cannot be encoded.
 
     Returns:
@@ -72,7 +76,7 @@ def event_messages(
         events = matcher.schema.encode(records)
     except EventError as error:
         if not reject:
-            raise _named(error, ids, public) from None
+            raise named(error, ids, public) from None
         events, reasons = examine_events(matcher.schema, records)
     if matcher.keying is Keying.SESSION:
         good = usable(reasons)
@@ -80,9 +84,9 @@ def event_messages(
         own = usable(found)
         if not (own.all() or reject):
             first = int(np.argmin(own))
-            raise _named(EventError(str(found[first]), row=first), ids, public)
+            raise named(EventError(str(found[first]), row=first), ids, public)
         reasons[good], events = found, events.take(own)
-    messages = _events(matcher, publisher, events, chosen(usable(reasons), *public))
+    messages = _events(matcher, publisher, events, chosen(usable(reasons), *public), once)
     return _column(messages, valid, reasons, reject)
 
 
@@ -153,7 +157,9 @@ def _kept_subscriber(matcher: Matcher, key: RoleKey) -> Subscriber:
     return matcher.subscriber(key)
 
 
-def _events(matcher: Matcher, publisher: Any, events: Events, public: Sequence[pa.Array]) -> Bytes:
+def _events(
+    matcher: Matcher, publisher: Any, events: Events, public: Sequence[pa.Array], once: bool
+) -> Bytes:
     """Messages, in the order of the events."""
     messages: Bytes
     if matcher.keying is Keying.SESSION:
@@ -166,9 +172,20 @@ def _events(matcher: Matcher, publisher: Any, events: Events, public: Sequence[p
         messages = publisher.encode(events)
         return messages
     if is_broadcast(matcher):
-        return publisher.encode(events, integers(public[0]))  # type: ignore[no-any-return]
+        number = integers(public[0])
+        if once:
+            return publisher.encode(events, number)  # type: ignore[no-any-return]
+        number, first, place = np.unique(number, return_index=True, return_inverse=True)
+        messages = publisher.encode(events.take(first), number)
+        return messages[place]
     order, label, number = by_round(*public)
-    return _back(order, publisher.encode(events.take(order), number, pairs=label))
+    if once:
+        return _back(order, publisher.encode(events.take(order), number, pairs=label))
+    other = (np.diff(label.index) != 0) | (np.diff(number) != 0)
+    fresh = np.concatenate([np.ones(min(1, len(number)), dtype=np.bool_), other])
+    labels = DictionaryColumn(label.values, label.index[fresh])
+    messages = publisher.encode(events.take(order[fresh]), number[fresh], pairs=labels)
+    return _back(order, messages[np.cumsum(fresh) - 1])
 
 
 def _interests(
@@ -206,12 +223,6 @@ def _column(messages: Bytes, valid: Bools, reasons: Reasons, reject: bool) -> pa
     whole = no_reasons(len(valid))
     whole[valid] = reasons
     return encoded(messages, sent, whole if reject else None)
-
-
-def _named(error: EventError, ids: Sequence[str], public: Sequence[pa.Array]) -> EventError:
-    """The same, by the row's ids; as it is, where there are none."""
-    named = row_name(ids, public[: len(ids)], error.row or 0)
-    return EventError(f"{named}: {error}", attribute=error.attribute) if ids else error
 
 
 def _bindings(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools
 from ccbps.arrow import binary_column, row_name
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import DecodeError, PredicateError
+from ccbps.errors import DecodeError, EventError, PredicateError
 from ccbps.matching.contract import Scheme
 from ccbps.predicates import Events, Schema
 from ccbps.wire import Cause
@@ -25,6 +25,7 @@ __all__ = [
     "encoded",
     "examine_events",
     "examine_interests",
+    "named",
     "no_reasons",
     "refuse",
     "refuse_rows",
@@ -48,6 +49,12 @@ def refuse(
     """Raise one `DecodeError` that names the first refused row by its columns, if there is any."""
     texts = {row: Cause(causes[row]).text for row in np.flatnonzero(causes).tolist()}
     refuse_rows(texts, names, ids, advice)
+
+
+def named(error: EventError, names: Sequence[str], ids: Sequence[pa.Array]) -> EventError:
+    """The same error, by the row's columns `names`; as it is, where there are none."""
+    row = row_name(names, ids[: len(names)], error.row or 0)
+    return EventError(f"{row}: {error}", attribute=error.attribute) if names else error
 
 
 def refuse_rows(

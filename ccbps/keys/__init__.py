@@ -2,6 +2,7 @@
 
 from ccbps.keys.any_key import from_text
 from ccbps.keys.epochs import EpochSeed
+from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.pad import OneTimePad
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, RoleKey
@@ -11,6 +12,7 @@ from ccbps.keys.sources import EnvKey, FileKey, KeySource
 __all__ = [
     "EnvKey",
     "EpochSeed",
+    "EventLedger",
     "FileKey",
     "KeySource",
     "KeyUpdate",

@@ -7,26 +7,16 @@ computed with keys derived from the pair's seed, and tags from the round as well
 file learns the round numbers, which of them belong to one stream, and when the file changed, but no
 labels, no contents, and not which contents are equal.
 
-The ledger is an SQLite file. A claim is one transaction: all its rounds are on disk when it
-returns, or none, even if the process is killed or several processes write at once. The file is
-opened for each claim, and a fork waits for a claim in progress to end, so a child inherits nothing.
-Consecutive rounds are stored as one row, 16 bytes per round.
-
-Hazards: a file that was lost, copied elsewhere or restored from a backup knows nothing of what
-other copies have seen: in that case, start with new seeds. Network file systems whose locks do not
-work break SQLite.
-Source: SQLite documentation, "Atomic Commit in SQLite".
+The ledger is an SQLite file (`ccbps.keys.ledger_file`). A claim is one transaction: all its rounds
+are on disk when it returns, or none, even if the process is killed or several processes write at
+once. Consecutive rounds are stored as one row, 16 bytes per round.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from threading import RLock
 from typing import Final
 
 import numpy as np
@@ -34,7 +24,8 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Rounds
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
+from ccbps.errors import LedgerError, RandomnessReuseError
+from ccbps.keys.ledger_file import LedgerFile
 from ccbps.keys.randomness import TAG_BYTES, Marks
 from ccbps.keys.rounds import ROUND_RULE
 
@@ -45,10 +36,8 @@ Shifted = NDArray[np.int64]
 
 ROW_ROUNDS: Final = 48
 """Most consecutive rounds in a row of the file: five such rows fill a page."""
-WAIT_SECONDS: Final = 60
-"""How long a claim waits for another process that writes."""
 
-_APPLICATION: Final = int.from_bytes(b"ccbr", "big")
+_APPLICATION: Final = b"ccbr"
 _VERSION: Final = 1
 _TABLE: Final = (
     "CREATE TABLE runs (stream BLOB NOT NULL, first INTEGER NOT NULL, tags BLOB NOT NULL, "
@@ -60,16 +49,6 @@ _FIND: Final = (
     "ON runs.stream = asked.stream AND runs.first BETWEEN asked.low AND asked.high"
 )
 _LOWEST: Final = -(1 << 63)
-
-_claiming = RLock()
-"""Held in a transaction, and in a fork: SQLite in a child takes locks of its parent for its own."""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_claiming.acquire,
-        after_in_parent=_claiming.release,
-        after_in_child=_claiming.release,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +79,13 @@ class DiskLedger:
         Raises:
             LedgerError: the file cannot be opened or created, or is not a ledger.
         """
-        if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
-            raise ParameterError(f"ledger must be the path of a file, got {type(path).__name__}")
-        self._path, self._noun, self._rule = Path(path).absolute(), noun, rule
-        try:
-            # Made here: SQLite would make a file that others can read, and later on a second one
-            # where the first was lost.
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise LedgerError(f"no ledger can be made at {self._path}: {error.strerror}") from None
-        with self._transaction(new=True):
-            pass
+        self._noun, self._rule = noun, rule
+        self._file = LedgerFile.at(
+            path, _APPLICATION, _VERSION, (_TABLE,), "a ledger of rounds", noun
+        )
 
     def __repr__(self) -> str:
-        return f"<DiskLedger {self._path}>"
+        return f"<DiskLedger {self._file.path}>"
 
     def claim(
         self, rounds: Rounds, marks: Marks, pairs: DictionaryColumn[str] | None = None
@@ -140,16 +110,18 @@ class DiskLedger:
         batch = _sorted(rounds, marks)
         same = (batch.owner[1:] == batch.owner[:-1]) & (batch.number[1:] == batch.number[:-1])
         self._refuse(np.flatnonzero(same) + 1, batch, pairs, "occurs more than once in this batch")
-        with self._transaction() as file:
+        with self._file.transaction() as file:
             kept = _stored(file, batch)
             if any(len(tags) % TAG_BYTES for *_, tags in kept):
-                raise LedgerError(f"the ledger {self._path} is damaged, so nothing was encoded")
+                raise LedgerError(
+                    f"the ledger {self._file.path} is damaged, so nothing was encoded"
+                )
             known, differ = _compared(batch, kept)
             if marks.bound:
-                why = f"was used for something else, says {self._path}"
+                why = f"was used for something else, says {self._file.path}"
                 self._refuse(np.flatnonzero(differ), batch, pairs, why)
             else:
-                why = f"was already used, says {self._path}"
+                why = f"was already used, says {self._file.path}"
                 self._refuse(np.flatnonzero(known), batch, pairs, why)
             if not known.all():
                 _store(file, batch, np.flatnonzero(~known), kept)
@@ -166,55 +138,6 @@ class DiskLedger:
             number = int(batch.number[wrong[0]]) - _LOWEST
             pair = "" if pairs is None else f"pair {pairs.values[pairs.index[row]]!r}: "
             raise RandomnessReuseError(f"{pair}{self._noun} {number} {why}; {self._rule}")
-
-    @contextmanager
-    def _transaction(self, *, new: bool = False) -> Iterator[sqlite3.Connection]:
-        """The file, locked; changes are kept when the block ends, and undone where it raises.
-
-        Args:
-            new: an empty file becomes a ledger.
-        """
-        try:
-            address = self._path.as_uri() + "?mode=rw"
-            with (
-                _claiming,
-                closing(
-                    sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
-                ) as file,
-            ):
-                file.execute("PRAGMA journal_mode = TRUNCATE")
-                file.execute("PRAGMA synchronous = FULL")
-                file.execute("PRAGMA temp_store = MEMORY")
-                file.execute("BEGIN IMMEDIATE")
-                self._check(file, new)
-                yield file
-                file.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise LedgerError(
-                f"the ledger {self._path} cannot be used, so nothing was encoded: {error}"
-            ) from None
-
-    def _check(self, file: sqlite3.Connection, new: bool) -> None:
-        """Turn an empty file into a ledger, if it may be `new`; refuse what is not a ledger."""
-        found = file.execute("PRAGMA application_id").fetchone()[0]
-        version = file.execute("PRAGMA user_version").fetchone()[0]
-        if (found, version) == (_APPLICATION, _VERSION):
-            return
-        tables = file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        # To SQLite a file of a few bytes is an empty one, whatever is in it.
-        if found or version or tables or self._path.stat().st_size:
-            raise LedgerError(
-                f"{self._path} is not a ledger of rounds of version {_VERSION}: name another file, "
-                "or one that does not exist yet"
-            )
-        if not new:
-            raise LedgerError(
-                f"the ledger {self._path} was emptied, so nothing was encoded: it has forgotten "
-                f"every {self._noun}; take new seeds and a new ledger"
-            )
-        file.execute(_TABLE)
-        file.execute(f"PRAGMA application_id = {_APPLICATION}")
-        file.execute(f"PRAGMA user_version = {_VERSION}")
 
 
 def _sorted(rounds: Rounds, marks: Marks) -> _Batch:

@@ -174,6 +174,10 @@ class SharedSeed(SecretBytes):
         """See `RandomnessSource.marks`."""
         return marks_of(*self._seeds(pairs), purpose, rounds, content)
 
+    def naming_key(self, purpose: bytes) -> bytes:
+        """16 secret bytes for names of things in a file that others may read."""
+        return self._derive(b"names", purpose, NAME_BYTES)
+
     def _seeds(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp] | None]:
         """The seeds that rows use, and which of them each one does."""
         if pairs is None:

@@ -19,6 +19,7 @@ except ModuleNotFoundError as error:
         "worker's Python that lacks it: set PYSPARK_PYTHON to the interpreter that has ccbps"
     ) from error
 
+from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
@@ -30,6 +31,7 @@ from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
 
 __all__ = [
     "EnvKey",
+    "EventLedger",
     "FileKey",
     "KeySource",
     "answer_key_requests",

@@ -33,9 +33,11 @@ from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
+from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
+from ccbps.spark.addressing import address, refuse_alone, refuse_unstable, with_refused
 from ccbps.spark.frames import (
     check_keep,
     check_key,
@@ -67,6 +69,9 @@ def encode_events(
     subscription: str | None = None,
     round: str | None = None,
     payload: str | None = None,
+    ledger: EventLedger | None = None,
+    labels: Sequence[str] | None = None,
+    event: str | None = None,
     keep: Sequence[str] = (),
     output: str = "event_message",
     on_error: Literal["raise", "reject"] = "raise",
@@ -85,14 +90,30 @@ def encode_events(
             numbered = cs.encode_events(quotes, topics, cs.FileKey("/run/secrets/publisher-topics"))
             # round, event_message
 
+        With rounds that a ledger allots, to events that have ids:
+
+        .. code-block:: python
+
+            ledger = cs.EventLedger("/var/lib/quotes.ledger", rounds=1_000_000)
+            events = cs.encode_events(
+                quotes, matcher, key, ledger=ledger, labels=["alice", "bob"], event="id"
+            )
+            # subscription, round, event_message
+
     Args:
         df: has the schema's attributes, and the columns that the arguments name.
         matcher: public.
         key: where the workers find the publisher's master seed; or, without rounds, its `RoleKey`.
         subscription: with rounds only, and no broadcast, string column with the label of the pair;
-            None for "subscription".
+            None for "subscription". With a ledger, a new column.
         round: column with the round, a whole number, or with sessions the event's number, which is
-            public; None for "round". Without either it does not apply.
+            public; None for "round". Without either it does not apply. With a ledger, a new column.
+        ledger: with rounds only: allots a round to each event, and remembers it with a digest of
+            the event, so that a task, a job or a stream that runs again writes the same messages.
+            All workers must reach its file.
+        labels: with a ledger, and no broadcast: the subscriptions that events are encoded for.
+        event: with a ledger, column that names each event once and for all, a whole number or a
+            string; None for "event". Errors show it.
         payload: with sessions whose matcher has `payload_bytes` only, and then always: binary
             column, values of at most that many bytes. Elsewhere see `seal_payloads`.
         keep: other columns to leave as they are, in the clear, for the broker to see.
@@ -111,9 +132,10 @@ def encode_events(
         ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
             apply to this matcher; `keep` names an attribute or the payload; or, when the result is
             computed, a number is negative.
-        RandomnessReuseError: a (subscription, round) or a number occurs twice (runs one job to find
-            out); or, when the result is computed, a number may have been used before the role's key
-            was saved.
+        RandomnessReuseError: a (subscription, round) or a number occurs twice (without a ledger,
+            runs one job to find out); or, when the result is computed, an event's id was used for
+            other content, or a number may have been used before the role's key was saved.
+        LedgerError (when the result is computed): the ledger cannot be used, or rounds run out.
         EventError (when the result is computed): with "raise", a row cannot be encoded; names it
             by subscription and round.
     """
@@ -125,20 +147,29 @@ def encode_events(
     payloads = _payloads(matcher, payload)
     attributes = list(matcher.schema)
     _require_apart(matcher, ids, [*attributes, *payloads])
-    kept = check_keep(keep, ids, [*attributes, *payloads])
-    require(df, [*attributes, *kept], whole=ids[-1:], text=ids[:-1], binary=payloads, rest=False)
-    refuse_floats(df, attributes)
+    refuse_floats(df, [name for name in attributes if name in df.columns])
+    if ledger is None:
+        refuse_alone(labels=labels, event=event)
+        kept = check_keep(keep, ids, [*attributes, *payloads])
+        whole, text = ids[-1:], ids[:-1]
+        require(df, [*attributes, *kept], whole=whole, text=text, binary=payloads, rest=False)
+        for name in whole:
+            refuse_unstable(df, name, "round")
+    else:
+        df, kept = address(df, matcher, key, ids, ledger, labels, event, keep, reject)
 
     @F.arrow_udf(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
-        return event_messages(matcher, key, row, ids, payload=bool(payloads), reject=reject)
+        return event_messages(
+            matcher, key, row, ids, payload=bool(payloads), once=ledger is None, reject=reject
+        )
 
     message = encode(struct([*ids, *payloads, *attributes]))
     result = finish_encoded(df, kept, message, output, reject)
-    if ids:
+    if ids and ledger is None:
         check_once(df, ids, _ONCE if ids[1:] else _ONE_EVENT)
-    return result
+    return result if ledger is None or not reject else with_refused(result)
 
 
 def encode_interests(

@@ -24,6 +24,7 @@ FILES = [
     "tests/spark/test_group_matchers.py",
     "tests/spark/test_groups.py",
     "tests/spark/test_prefilter.py",
+    "tests/spark/test_addressing.py",
 ]
 
 

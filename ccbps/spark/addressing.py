@@ -1,0 +1,173 @@
+"""Who gets an event under which round: a ledger allots rounds, in the task that encodes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from ccbps.columnar.addressing import allotted_rounds
+from ccbps.errors import ParameterError
+from ccbps.keys.confine import confined
+from ccbps.keys.event_ledger import EventLedger
+from ccbps.keys.sources import KeySource
+from ccbps.matching.contract import Keying, is_broadcast
+from ccbps.matching.matcher import Matcher
+from ccbps.spark.frames import check_keep, column, refuse_given, require
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["address", "refuse_alone", "refuse_unstable", "with_refused"]
+
+_REFUSED: Final = "__ccbps_refused"
+_ALLOTTED: Final = "__ccbps_allotted"
+_IDS: Final = ("byte", "short", "integer", "long", "string")
+_UNSTABLE: Final = re.compile(
+    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|"
+    r"spark_partition_id)\(",
+    re.IGNORECASE,
+)
+_ALIAS: Final = re.compile(r"^(?P<value>.*) AS (?P<name>.+)#(?P<id>\d+)L?$")
+
+
+def address(
+    df: DataFrame,
+    matcher: Matcher,
+    key: KeySource,
+    ids: Sequence[str],
+    ledger: EventLedger,
+    labels: Sequence[str] | None,
+    event: str | None,
+    keep: Sequence[str],
+    reject: bool,
+) -> tuple[DataFrame, list[str]]:
+    """Each event once for each label, under its round.
+
+    Returns:
+        a DataFrame with the columns `ids`, `keep` and of the schema; and which of them stay. With
+        `reject`, there is another one that stays, for `with_refused`: why an event has no round.
+        Such an event has one row, whose `ids` are NULL.
+
+    Raises:
+        ParameterError: an argument does not fit the matcher or the DataFrame.
+    """
+    if matcher.keying is not Keying.ROUNDS:
+        refuse_given(matcher, matcher.keying, ledger=ledger, labels=labels, event=event)
+    attributes, name = list(matcher.schema), "event" if event is None else event
+    kept = check_keep(keep, [], [*attributes, *ids])
+    require(df, [*attributes, *kept], rest=False)
+    whom = _labels(df, matcher, labels, ledger, name)
+
+    @F.arrow_udf("round bigint, rejected string" if reject else "bigint")
+    @confined
+    def allot(row: pa.Array) -> pa.Array:
+        return allotted_rounds(matcher, key, ledger, row, name, reject=reject)
+
+    record = [column(one).alias(str(i)) for i, one in enumerate(attributes)]
+    given = F.struct(column(name).cast("string").alias("event"), *record)
+    others = [column(one) for one in [*kept, *attributes]]
+    found = df.select(*others, allot(given).alias(_ALLOTTED))
+    number = F.col(f"{_ALLOTTED}.round") if reject else F.col(_ALLOTTED)
+    columns = [number.alias(ids[-1]), *others]
+    if whom is not None:
+        # As one constant, however many there are.
+        every = F.from_json(F.lit(json.dumps(whom)), "array<string>")
+        columns.insert(0, F.explode_outer(F.when(number.isNotNull(), every)).alias(ids[0]))
+    if reject:
+        columns.append(F.col(f"{_ALLOTTED}.rejected").alias(_REFUSED))
+    return found.select(*columns), [*ids, *kept, *[_REFUSED] * reject]
+
+
+def with_refused(df: DataFrame) -> DataFrame:
+    """Why there is no message, whoever said so."""
+    why = F.coalesce(F.col(_REFUSED), F.col("rejected")).alias("rejected")
+    others = [name for name in df.columns if name not in (_REFUSED, "rejected")]
+    return df.select(*[column(name) for name in others], why)
+
+
+def refuse_alone(**arguments: object) -> None:
+    """Refuse arguments that are not None, since there is no ledger."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ParameterError(f"{name}= is for a ledger, which allots rounds: give ledger=, too")
+
+
+def refuse_unstable(df: DataFrame, name: str, argument: str) -> None:
+    """Refuse a column that Spark computes anew, and otherwise, when a task is run again.
+
+    Finds what the plan shows: not what stands in the plan of a table, which is stable, or behind
+    more columns than Spark prints.
+
+    Raises:
+        ParameterError: it comes from rand(), monotonically_increasing_id(), uuid() or the like.
+    """
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        df.explain(extended=True)
+    unstable: dict[str, str] = {}
+    aliases = [
+        found
+        for line in out.getvalue().splitlines()
+        for part in _parts(line)
+        if (found := _ALIAS.match(part.strip()))
+    ]
+    # Lines of a plan go from the result to the sources.
+    for alias in reversed(aliases):
+        value = alias["value"]
+        own = _UNSTABLE.search(value)
+        used = [unstable[one] for one in re.findall(r"#(\d+)", value) if one in unstable]
+        if own or used:
+            unstable[alias["id"]] = own[1].lower() if own else used[0]
+            if alias["name"].strip("`").lower() == name.lower():
+                raise ParameterError(
+                    f"{argument}={name!r} comes from {unstable[alias['id']]}(), which gives a row "
+                    "another value when its task is run again: number rows once, in a table"
+                )
+
+
+def _labels(
+    df: DataFrame, matcher: Matcher, labels: Sequence[str] | None, ledger: object, event: str
+) -> list[str] | None:
+    """Labels, each once; None for a broadcast."""
+    if not isinstance(ledger, EventLedger):
+        raise ParameterError(f"ledger must be an EventLedger, got {type(ledger).__name__}")
+    kind = df.schema[event].dataType.typeName() if event in df.columns else "not there"
+    if kind not in _IDS:
+        raise ParameterError(
+            f"event={event!r} must be a column of whole numbers or strings that names each event "
+            f"once and for all; it is {kind}"
+        )
+    refuse_unstable(df, event, "event")
+    if is_broadcast(matcher):
+        refuse_given(matcher, Keying.ROUNDS, labels=labels)
+        return None
+    if isinstance(labels, str) or not labels or not all(isinstance(one, str) for one in labels):
+        raise ParameterError(
+            f"labels must name the subscriptions that events are encoded for, such as "
+            f"['alice/cheap', 'bob/all'], got {labels!r}"
+        )
+    return [*dict.fromkeys(labels)]
+
+
+def _parts(line: str) -> list[str]:
+    """What stands between commas in the brackets of a plan's line."""
+    begin = line.find("[")
+    parts, depth = [""], 0
+    for char in line[begin + 1 :] if begin >= 0 else "":
+        if char in "([":
+            depth += 1
+        elif char in ")]":
+            depth -= 1
+            if depth < 0:
+                break
+        if char == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts

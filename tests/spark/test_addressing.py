@@ -1,0 +1,241 @@
+"""Rounds that a ledger allots: one pass, the same messages again, no round with two contents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ccbps import Category, Schema, UInt
+from ccbps import spark as cs
+from ccbps.errors import LedgerError, ParameterError
+from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
+from tests.spark.conftest import KEY
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(16))
+MATCHER = FormulaMatch.box(SCHEMA)
+PREDICATES = {"alice": "issue = 'IBM'", "bob": "price < 30000", "carol": "price > 10 AND price < 9"}
+ISSUES = ["AAPL", "GOOG", "IBM"]
+
+
+def quotes(spark: SparkSession, ids: list[Any], *, step: int = 1) -> DataFrame:
+    kind = "string" if isinstance(ids[0], str) else "long"
+    rows = [(one, ISSUES[n % 3], step * 991 * n % 65536) for n, one in enumerate(ids)]
+    return spark.createDataFrame(rows, f"id {kind}, issue string, price int").repartition(3)
+
+
+def encode(df: DataFrame, ledger: cs.EventLedger, **options: Any) -> DataFrame:
+    options = {"labels": [*PREDICATES], "event": "id", "keep": ["id"], **options}
+    return cs.encode_events(df, MATCHER, KEY, ledger=ledger, **options)
+
+
+def found(df: DataFrame) -> dict[tuple[str, Any], tuple[int, bytes]]:
+    rows = df.collect()
+    out = {(row.subscription, row.id): (row.round, bytes(row.event_message)) for row in rows}
+    assert len(out) == len(rows)
+    return out
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events.ledger"
+
+
+def test_answers_are_the_plaintext_ones(spark: SparkSession, path: Path) -> None:
+    df = quotes(spark, [*range(40)])
+    events = encode(df, cs.EventLedger(path))
+    assert events.columns == ["subscription", "round", "id", "event_message"]
+    wanted = spark.createDataFrame([*PREDICATES.items()], "subscription string, predicate string")
+    rounds = spark.range(45).withColumnRenamed("id", "round")
+    interests = cs.encode_interests(wanted.crossJoin(rounds), MATCHER, KEY)
+    matched = cs.match(events, interests, MATCHER).where("matched")
+    got = {(row.subscription, row.id) for row in matched.collect()}
+    records = df.collect()
+    codes = SCHEMA.encode([{"issue": row.issue, "price": row.price} for row in records])
+    assert got == {
+        (label, row.id)
+        for label, predicate in PREDICATES.items()
+        for row, answer in zip(records, SCHEMA.parse(predicate).evaluate(codes), strict=True)
+        if answer
+    }
+    assert len(got) > 20
+
+
+def test_what_is_encoded_again_is_the_same_and_new_events_get_new_rounds(
+    spark: SparkSession, path: Path
+) -> None:
+    ledger = cs.EventLedger(path)
+    ids = [f"q{n}" for n in range(30)]
+    first = found(encode(quotes(spark, ids), ledger))
+    assert {turn for turn, _ in first.values()} == {*range(30)}
+    # Later, from another process, other partitions, with more events and one more label.
+    again = quotes(spark, [*ids, "new", "newer"]).repartition(1)
+    more = found(encode(again, cs.EventLedger(path), labels=[*PREDICATES, "dave"]))
+    assert {key: value for key, value in more.items() if key in first} == first
+    assert {more["dave", one] for one in ids}.isdisjoint(first.values())
+    assert {more[label, "new"][0] for label in PREDICATES} <= {30, 31}
+    assert ledger.used() == 32
+    # NULL in, NULL out; and twice in one batch is once.
+    twice = quotes(spark, ["q0"]).union(quotes(spark, ["q0"])).coalesce(1)
+    rows = encode(twice, ledger, labels=["alice"]).collect()
+    assert {(row.round, bytes(row.event_message)) for row in rows} == {first["alice", "q0"]}
+    nothing = quotes(spark, ["q0"]).withColumn("id", F.lit(None).cast("string"))
+    (row,) = encode(nothing, ledger, labels=["alice"]).collect()
+    assert (row.round, row.event_message) == (None, None)
+    assert ledger.used() == 32
+
+
+def test_an_id_with_other_content_is_refused_before_anything_is_encoded(
+    spark: SparkSession, path: Path
+) -> None:
+    ledger = cs.EventLedger(path)
+    found(encode(quotes(spark, [*range(9)]), ledger))
+    changed = quotes(spark, [*range(20)], step=2).coalesce(1)
+    with pytest.raises(
+        Exception, match=r"id='[1-8]': its id was used for an event with other content"
+    ):
+        encode(changed, ledger).collect()
+    assert ledger.used() == 9
+    rows = encode(changed, ledger, on_error="reject").collect()
+    refused = [row for row in rows if row.rejected is not None]
+    assert {row.id for row in refused} == {*range(1, 9)}  # the first price is 0 in both
+    assert all(row.event_message is row.round is row.subscription is None for row in refused)
+    assert len(refused) == 8
+    assert len(rows) == 8 + 12 * len(PREDICATES)
+    assert ledger.used() == 20
+
+
+def test_rows_that_do_not_fit_are_set_aside_and_take_no_round(
+    spark: SparkSession, path: Path
+) -> None:
+    ledger = cs.EventLedger(path)
+    bad = quotes(spark, [*range(9)]).withColumn(
+        "issue", F.when(F.col("id") == 4, "MSFT").otherwise(F.col("issue"))
+    )
+    with pytest.raises(Exception, match="id='4': attribute 'issue'"):
+        encode(bad.coalesce(1), ledger).collect()
+    rows = encode(bad, ledger, on_error="reject").collect()
+    (refused,) = [row for row in rows if row.rejected is not None]
+    assert refused.id == 4
+    assert "attribute 'issue'" in refused.rejected
+    assert len(rows) == 1 + 8 * len(PREDICATES)
+    assert ledger.used() == 8
+
+
+def test_broadcasts_have_a_round_and_no_labels(spark: SparkSession, path: Path) -> None:
+    matcher, df = BroadcastMatch.box(SCHEMA), quotes(spark, [*range(9)])
+    ledger = cs.EventLedger(path)
+    events = cs.encode_events(df, matcher, KEY, ledger=ledger, event="id")
+    assert events.columns == ["round", "event_message"]
+    assert {row.round for row in events.collect()} == {*range(9)}
+    # Of another matcher, rounds are others.
+    assert {turn for turn, _ in found(encode(df, ledger)).values()} == {*range(9)}
+    with pytest.raises(ParameterError, match="labels= does not apply to BroadcastMatch"):
+        cs.encode_events(df, matcher, KEY, ledger=ledger, event="id", labels=["alice"])
+
+
+def test_rounds_run_out_with_a_word(spark: SparkSession, path: Path) -> None:
+    ledger = cs.EventLedger(path, rounds=10)
+    found(encode(quotes(spark, [*range(8)]), ledger))
+    with pytest.raises(Exception, match="8 of 10 rounds are used, and"):
+        encode(quotes(spark, [*range(11)]).coalesce(1), ledger).collect()
+    assert ledger.used() == 8
+
+
+def test_streams_go_on_where_they_were(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """Killed before their commit, they write the same messages."""
+    ledger, source = cs.EventLedger(path), tmp_path / "source"
+    source.mkdir()
+    for part in range(3):
+        rows = quotes(spark, [*range(10 * part, 10 * part + 10)]).coalesce(1).toPandas()
+        rows.to_json(source / f"{part}.json", orient="records", lines=True)
+    written: list[dict[tuple[str, Any], tuple[int, bytes]]] = []
+
+    def write(batch: DataFrame, number: int) -> None:
+        written.append(found(batch))
+        if len(written) == 2:
+            raise OSError("dies before its commit")
+
+    for life in range(2):
+        stream = (
+            spark.readStream.schema("id long, issue string, price int")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(source))
+        )
+        query = (
+            encode(stream, ledger)
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        if life == 0:
+            with pytest.raises(Exception, match="dies before its commit"):
+                query.awaitTermination(120)
+        else:
+            assert query.awaitTermination(120)
+    assert len(written) == 4
+    assert written[1] == written[2]
+    everything = {key: value for batch in written for key, value in batch.items()}
+    assert len(everything) == 30 * len(PREDICATES)
+    assert {turn for turn, _ in everything.values()} == {*range(30)}
+
+
+def unstable(df: DataFrame, name: str) -> list[Callable[[], DataFrame]]:
+    return [
+        lambda: df.withColumn(name, F.monotonically_increasing_id()),
+        lambda: df.withColumn(name, (F.rand(3) * 1000).cast("long")),
+        lambda: df.withColumn("x", F.uuid()).withColumn(name, F.col("x")).drop("x"),
+        lambda: df.withColumn("y", F.monotonically_increasing_id()).select(
+            F.col("y").alias(name), "issue", "price"
+        ),
+    ]
+
+
+def test_ids_that_change_when_a_task_runs_again_are_refused(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    df, ledger = quotes(spark, [*range(9)]).drop("id"), cs.EventLedger(path)
+    for make in unstable(df, "id"):
+        with pytest.raises(ParameterError, match=r"event=.id. comes from .* number rows once"):
+            encode(make(), ledger)
+    for make in unstable(df, "round")[:2]:
+        addressed = make().withColumn("subscription", F.lit("alice"))
+        with pytest.raises(ParameterError, match="round='round' comes from"):
+            cs.encode_events(addressed, MATCHER, KEY)
+    # In a table they are what they are; and what else is random does no harm.
+    unstable(df, "id")[0]().write.parquet(str(tmp_path / "numbered"))
+    numbered = spark.read.parquet(str(tmp_path / "numbered")).withColumn("noise", F.rand())
+    assert len(found(encode(numbered, ledger, labels=["alice"]))) == 9
+
+
+def test_arguments_are_checked(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    df, ledger = quotes(spark, [*range(3)]), cs.EventLedger(path)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"ledger": str(path)}, "ledger must be an EventLedger"),
+        ({"event": "nothing"}, "event='nothing' must be a column .* not there"),
+        ({"event": None}, "event='event' must be a column"),
+        ({"labels": None}, "labels must name the subscriptions"),
+        ({"labels": []}, "labels must name"),
+        ({"labels": "alice"}, "labels must name"),
+        ({"keep": ["price"]}, "keep names 'price'"),
+        ({"round": "price"}, "round='price' is also a column to be encoded"),
+    ]
+    for options, said in wrong:
+        with pytest.raises(ParameterError, match=said):
+            encode(df, **{"ledger": ledger, **options})
+    with pytest.raises(ParameterError, match="labels= is for a ledger"):
+        cs.encode_events(df, MATCHER, KEY, labels=["alice"])
+    with pytest.raises(ParameterError, match="ledger= does not apply to TagMatch"):
+        cs.encode_events(df, TagMatch(SCHEMA), KEY, ledger=ledger, event="id")
+    with pytest.raises(ParameterError, match="rounds must be"):
+        cs.EventLedger(path, rounds=0)
+    (tmp_path / "text").write_text("no ledger")
+    with pytest.raises(LedgerError):
+        cs.EventLedger(tmp_path / "text")
