@@ -94,11 +94,12 @@ def encode_events(
 
         .. code-block:: python
 
-            ledger = cs.EventLedger("/var/lib/quotes.ledger", rounds=1_000_000)
-            events = cs.encode_events(
-                quotes, matcher, key, ledger=ledger, labels=["alice", "bob"], event="id"
+            ledger = cs.EventLedger("/data/quotes.ledger", rounds=1_000_000)
+            named = quotes.selectExpr("round AS id", *schema)
+            allotted = cs.encode_events(
+                named, matcher, key, ledger=ledger, labels=["alice", "bob"], event="id", keep=["id"]
             )
-            # subscription, round, event_message
+            # subscription, round, id, event_message
 
     Args:
         df: has the schema's attributes, and the columns that the arguments name.

@@ -22,9 +22,9 @@ BLOCK = re.compile(r"\.\. code-block:: python\n\n((?: {8}.*\n|\n)+)")
 
 
 def example(name: str) -> str:
-    block = BLOCK.search(f"{inspect.getdoc(getattr(cs, name))}\n\n")
-    assert block is not None, name
-    return textwrap.dedent(block[1])
+    blocks = BLOCK.findall(f"{inspect.getdoc(getattr(cs, name))}\n\n")
+    assert blocks, name
+    return "\n".join(map(textwrap.dedent, blocks))
 
 
 @pytest.mark.slow
@@ -73,6 +73,11 @@ def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Pa
 
     assert rows("hopeful", "round") == [(0,), (1,)]
     assert rows("matches", "round", "matched") == [(0, True), (1, False)]
+    allotted = rows("allotted", "subscription", "round", "id")
+    assert {(label, number) for label, _, number in allotted} == {
+        (label, number) for label in ("alice", "bob") for number in (0, 1)
+    }
+    assert {turn for _, turn, _ in allotted} == {0, 1}
     assert rows("answers", "round", "matched") == [(0, True), (1, False)]
     assert rows("found", "subscription") == [("alice",)]
     assert rows("read", "round", "interest") == [(0, 0), (1, 0)]
