@@ -14,7 +14,7 @@ from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
 from ccbps.errors import LedgerError, ParameterError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
-from tests.spark.conftest import KEY
+from tests.spark.conftest import KEY, MODE
 
 pytestmark = pytest.mark.spark
 
@@ -148,6 +148,7 @@ def test_rounds_run_out_with_a_word(spark: SparkSession, path: Path) -> None:
     assert ledger.used() == 8
 
 
+@pytest.mark.skipif(MODE == "connect", reason="there foreachBatch runs in another process")
 def test_streams_go_on_where_they_were(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """Killed before their commit, they write the same messages."""
     ledger, source = cs.EventLedger(path), tmp_path / "source"
