@@ -10,8 +10,6 @@ the limit; a ledger that sees the events first; and again, as when a job is repe
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from spark_session import local_spark
 from timing import machine, one_thread
 
 from ccbps import Schema, SharedSeed, UInt
@@ -55,21 +54,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.events, options.subscribers = 500, 3
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "8")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    print(machine())
-    with tempfile.TemporaryDirectory() as name:
-        measure(spark, Path(name), options)
-    spark.stop()
+    with local_spark() as spark:
+        print(machine())
+        with tempfile.TemporaryDirectory() as name:
+            measure(spark, Path(name), options)
 
 
 def measure(spark: SparkSession, folder: Path, options: Any) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from spark_session import local_spark
 from timing import machine, one_thread, seconds
 
 from ccbps import Schema, SharedSeed, UInt
@@ -103,36 +103,24 @@ def main() -> None:
     parser.add_argument("--store-events", type=int, default=20_000)
     parser.add_argument("--subscribers", type=int, default=100)
     options = parser.parse_args()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ[KEY.name] = SharedSeed.generate().to_text()
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "4g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "8")
-        .config("spark.sql.execution.arrow.maxBytesPerBatch", "8m")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    print(machine())
-    speeds = {}
-    for matcher in MATCHERS:
-        sizes = {
-            "pairs": options.events * options.subscribers,
-            "stores": options.store_events * options.subscribers,
-        }
-        with tempfile.TemporaryDirectory() as name:
-            best = measure(spark, matcher, options, Path(name))
-        print(f"\n{matcher!r}: {matcher.event_bytes} + {matcher.interest_bytes} bytes")
-        for size, took in best.items():
-            print(f"\n{sizes[size]:,} pairs")
-            # The kernel always decides the fewer pairs.
-            lines = {n: (sizes["pairs" if n == KERNEL else size], s) for n, s in took.items()}
-            table(lines, KERNEL, PLAIN)
-            speeds |= {(type(matcher).__name__, n): p / s for n, (p, s) in lines.items()}
-    spark.stop()
+    with local_spark(sql_execution_arrow_maxBytesPerBatch="8m") as spark:
+        print(machine())
+        speeds = {}
+        for matcher in MATCHERS:
+            sizes = {
+                "pairs": options.events * options.subscribers,
+                "stores": options.store_events * options.subscribers,
+            }
+            with tempfile.TemporaryDirectory() as name:
+                best = measure(spark, matcher, options, Path(name))
+            print(f"\n{matcher!r}: {matcher.event_bytes} + {matcher.interest_bytes} bytes")
+            for size, took in best.items():
+                print(f"\n{sizes[size]:,} pairs")
+                # The kernel always decides the fewer pairs.
+                lines = {n: (sizes["pairs" if n == KERNEL else size], s) for n, s in took.items()}
+                table(lines, KERNEL, PLAIN)
+                speeds |= {(type(matcher).__name__, n): p / s for n, (p, s) in lines.items()}
     for other in ("BranchingMatch", "BroadcastMatch"):
         print(f"\nFormulaMatch to {other}, pairs per second")
         for name in ("Spark match of pairs", "Spark join and match", STORES, KERNEL):
