@@ -45,6 +45,7 @@ def test_one_core_starts_the_program_again_with_its_arguments(tmp_path: Path) ->
     assert run.stdout.split() == ["1", "1", "--limit", "a", "b"]
 
 
+@pytest.mark.slow
 def test_prefilter_prints_both_tables_and_draws_them(tmp_path: Path) -> None:
     program = BENCHMARKS / "reproduce" / "prefilter.py"
     command = [sys.executable, str(program), "--quick", "--plot", str(tmp_path)]

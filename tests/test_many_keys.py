@@ -395,6 +395,7 @@ def test_without_numba_numpy_does_the_work(tmp_path: Path) -> None:
     assert run(OTHER_PROCESSOR, PYTHONPATH=path) == "bit_sliced False\n"
 
 
+@pytest.mark.slow
 def test_kept_kernels_serve_the_processors_they_were_compiled_for(tmp_path: Path) -> None:
     compiled_kernels()
     check = "from ccbps.ciphers import compiled_kernels; compiled_kernels.check()"

@@ -260,6 +260,7 @@ def test_streams_remember_keys_and_lose_nothing_when_they_fail(
     assert all("state" in path.parts for path in found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(MODE == "connect", reason="one kind of session is enough")
 @pytest.mark.usefixtures("rocks")
 def test_subscribers_remember_keys_between_batches(
