@@ -163,6 +163,17 @@ def test_lost_messages_come_again(
         assert [alice.receive(WAIT).number for _ in range(12)] == [*range(12)]
 
 
+def test_deliveries_come_without_being_asked_for(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE", 100 * WAIT)
+    with connected(server, world.broker(), "alice", "feed") as (alice, feed):
+        alice.subscribe(world.wants("a", "price < 10"))
+        for number in range(5):
+            feed.publish(world.event(number, 3))
+            assert alice.receive(WAIT).number == number
+
+
 def test_requests_wait_for_a_broker_that_is_away(server: LocalServer, world: World) -> None:
     broker = world.broker()
     with MqttClient(url(server, "feed")) as feed:
