@@ -117,7 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
         strategies = make_strategies(len(names), groups)
         strategy = strategies[options.strategy]
         times["deliver"] = deliver(spark, quotes, strategy, state, output)
-        opened = receive(spark, own, output)
+        opened = receive(spark, own, state, output)
         differences, pairs, matches = audit(spark, quotes, subscriptions, opened, output)
         report(times, pairs, matches, differences, (written(output), expected))
         report_encryptions(spark, strategies, options.strategy, groups, pairs, output)
@@ -237,11 +237,18 @@ def deliver(
     return watch(spark, "publisher: seal for groups", run)
 
 
-def receive(spark: SparkSession, own: cs.KeySource, output: Path) -> pa.Table:
-    """Subscribers: open what the broker handed on."""
+def receive(spark: SparkSession, own: cs.KeySource, state: cs.KeySource, output: Path) -> pa.Table:
+    """Subscribers: open what the broker handed on; for keys that they miss they ask."""
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     delivered = spark.read.parquet(str(output / "delivered"))
-    opened = cs.open_from_groups(delivered, own)
+    first = cs.open_from_groups(delivered, own).persist()
+    opened = first.where("request IS NULL").drop("request")
+    missing = first.where("request IS NOT NULL").drop("payload")
+    if not missing.isEmpty():
+        answered = cs.answer_key_requests(missing.join(delivered, ["event", "subscriber"]), state)
+        opened = opened.unionByName(
+            cs.open_from_groups(answered, own, answer="answer").drop("request")
+        )
     columns = {"issue": "string", "day": "date", "close": "double", "volume": "long"}
     quote = F.from_json(
         F.col("payload").cast("string"), ", ".join(f"{k} {v}" for k, v in columns.items())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -135,26 +136,50 @@ class Opening(_Remembering):
             reason_for_all = str(error)
         if opener is not None:
             self._resume(opener)
-        for row in sorted(rows, key=_event):
-            payload, request, reason = None, None, None
-            try:
-                if opener is None:
-                    raise DecodeError(reason_for_all)
-                payload = _opened(opener, row)
-            except MissingKeyError as missing:
-                request = missing.request
-            except ReplayError as error:
-                if not self._reject:
-                    continue
-                reason = str(error)
-            except DecodeError as error:
-                if not self._reject:
-                    raise DecodeError(f"event {row.event}, subscriber {number}: {error}") from None
-                reason = str(error)
-            extra = {"rejected": reason} if self._reject else {}
-            yield Row(event=row.event, subscriber=number, payload=payload, request=request, **extra)
+        # An event may be under a key that comes with one of a larger number, which was sealed
+        # first: it waits as long as the opener can still tell that it is new.
+        waiting: deque[tuple[int, Row]] = deque()
+        for place, row in enumerate(sorted(rows, key=_event)):
+            while waiting and place - waiting[0][0] >= remember:
+                yield from self._answer(opener, waiting.popleft()[1], reason_for_all, last=True)
+            found = list(self._answer(opener, row, reason_for_all, last=False))
+            if found == [None]:
+                waiting.append((place, row))
+            else:
+                yield from found
+        for _, row in waiting:
+            yield from self._answer(opener, row, reason_for_all, last=True)
         if opener is not None:
             self._keep(opener)
+
+    def _answer(
+        self, opener: GroupOpener | None, row: Row, reason_for_all: str, *, last: bool
+    ) -> Iterator[Row | None]:
+        """The row for a message, none for a copy; None if its key is missing and may still come."""
+        payload, request, reason = None, None, None
+        try:
+            if opener is None:
+                raise DecodeError(reason_for_all)
+            payload = _opened(opener, row)
+        except MissingKeyError as missing:
+            if not last:
+                yield None
+                return
+            request = missing.request
+        except ReplayError as error:
+            if not self._reject:
+                return
+            reason = str(error)
+        except DecodeError as error:
+            if not self._reject:
+                raise DecodeError(
+                    f"event {row.event}, subscriber {row.subscriber}: {error}"
+                ) from None
+            reason = str(error)
+        extra = {"rejected": reason} if self._reject else {}
+        yield Row(
+            event=row.event, subscriber=row.subscriber, payload=payload, request=request, **extra
+        )
 
 
 def _event(row: Row) -> int:

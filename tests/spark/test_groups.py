@@ -126,6 +126,23 @@ def read(opened: DataFrame) -> list[tuple[int, int, bytes]]:
     return [(row.event, row.subscriber, bytes(row.payload)) for row in rows]
 
 
+def test_events_open_in_whatever_order_they_were_sealed(
+    spark: SparkSession, parties: Parties
+) -> None:
+    """The key of a group comes with the event that was sealed first, not with the first event."""
+    group = pack_groups(np.isin(range(N), [0, 1, 2]))
+    sealer = GroupSealer(SimpleCache(N, 20), parties.sealer.state)
+    sealed = {n: sealer.seal(b"event %d" % n, n, group) for n in [*range(20, 40), *range(20)]}
+    rows = [(n, one, m.for_subscriber(one)) for n, m in sealed.items() for one in range(3)]
+    df = spark.createDataFrame(rows, "event long, subscriber long, message binary")
+    opened = cs.open_from_groups(df, parties.subscribers)
+    assert set(read(opened)) == wanted({n: [0, 1, 2] for n in range(40)})
+    # One that waited too long would be refused as too old: it asks for its key in time.
+    few = cs.open_from_groups(df, parties.subscribers, remember=5).collect()
+    assert len(few) == 120
+    assert {row.event for row in few if row.request is not None} == {*range(16)}
+
+
 @pytest.mark.parametrize(
     "name",
     [
