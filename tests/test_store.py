@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,8 +22,10 @@ from pyarrow import fs
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
+from ccbps.store.commit import renew
 from ccbps.store.folder import Folder
-from ccbps.store.index import Index, StoreKind, WriterRun
+from ccbps.store.index import About, Index, StoreKind
+from ccbps.store.versions import WriterRun
 
 Rounds = dict[str, list[int]]
 # All that a store knows of a matcher.
@@ -45,7 +48,12 @@ def small_store(
             pa.array([label for label, _ in chosen]),
         )
     runs = pa.table(part.finish())
-    Index.write(folder, run, SPELT, kind, runs, {part.name: part.checksums})
+    renew(
+        folder,
+        run,
+        Index.of(folder, About.of(SPELT, kind), runs, {part.name: part.checksums}),
+        before=run.version + 1,
+    )
     return Index.read(folder, SPELT, kind)
 
 
@@ -71,6 +79,10 @@ def told(table: pa.Table) -> dict[str, Any]:
     return found
 
 
+def changed_parts(table: pa.Table, change: Callable[[list[Any]], list[Any]]) -> pa.Table:
+    return about(table, parts={name: change(part) for name, part in told(table)["parts"].items()})
+
+
 def shifted(table: pa.Table) -> pa.Table:
     return table.set_column(2, "start", pc.add(table["start"], 1000))
 
@@ -83,7 +95,7 @@ def elsewhere(table: pa.Table) -> pa.Array:
     ("damage", "cause"),
     [
         (shifted, "runs do not follow one another"),
-        (lambda t: t.slice(1), "runs do not follow one another"),
+        (lambda t: t.slice(0, 0), "lacks checksums"),
         (lambda t: t.set_column(3, "stop", t["start"]), "runs do not follow one another"),
         (lambda t: t.set_column(5, "last_round", t["first_round"]), "fewer rounds than rows"),
         (lambda t: t.set_column(1, "subscription", pa.array(["s"] * len(t))), "has two runs"),
@@ -92,16 +104,17 @@ def elsewhere(table: pa.Table) -> pa.Array:
         (lambda t: about(t, width=0), "do not go together"),
         (lambda t: about(t, width=12.0), "do not go together"),
         (lambda t: about(t, kind="x"), "whose messages"),
-        (lambda t: about(t, checksums={}), "lacks checksums"),
-        (
-            lambda t: about(t, checksums={n: s + "00" for n, s in told(t)["checksums"].items()}),
-            "lack",
-        ),
+        (lambda t: about(t, parts={}), "lacks checksums"),
+        (lambda t: changed_parts(t, lambda p: [p[0], p[1] + "00", *p[2:]]), "lacks checksums"),
+        (lambda t: changed_parts(t, lambda p: [p[0] - 1, *p[1:]]), "runs do not follow one anoth"),
+        (lambda t: changed_parts(t, lambda p: p[:2]), "unpack"),
+        (lambda t: about(t, floor=-1), "not a whole number"),
+        (lambda t: about(t, batches={"x": "y"}), "not a whole number"),
         (lambda t: t.set_column(0, "part", elsewhere(t)), "not parts of a store"),
         (lambda t: t.drop_columns(["stop"]), "stop"),
         (lambda t: t.set_column(2, "start", pa.array(["x"] * len(t))), "start|parse|cast|x"),
         (lambda t: t.replace_schema_metadata({"ccbps": b"[]"}), "TypeError"),
-        (lambda t: t.replace_schema_metadata({"ccbps": b'{"format": "ccbps messages 2"}'}), "kind"),
+        (lambda t: t.replace_schema_metadata({"ccbps": b'{"format": "ccbps messages 3"}'}), "kind"),
         (lambda t: t.replace_schema_metadata({}), "KeyError"),
     ],
 )
@@ -121,8 +134,14 @@ def test_a_commit_leaves_the_parts_of_runs_that_began_later() -> None:
     spare = f"{mine.stem}-{'1' * 32}.arrow"
     others = ["notes.txt", later.draft, mine.index, "index-00000004.arrow"]
     old = ["index.arrow", f"part-{'0' * 32}.arrow", before.index, rival.draft]
-    gone = mine.replaced([*names, spare, *others, *old], [names[0]])
+    every = [*names, spare, *others, *old]
+    gone = mine.replaced(every, [names[0]], before=4)
     assert sorted(gone) == sorted([names[1], names[3], spare, *old])
+    # A compaction leaves what was begun beside it, and who appends what was begun before it.
+    assert sorted(mine.replaced(every, [names[0]], before=3)) == sorted(
+        [names[3], spare, *[name for name in old if name != rival.draft]]
+    )
+    assert sorted(mine.replaced(every, [names[0]], before=0)) == sorted([spare, before.index])
     assert sorted(mine.left([*names, spare, *others])) == sorted([names[0], spare])
 
 
@@ -130,7 +149,6 @@ def test_a_late_writer_of_an_old_version_fails_too(tmp_path: Path) -> None:
     folder = Folder.of(tmp_path, "path")
     for version in (1, 2):
         small_store(folder, "event", {"s0": [version]}, 1, WriterRun(version))
-    (tmp_path / WriterRun(1).index).unlink()  # as the second's commit does
     with pytest.raises(ParameterError, match=r"another write_messages .*index-00000002"):
         small_store(folder, "event", {"s0": [9]}, 1, WriterRun(1))
     assert Index.read(folder, SPELT, "event").first.tolist() == [2]
@@ -140,8 +158,11 @@ def test_a_late_writer_of_an_old_version_fails_too(tmp_path: Path) -> None:
 def test_a_writer_whose_parts_were_removed_fails(tmp_path: Path) -> None:
     folder, run = Folder.of(tmp_path, "path"), WriterRun(1)
     runs = pa.table({field.name: pa.nulls(0, field.type) for field in storefiles.RUNS})
+    index = Index.of(folder, About.of(SPELT, "event"), runs, {})
+    gone = storefiles.PartFile(folder, 0, b"", (0, 0))
+    files = replace(index.files, parts={f"{run.stem}-{'0' * 32}.arrow": gone})
     with pytest.raises(ParameterError, match="parts of this one are gone"):
-        Index.write(folder, run, SPELT, "event", runs, {f"{run.stem}-{'0' * 32}.arrow": b""})
+        renew(folder, run, replace(index, files=files), before=2)
     assert not list(tmp_path.iterdir())
 
 

@@ -26,8 +26,10 @@ from ccbps.store import broadcast_plan, index
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
 from ccbps.store.broadcast_plan import plan_rounds
+from ccbps.store.commit import renew
 from ccbps.store.folder import Folder
-from ccbps.store.index import Index, StoreKind, WriterRun
+from ccbps.store.index import Index, StoreKind
+from ccbps.store.versions import WriterRun
 from tests.effort import examples
 from tests.test_store import about, read_index, write_index
 
@@ -66,9 +68,9 @@ def _store(folder: Path, kind: StoreKind, parts: list[Rows], cut: int) -> Index:
         if found := part.finish():
             runs.append(pa.table([found[f.name] for f in storefiles.RUNS], storefiles.RUNS))
             checksums[part.name] = part.checksums
-    Index.write(
-        place, run, BOX, kind, pa.concat_tables([storefiles.RUNS.empty_table(), *runs]), checksums
-    )
+    table = pa.concat_tables([storefiles.RUNS.empty_table(), *runs])
+    made = Index.of(place, index.About.of(BOX, kind), table, checksums)
+    renew(place, run, made, before=run.version + 1)
     return Index.read(place, BOX, kind)
 
 
@@ -346,8 +348,11 @@ def with_labels(table: pa.Table) -> pa.Table:
         (with_labels, "events of a broadcast have a subscription"),
         (lambda t: t.set_column(5, "last_round", pa.array([9, 9])), "a round has two runs"),
         (lambda t: t.set_column(4, "first_round", pa.nulls(2, pa.int64())), "is missing"),
-        (lambda t: about(t, format="ccbps messages 2"), "a value is missing"),
-        (lambda t: about(with_labels(t), format="ccbps messages 2"), "not format 'ccbps rounds 1'"),
+        (lambda t: about(t, format="ccbps messages 3"), "a value is missing"),
+        (
+            lambda t: about(with_labels(t), format="ccbps messages 3"),
+            "not of this matcher.s format",
+        ),
     ],
 )
 def test_a_damaged_index_is_named(
@@ -358,4 +363,4 @@ def test_a_damaged_index_is_named(
     assert events.subscription.to_pylist() == [None, None]
     write_index(tmp_path, damage(read_index(tmp_path)))
     with pytest.raises(DecodeError, match=rf"index-\d+\.arrow is damaged: .*({cause})"):
-        Index.read(events.files.folder, BOX, "event")
+        Index.read(Folder.of(tmp_path, "path"), BOX, "event")

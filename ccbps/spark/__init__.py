@@ -26,7 +26,8 @@ from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
 from ccbps.spark.matching import match, match_column
 from ccbps.spark.networks import simulate
-from ccbps.spark.stores import match_messages, write_messages
+from ccbps.spark.store_matching import match_messages
+from ccbps.spark.store_writing import compact_messages, drop_rounds, write_messages
 from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
 
 __all__ = [
@@ -35,7 +36,9 @@ __all__ = [
     "FileKey",
     "KeySource",
     "answer_key_requests",
+    "compact_messages",
     "deliver",
+    "drop_rounds",
     "encode_events",
     "encode_interests",
     "make_filter",

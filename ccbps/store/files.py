@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -26,7 +26,7 @@ from ccbps.arrow import binary_rows, integers, is_valid, row_name
 from ccbps.errors import CcbpsError, DecodeError
 from ccbps.store.folder import Folder
 
-__all__ = ["CHECKSUM_BYTES", "RUNS", "PartFiles", "PartReader", "PartWriter", "Refused"]
+__all__ = ["CHECKSUM_BYTES", "RUNS", "PartFile", "PartFiles", "PartReader", "PartWriter", "Refused"]
 
 
 # Of a batch in a part: what a writer holds in memory, and what a reader does that cannot map.
@@ -198,20 +198,32 @@ class PartWriter:
             self._file.close()
 
 
+class PartFile(NamedTuple):
+    """A part as the index of its store names it.
+
+    `folder`: where it is. `rows`: in it, also those that no run names any more. `checksums`: of its
+    batches. `added`: the first and the last version that brought messages of it.
+    """
+
+    folder: Folder
+    rows: int
+    checksums: bytes
+    added: tuple[int, int]
+
+
 @dataclass(frozen=True)
 class PartFiles:
-    """What is needed to read the parts of a store; travels to the workers.
+    """What is needed to read the parts of a store, or of several; travels to the workers.
 
     Attributes:
         width: bytes of a message.
         batch_rows: rows of each batch of a part, except the last.
-        checksums: of each part, by name, those of its batches.
+        parts: by name, which no two parts share.
     """
 
-    folder: Folder
     width: int
     batch_rows: int
-    checksums: Mapping[str, bytes]
+    parts: Mapping[str, PartFile]
 
     def reader(self, name: str, *, verify: bool = False) -> PartReader:
         """A part to read; `verify` compares the checksums of messages, too."""
@@ -237,7 +249,8 @@ class PartReader:
     def __init__(self, files: PartFiles, name: str, verify: bool) -> None:
         self.width = files.width
         self._files, self._name, self._verify = files, name, verify
-        self._checksums = files.checksums[name]
+        self._part = files.parts[name]
+        self._checksums = self._part.checksums
         self._checked: set[tuple[int, int]] = set()
         self._reader = self._open()
         self._held: tuple[int, Bytes] = (-1, np.empty((0, self.width), dtype=np.uint8))
@@ -247,14 +260,14 @@ class PartReader:
     def _open(self, **options: Any) -> pa.ipc.RecordBatchFileReader:
         try:
             return pa.ipc.open_file(
-                self._files.folder.open(self._name), options=pa.ipc.IpcReadOptions(**options)
+                self._part.folder.open(self._name), options=pa.ipc.IpcReadOptions(**options)
             )
         except (pa.ArrowInvalid, OSError) as error:
             raise self._damaged(str(error)) from error
 
     def _damaged(self, what: str) -> DecodeError:
         return DecodeError(
-            f"{self._files.folder.path}/{self._name}: a file of this message store is missing, cut "
+            f"{self._part.folder.path}/{self._name}: a file of this message store is missing, cut "
             f"off or damaged ({what}); write the store again"
         )
 

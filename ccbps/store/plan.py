@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Numbers
@@ -27,6 +26,7 @@ __all__ = [
     "Work",
     "dense_runs",
     "lower_bound",
+    "meetings",
     "open_piece",
     "pair_names",
     "plan",
@@ -73,8 +73,32 @@ class Work(NamedTuple):
     blocks: Iterator[Block]
 
 
-def plan(events: Index, interests: Index) -> pa.Table:
+def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
+    """Runs of both sides that have the same subscription, and rounds in common perhaps."""
+    every = pa.concat_arrays([events.subscription, interests.subscription]).dictionary_encode()
+    labels = every.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    own, label = labels[: len(events.part)], labels[len(events.part) :]
+    order = np.lexsort((interests.first, label))
+    label, first = label[order], interests.first[order]
+    # Of the runs up to each of its subscription, in order of first rounds, the last round: it
+    # grows, too. Numbers are replaced by their ranks, since sums of two may not fit.
+    values, rank = np.unique(interests.last[order], return_inverse=True)
+    high = np.maximum.accumulate(label * max(1, len(values)) + rank.reshape(-1))
+    until = values[high - label * max(1, len(values))]
+    begin, end = np.searchsorted(label, own), np.searchsorted(label, own, side="right")
+    low = lower_bound(until, begin, end, events.first)
+    after = np.minimum(events.last, np.iinfo(np.int64).max - 1) + 1
+    event, place = spans(low, np.maximum(low, lower_bound(first, begin, end, after)))
+    interest = order[place]
+    both = interests.last[interest] >= events.first[event]
+    return event[both], interest[both]
+
+
+def plan(events: Index, interests: Index, chosen: tuple[Places, Places] | None = None) -> pa.Table:
     """Pieces of work: which rows of which parts may belong together.
+
+    Args:
+        chosen: runs of both sides, `meetings` or some of them; None for all.
 
     Returns:
         one row per piece: `event_part`, `interest_part` and `runs`, an Arrow IPC stream with one
@@ -82,13 +106,9 @@ def plan(events: Index, interests: Index) -> pa.Table:
         and `first`. Where `first` is not NULL, both sides hold the consecutive rounds from there
         on; else rounds must be looked up.
     """
-    found = pc.index_in(events.subscription, value_set=interests.subscription)
-    e = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-    i = found.drop_null().to_numpy()
+    e, i = meetings(events, interests) if chosen is None else chosen
     low = np.maximum(events.first[e], interests.first[i])
     high = np.minimum(events.last[e], interests.last[i])
-    overlap = low <= high
-    e, i, low, high = e[overlap], i[overlap], low[overlap], high[overlap]
     order = np.lexsort((events.start[e], interests.part[i], events.part[e]))
     e, i, low, high = e[order], i[order], low[order], high[order]
 

@@ -17,8 +17,9 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching import FormulaMatch
+from ccbps.spark import store_writing
 from ccbps.store.folder import Folder
-from ccbps.store.index import Index, WriterRun
+from ccbps.store.versions import WriterRun
 
 pytestmark = pytest.mark.spark
 
@@ -335,15 +336,19 @@ def test_of_two_writers_the_later_one_fails(
     write(spark, interest_rows(interests), tmp_path / "interests", "interest")
     if mode == "overwrite":
         write(spark, event_rows({"s0": [39]}), path, "event")
-    commit, first, second = Index.write, {"s0": list(range(20))}, {"s0": list(range(20, 40))}
+    commit, first, second = (
+        store_writing.renew,
+        {"s0": list(range(20))},
+        {"s0": list(range(20, 40))},
+    )
 
-    def late(*arguments: Any) -> None:
+    def late(*arguments: Any, **options: Any) -> None:
         # All parts of the one are written; the other comes and goes, and then it would commit.
-        monkeypatch.setattr(Index, "write", commit)
+        monkeypatch.setattr(store_writing, "renew", commit)
         write(spark, event_rows(second), path, "event", mode=mode)
-        commit(*arguments)
+        commit(*arguments, **options)
 
-    monkeypatch.setattr(Index, "write", late)
+    monkeypatch.setattr(store_writing, "renew", late)
     with pytest.raises(ParameterError, match=r"another write_messages finished there .*index-0"):
         write(spark, event_rows(first), path, "event", mode=mode)
     got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))

@@ -1,0 +1,133 @@
+"""Message stores matched: the broker's workers read messages from files by themselves.
+
+`match` moves every message through Spark's joins and its socket to Python, which takes longer than
+deciding the pair. Here the driver looks up in indexes which rows of two stores belong together, and
+the workers map the files into memory and hand back answers alone. Nothing secret comes here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from ccbps.errors import ParameterError
+from ccbps.matching.contract import is_broadcast
+from ccbps.matching.matcher import Matcher
+from ccbps.spark.frames import check_on_error, check_partitions
+from ccbps.spark.store_answers import ANSWERS, answers_of, unfolded
+from ccbps.spark.store_tables import as_spark, check_pairs
+from ccbps.store.broadcast_plan import plan_rounds
+from ccbps.store.commit import refuse_twice
+from ccbps.store.files import PartReader
+from ccbps.store.folder import Folder
+from ccbps.store.index import Index, StoreKind
+from ccbps.store.plan import open_piece, plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["match_messages"]
+
+# Parts that a worker keeps open: two of pairs at a time, and all those of the subscriptions that
+# the events of a broadcast meet together.
+_OPEN: Final = 8
+_OPEN_TOGETHER: Final = 128
+
+Stores: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+"""Path of a store, or of several."""
+
+
+def match_messages(
+    spark: SparkSession,
+    events: Stores,
+    interests: Stores,
+    matcher: Matcher,
+    *,
+    on_error: Literal["raise", "reject"] = "raise",
+    verify: bool = False,
+    partitions: int | None = None,
+) -> DataFrame:
+    """Match stores of event messages with stores of interest messages.
+
+    Messages of the same pair and round are matched, or of a broadcast those of the same round, as
+    by `match`; those without a counterpart are not read. The indexes are read now, the messages
+    when the result is computed, which must be before a store is overwritten or compacted.
+
+    Example:
+        .. code-block:: python
+
+            answers = cs.match_messages(spark, "/data/events", "/data/interests", matcher)
+            # subscription, round, matched
+
+    Args:
+        events: path of a store of event messages, from `write_messages`; or of several.
+        interests: path of a store of interest messages; or of several, such as one of each
+            subscriber.
+        matcher: public.
+        on_error: "raise" fails the job and names the first malformed row by pair and round;
+            "reject" gives it NULL and the cause in a string column "rejected", and leaves the other
+            rows' answers as they are.
+        verify: compare the checksums of messages, too, which takes about half as long as deciding
+            them. Those of indexes and rounds are always compared.
+        partitions: tasks; by default the session's parallelism. A task costs some 0.05 s.
+
+    Returns:
+        columns subscription (string), round (long), matched (boolean) and, with "reject", rejected
+        (string, NULL where nothing is wrong); in no particular order.
+
+    Raises:
+        ParameterError: a path has no complete store, or one of another matcher or side; or comes
+            twice.
+        RandomnessReuseError: two stores of a side have a message for one (pair, round); or, of a
+            broadcast's events, rounds of ranges that overlap.
+        DecodeError: an index is damaged; or (as the cause of Spark's error, when the result is
+            computed) a file is, or see `on_error`.
+    """
+    check_on_error(on_error, "reject")
+    check_pairs(matcher)
+    check_partitions(partitions)
+    event_index = _indexes(events, matcher, "event")
+    interest_index = _indexes(interests, matcher, "interest")
+    opened, most = open_piece, _OPEN
+    if is_broadcast(matcher):
+        planned, parts = plan_rounds(event_index, interest_index)
+        opened, most = parts.open_piece, _OPEN_TOGETHER
+    else:
+        planned = plan(event_index, interest_index)
+    pieces = spark.createDataFrame(planned, as_spark(planned.schema))
+    if partitions is not None:
+        pieces = pieces.repartition(partitions)
+    reject = on_error == "reject"
+    stores = [index.files for index in (event_index, interest_index)]
+
+    def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        broker = matcher.broker()
+
+        @lru_cache(maxsize=most)
+        def part(side: int, name: str) -> PartReader:
+            return stores[side].reader(name, verify=verify)
+
+        for piece in (row for batch in batches for row in batch.to_pylist()):
+            yield answers_of(opened(piece, part), broker, reject=reject)
+
+    return unfolded(pieces.mapInArrow(decide, as_spark(ANSWERS)), reject=reject)
+
+
+def _indexes(paths: Stores, matcher: Matcher, kind: StoreKind) -> Index:
+    """The indexes of all stores of a side as one."""
+    name = f"{kind}s"
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if not isinstance(several, list | tuple) or not several:
+        raise ParameterError(f"{name} must be a path or a URI as text, or several, got {paths!r}")
+    folders = [Folder.of(path, name) for path in several]
+    if len({folder.path for folder in folders}) < len(folders):
+        raise ParameterError(f"{name} names the same store twice")
+    indexes = [Index.read(folder, matcher, kind) for folder in folders]
+    found = Index.together(indexes)
+    if len(indexes) > 1:
+        refuse_twice(found, 0)
+    return found

@@ -1,0 +1,301 @@
+"""Message stores written, compacted and cut: Spark moves messages once, when a store is written.
+
+A store grows by generations: each call with ``mode="append"`` adds some files and a new index, and
+changes none. Many small generations make matching slow, so compact now and then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
+
+import pyarrow as pa
+
+from ccbps.errors import ParameterError
+from ccbps.keys.confine import confined
+from ccbps.matching.contract import Keying
+from ccbps.matching.matcher import Matcher
+from ccbps.spark.frames import check_partitions, column, refuse_given, require
+from ccbps.spark.store_tables import as_spark, check_kind, check_pairs
+from ccbps.store.commit import abandon, append, dated, refuse_twice, renew
+from ccbps.store.folder import Folder
+from ccbps.store.index import About, Index, StoreKind, serves_all
+from ccbps.store.manifest import MANIFEST, collected, write_part
+from ccbps.store.merging import merged_rows, plan_merge
+from ccbps.store.versions import WriterRun, is_unfinished, latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["compact_messages", "drop_rounds", "write_messages"]
+
+# Of messages in a file that compaction writes, about.
+_PART_BYTES: Final = 256 << 20
+
+
+def write_messages(
+    df: DataFrame,
+    path: str | os.PathLike[str],
+    matcher: Matcher,
+    *,
+    kind: StoreKind,
+    message: str | None = None,
+    subscription: str | None = None,
+    round: str = "round",
+    mode: Literal["error", "overwrite", "append"] = "error",
+    batch: tuple[str, int] | None = None,
+    partitions: int | None = None,
+) -> None:
+    """Write messages as a store, which `match_messages` reads. Runs one job; with the events of a
+    broadcast another one before it, which computes `df` to see how its rounds are spread.
+
+    Example:
+        .. code-block:: python
+
+            cs.write_messages(events, "/data/events", matcher, kind="event")
+            cs.write_messages(interests, "/data/interests", matcher, kind="interest")
+
+        A stream, exactly once, however often it fails and starts again:
+
+        .. code-block:: python
+
+            def write(messages, number):
+                cs.write_messages(messages, "/data/quotes", matcher, kind="event", mode="append",
+                                  batch=("quotes", number))
+
+            encoded.writeStream.foreachBatch(write).option("checkpointLocation", ...).start()
+
+    Args:
+        df: has `subscription`, where it applies, `round` and `message`; other columns are not kept.
+        path: a folder, or its URI, which driver and workers must see under the same path.
+        matcher: whose messages these are; public.
+        kind: "event" or "interest": which side's messages these are.
+        message: binary column with messages; by default "event_message" or "interest_message".
+        subscription: string column with the label of the pair; None for "subscription". One pair's
+            messages go into one file. It does not apply to the events of a broadcast, such as
+            `BroadcastMatch`: there is one for each round, and each file has a range of rounds.
+        round: column with the round, a whole number.
+        mode: "error" refuses a folder that is not empty, apart from what unfinished writers left;
+            "overwrite" replaces a store once the new one is complete; "append" adds a generation to
+            a store, or makes one. Several may append at once.
+        batch: with "append", a stream's name and the number of its batch: a batch that is there
+            already, or an earlier one of that stream, is not written again.
+        partitions: tasks, and files at most; by default as many as Spark chooses. Two stores of the
+            same pairs with the same number are laid out alike.
+
+    Raises:
+        ParameterError: a column is missing or of the wrong type, or `subscription` does not apply;
+            the folder is not empty or cannot be made, or holds a store of another matcher or side;
+            a row has a NULL, a negative round, one that `drop_rounds` dropped, or a message of
+            another width; a (pair, round), or a round of a broadcast's events, comes twice; another
+            call finished a store there while this one ran. Nothing of this call is left.
+        RandomnessReuseError: with "append", a (pair, round) has a message already; or, with the
+            events of a broadcast, the range of a file's rounds has events. Nothing is left, either.
+    """
+    if mode not in ("error", "overwrite", "append"):
+        raise ParameterError(f"mode must be 'error', 'overwrite' or 'append', got {mode!r}")
+    check_kind(kind)
+    check_pairs(matcher)
+    _check_batch(batch, mode)
+    message = f"{kind}_message" if message is None else message
+    by_round = serves_all(matcher, kind)
+    if by_round:
+        refuse_given(matcher, Keying.ROUNDS, subscription=subscription)
+    labels = [] if by_round else ["subscription" if subscription is None else subscription]
+    require(df, [], whole=[round], text=labels, binary=[message], rest=False)
+    if df.isStreaming:
+        raise ParameterError(
+            "a stream is written batch by batch: call this in foreachBatch, with mode='append' and "
+            "batch=(a name, the batch's number)"
+        )
+    check_partitions(partitions)
+    folder, about = Folder.of(path, "path"), About.of(matcher, kind)
+    found = folder.names()
+    _check_folder(folder, found, mode)
+    if mode == "append" and latest(found):
+        before = Index.read(folder, matcher, kind)
+        if batch is not None and before.about.batches.get(batch[0], -1) >= batch[1]:
+            return
+    folder.make("path")
+    run = WriterRun(latest(found) + 1)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield write_part(folder, run.stem, about.width, (batch.columns for batch in batches))
+
+    chosen = df.select(
+        column(round).cast("long").alias("round"),
+        column(message).alias("message"),
+        *[column(name).alias("subscription") for name in labels],
+    )
+    spread = chosen.repartitionByRange if by_round else chosen.repartition
+    by = "round" if by_round else "subscription"
+    parts = spread(by) if partitions is None else spread(partitions, by)
+    ordered = parts.sortWithinPartitions(*["subscription"] * (not by_round), "round")
+    try:
+        manifest = ordered.mapInArrow(write, as_spark(MANIFEST)).toArrow()
+        fresh = collected(folder, about, manifest)
+        if mode != "append":
+            renew(folder, run, fresh, before=run.version + 1)
+        elif len(fresh.part) or batch is not None:
+            _append(folder, run, fresh, matcher, batch)
+    except BaseException:
+        abandon(folder, run)
+        raise
+
+
+def _append(
+    folder: Folder,
+    run: WriterRun,
+    fresh: Index,
+    matcher: Matcher,
+    batch: tuple[str, int] | None,
+) -> None:
+    def added(now: Index) -> Index | None:
+        last = dict(now.about.batches)
+        if batch is not None:
+            if last.get(batch[0], -1) >= batch[1]:
+                return None
+            last[batch[0]] = batch[1]
+        low = fresh.first.min(initial=now.about.floor)
+        if low < now.about.floor:
+            raise ParameterError(
+                f"path={folder.path!r}: nothing was written: round {low} is below "
+                f"{now.about.floor}, and rounds below that were dropped"
+            )
+        both = replace(Index.together([now, fresh]), about=now.about._replace(batches=last))
+        refuse_twice(both, len(now.part))
+        return both
+
+    if append(folder, run, added, matcher, fresh.about.kind) is None:
+        folder.remove(*run.left(folder.names()))
+
+
+def compact_messages(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    matcher: Matcher,
+    *,
+    kind: StoreKind,
+    partitions: int | None = None,
+) -> None:
+    """Put the generations of a store together: afterwards each subscription is in one file again.
+
+    Runs one job, whose tasks read and write files by themselves; messages do not pass through
+    Spark, and their checksums are compared. Who matches at that time may find files gone, and
+    starts again; who appends waits for nobody.
+
+    Example:
+        .. code-block:: python
+
+            cs.compact_messages(spark, "/data/events", matcher, kind="event")
+
+    Args:
+        path: of a store, from `write_messages`.
+        matcher: public.
+        kind: "event" or "interest": which side's messages it holds.
+        partitions: files at most; by default one for each 256 MiB.
+
+    Raises:
+        ParameterError: there is no such store; or another call changed it while this one ran.
+            Nothing of this call is left.
+        DecodeError: the index is damaged; or (as the cause of Spark's error) a file is.
+    """
+    check_kind(kind)
+    check_pairs(matcher)
+    check_partitions(partitions)
+    folder = Folder.of(path, "path")
+    now = Index.read(folder, matcher, kind)
+    if not now.files.parts:
+        return
+    run, files, about = WriterRun(now.version + 1), now.files, now.about
+    size = int((now.stop - now.start).sum()) * about.width
+    tasks = max(1, size // _PART_BYTES) if partitions is None else partitions
+
+    @confined
+    def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece in (one for batch in batches for one in batch.column(0).to_pylist()):
+            rows = merged_rows(files, piece, about.floor)
+            yield write_part(folder, run.stem, about.width, rows)
+
+    pieces = spark.createDataFrame(plan_merge(now, tasks), "runs binary")
+    try:
+        manifest = pieces.mapInArrow(merge, as_spark(MANIFEST)).toArrow()
+        merged = collected(folder, now.about, manifest)
+        added = [version for part in files.parts.values() for version in part.added]
+        renew(folder, run, dated(merged, min(added), max(added)), before=run.version)
+    except BaseException:
+        abandon(folder, run)
+        raise
+
+
+def drop_rounds(
+    path: str | os.PathLike[str], matcher: Matcher, *, kind: StoreKind, before: int
+) -> int:
+    """Drop messages of rounds below `before`, and refuse such rounds from now on.
+
+    A run, the messages of one subscription in one generation, is dropped when all its rounds are
+    below; one that goes beyond stays whole, until the store is compacted. A file is removed when
+    none of its runs is left. Runs no job.
+
+    Example:
+        .. code-block:: python
+
+            gone = cs.drop_rounds("/data/events", matcher, kind="event", before=1_000_000)
+
+    Args:
+        path: of a store, from `write_messages`.
+        matcher: public.
+        kind: "event" or "interest": which side's messages it holds.
+        before: a round.
+
+    Returns:
+        messages dropped.
+
+    Raises:
+        ParameterError: there is no such store, or `before` is no round.
+        DecodeError: the index is damaged.
+    """
+    check_kind(kind)
+    check_pairs(matcher)
+    if type(before) is not int or not 0 <= before < 1 << 63:
+        raise ParameterError(f"before must be a round, a whole number from 0 on, got {before!r}")
+    folder, dropped = Folder.of(path, "path"), [0]
+    Index.read(folder, matcher, kind)
+
+    def cut(now: Index) -> Index:
+        stay = now.last >= before
+        dropped[0] = int((now.stop - now.start)[~stay].sum())
+        about = now.about._replace(floor=max(now.about.floor, before))
+        return replace(now.keeping(stay), about=about)
+
+    append(folder, WriterRun(1), cut, matcher, kind)
+    return dropped[0]
+
+
+def _check_batch(batch: tuple[str, int] | None, mode: str) -> None:
+    if batch is None:
+        return
+    if mode != "append":
+        raise ParameterError("batch= is for mode='append'")
+    if (
+        not isinstance(batch, tuple)
+        or [type(part) for part in batch] != [str, int]
+        or not batch[0]
+        or batch[1] < 0
+    ):
+        raise ParameterError(
+            f"batch must be a stream's name and the number of its batch, such as ('quotes', 17), "
+            f"got {batch!r}"
+        )
+
+
+def _check_folder(folder: Folder, found: list[str], mode: str) -> None:
+    others = not all(map(is_unfinished, found))
+    if mode == "error" and others:
+        raise ParameterError(
+            f"path={folder.path!r} is not empty; choose another folder, or mode='overwrite'"
+        )
+    if mode == "append" and others and not latest(found):
+        raise ParameterError(f"path={folder.path!r} holds files, and no store to append to")

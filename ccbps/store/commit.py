@@ -1,0 +1,167 @@
+"""How a store changes: one writer takes the next version; others are told, or come after it.
+
+Whoever writes a whole store, or compacts one, began from a version, and fails if there is a later
+one. Whoever appends, or drops rounds, comes after whatever was committed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.matching.matcher import Matcher
+from ccbps.store.files import RUNS, PartReader
+from ccbps.store.folder import Folder
+from ccbps.store.index import About, Index, StoreKind
+from ccbps.store.plan import meetings, open_piece, pair_names, plan
+from ccbps.store.versions import WriterRun, is_claim, latest
+
+__all__ = ["Change", "abandon", "append", "commit", "dated", "refuse_twice", "renew"]
+
+_TRIES: Final = 20
+
+Change = Callable[[Index], Index | None]
+"""What a store is to become; None for: it is that already."""
+
+
+def commit(folder: Folder, run: WriterRun, index: Index) -> str | None:
+    """Write an index under the name of the run's version, unless somebody else has.
+
+    Returns:
+        None; or what stood in the way, and nothing is changed.
+    """
+    with folder.create(run.draft) as file:
+        file.write(dated(index, run.version, run.version).to_bytes())
+    names = folder.names()
+    if set(index.files.parts) <= set(names):
+        obstacle = folder.publish(run.draft, run.index)
+    else:
+        # Removed by the commit of another run, or by hand; either way this is no store.
+        folder.remove(run.draft)
+        other = WriterRun(latest(names))
+        obstacle = other.index if other.version else "parts of this one are gone"
+    if obstacle is None:
+        # The name may be free again, since versions before the last are removed.
+        later = latest(folder.names())
+        if later > run.version:
+            folder.remove(run.index)
+            obstacle = WriterRun(later).index
+    return obstacle
+
+
+def renew(folder: Folder, run: WriterRun, index: Index, *, before: int) -> None:
+    """Replace the store that the run began from, and remove what was begun below version `before`.
+
+    Raises:
+        ParameterError: another run has committed since this one began.
+    """
+    obstacle = commit(folder, run, index)
+    if obstacle is not None:
+        raise ParameterError(
+            f"path={folder.path!r}: another write_messages finished there while this one ran, "
+            f"or is about to ({obstacle}); nothing of this one is kept. Write to another "
+            "folder, or once more with mode='overwrite'"
+            + is_claim(obstacle)
+            * ", after removing that file if no other writer is at work"
+        )
+    with suppress(OSError):
+        folder.remove(*run.replaced(folder.names(), index.files.parts, before=before))
+
+
+def abandon(folder: Folder, run: WriterRun) -> None:
+    """Remove what a run made, unless it has committed."""
+    names = folder.names()
+    kept = Index.read(folder).files.parts if latest(names) else {}
+    folder.remove(*(name for name in run.left(names) if name not in kept))
+
+
+def append(
+    folder: Folder, run: WriterRun, change: Change, matcher: Matcher, kind: StoreKind
+) -> Index | None:
+    """Change a store, after whatever others commit meanwhile.
+
+    Args:
+        change: called with the store, an empty one if there is none, once or more.
+
+    Returns:
+        the store; None if it was changed already.
+
+    Raises:
+        ParameterError: others came first again and again; what this run wrote was removed; or, by
+            `change`.
+    """
+    obstacle = ""
+    for _ in range(_TRIES):
+        if latest(folder.names()):
+            now = Index.read(folder, matcher, kind)
+        else:
+            now = Index.of(folder, About.of(matcher, kind), RUNS.empty_table(), {})
+        index = change(now)
+        if index is None:
+            return None
+        attempt = run.after(now.version)
+        found = commit(folder, attempt, index)
+        if found is None:
+            dropped = [name for name in now.files.parts if name not in index.files.parts]
+            with suppress(OSError):
+                gone = attempt.replaced(folder.names(), index.files.parts, before=0)
+                folder.remove(*gone, *dropped)
+            return index
+        obstacle = found
+        if not {name for name in index.files.parts if run.run in name} <= set(folder.names()):
+            break
+    raise ParameterError(
+        f"path={folder.path!r}: others finished there while this one ran ({obstacle}); nothing of "
+        "this one is kept. Append once more"
+        + is_claim(obstacle)
+        * ", after removing that file if no other writer is at work"
+    )
+
+
+def refuse_twice(index: Index, fresh: int) -> None:
+    """Refuse a (subscription, round) that is in two runs, one of them from place `fresh` on; or of
+    a broadcast's events a round. Reads rounds where runs overlap, and nothing elsewhere.
+
+    Raises:
+        RandomnessReuseError: names one.
+    """
+    if index.about.rounds:
+        order = np.argsort(index.first, kind="stable")
+        first, last = index.first[order], index.last[order]
+        twice = np.flatnonzero(first[1:] <= last[:-1])
+        if len(twice):
+            raise RandomnessReuseError(
+                f"round {first[twice[0] + 1]} is in a range of rounds that has events already, and "
+                "a round has one event: take rounds beyond those that were used"
+            )
+        return
+    one, other = meetings(index, index)
+    new = (one < other) & (other >= fresh)
+
+    @cache
+    def part(_side: int, name: str) -> PartReader:
+        return index.files.reader(name)
+
+    for piece in plan(index, index, (one[new], other[new])).to_pylist():
+        work = open_piece(piece, part)
+        if work.counts.sum():
+            labels, rounds = pair_names(work)
+            raise RandomnessReuseError(
+                f"subscription={labels[0].as_py()!r}, round={rounds[0].as_py()} has a message "
+                "already; a pair and round has one message"
+            )
+
+
+def dated(index: Index, first: int, last: int) -> Index:
+    """The index, which says of its new parts which versions brought their messages."""
+    parts = {
+        name: part if any(part.added) else part._replace(added=(first, last))
+        for name, part in index.files.parts.items()
+    }
+    return replace(index, files=replace(index.files, parts=parts))

@@ -1,0 +1,98 @@
+"""Parts of a store merged into fewer: each task takes some subscriptions, and reads the files.
+
+No message passes through Spark. A broadcast's events, which have no subscriptions, are merged in
+order of their rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ccbps.arrays import Bytes, Numbers
+from ccbps.arrow import binary_column
+from ccbps.store.files import PartFiles, PartReader
+from ccbps.store.index import Index
+from ccbps.store.plan import BLOCK_BYTES, spans, stream
+
+__all__ = ["merged_rows", "plan_merge"]
+
+# Rows whose places are held in memory at a time, unless one subscription has more.
+ROWS_AT_ONCE: Final = 1 << 20
+
+
+def plan_merge(index: Index, tasks: int) -> pa.Table:
+    """Work for at most so many tasks, about equal: a row for each with the column `runs`, an Arrow
+    IPC stream with `part`, `subscription`, `label` (its rank), `start`, `stop`, and `first`."""
+    rows = index.stop - index.start
+    # Of a broadcast's events, each part by itself.
+    by = pa.array(index.first) if index.about.rounds else index.subscription
+    label = pc.rank(by, tiebreaker="dense").to_numpy().astype(np.int64)
+    order = np.lexsort((index.first, label))
+    label = label[order]
+    size = max(1, -(-int(rows.sum()) // tasks))
+    new = np.diff(label, prepend=-1) != 0
+    before = (np.cumsum(rows[order]) - rows[order])[np.flatnonzero(new)]
+    task = (before // size)[np.cumsum(new) - 1]
+    table = pa.table(
+        {
+            "part": pa.array(index.parts, pa.string()).take(pa.array(index.part[order])),
+            "subscription": index.subscription.take(pa.array(order)),
+            "label": label,
+            "start": index.start[order],
+            "stop": index.stop[order],
+            "first": index.first[order],
+        }
+    )
+    cuts = [*np.flatnonzero(np.diff(task, prepend=-1)).tolist(), len(order)]
+    streams = [stream(table.slice(a, b - a)) for a, b in pairwise(cuts)]
+    return pa.table({"runs": pa.array(streams, pa.binary())})
+
+
+def merged_rows(files: PartFiles, piece: bytes, floor: int) -> Iterator[list[pa.Array]]:
+    """Rounds from `floor` on, messages and, where there are any, subscriptions of a task, in order.
+
+    Raises:
+        DecodeError: a file is missing or damaged.
+    """
+    with pa.ipc.open_stream(piece) as found:
+        runs = found.read_next_batch()
+    label, start, stop = (runs[name].to_numpy() for name in ("label", "start", "stop"))
+    named = runs["subscription"].null_count == 0
+    readers = {name: files.reader(name, verify=True) for name in runs["part"].unique().to_pylist()}
+    numbers = runs["part"].dictionary_encode()
+    parts = [readers[name] for name in numbers.dictionary.to_pylist()]
+    part = numbers.indices.to_numpy()
+    # Whole subscriptions, as many as are to be held.
+    ends = np.cumsum(stop - start)
+    edges = np.flatnonzero(np.diff(label, prepend=-1))
+    chunk = (ends - (stop - start))[edges] // ROWS_AT_ONCE
+    cuts = [*edges[np.diff(chunk, prepend=-1) != 0].tolist(), len(label)]
+    for a, b in pairwise(cuts):
+        run, rows = spans(start[a:b], stop[a:b])
+        run += a
+        rounds = np.empty(len(rows), dtype=np.int64)
+        for number in np.unique(part[a:b]).tolist():
+            here = np.flatnonzero(part[run] == number)
+            rounds[here] = parts[number].rounds[rows[here]]
+            parts[number].release()
+        order = np.lexsort((rounds, label[run]))
+        order = order[rounds[order] >= floor]
+        step = max(1, BLOCK_BYTES // files.width)
+        for at in (order[i : i + step] for i in range(0, len(order), step)):
+            messages = _gathered(parts, part[run[at]], rows[at], files.width)
+            columns = [pa.array(rounds[at]), binary_column(messages)]
+            yield [*columns, *[runs["subscription"].take(pa.array(run[at]))] * named]
+
+
+def _gathered(parts: list[PartReader], number: Numbers, rows: Numbers, width: int) -> Bytes:
+    out = np.empty((len(rows), width), dtype=np.uint8)
+    for one in np.unique(number).tolist():
+        here = np.flatnonzero(number == one)
+        parts[one].scatter(rows[here], out, here)
+    return out

@@ -1,0 +1,296 @@
+"""Stores that grow, shrink and are compacted, without Spark: beside a dictionary of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
+from ccbps.store import commit, merging
+from ccbps.store import files as storefiles
+from ccbps.store import plan as storeplan
+from ccbps.store.folder import Folder
+from ccbps.store.index import About, Index, StoreKind
+from ccbps.store.manifest import MANIFEST, collected, write_part
+from ccbps.store.versions import WriterRun, latest
+
+Rounds = dict[str, list[int]]
+SPELT: Any = SimpleNamespace(fingerprint=bytes(32), event_bytes=12, interest_bytes=12)
+ROUNDS = st.dictionaries(
+    st.sampled_from(["s0", "s1", "s2"]),
+    st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True),
+    max_size=3,
+)
+
+
+def fresh(folder: Folder, run: WriterRun, kind: StoreKind, rounds: Rounds) -> Index:
+    """Messages that spell their subscription and round, in two parts, not yet committed."""
+    keys = [(label, n) for label in sorted(rounds) for n in sorted(rounds[label])]
+    folder.make("path")
+    halves = [[k for k in keys if (k[0] == "s1") == odd] for odd in (False, True)]
+    batches = [write_part(folder, run.stem, 12, columns(half)) for half in halves]
+    return collected(folder, About.of(SPELT, kind), pa.Table.from_batches(batches, MANIFEST))
+
+
+def columns(keys: Sequence[tuple[str, int]]) -> list[list[pa.Array]]:
+    return [
+        [
+            pa.array([n for _, n in keys], pa.int64()),
+            pa.array([f"{label:>4}{n:08d}".encode() for label, n in keys], pa.binary()),
+            pa.array([label for label, _ in keys], pa.string()),
+        ]
+    ]
+
+
+def add(folder: Folder, kind: StoreKind, rounds: Rounds) -> None:
+    run = WriterRun(latest(folder.names()) + 1)
+    new = fresh(folder, run, kind, rounds)
+
+    def added(now: Index) -> Index:
+        both = Index.together([now, new])
+        commit.refuse_twice(both, len(now.part))
+        return both
+
+    try:
+        commit.append(folder, run, added, SPELT, kind)
+    except BaseException:
+        commit.abandon(folder, run)
+        raise
+
+
+def drop(folder: Folder, kind: StoreKind, before: int) -> None:
+    def cut(now: Index) -> Index:
+        about = now.about._replace(floor=max(now.about.floor, before))
+        return replace(now.keeping(now.last >= before), about=about)
+
+    commit.append(folder, WriterRun(1), cut, SPELT, kind)
+
+
+def compact(folder: Folder, kind: StoreKind, tasks: int) -> None:
+    now = Index.read(folder, SPELT, kind)
+    run = WriterRun(now.version + 1)
+    batches = [
+        write_part(folder, run.stem, 12, merging.merged_rows(now.files, piece, now.about.floor))
+        for piece in merging.plan_merge(now, tasks)["runs"].to_pylist()
+    ]
+    manifest = pa.Table.from_batches(batches, MANIFEST)
+    merged = collected(folder, now.about, manifest)
+    commit.renew(folder, run, commit.dated(merged, 1, now.version), before=run.version)
+
+
+def pairs(events: Index, interests: Index) -> list[str]:
+    """What is matched, as it is spelt on both sides."""
+    indexes, out = (events, interests), []
+
+    @cache
+    def part(side: int, name: str) -> storefiles.PartReader:
+        return indexes[side].files.reader(name, verify=True)
+
+    for piece in storeplan.plan(*indexes).to_pylist():
+        work = storeplan.open_piece(piece, part)
+        labels, numbers = (names.to_pylist() for names in storeplan.pair_names(work))
+        texts = [f"{s:>4}{n:08d}" for s, n in zip(labels, numbers, strict=True)]
+        for at, *messages in work.blocks:
+            for side in messages:
+                assert [bytes(m).decode() for m in side] == texts[at]
+        out += texts
+    return sorted(out)
+
+
+def spelt(keys: set[tuple[str, int]]) -> list[str]:
+    return sorted(f"{label:>4}{n:08d}" for label, n in keys)
+
+
+def keys(rounds: Rounds) -> set[tuple[str, int]]:
+    return {(label, n) for label, numbers in rounds.items() for n in numbers}
+
+
+STEPS = st.lists(
+    st.one_of(
+        ROUNDS.map(lambda rounds: ("add", rounds)),
+        st.tuples(st.just("drop"), st.integers(0, 31)),
+        st.tuples(st.just("compact"), st.integers(1, 4)),
+    ),
+    max_size=8,
+)
+
+
+@given(steps=STEPS, other=ROUNDS, piece=st.integers(1, 20), at_once=st.sampled_from([1, 7, 1000]))
+def test_a_store_holds_what_a_dictionary_would(
+    steps: list[tuple[str, Any]],
+    other: Rounds,
+    piece: int,
+    at_once: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = tmp_path_factory.mktemp("store")
+    folder, against = Folder.of(path / "a", "path"), Folder.of(path / "b", "path")
+    held: set[tuple[str, int]] = set()
+    generations: list[list[set[tuple[str, int]]]] = []
+    floor = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storefiles, "BATCH_BYTES", 12 * 5)
+        patch.setattr(storeplan, "PIECE_ROWS", piece)
+        patch.setattr(merging, "ROWS_AT_ONCE", at_once)
+        add(folder, "event", {})
+        add(against, "interest", other)
+        for step, argument in steps:
+            if step == "add":
+                clash = keys(argument) & held
+                if clash:
+                    with pytest.raises(RandomnessReuseError) as failure:
+                        add(folder, "event", argument)
+                    assert any(
+                        f"subscription={s!r}, round={n} " in str(failure.value) for s, n in clash
+                    )
+                    continue
+                add(folder, "event", argument)
+                runs = [{(s, n) for n in numbers} for s, numbers in argument.items()]
+                generations.append(runs)
+            elif step == "drop":
+                floor = max(floor, argument)
+                drop(folder, "event", argument)
+                generations = [
+                    [run for run in runs if max(n for _, n in run) >= argument]
+                    for runs in generations
+                ]
+            else:
+                compact(folder, "event", argument)
+                every = {key for runs in generations for run in runs for key in run}
+                every = {key for key in every if key[1] >= floor}
+                labels = {label for label, _ in every}
+                generations = [[{k for k in every if k[0] == label} for label in labels]]
+                assert len(Index.read(folder, SPELT, "event").part) == len(labels)
+            held = {key for runs in generations for run in runs for key in run}
+            events, interests = Index.read(folder), Index.read(against)
+            assert pairs(events, interests) == spelt(held & keys(other))
+            assert pairs(events, events) == spelt(held)
+            assert events.about.floor == floor
+            assert {p for p in folder.names() if p.startswith("part")} == set(events.files.parts)
+
+
+@given(stores=st.lists(ROUNDS, min_size=1, max_size=4), other=ROUNDS)
+def test_several_stores_are_one(
+    stores: list[Rounds], other: Rounds, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("stores")
+    folders = [Folder.of(path / str(i), "path") for i in range(len(stores))]
+    for folder, rounds in zip(folders, stores, strict=True):
+        add(folder, "interest", rounds)
+    add(Folder.of(path / "e", "path"), "event", other)
+    together = Index.together([Index.read(folder) for folder in folders])
+    every = [key for rounds in stores for key in keys(rounds)]
+    if len(set(every)) < len(every):
+        with pytest.raises(RandomnessReuseError, match="has a message already"):
+            commit.refuse_twice(together, 0)
+        return
+    commit.refuse_twice(together, 0)
+    events = Index.read(Folder.of(path / "e", "path"))
+    assert pairs(events, together) == spelt(keys(other) & set(every))
+
+
+def test_runs_meet_as_intervals_do() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        sides = []
+        for count in rng.integers(0, 40, 2):
+            first = rng.integers(0, 50, count)
+            length = rng.integers(1, 20, count)
+            if count:
+                first[0], length[0] = 2**63 - 1 - 30, 31
+            labels = pa.array([f"s{n}" for n in rng.integers(0, 4, count)], pa.string())
+            side = SimpleNamespace(part=first, subscription=labels, first=first)
+            side.last = first + (length - 1)
+            sides.append(side)
+        found = storeplan.meetings(*sides)  # type: ignore[arg-type]
+        a, b = ([x.subscription.to_pylist(), x.first, x.last] for x in sides)
+        assert set(zip(*(x.tolist() for x in found), strict=True)) == {
+            (i, j)
+            for i in range(len(a[0]))
+            for j in range(len(b[0]))
+            if a[0][i] == b[0][j] and a[1][i] <= b[2][j] and b[1][j] <= a[2][i]
+        }
+        assert len(found[0]) == len(set(zip(*(x.tolist() for x in found), strict=True)))
+
+
+def test_many_append_at_once_and_none_is_lost(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path / "store", "path")
+    rounds = [{"s0": [n], "s1": [n, 100 + n]} for n in range(12)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda one: add(folder, "event", one), rounds))
+    index = Index.read(folder, SPELT, "event")
+    assert pairs(index, index) == spelt({key for one in rounds for key in keys(one)})
+    assert index.version == 12
+    assert len(folder.names()) == 1 + len(index.files.parts)
+    added = [part.added for part in index.files.parts.values()]
+    assert {low for low, high in added if low == high} == set(range(1, 13))
+
+
+def test_who_appends_comes_after_a_compaction_and_not_the_other_way(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path / "store", "path")
+    for n in range(3):
+        add(folder, "event", {"s0": [n], "s1": [n]})
+    run = WriterRun(4)
+    waiting = fresh(folder, run, "event", {"s0": [7]})
+    compact(folder, "event", 1)
+    commit.append(folder, run, lambda now: Index.together([now, waiting]), SPELT, "event")
+    index = Index.read(folder)
+    assert pairs(index, index) == spelt(
+        {("s0", 7)} | {(s, n) for s in ("s0", "s1") for n in (0, 1, 2)}
+    )
+    assert sorted(part.added for part in index.files.parts.values()) == [(1, 3), (5, 5)]
+
+    stale = Index.read(folder)
+    add(folder, "event", {"s0": [8]})
+    late = WriterRun(stale.version + 1)
+    with pytest.raises(ParameterError, match="another write_messages finished there"):
+        commit.renew(folder, late, stale, before=late.version)
+    again = Index.read(folder)
+    assert pairs(again, again) == spelt(
+        {*keys({"s0": [7, 8]}), *keys({s: [0, 1, 2] for s in ("s0", "s1")})}
+    )
+
+
+def test_a_run_that_committed_is_not_abandoned(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path / "store", "path")
+    add(folder, "event", {"s0": [1]})
+    run = WriterRun(2)
+    new = fresh(folder, run, "event", {"s0": [2]})
+    commit.append(folder, run, lambda now: Index.together([now, new]), SPELT, "event")
+    names = sorted(folder.names())
+    commit.abandon(folder, run)
+    assert sorted(folder.names()) == names
+    lost = WriterRun(3)
+    fresh(folder, lost, "event", {"s0": [3]})
+    commit.abandon(folder, lost)
+    assert sorted(folder.names()) == names
+
+
+def test_a_writer_whose_parts_are_gone_says_so(tmp_path: Path) -> None:
+    folder, run = Folder.of(tmp_path / "store", "path"), WriterRun(1)
+    new = fresh(folder, run, "event", {"s0": [1]})
+    folder.remove(*run.left(folder.names()))
+    with pytest.raises(ParameterError, match=r"parts of this one are gone\); .*Append once more"):
+        commit.append(folder, run, lambda now: Index.together([now, new]), SPELT, "event")
+
+
+def test_compacting_finds_damage(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path / "store", "path")
+    add(folder, "event", {"s0": [1, 2]})
+    (part,) = (tmp_path / "store").glob("part-*")
+    content = part.read_bytes()
+    at = content.index(b"  s000000002")
+    part.write_bytes(content[:at] + b"X" + content[at + 1 :])
+    with pytest.raises(DecodeError, match="the messages of batch 0 have another checksum"):
+        compact(folder, "event", 1)
