@@ -26,6 +26,7 @@ from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
 from ccbps.spark.matching import match, match_column
 from ccbps.spark.networks import simulate
+from ccbps.spark.source import register_source
 from ccbps.spark.store_matching import match_messages
 from ccbps.spark.store_writing import compact_messages, drop_rounds, write_messages
 from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
@@ -48,6 +49,7 @@ __all__ = [
     "open_from_groups",
     "open_payloads",
     "prefilter",
+    "register_source",
     "seal_for_groups",
     "seal_payloads",
     "simulate",

@@ -1,0 +1,197 @@
+"""Message stores as a data source: ``spark.read.format("ccbps")``, and streams of generations.
+
+For jobs that want the messages themselves. To match stores, `match_messages` is faster, since it
+does not move messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+
+from ccbps.arrow import binary_column
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.store.files import PartFile, PartFiles
+from ccbps.store.folder import Folder
+from ccbps.store.index import Index
+from ccbps.store.plan import spans, stream
+from ccbps.store.versions import latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["MessageSource", "register_source"]
+
+# Bytes of messages in a task, and in an Arrow batch, about.
+_TASK_BYTES: Final = 64 << 20
+_BATCH_BYTES: Final = 2 << 20
+_OPTIONS: Final = ("path", "verify")
+
+
+def register_source(spark: SparkSession) -> None:
+    """Teach a session the format "ccbps", of message stores, for batches and streams.
+
+    Example:
+        .. code-block:: python
+
+            cs.register_source(spark)
+            kept = spark.read.format("ccbps").load("/data/events")
+            # subscription, round, event_message
+            fresh = spark.readStream.format("ccbps").load("/data/events")
+
+    The options are ``path``, of one store, and ``verify``: "true" compares the checksums of
+    messages, too. A table has the columns `subscription` (which a broadcast's events have not),
+    `round`, and `event_message` or `interest_message`. A stream begins with the store as it is, and
+    goes on with what is appended; its offsets are versions. Where generations that it has read are
+    compacted with others that it has not, it fails, so compact what has been read. Messages that
+    `drop_rounds` dropped before they were read are not seen.
+    """
+    spark.dataSource.register(MessageSource)
+
+
+class MessageSource(DataSource):  # type: ignore[misc]
+    """A message store as a table."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        unknown = sorted({name.lower() for name in options} - {*_OPTIONS})
+        if "path" not in options or unknown:
+            raise ParameterError(
+                f"format 'ccbps' takes a path, of one store, and verify; got {', '.join(options)}"
+            )
+        wanted = str(options.get("verify", "false")).lower()
+        if wanted not in ("true", "false"):
+            raise ParameterError(f"verify must be 'true' or 'false', got {wanted!r}")
+        self._folder, self._verify = Folder.of(options["path"], "path"), wanted == "true"
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "ccbps"
+
+    def schema(self) -> str:
+        """Columns of the store."""
+        about = Index.read(self._folder).about
+        label = "" if about.rounds else "subscription string, "
+        return f"{label}round long, {about.kind}_message binary"
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Of the whole store."""
+        return _Reader(self._folder, self._verify, schema.names)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
+        """Of one generation after the other."""
+        return _StreamReader(self._folder, self._verify, schema.names)
+
+
+@dataclass
+class _Piece(InputPartition):  # type: ignore[misc]
+    """Runs of one part: an Arrow IPC stream with `subscription`, `start` and `stop`."""
+
+    part: str
+    file: PartFile
+    width: int
+    batch_rows: int
+    runs: bytes
+
+
+class _Rows:
+    """Reads pieces; the half that both readers share."""
+
+    def __init__(self, folder: Folder, verify: bool, names: Sequence[str]) -> None:
+        self._folder, self._verify, self._names = folder, verify, list(names)
+
+    def read(self, partition: _Piece) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece.
+
+        Raises:
+            DecodeError: a file is missing or damaged.
+        """
+        with pa.ipc.open_stream(partition.runs) as found:
+            runs = found.read_next_batch()
+        width, name = partition.width, partition.part
+        files = PartFiles(width, partition.batch_rows, {name: partition.file})
+        reader = files.reader(name, verify=self._verify)
+        run, rows = spans(runs["start"].to_numpy(), runs["stop"].to_numpy())
+        rounds = reader.rounds
+        step = max(1, _BATCH_BYTES // width)
+        for at in range(0, len(rows), step):
+            some = rows[at : at + step]
+            columns = [pa.array(rounds[some]), binary_column(reader.gather(some))]
+            if len(self._names) > len(columns):
+                columns.insert(0, runs["subscription"].take(pa.array(run[at : at + step])))
+            yield pa.RecordBatch.from_arrays(columns, names=self._names)
+
+
+# No filter is pushed down: Spark 4.3 keeps the filters of one query for the next ones on the same
+# DataFrame that have none to push, so rows would be missing.
+class _Reader(_Rows, DataSourceReader):  # type: ignore[misc]
+    def partitions(self) -> list[_Piece]:
+        """Pieces of the store as it is now."""
+        return _pieces(Index.read(self._folder))
+
+
+class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Before the first version."""
+        return {"version": 0}
+
+    def latestOffset(  # noqa: N802
+        self, start: Any = None, limit: Any = None
+    ) -> dict[str, int]:
+        """The version of the store."""
+        return {"version": latest(self._folder.names())}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Piece]:
+        """Pieces that came after version `start`, up to `end`."""
+        low, high = start["version"], end["version"]
+        if low == high:
+            return []
+        index = Index.read(self._folder)
+        new = np.zeros(len(index.parts), dtype=np.bool_)
+        for number, name in enumerate(index.parts):
+            first, last = index.files.parts[name].added
+            new[number] = low < first <= high
+            if first <= low < last or first <= high < last:
+                raise DecodeError(
+                    f"path={self._folder.path!r}: generations {first} to {last} were compacted "
+                    f"into one; this stream is at {low}, and wants what came up to {high}, so it "
+                    "cannot tell what is new. Compact what all streams have read, or start it anew"
+                )
+        return _pieces(index.keeping(new[index.part]))
+
+
+def _pieces(index: Index) -> list[_Piece]:
+    """Runs of an index, part by part, in pieces of about `_TASK_BYTES`."""
+    width = index.about.width
+    most = max(1, _TASK_BYTES // width)
+    order = np.lexsort((index.start, index.part))
+    cuts = -(-(index.stop - index.start)[order] // most)
+    place, cut = spans(np.zeros_like(cuts), cuts)
+    run = order[place]
+    start = index.start[run] + cut * most
+    stop = np.minimum(start + most, index.stop[run])
+    part, rows = index.part[run], stop - start
+    filled = (np.cumsum(rows) - rows) // most
+    new = (np.diff(part, prepend=-1) != 0) | (np.diff(filled, prepend=-1) != 0)
+    edges = [*np.flatnonzero(new).tolist(), len(run)]
+    table = pa.table(
+        {"subscription": index.subscription.take(pa.array(run)), "start": start, "stop": stop}
+    )
+    out = []
+    for a, b in pairwise(edges):
+        name = index.parts[part[a]]
+        runs = stream(table.slice(a, b - a))
+        out.append(_Piece(name, index.files.parts[name], width, index.files.batch_rows, runs))
+    return out

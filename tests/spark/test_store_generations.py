@@ -1,0 +1,232 @@
+"""Stores that grow: generations, streams that append exactly once, compaction, the data source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from ccbps import Schema, SharedSeed, UInt
+from ccbps import spark as cs
+from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.matching import BroadcastMatch
+from tests.spark.test_stores import (
+    BOX,
+    Rounds,
+    answers,
+    event_rows,
+    frame,
+    interest_rows,
+    wanted,
+    write,
+)
+
+pytestmark = pytest.mark.spark
+
+
+def rows(df: DataFrame, kind: str = "event") -> dict[tuple[str, int], bytes]:
+    found = df.collect()
+    out = {(r["subscription"], r["round"]): bytes(r[f"{kind}_message"]) for r in found}
+    assert len(out) == len(found)
+    return out
+
+
+def joined(*several: Rounds) -> Rounds:
+    return {
+        label: sorted(n for one in several for n in one.get(label, []))
+        for label in {label for one in several for label in one}
+    }
+
+
+@pytest.fixture(scope="module")
+def source(spark: SparkSession) -> None:
+    cs.register_source(spark)
+
+
+def test_subscribers_write_ahead_and_the_broker_matches_all_their_stores(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    own = {
+        "s0": [{"s0": list(range(40))}, {"s0": list(range(40, 80))}],
+        "s1": [{"s1": [5, 9, 13]}, {"s1": [4, 10]}, {"s1": list(range(20, 60))}],
+    }
+    for label, generations in own.items():
+        for rounds in generations:
+            write(spark, interest_rows(rounds), tmp_path / label, "interest", mode="append")
+    stores = [tmp_path / "s0", tmp_path / "s1"]
+    events = {"s0": list(range(60)), "s1": list(range(0, 60, 2)), "s2": [1]}
+    for third in range(3):
+        some = {label: numbers[third::3] for label, numbers in events.items() if numbers[third::3]}
+        write(spark, event_rows(some), tmp_path / "events", "event", mode="append")
+    expected = wanted(events, joined(*own["s0"], *own["s1"]))
+    paths = tmp_path / "events", stores
+    assert answers(cs.match_messages(spark, *paths, BOX)) == expected
+
+    cs.compact_messages(spark, tmp_path / "s1", BOX, kind="interest", partitions=2)
+    cs.compact_messages(spark, tmp_path / "events", BOX, kind="event")
+    assert len(list((tmp_path / "events").iterdir())) == 2
+    assert answers(cs.match_messages(spark, *paths, BOX)) == expected
+
+    assert cs.drop_rounds(tmp_path / "s0", BOX, kind="interest", before=45) == 40
+    got = answers(cs.match_messages(spark, *paths, BOX))
+    assert got == {key: value for key, value in expected.items() if key[0] != "s0" or key[1] >= 40}
+    with pytest.raises(ParameterError, match="round 3 is below 45, and rounds below that were dr"):
+        write(spark, interest_rows({"s0": [3]}), tmp_path / "s0", "interest", mode="append")
+    with pytest.raises(RandomnessReuseError, match="subscription='s0', round=79 has a message alr"):
+        write(spark, interest_rows({"s0": [79]}), tmp_path / "s0", "interest", mode="append")
+    assert answers(cs.match_messages(spark, *paths, BOX)) == got
+    write(spark, interest_rows({"s0": [79]}), tmp_path / "again", "interest")
+    with pytest.raises(RandomnessReuseError, match="subscription='s0', round=79 has a message alr"):
+        cs.match_messages(spark, paths[0], [*stores, tmp_path / "again"], BOX)
+    with pytest.raises(ParameterError, match="interests names the same store twice"):
+        cs.match_messages(spark, paths[0], [stores[0], stores[0]], BOX)
+
+
+def test_a_batch_is_appended_once(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    for name, number, rounds in [
+        ("quotes", 0, [1]),
+        ("quotes", 1, [2]),
+        ("quotes", 1, [3]),
+        ("quotes", 0, [4]),
+        ("trades", 0, [5]),
+    ]:
+        batch = (name, number)
+        write(spark, event_rows({"s0": rounds}), path, "event", mode="append", batch=batch)
+    names = sorted(path.iterdir())
+    # A batch of nothing is remembered, too.
+    write(spark, {}, path, "event", mode="append", batch=("quotes", 7))
+    write(spark, {}, path, "event", mode="append")
+    write(spark, event_rows({"s0": [6]}), path, "event", mode="append", batch=("quotes", 6))
+    assert len(list(path.iterdir())) == len(names)
+    write(spark, interest_rows({"s0": list(range(9))}), tmp_path / "interests", "interest")
+    got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
+    assert {number for _, number in got} == {1, 2, 5}
+
+
+def test_events_of_a_broadcast_come_in_generations_too(
+    spark: SparkSession, tmp_path: Path, source: None
+) -> None:
+    schema, seed = Schema(a=UInt(4)), SharedSeed.generate()
+    box = BroadcastMatch.box(schema)
+    publisher, subscriber = box.publisher(seed), box.subscriber(seed)
+    for low in (0, 20, 40):
+        numbers = list(range(low, low + 20))
+        sent = publisher.encode([{"a": n % 16} for n in numbers], numbers)
+        df = spark.createDataFrame(
+            [(n, bytes(m)) for n, m in zip(numbers, sent, strict=True)],
+            "round long, event_message binary",
+        )
+        cs.write_messages(df, tmp_path / "events", box, kind="event", mode="append")
+    with pytest.raises(RandomnessReuseError, match=r"round \d+ is in a range of rounds that has"):
+        cs.write_messages(df, tmp_path / "events", box, kind="event", mode="append")
+    labels = [f"s{i}" for i in range(3) for _ in range(60)]
+    made = subscriber.encode(
+        [f"a >= {3 * int(label[1:])}" for label in labels], [*range(60)] * 3, pairs=labels
+    )
+    wants = spark.createDataFrame(
+        [(s, n, bytes(m)) for s, n, m in zip(labels, [*range(60)] * 3, made, strict=True)],
+        "subscription string, round long, interest_message binary",
+    )
+    cs.write_messages(wants, tmp_path / "interests", box, kind="interest")
+    expected = {(f"s{i}", n): n % 16 >= 3 * i for i in range(3) for n in range(60)}
+    paths = tmp_path / "events", tmp_path / "interests"
+    assert answers(cs.match_messages(spark, *paths, box)) == expected
+    cs.compact_messages(spark, paths[0], box, kind="event", partitions=1)
+    assert len(list(paths[0].iterdir())) == 2
+    assert answers(cs.match_messages(spark, *paths, box)) == expected
+    table = spark.read.format("ccbps").load(str(paths[0]))
+    assert table.columns == ["round", "event_message"]
+    assert sorted(row["round"] for row in table.collect()) == list(range(60))
+
+
+def test_the_data_source_reads_what_was_written(
+    spark: SparkSession, tmp_path: Path, source: None
+) -> None:
+    path = tmp_path / "events"
+    every = [{"s0": [1, 2, 3], "s1": [7]}, {"s0": [9], "s2": list(range(30))}]
+    for rounds in every:
+        write(spark, event_rows(rounds), path, "event", mode="append")
+    table = spark.read.format("ccbps").option("verify", "true").load(str(path))
+    assert table.dtypes == [
+        ("subscription", "string"),
+        ("round", "bigint"),
+        ("event_message", "binary"),
+    ]
+    assert len(rows(table)) == 35
+    assert {*rows(table)} == {
+        (s, n) for one in every for s, numbers in one.items() for n in numbers
+    }
+    interests = {"s0": list(range(10)), "s2": [3, 40]}
+    found = cs.match(table, frame(spark, interest_rows(interests), "interest_message"), BOX)
+    assert answers(found) == wanted(joined(*every), interests)
+    for condition, expected in {
+        "subscription = 's2' AND round >= 28": {("s2", 28), ("s2", 29)},
+        "subscription IN ('s1', 's9')": {("s1", 7)},
+        "round = 9": {("s0", 9), ("s2", 9)},
+        "round < 2 AND subscription != 's2'": {("s0", 1)},
+        "round <= 1 OR subscription = 's1'": {("s0", 1), ("s2", 0), ("s2", 1), ("s1", 7)},
+        "round > 100": set(),
+    }.items():
+        assert {*rows(table.where(condition))} == expected
+    with pytest.raises(Exception, match=r"takes a path, of one store, and verify"):
+        spark.read.format("ccbps").option("paths", "x").load().collect()
+    with pytest.raises(Exception, match="no message store is there"):
+        spark.read.format("ccbps").load(str(tmp_path / "nowhere")).collect()
+
+
+def test_a_stream_reads_each_generation_once(
+    spark: SparkSession, tmp_path: Path, source: None
+) -> None:
+    path, seen = tmp_path / "events", []
+
+    def run() -> list[int]:
+        del seen[:]
+
+        def batch(df: DataFrame, _: int) -> None:
+            df.selectExpr("round").write.mode("append").parquet(str(tmp_path / "seen"))
+
+        query = (
+            spark.readStream.format("ccbps")
+            .load(str(path))
+            .writeStream.foreachBatch(batch)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return sorted(r["round"] for r in spark.read.parquet(str(tmp_path / "seen")).collect())
+
+    write(spark, event_rows({"s0": [1, 2]}), path, "event", mode="append")
+    write(spark, event_rows({"s0": [3]}), path, "event", mode="append")
+    assert run() == [1, 2, 3]
+    cs.compact_messages(spark, path, BOX, kind="event")
+    write(spark, event_rows({"s0": [4]}), path, "event", mode="append")
+    assert run() == [1, 2, 3, 4]
+    write(spark, event_rows({"s0": [5]}), path, "event", mode="append")
+    cs.compact_messages(spark, path, BOX, kind="event")
+    with pytest.raises(Exception, match="were compacted into one; this stream is at"):
+        run()
+
+
+def test_arguments_of_generations_are_checked(spark: SparkSession, tmp_path: Path) -> None:
+    some: dict[str, Any] = {"mode": "append"}
+    for bad in (("x", -1), ("", 1), ("x", "y"), "x", ("x", 1.0), ("x",)):
+        with pytest.raises(ParameterError, match="batch must be a stream's name and the number"):
+            write(spark, event_rows({"s0": [1]}), tmp_path, "event", batch=bad, **some)
+    with pytest.raises(ParameterError, match="batch= is for mode='append'"):
+        write(spark, event_rows({"s0": [1]}), tmp_path, "event", batch=("x", 1))
+    (tmp_path / "note.txt").write_text("of somebody else")
+    with pytest.raises(ParameterError, match="holds files, and no store to append to"):
+        write(spark, event_rows({"s0": [1]}), tmp_path, "event", **some)
+    with pytest.raises(ParameterError, match="no message store is there"):
+        cs.compact_messages(spark, tmp_path, BOX, kind="event")
+    with pytest.raises(ParameterError, match="no message store is there"):
+        cs.drop_rounds(tmp_path, BOX, kind="event", before=3)
+    for number in (-1, 1.5, True, 1 << 63):
+        with pytest.raises(ParameterError, match="before must be a round"):
+            cs.drop_rounds(tmp_path, BOX, kind="event", before=number)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="kind must be"):
+        cs.drop_rounds(tmp_path, BOX, kind="both", before=1)  # type: ignore[arg-type]
