@@ -40,7 +40,7 @@ LONG = {
     "programs/barrington.py": "one transform, with and without a fixed structure",
     "spark/encoding.py": "two functions, each mostly its documentation",
     "store/files.py": "one file format, read and written",
-    "store/index.py": "one index and its commit",
+    "store/index.py": "one index, written, read and checked",
 }
 """Files of more than `FREE` lines, and what keeps each together."""
 

@@ -28,7 +28,8 @@ from ccbps.spark.matching import match, match_column
 from ccbps.spark.networks import simulate
 from ccbps.spark.source import register_source
 from ccbps.spark.store_matching import match_messages
-from ccbps.spark.store_writing import compact_messages, drop_rounds, write_messages
+from ccbps.spark.store_upkeep import compact_messages, drop_rounds
+from ccbps.spark.store_writing import write_messages
 from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
 
 __all__ = [

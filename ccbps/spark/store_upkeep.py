@@ -1,0 +1,130 @@
+"""Stores that have grown: generations put together, and old rounds dropped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from ccbps.errors import ParameterError
+from ccbps.matching.matcher import Matcher
+from ccbps.spark.frames import check_partitions
+from ccbps.spark.store_tables import as_spark, check_kind, check_pairs
+from ccbps.store.commit import abandon, append, dated, renew
+from ccbps.store.folder import Folder
+from ccbps.store.index import Index, StoreKind
+from ccbps.store.manifest import MANIFEST, collected, write_part
+from ccbps.store.merging import merged_rows, plan_merge
+from ccbps.store.versions import WriterRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["compact_messages", "drop_rounds"]
+
+# Of messages in a file that compaction writes, about.
+_PART_BYTES: Final = 256 << 20
+
+
+def compact_messages(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    matcher: Matcher,
+    *,
+    kind: StoreKind,
+    partitions: int | None = None,
+) -> None:
+    """Put the generations of a store together: afterwards each subscription is in one file again.
+
+    Runs one job, whose tasks read and write files by themselves; messages do not pass through
+    Spark, and their checksums are compared. Who matches at that time may find files gone, and
+    starts again; who appends waits for nobody.
+
+    Example:
+        .. code-block:: python
+
+            cs.compact_messages(spark, "/data/events", matcher, kind="event")
+
+    Args:
+        path: of a store, from `write_messages`.
+        matcher: public.
+        kind: "event" or "interest": which side's messages it holds.
+        partitions: files at most; by default one for each 256 MiB.
+
+    Raises:
+        ParameterError: there is no such store; or another call changed it while this one ran.
+            Nothing of this call is left.
+        DecodeError: the index is damaged; or (as the cause of Spark's error) a file is.
+    """
+    check_kind(kind)
+    check_pairs(matcher)
+    check_partitions(partitions)
+    folder = Folder.of(path, "path")
+    now = Index.read(folder, matcher, kind)
+    if not now.files.parts:
+        return
+    run, files, about = WriterRun(now.version + 1), now.files, now.about
+    size = int((now.stop - now.start).sum()) * about.width
+    tasks = max(1, size // _PART_BYTES) if partitions is None else partitions
+
+    def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece in (one for batch in batches for one in batch.column(0).to_pylist()):
+            rows = merged_rows(files, piece, about.floor)
+            yield write_part(folder, run.stem, about.width, rows)
+
+    pieces = spark.createDataFrame(plan_merge(now, tasks), "runs binary")
+    try:
+        manifest = pieces.mapInArrow(merge, as_spark(MANIFEST)).toArrow()
+        merged = collected(folder, now.about, manifest)
+        added = [version for part in files.parts.values() for version in part.added]
+        renew(folder, run, dated(merged, min(added), max(added)), before=run.version)
+    except BaseException:
+        abandon(folder, run)
+        raise
+
+
+def drop_rounds(
+    path: str | os.PathLike[str], matcher: Matcher, *, kind: StoreKind, before: int
+) -> int:
+    """Drop messages of rounds below `before`, and refuse such rounds from now on.
+
+    A run, the messages of one subscription in one generation, is dropped when all its rounds are
+    below; one that goes beyond stays whole, until the store is compacted. A file is removed when
+    none of its runs is left. Runs no job.
+
+    Example:
+        .. code-block:: python
+
+            gone = cs.drop_rounds("/data/events", matcher, kind="event", before=1_000_000)
+
+    Args:
+        path: of a store, from `write_messages`.
+        matcher: public.
+        kind: "event" or "interest": which side's messages it holds.
+        before: a round.
+
+    Returns:
+        messages dropped.
+
+    Raises:
+        ParameterError: there is no such store, or `before` is no round.
+        DecodeError: the index is damaged.
+    """
+    check_kind(kind)
+    check_pairs(matcher)
+    if type(before) is not int or not 0 <= before < 1 << 63:
+        raise ParameterError(f"before must be a round, a whole number from 0 on, got {before!r}")
+    folder, dropped = Folder.of(path, "path"), [0]
+    Index.read(folder, matcher, kind)
+
+    def cut(now: Index) -> Index:
+        stay = now.last >= before
+        dropped[0] = int((now.stop - now.start)[~stay].sum())
+        about = now.about._replace(floor=max(now.about.floor, before))
+        return replace(now.keeping(stay), about=about)
+
+    append(folder, WriterRun(1), cut, matcher, kind)
+    return dropped[0]
