@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ccbps import Category, Decimal, EpochSeed, Schema, SeedRing, SharedSeed, UInt
 from ccbps.columnar import all_pairs
-from ccbps.columnar.all_pairs import AllPairs, blocks
+from ccbps.columnar.all_pairs import AllPairs, _unpacked, blocks
 from ccbps.columnar.broadcast import RoundEvents
 from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.pairs import examine_rows
@@ -323,7 +326,7 @@ def test_all_pairs_in_blocks(sides: Sides, keys: Roles) -> None:
     labels, interests, events, wanted = sides
     batch = pa.record_batch({"event": pa.array(range(7)), "m": events})
     wishes = pa.record_batch({"subscription": labels, "m": interests})
-    packed = [list(blocks(side, side.nbytes // 2)) for side in (batch, wishes)]
+    packed = [list(blocks([side], side.nbytes // 2)) for side in (batch, wishes)]
     assert [len(parts) > 1 for parts in packed] == [True, True]
     crossed = [
         pa.record_batch({"block": e.column(0), "interests": i.column(0)})
@@ -461,3 +464,26 @@ def test_interests_of_any_order_meet_the_events_of_their_rounds() -> None:
     wrong[3] = count
     with pytest.raises(ParameterError, match="the events changed while they were matched"):
         events.examine(interests, [pa.array(wrong)])
+
+
+@given(
+    cuts=st.lists(st.lists(st.sampled_from(["a", "b", None]), max_size=6), max_size=5),
+    size=st.sampled_from([1, 30, 10**6]),
+)
+def test_blocks_hold_neighbours_of_one_topic(cuts: list[list[str | None]], size: int) -> None:
+    schema = pa.schema([("number", pa.int64()), ("topic", pa.string())])
+    numbers = iter(range(1000))
+    batches = [
+        pa.record_batch([pa.array([next(numbers) for _ in cut]), pa.array(cut)], schema=schema)
+        if cut
+        else pa.RecordBatch.from_pylist([], schema)
+        for cut in cuts
+    ]
+    made = [batch.to_pylist()[0] for batch in blocks(batches, size, "topic")]
+    rows = [(one["topic"], _unpacked(pa.scalar(one["block"])).to_pylist()) for one in made]
+    assert [row for _, some in rows for row in some] == [
+        row for batch in batches for row in batch.to_pylist()
+    ]
+    assert all(row["topic"] == topic for topic, some in rows for row in some)
+    if size > 1000:  # as few as there can be
+        assert all(a != b for (a, _), (b, _) in pairwise(rows))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -116,16 +117,53 @@ class AllPairs:
         """As `matches`, of rows that hold a block of events and one of interests."""
         for batch in batches:
             for some_events, some_interests in zip(*batch.columns, strict=True):
-                labels, messages = _unpacked(some_interests).columns
+                labels, messages, *_ = _unpacked(some_interests).columns
                 found = self.interests(labels.cast(pa.string()), messages)
                 yield from self.matches(*found, [_unpacked(some_events)])
 
 
-def blocks(rows: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    """Rows packed in blocks of about `size` bytes: batches of one row and column."""
-    at_once = max(1, rows.num_rows * size // max(1, rows.nbytes))
-    for start in range(0, rows.num_rows, at_once):
-        yield pa.record_batch({"block": pa.array([_packed(rows.slice(start, at_once))])})
+def blocks(
+    batches: Iterable[pa.RecordBatch], size: int, topic: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows packed in blocks of at most about `size` bytes: batches of one row, with the column
+    `block`; with `topic`, rows of neighbours with the same value there together, which is in a
+    column before it."""
+    for value, rows in _runs(batches, topic):
+        at_once = max(1, rows.num_rows * size // max(1, rows.nbytes))
+        for start in range(0, rows.num_rows, at_once):
+            block = pa.array([_packed(rows.slice(start, at_once))])
+            if topic is None:
+                yield pa.record_batch({"block": block})
+            else:
+                yield pa.record_batch({"topic": value, "block": block})
+
+
+def _runs(
+    batches: Iterable[pa.RecordBatch], topic: str | None
+) -> Iterator[tuple[pa.Array | None, pa.RecordBatch]]:
+    """Batches; or neighbours that have the same topic, across batches, each as one."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if topic is None:
+            yield None, batch
+            continue
+        if not batch.num_rows:
+            continue
+        column = batch.column(batch.schema.get_field_index(topic))
+        codes = column.dictionary_encode(null_encoding="encode").indices.to_numpy()
+        starts = np.flatnonzero(np.diff(codes, prepend=-1)).tolist()
+        for start, stop in pairwise([*starts, batch.num_rows]):
+            value = column[start]
+            if waiting and waiting[0].column(topic)[0] != value:
+                yield waiting[0].column(topic)[:1], _together(waiting)
+                waiting = []
+            waiting.append(batch.slice(start, stop - start))
+    if waiting:
+        yield waiting[0].column(topic)[:1], _together(waiting)
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
 
 
 def _packed(batch: pa.RecordBatch) -> bytes:

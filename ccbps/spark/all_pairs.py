@@ -1,9 +1,11 @@
 """All pairs: every event with every interest, each encoded once.
 
-A few interests travel to every worker with the plan; the events come in batches, and each batch is
-matched with all interests by one call of the same kernel as without Spark. Many interests are
-packed in blocks, and so are the events: a row of a cross join is then two blocks. A broker's key
-travels by name, too, since some schemes give it a share for each user.
+How they meet is a strategy. *Closure*: a few interests travel to every worker with the plan; the
+events come in batches, and each batch is matched with all interests by one call of the same kernel
+as without Spark. *Blocks*: many interests are packed in blocks, and so are the events: a row of a
+cross join is then two blocks. *Topic*: both sides have a public column that says what they are
+about, and blocks of one topic each are joined on it; where it is NULL, a row is about all topics.
+A broker's key travels by name, too, since some schemes give it a share for each user.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ccbps.columnar.all_pairs import AllPairs, blocks
 from ccbps.errors import ParameterError
@@ -28,6 +30,9 @@ __all__ = ["match_all_pairs"]
 
 BLOCK_BYTES: Final = 8 << 20
 """Of interests, or of events, in a row of the cross join, about."""
+CONNECT_BYTES: Final = 64 << 20
+CLASSIC_BYTES: Final = 256 << 20
+"""Of interests in a plan, at most."""
 
 
 def match_all_pairs(
@@ -38,24 +43,63 @@ def match_all_pairs(
     subscription: str,
     event: str,
     interest: str,
+    topic: str | None,
+    strategy: str,
     on_error: str,
 ) -> DataFrame:
     """See `ccbps.spark.match`."""
     check_on_error(on_error, "drop")
-    require(events, [], binary=[event], name="events")
-    require(interests, [], text=[subscription], binary=[interest], name="interests")
+    if strategy not in ("auto", "closure", "blocks", "topic"):
+        raise ParameterError(
+            f"strategy must be 'auto', 'closure', 'blocks' or 'topic', got {strategy!r}"
+        )
+    if strategy != "auto" and (strategy == "topic") != (topic is not None):
+        raise ParameterError(
+            "strategy='topic' goes with topic=, a public column of both DataFrames; "
+            f"got strategy={strategy!r}, topic={topic!r}"
+        )
+    topics = [] if topic is None else [topic]
+    require(events, topics, binary=[event], name="events")
+    require(interests, topics, text=[subscription], binary=[interest], name="interests")
     if subscription in events.columns:
         raise ParameterError(f"column {subscription!r} is in both DataFrames; rename one")
-    kept = tuple(name for name in events.columns if name != event)
-    fields = [field for field in events.schema.fields if field.name in kept]
-    schema = StructType([StructField(subscription, StringType()), *fields])
-    broker = AllPairs(matcher, key, subscription, event, kept, on_error == "raise")
-
-    few = interests.select(column(subscription), column(interest)).dropna()
+    if topic is not None:
+        _require_one_type(events, interests, topic)
+    pairs = _Pairs(events, matcher, key, subscription, event, on_error == "raise")
+    needed = [column(subscription), column(interest), *map(column, topics)]
+    few = interests.select(*needed).dropna(subset=[subscription, interest])
+    if topic is not None:
+        return pairs.by_topic(events, few, topic)
+    few = few.select(*needed[:2])
     # Counted without the messages, which are perhaps encoded only when they are asked for.
     size = few.select(column(subscription)).count() * matcher.interest_bytes
-    if size <= PLAN_BYTES:
-        collected = few.toArrow()
+    if strategy == "closure":
+        _check_closure(events, size)
+    if strategy == "closure" or (strategy == "auto" and size <= PLAN_BYTES):
+        return pairs.by_closure(events, few)
+    return pairs.by_blocks(events, few, -(-size // PLAN_BYTES))
+
+
+class _Pairs:
+    """One match, however its sides meet."""
+
+    def __init__(
+        self,
+        events: DataFrame,
+        matcher: Matcher,
+        key: KeySource,
+        subscription: str,
+        event: str,
+        strict: bool,
+    ) -> None:
+        kept = tuple(name for name in events.columns if name != event)
+        fields = [field for field in events.schema.fields if field.name in kept]
+        self._schema = StructType([StructField(subscription, StringType()), *fields])
+        self._broker = AllPairs(matcher, key, subscription, event, kept, strict)
+
+    def by_closure(self, events: DataFrame, interests: DataFrame) -> DataFrame:
+        """The driver collects interests."""
+        broker, collected = self._broker, interests.toArrow()
         labels, content = broker.interests(
             collected.column(0).combine_chunks().cast(pa.string()),
             collected.column(1).combine_chunks(),
@@ -66,21 +110,74 @@ def match_all_pairs(
         def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from broker.matches(labels, content, batches)
 
-        return events.mapInArrow(match, schema)
+        return events.mapInArrow(match, self._schema)
 
+    def by_blocks(self, events: DataFrame, interests: DataFrame, tasks: int) -> DataFrame:
+        """Every block of events with every block of interests."""
+        packed = _packed(interests.repartition(max(1, tasks)), None)
+        return self._decided(
+            _packed(events, None).crossJoin(packed.withColumnRenamed("block", "interests"))
+        )
+
+    def by_topic(self, events: DataFrame, interests: DataFrame, topic: str) -> DataFrame:
+        """Blocks of one topic with each other; what is about all topics with everything."""
+        some, every = (df.where(column(topic).isNotNull()) for df in (events, interests))
+        packed = _packed(every, topic).withColumnRenamed("block", "interests")
+        found = self._decided(
+            _packed(some, topic).join(packed, "topic").select("block", "interests")
+        )
+        labels = interests.columns[:2]
+        wide, others = (df.where(column(topic).isNull()) for df in (events, interests))
+        # Both are few, or nobody would have named a topic.
+        for left, right in ((events, others), (wide, every)):
+            narrow = right.select(*map(column, labels))
+            found = found.unionByName(self.by_blocks(left, narrow, 1))
+        return found
+
+    def _decided(self, pairs: DataFrame) -> DataFrame:
+        broker = self._broker
+
+        @confined
+        def match_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from broker.block_matches(batches)
+
+        return pairs.mapInArrow(match_blocks, self._schema)
+
+
+def _packed(df: DataFrame, topic: str | None) -> DataFrame:
+    """Rows in blocks, of one topic each if there is one: columns `topic`, if so, and `block`."""
     block_bytes = BLOCK_BYTES
+    schema = StructType([StructField("block", BinaryType())])
+    if topic is not None:
+        schema = StructType([StructField("topic", df.schema[topic].dataType), *schema.fields])
+        df = df.repartition(column(topic)).sortWithinPartitions(column(topic))
 
     @confined
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from blocks(batch, block_bytes)
+        yield from blocks(batches, block_bytes, topic)
 
-    @confined
-    def match_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from broker.block_matches(batches)
+    return df.mapInArrow(pack, schema)
 
-    packed = few.repartition(-(-size // PLAN_BYTES)).mapInArrow(pack, "block binary")
-    pairs = events.mapInArrow(pack, "block binary").crossJoin(
-        packed.withColumnRenamed("block", "interests")
-    )
-    return pairs.mapInArrow(match_blocks, schema)
+
+def _require_one_type(events: DataFrame, interests: DataFrame, topic: str) -> None:
+    kinds = [df.schema[topic].dataType.simpleString() for df in (events, interests)]
+    if kinds[0] != kinds[1]:
+        raise ParameterError(
+            f"topic={topic!r} must be of one type in both DataFrames, got {' and '.join(kinds)}"
+        )
+
+
+def _check_closure(events: DataFrame, size: int) -> None:
+    """Refuse interests that do not get to the workers with a plan."""
+    connect = "connect" in type(events).__module__
+    most = CONNECT_BYTES if connect else CLASSIC_BYTES
+    if size > most:
+        why = (
+            "a plan of Spark Connect is one gRPC message of 128 MiB at most"
+            if connect
+            else "the driver collects interests, and sends them to every worker"
+        )
+        raise ParameterError(
+            f"strategy='closure' takes at most {most >> 20} MiB of interests, got "
+            f"{size / (1 << 20):.1f} MiB: {why}. Take strategy='blocks', or name a topic="
+        )

@@ -47,6 +47,8 @@ def match(
     *,
     on: Sequence[str] | None = None,
     subscription: str | None = None,
+    topic: str | None = None,
+    strategy: Literal["auto", "closure", "blocks", "topic"] | None = None,
     event: str = "event_message",
     interest: str | None = None,
     output: str | None = None,
@@ -76,11 +78,9 @@ def match(
     Args:
         events: has `event`; and `on`, for pairs. Its other columns are kept.
         interests: has `interest`; and `on` for pairs, `subscription` for all. For pairs, its other
-            columns are kept. None where the subscriber finds out: its key holds its interests. For
-            all, interests are counted now; up to 32 MiB of messages are then collected by the
-            driver; more are not collected, but joined with the events in blocks. A broadcast's
-            events are counted and collected in the same way, so that no event is copied to each
-            interest; more are joined with the interests as those of pairs are.
+            columns are kept. None where the subscriber finds out: its key holds its interests. A
+            broadcast's events are counted now, and up to 32 MiB of them collected by the driver, so
+            that no event is copied to each interest; more are joined as those of pairs are.
         matcher: public.
         key: where the workers find the broker's or the subscriber's `RoleKey`; None for pairs.
         on: for pairs, what names a pair and round in both, by an equi-join; None for
@@ -88,6 +88,12 @@ def match(
             message per pair and round; a broadcast's events have one per round.
         subscription: for all, and with a broadcast, string column of `interests` that names one;
             None for "subscription".
+        topic: for all, a column of both DataFrames that the broker sees, such as `topic_tokens`
+            makes: only rows of equal topics are matched, and those where it is NULL with all.
+        strategy: for all, how events and interests meet. "closure": the driver collects interests,
+            and workers get all of them. "blocks": both are packed in blocks, and crossed. "topic":
+            blocks of one topic are joined. None for "auto": by topic where there is one; else as a
+            closure, if interests (which are counted now) have at most 32 MiB, or in blocks.
         event: binary column of `events`.
         interest: binary column of `interests`; None for "interest_message".
         output: for pairs, name of the boolean column; None for "matched".
@@ -124,6 +130,8 @@ def match(
             interests=interests,
             interest=interest,
             subscription=subscription,
+            topic=topic,
+            strategy=strategy,
             on=on,
             output=output,
         )
@@ -137,8 +145,11 @@ def match(
         refuse_given(matcher, answers, on=on, output=output)
         label = "subscription" if subscription is None else subscription
         source = check_key(key)
-        return match_all_pairs(events, interests, matcher, source, label, event, message, on_error)
-    refuse_given(matcher, answers, key=key)
+        how = "auto" if strategy is None else strategy
+        return match_all_pairs(
+            events, interests, matcher, source, label, event, message, topic, how, on_error
+        )
+    refuse_given(matcher, answers, key=key, topic=topic, strategy=strategy)
     name = "matched" if output is None else output
     if is_broadcast(matcher):
         labels = ["subscription" if subscription is None else subscription]

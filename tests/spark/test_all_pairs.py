@@ -120,6 +120,53 @@ def test_all_pairs_of_interests_too_many_for_a_plan_are_found_in_blocks(
     assert pairs(kept) == {pair for pair in WANTED if pair[0] != "s1"}
 
 
+@pytest.mark.parametrize("block", [1500, 8 << 20])
+def test_with_topics_only_equal_ones_meet(
+    spark: SparkSession, sides: Sides, keys: Keys, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """Topics are numbers here, of which the first wish has one, the second none, the third two."""
+    monkeypatch.setattr(all_pairs, "BLOCK_BYTES", block)
+    events, interests = sides
+    events = events.withColumn("topic", F.expr("CASE WHEN event % 5 < 4 THEN event % 5 END"))
+    topics = {"s0": [2], "s1": [None], "s2": [0, 3]}
+    rows = [(name, number) for name, numbers in topics.items() for number in numbers]
+    asked = interests.join(
+        spark.createDataFrame(rows, "subscription string, topic long"), "subscription"
+    )
+    found = cs.match(events, asked, MATCHER, keys["broker"], topic="topic")
+    assert found.columns == ["subscription", "event", "topic"]
+    got = sorted((r["subscription"], r["event"]) for r in found.collect())
+    assert got == sorted(
+        (name, event)
+        for name, event in WANTED
+        for number in topics[name]
+        if None in (number, event % 5 if event % 5 < 4 else None) or number == event % 5
+    )
+
+
+def test_strategies_agree_and_say_what_they_cannot(
+    sides: Sides, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, interests = sides
+    key = keys["broker"]
+    for strategy in ("closure", "blocks"):
+        assert pairs(cs.match(*sides, MATCHER, key, strategy=strategy)) == WANTED  # type: ignore[arg-type]
+    for name in ("CONNECT_BYTES", "CLASSIC_BYTES"):
+        monkeypatch.setattr(all_pairs, name, 10)
+    with pytest.raises(ParameterError, match=r"strategy='closure' takes at most 0 MiB .*'blocks'"):
+        cs.match(*sides, MATCHER, key, strategy="closure")
+    with pytest.raises(ParameterError, match="strategy must be 'auto', 'closure', 'blocks' or"):
+        cs.match(*sides, MATCHER, key, strategy="x")  # type: ignore[arg-type]
+    for bad in ({"strategy": "topic"}, {"strategy": "blocks", "topic": "event"}):
+        with pytest.raises(ParameterError, match="strategy='topic' goes with topic="):
+            cs.match(*sides, MATCHER, key, **bad)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="column 'event' is missing"):
+        cs.match(*sides, MATCHER, key, topic="event")
+    other = interests.withColumn("event", F.lit("x"))
+    with pytest.raises(ParameterError, match="of one type in both DataFrames, got bigint and str"):
+        cs.match(events, other, MATCHER, key, topic="event")
+
+
 def test_rows_that_cannot_be_encoded_are_set_aside(spark: SparkSession, keys: Keys) -> None:
     bad = spark.createDataFrame(table(6).set_column(2, "price", pa.array([1, 31415, 2, 3, -1, 4])))
     events = cs.encode_events(
