@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from typing import Any
 
@@ -87,3 +88,35 @@ def test_null_and_fractions_mean_what_sqlite_means(where: str) -> None:
     assert np.flatnonzero(predicate.evaluate(batch)).tolist() == expected
     form = predicate.true_form().evaluate(schema.encode(batch))
     assert np.flatnonzero(form).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "price <=> 3",
+        "3 <=> price",
+        "NOT price <=> 3",
+        "price <=> NULL",
+        "NOT (price <=> NULL)",
+        "price <=> 3 OR price < 2",
+        "isnull(price)",
+        "NOT isnull(price) AND price > 3",
+        "IsNotNull(price) OR price = 1",
+        "`price` = 3 OR `price` IS NULL",
+        "price IS DISTINCT FROM 3",
+        "price IS NOT DISTINCT FROM NULL",
+    ],
+)
+def test_sparks_sql_means_what_it_means_there(where: str) -> None:
+    """SQLite writes it in another way."""
+    schema = Schema(price=UInt(3, nullable=True))
+    batch: list[dict[str, Any]] = [{"price": value} for value in (None, *range(8))]
+    other = re.sub(r"(?i)isnull\((\w+)\)", r"(\1 IS NULL)", where.replace("<=>", "IS"))
+    other = re.sub(r"(?i)isnotnull\((\w+)\)", r"(\1 IS NOT NULL)", other)
+    other = re.sub(r"IS (NOT )?DISTINCT FROM", lambda m: "IS" if m[1] else "IS NOT", other)
+    predicate = schema.parse(where)
+    assert np.flatnonzero(predicate.evaluate(batch)).tolist() == selected_by_sqlite(
+        schema, batch, other
+    )
+    form = predicate.true_form().evaluate(schema.encode(batch))
+    assert np.array_equal(form, predicate.evaluate(batch))

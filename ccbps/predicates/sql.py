@@ -4,7 +4,8 @@ sqlglot reads the text; this module accepts the part of its syntax tree that is 
 language. sqlglot is imported on the first parse.
 
 Convention: standard SQL quoting: 'strings' in single quotes, "names" in double quotes, no
-backslash escapes.
+backslash escapes. Of Spark's SQL there are `names` in backticks, ``<=>``, `isnull` and `isnotnull`,
+too; "strings" in double quotes are not, since the same text would mean another thing elsewhere.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class _Reader(Operands):
             "Column": self._bare_attribute,
             "Boolean": self._truth,
             "Null": self._truth,
-            "Anonymous": self._at_least,
+            "NullSafeEQ": self._same,
+            "NullSafeNEQ": self._same,
+            "Anonymous": self._call,
             **dict.fromkeys(COMPARISONS, self._compare),
         }
 
@@ -160,6 +163,32 @@ class _Reader(Operands):
             what = "IS is only supported with NULL; a Bool attribute is a condition by itself"
             raise self._unsupported(what, node)
         return _negated(node, tree.IsNull(name, self.syntax.position(node.this)))
+
+    def _same(self, node: exp.Expr) -> tree.Expression:
+        """``<=>`` and IS [NOT] DISTINCT FROM, for which NULL is a value."""
+        self._only(node, "this", "expression")
+        left, right = unwrapped(node.this), unwrapped(node.args["expression"])
+        if not _is_subject(left) and _is_subject(right):
+            left, right = right, left
+        name, position = self._subject(left), self.syntax.position(left)
+        null: tree.Expression = tree.IsNull(name, position)
+        if type(right).__name__ == "Null":
+            same = null
+        else:
+            operand = self._operand(name, "=", right)
+            equal = tree.Compare(name, "=", operand, position)
+            same = tree.And((tree.Not(null, position), equal), position)
+        return tree.Not(same, position) if type(node).__name__ == "NullSafeNEQ" else same
+
+    def _call(self, node: exp.Expr) -> tree.Expression:
+        for function, negate in (("isnull", False), ("isnotnull", True)):
+            if is_call(node, function):
+                if len(node.expressions) != 1:
+                    raise self._error(PredicateTypeError, f"{function} takes an attribute", node)
+                name = self._subject(unwrapped(node.expressions[0]))
+                null = tree.IsNull(name, self.syntax.position(node))
+                return tree.Not(null, null.position) if negate else null
+        return self._at_least(node)
 
     def _at_least(self, node: exp.Expr) -> tree.Expression:
         if is_call(node, "hamming"):

@@ -35,7 +35,6 @@ _FOREIGN: Final = {
     "~": "NOT",
     "^": "AND, OR and NOT",
     "=>": ">=",
-    "`": "names as they are, or in double quotes",
 }
 
 
@@ -85,8 +84,10 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     if not text.strip():
         raise PredicateSyntaxError("the predicate is empty", text=text, position=0)
     dialect = Dialect.get_or_raise("")
+    if "`" in text and (position := _open_quote(text)) is not None:
+        raise PredicateSyntaxError("this is never closed", text=text, position=position)
     try:
-        tokens = dialect.tokenize(text)
+        tokens = dialect.tokenize(_backticks_quoted(text))
     except TokenError:
         position = _open_quote(text)
         problem = "this is never closed" if position is not None else "not SQL"
@@ -193,12 +194,23 @@ def _explain(text: str, error: Any) -> tuple[str, int]:
     return problem, min(max(position, 0), max(len(text) - 1, 0))
 
 
+_CLOSED: Final = re.compile(
+    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`\"]*`|--[^\n]*|/\*.*?\*/|[^'\"`]", re.DOTALL
+)
+
+
+def _backticks_quoted(text: str) -> str:
+    """Names in backticks, as in Spark's SQL, in double quotes; the text keeps its length."""
+    if "`" not in text:
+        return text
+    return _CLOSED.sub(lambda m: f'"{m[0][1:-1]}"' if m[0].startswith("`") else m[0], text)
+
+
 def _open_quote(text: str) -> int | None:
     """Offset of the quote or comment that is never closed."""
-    closed = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|[^'\"]", re.DOTALL)
     position = 0
     while position < len(text):
-        match = closed.match(text, position)
+        match = _CLOSED.match(text, position)
         if match is None or (text.startswith("/*", position) and not match[0].endswith("*/")):
             return position
         position = match.end()

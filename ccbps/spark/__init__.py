@@ -24,7 +24,8 @@ from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
-from ccbps.spark.matching import match, match_column
+from ccbps.spark.matching import match, match_column, register
+from ccbps.spark.names import clean_names
 from ccbps.spark.networks import simulate
 from ccbps.spark.source import register_source
 from ccbps.spark.store_matching import match_messages
@@ -38,6 +39,7 @@ __all__ = [
     "FileKey",
     "KeySource",
     "answer_key_requests",
+    "clean_names",
     "compact_messages",
     "deliver",
     "drop_rounds",
@@ -50,6 +52,7 @@ __all__ = [
     "open_from_groups",
     "open_payloads",
     "prefilter",
+    "register",
     "register_source",
     "seal_for_groups",
     "seal_payloads",

@@ -15,7 +15,7 @@ What comes out follows from the matcher's answers:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -33,10 +33,10 @@ from ccbps.spark.pairs import match_pairs
 from ccbps.spark.sessions import match_own
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["match", "match_column"]
+__all__ = ["match", "match_column", "register"]
 
 
 def match(
@@ -189,9 +189,48 @@ def match_column(
         DecodeError (as the cause of Spark's error, when computed): a malformed message; names its
             row by position in the Arrow batch.
     """
+    return _decider(matcher, key)(event, interest)
+
+
+def register(
+    spark: SparkSession,
+    matcher: Matcher,
+    key: KeySource | None = None,
+    *,
+    name: str = "ccbps_match",
+) -> None:
+    """Teach a session's SQL `match_column` for a matcher, as a function of two BINARY columns.
+
+    Example:
+        .. code-block:: python
+
+            cs.register(spark, matcher)
+            events.createOrReplaceTempView("events")
+            interests.createOrReplaceTempView("interests")
+            answered = spark.sql(
+                "SELECT subscription, round, "
+                "ccbps_match(event_message, interest_message) AS matched "
+                "FROM events JOIN interests USING (subscription, round)"
+            )
+
+    Args:
+        matcher: public; one with a broker.
+        key: where the workers find the broker's `RoleKey`; None with rounds.
+        name: of the function; another matcher needs another one.
+
+    Raises:
+        ParameterError: the name is no identifier; or as `match_column` does.
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ParameterError(f"name must be an identifier, such as 'ccbps_match', got {name!r}")
+    spark.udf.register(name, _decider(matcher, key))
+
+
+def _decider(matcher: Matcher, key: KeySource | None) -> Any:
+    """The function of two columns."""
     check_matcher(matcher)
     if matcher.answers is Answers.SUBSCRIBER:
-        refuse_given(matcher, matcher.answers, interest=interest)
+        refuse_given(matcher, matcher.answers, interest="interest_message")
     if matcher.keying is Keying.ROUNDS:
         refuse_given(matcher, matcher.keying, key=key)
     else:
@@ -204,4 +243,4 @@ def match_column(
         refuse(causes, (), ())
         return pa.array(answers, mask=~valid)
 
-    return decide(event, interest)
+    return decide

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ccbps import Category, Decimal, Schema, Timestamp, UInt
+from ccbps import spark as cs
 from ccbps.predicates import suggest as module
 
 pytestmark = pytest.mark.spark
@@ -40,3 +41,21 @@ def test_of_a_spark_frame_a_sample_and_the_extremes_are_collected(
             **{name: found.schema[name] for name in ("price", "word", "day")},
         ).names
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["Adj Close", "2nd", "ok", "a.b", "a-b"], ["Adj_Close", "_2nd", "ok", "a_b", "a_b_2"]),
+        (["a b", "A_B", "a_b_2"], ["a_b_3", "A_B", "a_b_2"]),
+        (["x", "x", "X"], ["x", "x_2", "X_3"]),
+        (["", " ", "`", "größe"], ["_", "__2", "__3", "größe"]),
+    ],
+)
+def test_names_become_identifiers(spark: Any, before: list[str], after: list[str]) -> None:
+    frame = spark.range(1).selectExpr(*["id"] * len(before)).toDF(*before)
+    cleaned = cs.clean_names(frame)
+    assert cleaned.columns == after
+    assert len({name.lower() for name in after}) == len(after)
+    assert all(name.isidentifier() for name in after)
+    assert cleaned.collect() == frame.collect()
