@@ -29,7 +29,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -40,7 +39,6 @@ import pyarrow as pa
 from bokeh_sampledata import stocks
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tqdm import tqdm
 
 from ccbps import Category, Decimal, Schema, SeedRing, SharedSeed, UInt
 from ccbps import spark as cs
@@ -510,32 +508,9 @@ def write(df: DataFrame, path: Path) -> None:
 
 def watch(spark: SparkSession, label: str, action: Callable[[], None]) -> float:
     """Run a Spark action with a progress bar over its tasks; returns seconds."""
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            action()
-        except BaseException as error:  # handed to the waiting thread
-            failure.append(error)
-
-    tracker = spark.sparkContext.statusTracker()
     started = time.perf_counter()
-    worker = threading.Thread(target=run)
-    worker.start()
-    seen: dict[int, tuple[int, int]] = {}
-    with tqdm(desc=f"{label:<32}", unit=" tasks", mininterval=1) as bar:
-        while worker.is_alive():
-            worker.join(0.2)
-            for stage in tracker.getActiveStageIds():
-                info = tracker.getStageInfo(stage)
-                if info is not None:
-                    seen[stage] = (info.numCompletedTasks, info.numTasks)
-            bar.total = sum(total for _, total in seen.values())
-            bar.update(sum(done for done, _ in seen.values()) - bar.n)
-        if not failure:
-            bar.update(bar.total - bar.n)
-    if failure:
-        raise failure[0]
+    with cs.progress(spark, f"{label:<32}"):
+        action()
     return time.perf_counter() - started
 
 

@@ -32,6 +32,7 @@ from ccbps.spark.store_matching import match_messages
 from ccbps.spark.store_upkeep import compact_messages, drop_rounds
 from ccbps.spark.store_writing import write_messages
 from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
+from ccbps.spark.watching import observe, progress, settings_for
 
 __all__ = [
     "EnvKey",
@@ -49,13 +50,16 @@ __all__ = [
     "match",
     "match_column",
     "match_messages",
+    "observe",
     "open_from_groups",
     "open_payloads",
     "prefilter",
+    "progress",
     "register",
     "register_source",
     "seal_for_groups",
     "seal_payloads",
+    "settings_for",
     "simulate",
     "topic_tokens",
     "wrap_keys",

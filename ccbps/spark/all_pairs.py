@@ -21,7 +21,7 @@ from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import PLAN_BYTES, check_on_error, column, require
+from ccbps.spark.frames import PLAN_BYTES, check_on_error, column, is_connect, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -169,7 +169,7 @@ def _require_one_type(events: DataFrame, interests: DataFrame, topic: str) -> No
 
 def _check_closure(events: DataFrame, size: int) -> None:
     """Refuse interests that do not get to the workers with a plan."""
-    connect = "connect" in type(events).__module__
+    connect = is_connect(events)
     most = CONNECT_BYTES if connect else CLASSIC_BYTES
     if size > most:
         why = (

@@ -28,6 +28,7 @@ __all__ = [
     "encoded_type",
     "finish",
     "finish_encoded",
+    "is_connect",
     "refuse_floats",
     "refuse_given",
     "require",
@@ -123,6 +124,11 @@ def check_key(key: object) -> KeySource:
             f"{type(key).__name__}; a key itself must not enter a Spark plan"
         )
     return key
+
+
+def is_connect(of: object) -> bool:
+    """Is a session, or a DataFrame, one of Spark Connect?"""
+    return "connect" in type(of).__module__
 
 
 def check_matcher(matcher: Matcher) -> None:

@@ -1,0 +1,106 @@
+"""What a job does: counted, shown, and with batches that suit the messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import Observation, SparkSession
+
+from ccbps import spark as cs
+from ccbps.errors import ParameterError
+from ccbps.matching import FormulaMatch, UGPMatch
+from ccbps.predicates import Schema, UInt
+from ccbps.spark import watching
+from tests.spark.test_stores import BOX, event_rows, frame, interest_rows
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_job_counts_what_passes(spark: SparkSession) -> None:
+    rounds = {"s0": list(range(20)), "s1": [1, 2]}
+    events = event_rows(rounds)
+    events["s1", 2] = b"x" * 7
+    seen, encoded = Observation(), Observation()
+    counted = cs.observe(frame(spark, events, "event_message"), encoded)
+    decided = cs.match(
+        counted, frame(spark, interest_rows(rounds), "interest_message"), BOX, on_error="reject"
+    )
+    matches = sum(bool(row["matched"]) for row in cs.observe(decided, seen).collect())
+    assert 0 < matches < 22
+    assert seen.get == {"rows": 22, "bytes": 0, "matches": matches, "rejected": 1}
+    assert encoded.get == {"rows": 22, "bytes": 21 * BOX.event_bytes + 7}
+    nothing = Observation()
+    cs.observe(frame(spark, {}, "event_message"), nothing).collect()
+    assert nothing.get == {"rows": 0, "bytes": 0}
+
+
+def test_a_stream_tells_in_its_progress(spark: SparkSession, tmp_path: Path) -> None:
+    frame(spark, event_rows({"s0": list(range(9))}), "event_message").coalesce(1).write.parquet(
+        str(tmp_path / "in")
+    )
+    stream = spark.readStream.schema("subscription string, round long, event_message binary")
+    query = (
+        cs.observe(stream.parquet(str(tmp_path / "in")), "sent")
+        .writeStream.foreachBatch(lambda df, _: df.collect() and None)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    told = [one["observedMetrics"]["sent"] for one in query.recentProgress]
+    found = [
+        # Spark Connect sends its JSON.
+        list(one["values"])
+        if isinstance(one, dict) and "values" in one
+        else [*one.asDict().values()]
+        for one in told
+    ]
+    assert [9, 9 * BOX.event_bytes] in found
+
+
+def test_progress_is_shown(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    with cs.progress(spark, "counting"):
+        assert spark.range(1000).repartition(4).selectExpr("sum(id)").collect()[0][0] == 499500
+    shown = capsys.readouterr().err
+    assert "counting" in shown
+    with pytest.raises(ValueError, match="inside"), cs.progress(spark, "failing"):
+        raise ValueError("inside")
+
+
+def test_the_bar_follows_the_tasks() -> None:
+    bar = SimpleNamespace(n=0, total=None)
+
+    def update(by: int) -> None:
+        bar.n += by
+
+    bar.update = update
+    watching._show(bar, {})
+    assert (bar.n, bar.total) == (0, None)
+    watching._show(bar, {1: (2, 4), 2: (0, 3)})
+    assert (bar.n, bar.total) == (2, 7)
+
+
+def test_settings_suit_the_width(spark: SparkSession) -> None:
+    wide = UGPMatch(Schema(a=UInt(2)), 1)
+    huge: Any = SimpleNamespace(event_bytes=1 << 31, interest_bytes=1)
+    for matcher, rows in ((BOX, 10_000), (wide, None)):
+        found = cs.settings_for(matcher)
+        width = max(matcher.event_bytes, matcher.interest_bytes)
+        most = int(found["spark.sql.execution.arrow.maxRecordsPerBatch"])
+        assert most == (rows or most)
+        assert most * width <= 8 << 20
+        before = {name: spark.conf.get(name) for name in found}
+        for name, value in found.items():
+            spark.conf.set(name, value)
+        assert spark.range(3).count() == 3
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watching, "check_matcher", lambda _: None)
+        with pytest.raises(ParameterError, match="does not fit into an Arrow batch"):
+            cs.settings_for(huge)
+    with pytest.raises(ParameterError, match="matcher must be a matcher"):
+        cs.settings_for(FormulaMatch)  # type: ignore[arg-type]
