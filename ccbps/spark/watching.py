@@ -71,7 +71,7 @@ def progress(spark: SparkSession, label: str) -> Iterator[None]:
         .. code-block:: python
 
             with cs.progress(spark, "broker: match"):
-                found = cs.match(events, interests, matcher).collect()
+                answer_rows = cs.match(events, interests, matcher).collect()
 
     Args:
         spark: the session that runs them.

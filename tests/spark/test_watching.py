@@ -51,13 +51,9 @@ def test_a_stream_tells_in_its_progress(spark: SparkSession, tmp_path: Path) -> 
     )
     query.awaitTermination()
     told = [one["observedMetrics"]["sent"] for one in query.recentProgress]
-    found = [
-        # Spark Connect sends its JSON.
-        list(one["values"])
-        if isinstance(one, dict) and "values" in one
-        else [*one.asDict().values()]
-        for one in told
-    ]
+    rows = [one if isinstance(one, dict) else one.asDict() for one in told]
+    # Spark Connect hands on a row's values and their schema.
+    found = [one.get("values", [*one.values()]) for one in rows]
     assert [9, 9 * BOX.event_bytes] in found
 
 
