@@ -14,6 +14,7 @@ import contextlib
 import copy
 from collections import deque
 from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,9 +71,11 @@ class _Remembering(StatefulProcessor):  # type: ignore[misc]
 class Sealing(_Remembering):
     """One lane's sealer; its snapshot is the state."""
 
-    def __init__(self, strategy: Strategy, state: KeySource, pad_to: int, reject: bool) -> None:
+    def __init__(
+        self, strategy: Strategy, state: KeySource, pad_to: int, reject: bool, pairs: bool
+    ) -> None:
         self._strategy, self._state = strategy, state
-        self._pad_to, self._reject = pad_to, reject
+        self._pad_to, self._reject, self._pairs = pad_to, reject, pairs
 
     @confined
     def handleInputRows(  # noqa: N802  (Spark's name)
@@ -90,7 +93,8 @@ class Sealing(_Remembering):
         sealer = GroupSealer(strategy, secret, pad_to=self._pad_to)
         self._resume(sealer)
         extra = {"rejected": None} if self._reject else {}
-        for row in sorted(rows, key=_event):
+        ordered = sorted(rows, key=_event)
+        for row in _groups(ordered) if self._pairs else ordered:
             try:
                 if None in (row.event, row.members, row.payload):
                     raise ParameterError("event, members or payload is NULL")
@@ -184,6 +188,17 @@ class Opening(_Remembering):
 
 def _event(row: Row) -> int:
     return -1 if row.event is None else int(row.event)
+
+
+def _groups(rows: list[Row]) -> Iterator[Row]:
+    """Of rows in order of events, with one member each, those of one event as one row."""
+    for event, several in groupby(rows, key=lambda row: row.event):
+        of: dict[tuple[Any, Any], set[int | None]] = {}
+        for row in several:
+            members = of.setdefault((row.as_of, row.payload), set())
+            members.update(row.members or [None])
+        for (as_of, payload), members in of.items():
+            yield Row(event=event, members=members, payload=payload, as_of=as_of)
 
 
 def _opened(opener: GroupOpener, row: Row) -> bytes:

@@ -37,6 +37,7 @@ __all__ = ["answer_key_requests", "open_from_groups", "seal_for_groups"]
 
 CAPACITY: Final = 1 << 12
 REMEMBER: Final = 1 << 12
+_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -62,14 +63,16 @@ def seal_for_groups(
     Args:
         df: a row for each event, batch or streaming: `event`, a whole number that always names the
             same event; `members`, an array of subscribers' numbers; and `payload`, binary or
-            string. The result has none of its other columns.
+            string. Or a row for each event and member, whose number is `members`: rows of one event
+            that come in one micro-batch are its group. The result has none of its other columns.
         strategy: plans; of as many subscribers as the state. It travels in the plan, so take a new
             one, which remembers no group.
         state: where workers find the text of the `GroupSealer.state`: the broker's keys.
         as_of: a column with the broker's epoch (`GroupSealer.since`) in which the group was found.
             Without it a number that was given to somebody else meanwhile means the newcomer, also
             where a micro-batch is repeated.
-        lanes: sealers that work side by side.
+        lanes: sealers that work side by side. With a row for each member, an event is in one lane,
+            and equal groups may be in several.
         pad_to: payloads are padded to a multiple of this many bytes, as lengths leak information.
         on_error: "raise"; or "reject": a row that cannot be sealed gives one row with the reason in
             a column `rejected`, and no message.
@@ -82,7 +85,8 @@ def seal_for_groups(
     Raises:
         ParameterError: a column is missing or of the wrong type; or the stream's state store is not
             RocksDB. When the result is computed: a row cannot be sealed.
-        RandomnessReuseError: an event number occurs twice in a batch. Runs one job to find out.
+        RandomnessReuseError: an event number (and member) occurs twice in a batch. Runs one job to
+            find out.
 
     Example:
         .. code-block:: python
@@ -105,24 +109,28 @@ def seal_for_groups(
         raise ParameterError(f"lanes must be a whole number, at least 1, got {lanes!r}")
     GroupSealer(Naive(1), pad_to=pad_to)
     require(df, [payload], whole=[event] if as_of is None else [event, as_of], rest=False)
-    _require_members(df, members)
+    pairs = _are_pairs(df, members)
     _require_store(df)
-    group = F.array_sort(F.array_distinct(column(members)))
+    if pairs:
+        group, lane = F.array(column(members)), column(event)
+    else:
+        group = column(members)
+        lane = F.array_sort(F.array_distinct(group))
     rows = df.select(
         column(event).cast("long").alias("event"),
-        column(members).cast("array<long>").alias("members"),
+        group.cast("array<long>").alias("members"),
         column(payload).cast("binary").alias("payload"),
         (F.lit(None) if as_of is None else column(as_of)).cast("long").alias("as_of"),
-        F.pmod(F.xxhash64(group), F.lit(lanes)).alias("lane"),
+        F.pmod(F.xxhash64(lane), F.lit(lanes)).alias("lane"),
     )
     if not df.isStreaming:
-        check_once(df, [event], "each number names one event, always")
+        check_once(df, [event, *[members] * pairs], "each number names one event, always")
     # This import loads pandas.
     from ccbps.spark.group_state import Sealing
 
     reject = on_error == "reject"
     return rows.groupBy("lane").transformWithState(
-        statefulProcessor=Sealing(strategy, state, pad_to, reject),
+        statefulProcessor=Sealing(strategy, state, pad_to, reject, pairs),
         outputStructType="event long, subscriber long, message binary"
         + reject * ", rejected string",
         outputMode="Append",
@@ -261,14 +269,19 @@ def answer_key_requests(
     return finish(result, [both], F.col(f"{both}.rejected"), "rejected") if reject else result
 
 
-def _require_members(df: DataFrame, members: str) -> None:
+def _are_pairs(df: DataFrame, members: str) -> bool:
+    """Does a row hold one member, and not an array of them?"""
     if members not in df.columns:
         raise ParameterError(f"column {members!r} is missing: df has {', '.join(df.columns)}")
     kind = df.schema[members].dataType.simpleString()
-    if kind not in [f"array<{whole}>" for whole in ("tinyint", "smallint", "int", "bigint")]:
+    if kind in _WHOLE:
+        return True
+    if kind not in [f"array<{whole}>" for whole in _WHOLE]:
         raise ParameterError(
-            f"column {members!r} must be an array of whole numbers, got {kind}; cast it first"
+            f"column {members!r} must be an array of whole numbers, or one, got {kind}; cast it "
+            "first"
         )
+    return False
 
 
 def _require_store(df: DataFrame) -> None:

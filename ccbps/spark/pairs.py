@@ -65,17 +65,15 @@ def match_pairs(
             f"column {min(shared)!r} is in both DataFrames; drop it in one of them"
         )
     sides = {"events": (events, ids), "interests": (interests, [*labels, *ids])}
-    for name, (df, _) in sides.items():
-        if df.isStreaming:
-            raise ParameterError(
-                f"{name} is a streaming DataFrame, in which a pair and round that occurs twice "
-                "cannot be found: call this in foreachBatch"
-            )
+    # What comes twice in a stream would be known with its last row.
+    whole = {name: side for name, side in sides.items() if not side[0].isStreaming}
     if on_error == "raise":
-        for name, (df, keys) in sides.items():
+        for name, (df, keys) in whole.items():
             check_once(df, keys, _ONCE.format(name))
 
-    at_workers = _collected(events, interests, matcher, ids, event) if labels else None
+    at_workers = None
+    if labels and "events" in whole:
+        at_workers = _collected(events, interests, matcher, ids, event)
     if at_workers is None:
         messages, joined = [event, interest], events.join(interests, on=ids, how="inner")
     else:
@@ -114,14 +112,14 @@ def match_pairs(
         )
 
     both = "__ccbps_decision"
-    repeated = {f"__ccbps_repeated_{name}": side for name, side in sides.items()}
+    repeated = {f"__ccbps_repeated_{name}": side for name, side in whole.items()}
     for many, (df, keys) in repeated.items():
         # Few or none: Spark sends them to all tasks.
         named = [column(name) for name in keys]
         rows = df.groupBy(*named).agg(F.count("*").alias(many)).where(column(many) > 1)
         joined = joined.join(rows, on=keys, how="left")
     arguments = [column(name) for name in (*messages, *ids)]
-    twice = F.coalesce(*[column(many) for many in repeated])
+    twice = F.coalesce(*[column(many) for many in repeated], F.lit(None).cast("long"))
     dropped = [event, interest, *repeated]
     result = finish(joined, dropped, decide_or_reject(*arguments, twice), both)
     result = finish(result, [], F.col(f"{both}.matched"), output)

@@ -143,6 +143,31 @@ def test_events_open_in_whatever_order_they_were_sealed(
     assert {row.event for row in few if row.request is not None} == {*range(16)}
 
 
+def test_rows_of_one_member_each_are_groups(spark: SparkSession, parties: Parties) -> None:
+    groups = groups_of(0, 40)
+    rows = [(n, one, b"event %d" % n) for n, members in groups.items() for one in members]
+    df = spark.createDataFrame(rows, "event long, member int, payload binary")
+    sealed = cs.seal_for_groups(
+        df.repartition(3), SimpleCache(N, 20), parties.broker, members="member"
+    ).persist()
+    opened = cs.open_from_groups(sealed, parties.subscribers)
+    assert set(read(opened)) == wanted(groups)
+    texts = {row.event: bytes(row.message) for row in sealed.collect()}
+    # As few encryptions as with arrays: a wrap for a group that has been before, not for each one.
+    whole = cs.seal_for_groups(frame(spark, groups), SimpleCache(N, 20), parties.broker)
+    assert len(texts) == whole.select("event").distinct().count()
+    assert sum(map(len, texts.values())) == sum(
+        {row.event: len(row.message) for row in whole.collect()}.values()
+    )
+    bad = df.limit(1).selectExpr("event", "CAST(NULL AS int) AS member", "payload")
+    refused = cs.seal_for_groups(
+        bad, SimpleCache(N, 20), parties.broker, members="member", on_error="reject"
+    )
+    assert ["members must be" in row.rejected for row in refused.collect()] == [True]
+    with pytest.raises(RandomnessReuseError, match=r"member \d occurs 2 times"):
+        cs.seal_for_groups(df.union(df), SimpleCache(N, 20), parties.broker, members="member")
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -398,7 +398,7 @@ def test_payloads_reach_the_matched_and_open_for_them_alone(
         cs.open_payloads(others, KEY).collect()
 
 
-def test_streaming_frames_are_refused(spark: SparkSession) -> None:
+def test_interests_are_not_encoded_in_streams(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load()
     df = stream.select(
         F.lit("a").alias("subscription"),
@@ -407,9 +407,6 @@ def test_streaming_frames_are_refused(spark: SparkSession) -> None:
     )
     with pytest.raises(ParameterError, match="foreachBatch"):
         cs.encode_interests(df, BOX, KEY)
-    messages = df.withColumn("event_message", F.lit(b"")).drop("predicate")
-    with pytest.raises(ParameterError, match=r"events is a streaming DataFrame.*foreachBatch"):
-        cs.match(messages, messages.withColumnRenamed("event_message", "interest_message"), BOX)
 
 
 @pytest.fixture

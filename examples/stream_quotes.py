@@ -1,0 +1,335 @@
+"""Real stock quotes as a stream, whose program is killed again and again, and nothing is lost.
+
+Quotes come in files, one after the other. Three streaming queries run in one program:
+
+1. The publisher encodes every quote for every subscription. Nothing numbers quotes by hand: a
+   ledger allots a round to each, and allots it again, the same one, when a quote comes again.
+2. The broker matches messages with those of the subscribers, which are there ahead of time, and
+   has no key.
+3. The publisher seals each quote for those whom the broker says it matches, and remembers in
+   Spark's state which groups have a key already: names of keys, and no key.
+
+The program is killed (SIGKILL, its Python workers included) when a file of a chosen kind appears:
+before a micro-batch is written, while it is, when it has been, while it is committed. Then it is
+started again, until all quotes are through. At the end what the subscribers received is compared
+with the plaintext filter, and all messages that were ever written are searched for a pair and round
+with two contents.
+
+    python examples/stream_quotes.py --events 600 --subscribers 12 --kills 4
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from stock_quotes import MATCHER, ROCKS, SCHEMA, STATE_STORE, key_file, make_subscriptions
+from stock_quotes import read_quotes as all_quotes
+from stock_quotes import session as quiet_session
+from tqdm import tqdm
+
+from ccbps import SeedRing, SharedSeed
+from ccbps import spark as cs
+from ccbps.delivery import BuildUpCache, GroupSealer, Naive, SubscriberRing
+
+FILES = 12  # that quotes come in
+IDLE = 1.0  # seconds between two looks for new files
+START = 90.0  # seconds that a program may take until something happens
+# When it is killed: as soon as a file appears whose path matches, within so many milliseconds.
+MOMENTS = {
+    "before it is written": ("*/checkpoint-*/offsets/*", 0),
+    "while it is written": ("*/messages/part-*", 5),
+    "when it is written": ("*/matches/part-*", 60),
+    "while it is sealed": ("*/delivered/part-*", 5),
+    "while it is committed": ("*/*/_spark_metadata/*", 0),
+    "when it is committed": ("*/checkpoint-*/commits/*", 0),
+    "when it starts": ("*/started", 4000),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run all of it; returns the number of deliveries that are wrong, missing or made twice."""
+    options = parse(arguments)
+    output: Path = options.output
+    if options.secrets is not None:
+        stream(output, options.secrets, options.subscribers)
+        return 0
+    shutil.rmtree(output, ignore_errors=True)
+    (output / "quotes").mkdir(parents=True)
+    quotes, subscriptions = quotes_of(options.events), make_subscriptions(options.subscribers)
+    secrets = Path(tempfile.mkdtemp())  # which only we may read
+    try:
+        own = make_keys(secrets, subscriptions)
+        spark = quiet_session("local[2]")
+        pq.write_table(quotes, output / "table.parquet")
+        provide(spark, options.events, subscriptions, secrets, output)
+        spark.stop()
+        print(
+            f"{quotes.num_rows:,} quotes in {FILES} files, {subscriptions.num_rows} subscriptions"
+        )
+        kills = run_and_kill(quotes, output, secrets, options)
+        spark = quiet_session("local[2]")
+        differences = audit(spark, quotes, subscriptions, own, output)
+        spark.stop()
+    finally:
+        shutil.rmtree(secrets)
+    for moment, count in kills.items():
+        print(f"killed {moment:<24}{count:>10}")
+    print(
+        f"{'differences':<24}{differences:>17,}   against the plaintext filter, each delivery once"
+    )
+    return differences
+
+
+def make_keys(secrets: Path, subscriptions: pa.Table) -> cs.FileKey:
+    """Files with the keys of all parties; returns where the subscribers' are, for deliveries."""
+    seed, names = SharedSeed.generate(), subscriptions["subscription"].to_pylist()
+    key_file(secrets / "publisher", seed)
+    key_file(secrets / "subscribers", SeedRing.of(seed, names))
+    sealer = GroupSealer(Naive(len(names)))
+    ring = SubscriberRing.of([sealer.join(number) for number in range(len(names))])
+    key_file(secrets / "sealer", sealer.state)
+    return key_file(secrets / "own", ring)
+
+
+def provide(
+    spark: SparkSession, rounds: int, subscriptions: pa.Table, secrets: Path, output: Path
+) -> None:
+    """Subscribers write their messages, for as many rounds as there will be quotes."""
+    numbers = spark.range(rounds).withColumnRenamed("id", "round")
+    wanted = spark.createDataFrame(subscriptions).crossJoin(F.broadcast(numbers))
+    interests = cs.encode_interests(wanted, MATCHER, cs.FileKey(secrets / "subscribers"))
+    interests.write.parquet(str(output / "interests"))
+
+
+def stream(output: Path, secrets: Path, subscribers: int) -> None:
+    """The program that is killed: three queries, until all files are through."""
+    spark = quiet_session("local[2]")
+    spark.conf.set(STATE_STORE, ROCKS)
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    labels = [f"subscriber-{number:04d}" for number in range(subscribers)]
+    quotes = spark.readStream.schema(spark.read.parquet(str(output / "table.parquet")).schema)
+    ledger = cs.EventLedger(output / "ledger", rounds=1_000_000)
+    messages = cs.encode_events(
+        quotes.option("maxFilesPerTrigger", 2).parquet(str(output / "quotes")),
+        MATCHER,
+        cs.FileKey(secrets / "publisher"),
+        ledger=ledger,
+        labels=labels,
+        keep=["event"],
+    )
+    publisher = start(messages, output, "messages")
+    interests = spark.read.parquet(str(output / "interests"))
+    matches = cs.match(read_stream(spark, output, "messages", publisher), interests, MATCHER)
+    broker = start(matches.where("matched").drop("matched"), output, "matches")
+    number = F.split("subscription", "-")[1].cast("int")
+    payload = F.to_json(F.struct("issue", "day", "close", "volume"))
+    table = spark.read.parquet(str(output / "table.parquet"))
+    known = table.select("event", payload.alias("payload"))
+    groups = read_stream(spark, output, "matches", broker).select("event", number.alias("members"))
+    sealed = cs.seal_for_groups(
+        groups.join(known, "event"), BuildUpCache(subscribers, 1000), cs.FileKey(secrets / "sealer")
+    )
+    queries = [publisher, broker, start(sealed, output, "delivered")]
+    (output / "started").touch()
+    while not (output / "all-sent").exists():
+        check(queries)
+        time.sleep(IDLE / 4)
+    for query in queries:  # each one after the one before it
+        query.processAllAvailable()
+        query.stop()
+    (output / "through").touch()
+    spark.stop()
+
+
+def start(df: DataFrame, output: Path, name: str) -> StreamingQuery:
+    """Write a stream to files, of which the sink's log names those that count."""
+    return (
+        df.writeStream.format("parquet")
+        .queryName(name)
+        .option("path", str(output / name))
+        .option("checkpointLocation", str(output / f"checkpoint-{name}"))
+        .trigger(processingTime=f"{IDLE} seconds")
+        .start()
+    )
+
+
+def read_stream(spark: SparkSession, output: Path, name: str, query: StreamingQuery) -> DataFrame:
+    """The files of another query, whose first ones must be there for Spark to read its log."""
+    while not (output / name / "_spark_metadata").exists():
+        check([query])
+        time.sleep(0.05)
+    schema = {
+        "messages": "event long, subscription string, round long, event_message binary",
+        "matches": "event long, subscription string, round long",
+    }
+    return spark.readStream.schema(schema[name]).parquet(str(output / name))
+
+
+def check(queries: list[StreamingQuery]) -> None:
+    for query in queries:
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+
+
+def run_and_kill(
+    quotes: pa.Table, output: Path, secrets: Path, options: argparse.Namespace
+) -> dict[str, int]:
+    """Send the files of quotes and kill the program that many times; returns when, how often."""
+    rng, kills = random.Random(options.seed), dict.fromkeys(MOMENTS, 0)
+    files = iter(range(FILES))
+    moments = [list(MOMENTS)[turn % len(MOMENTS)] for turn in range(options.kills)]
+    rng.shuffle(moments)
+    for turn in tqdm(range(options.kills + 1), desc="killed and started again", mininterval=1):
+        process = launch(output, secrets, options)
+        for _ in range(-(-FILES // (options.kills + 1))):
+            send(quotes, next(files, None), output)
+        if turn == options.kills:
+            for number in files:
+                send(quotes, number, output)
+            (output / "all-sent").touch()
+            if process.wait() or not (output / "through").exists():
+                raise SystemExit("the program failed by itself")
+            break
+        pattern, delay = MOMENTS[moments[turn]]
+        if not appears(pattern, output, process):
+            raise SystemExit("the program failed by itself")
+        time.sleep(rng.uniform(0, delay / 1000))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        (output / "started").unlink(missing_ok=True)
+        kills[moments[turn]] += 1
+    return kills
+
+
+def launch(output: Path, secrets: Path, options: argparse.Namespace) -> subprocess.Popen[bytes]:
+    """The program, in a group of processes of its own: Java and Python workers die with it."""
+    command = [sys.executable, __file__, "--secrets", str(secrets), "--output", str(output)]
+    command += ["--subscribers", str(options.subscribers)]
+    log = (output / "log").open("ab")
+    return subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)  # noqa: S603
+
+
+def send(quotes: pa.Table, number: int | None, output: Path) -> None:
+    """One more file of quotes, which appears whole; each third also has quotes that were sent."""
+    if number is None:
+        return
+    rows = np.arange(number, quotes.num_rows, FILES)
+    if number % 3 == 2:
+        rows = np.append(rows, rows[:2] - 1)
+    draft = output / f"draft-{number}"
+    pq.write_table(quotes.take(rows), draft)
+    draft.rename(output / "quotes" / f"{number:04d}.parquet")
+
+
+def appears(pattern: str, output: Path, process: subprocess.Popen[bytes]) -> bool:
+    """Wait for a new file whose path matches; whether there is one, or the program is just idle."""
+    relative = pattern.removeprefix("*/")
+    known, until = set(output.glob(relative)), time.monotonic() + START
+    while time.monotonic() < until and process.poll() is None:
+        if set(output.glob(relative)) - known:
+            return True
+        time.sleep(0.002)
+    return process.poll() is None
+
+
+def audit(
+    spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, own: cs.FileKey, output: Path
+) -> int:
+    """Deliveries that differ from the plaintext filter, and pairs and rounds with two contents."""
+    delivered = spark.read.parquet(str(output / "delivered"))
+    opened = cs.open_from_groups(delivered.dropDuplicates(["event", "subscriber"]), own).persist()
+    first = opened.where("payload IS NOT NULL").drop("request")
+    missing = opened.where("request IS NOT NULL").drop("payload")
+    state = cs.FileKey(Path(own.path).with_name("sealer"))
+    answered = cs.answer_key_requests(missing.join(delivered, ["event", "subscriber"]), state)
+    late = cs.open_from_groups(answered, own, answer="answer").drop("request")
+    rows = first.unionByName(late).select("event", "subscriber", F.col("payload").cast("string"))
+    table = spark.read.parquet(str(output / "table.parquet"))
+    payload = F.to_json(F.struct("issue", "day", "close", "volume"))
+    known = table.select("event", payload.alias("wanted"))
+    same = rows.join(known, "event").withColumn("same", F.col("payload") == F.col("wanted"))
+    received = np.zeros((subscriptions.num_rows, quotes.num_rows), dtype=np.int64)
+    for row in same.collect():
+        received[row["subscriber"], row["event"]] += 1 if row["same"] else 1000
+    # A quote that came twice is sealed twice: subscribers open it once, as they did above.
+    sent_twice = [number for n in range(2, FILES, 3) for number in doubled(n, quotes.num_rows)]
+    counts = delivered.groupBy("event", "subscriber").count().where("count > 1").collect()
+    excess = sum(1 for row in counts if row["event"] not in sent_twice or row["count"] > 2)
+    events = SCHEMA.encode(quotes)
+    wanted = np.stack(
+        [SCHEMA.parse(text).evaluate(events) for text in subscriptions["predicate"].to_pylist()]
+    )
+    written, clashes = contents(output)
+    print(f"{'messages ever written':<31}{written:>10,}   with one content each, but {clashes}")
+    print(f"{'deliveries':<31}{int(received.sum()):>10,}   wanted {int(wanted.sum()):,}")
+    return int((received != wanted).sum()) + excess + clashes
+
+
+def doubled(number: int, events: int) -> list[int]:
+    """Quotes that the file of that number repeats."""
+    found: list[int] = (np.arange(number, events, FILES)[:2] - 1).tolist()
+    return found
+
+
+def contents(output: Path) -> tuple[int, int]:
+    """Messages in all files that were ever written, also by programs that were killed, by what is
+    their pair and round: how many, and how many have two contents."""
+    seen: dict[tuple[str, int], bytes] = {}
+    written, clashes = 0, 0
+    for message in every_message(output):
+        written += 1
+        pair = message["subscription"], message["round"]
+        clashes += seen.setdefault(pair, message["event_message"]) != message["event_message"]
+    return written, clashes
+
+
+def every_message(output: Path) -> Iterator[dict[str, bytes]]:
+    for path in (output / "messages").rglob("*.parquet"):
+        try:
+            yield from pq.read_table(path).to_pylist()
+        except pa.ArrowInvalid:  # cut off by a kill
+            continue
+
+
+def quotes_of(count: int) -> pa.Table:
+    """As many quotes, spread over the years."""
+    table = all_quotes(12154)
+    chosen = table.take(np.linspace(0, table.num_rows - 1, count).astype(np.int64))
+    return chosen.set_column(
+        chosen.column_names.index("event"), "event", pa.array(np.arange(count))
+    )
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--events", type=int, default=600, help="number of quotes (600)")
+    parser.add_argument("--subscribers", type=int, default=12, help="their number (12)")
+    parser.add_argument("--kills", type=int, default=4, help="how often it is killed (4)")
+    parser.add_argument("--seed", type=int, default=1, help="of the moments of the kills (1)")
+    parser.add_argument("--output", type=Path, default=Path("stream-output"), help="folder")
+    parser.add_argument("--secrets", type=Path, help="run the streams, with keys from this folder")
+    options = parser.parse_args(arguments)
+    if options.events < 2 * FILES or options.subscribers < 1 or options.kills < 0:
+        parser.error(f"--events must be at least {2 * FILES}, --subscribers 1, --kills 0")
+    return options
+
+
+if __name__ == "__main__":
+    raise SystemExit(1 if main() else 0)
