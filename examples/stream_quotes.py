@@ -11,9 +11,9 @@ Quotes come in files, one after the other. Three streaming queries run in one pr
 
 The program is killed (SIGKILL, its Python workers included) when a file of a chosen kind appears:
 before a micro-batch is written, while it is, when it has been, while it is committed. Then it is
-started again, until all quotes are through. At the end what the subscribers received is compared
-with the plaintext filter, and all messages that were ever written are searched for a pair and round
-with two contents.
+started again, until all quotes are through. Sometimes one Python worker alone is killed. At the
+end what the subscribers received is compared with the plaintext filter, and all messages that were
+ever written are searched for a pair and round with two contents.
 
     python examples/stream_quotes.py --events 600 --subscribers 12 --kills 4
 """
@@ -47,7 +47,6 @@ from ccbps import SeedRing, SharedSeed
 from ccbps import spark as cs
 from ccbps.delivery import BuildUpCache, GroupSealer, Naive, SubscriberRing
 
-FILES = 12  # that quotes come in
 IDLE = 1.0  # seconds between two looks for new files
 START = 90.0  # seconds that a program may take until something happens
 # When it is killed: as soon as a file appears whose path matches, within so many milliseconds.
@@ -60,6 +59,7 @@ MOMENTS = {
     "when it is committed": ("*/checkpoint-*/commits/*", 0),
     "when it starts": ("*/started", 4000),
 }
+WORKER = "of Python, one worker"  # the program goes on, and Spark tries the task again
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,19 +79,18 @@ def main(arguments: list[str] | None = None) -> int:
         pq.write_table(quotes, output / "table.parquet")
         provide(spark, options.events, subscriptions, secrets, output)
         spark.stop()
-        print(
-            f"{quotes.num_rows:,} quotes in {FILES} files, {subscriptions.num_rows} subscriptions"
-        )
+        print(f"{quotes.num_rows:,} quotes in {options.files} files, ", end="")
+        print(f"{subscriptions.num_rows} subscriptions")
         kills = run_and_kill(quotes, output, secrets, options)
         spark = quiet_session("local[2]")
-        differences = audit(spark, quotes, subscriptions, own, output)
+        differences = audit(spark, quotes, subscriptions, own, options)
         spark.stop()
     finally:
         shutil.rmtree(secrets)
     for moment, count in kills.items():
-        print(f"killed {moment:<24}{count:>10}")
+        print(f"killed {moment:<24}{count:>7}")
     print(
-        f"{'differences':<24}{differences:>17,}   against the plaintext filter, each delivery once"
+        f"{'differences':<24}{differences:>14,}   against the plaintext filter, each delivery once"
     )
     return differences
 
@@ -119,7 +118,7 @@ def provide(
 
 def stream(output: Path, secrets: Path, subscribers: int) -> None:
     """The program that is killed: three queries, until all files are through."""
-    spark = quiet_session("local[2]")
+    spark = quiet_session("local[2, 4]")  # a task may fail three times
     spark.conf.set(STATE_STORE, ROCKS)
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     labels = [f"subscriber-{number:04d}" for number in range(subscribers)]
@@ -147,8 +146,11 @@ def stream(output: Path, secrets: Path, subscribers: int) -> None:
     )
     queries = [publisher, broker, start(sealed, output, "delivered")]
     (output / "started").touch()
+    parent = os.getppid()
     while not (output / "all-sent").exists():
         check(queries)
+        if os.getppid() != parent:
+            raise SystemExit("nobody is there to start it again")
         time.sleep(IDLE / 4)
     for query in queries:  # each one after the one before it
         query.processAllAvailable()
@@ -192,29 +194,35 @@ def run_and_kill(
     quotes: pa.Table, output: Path, secrets: Path, options: argparse.Namespace
 ) -> dict[str, int]:
     """Send the files of quotes and kill the program that many times; returns when, how often."""
-    rng, kills = random.Random(options.seed), dict.fromkeys(MOMENTS, 0)
-    files = iter(range(FILES))
-    moments = [list(MOMENTS)[turn % len(MOMENTS)] for turn in range(options.kills)]
+    rng, files = random.Random(options.seed), list(range(options.files))
+    kinds, process = [*MOMENTS, WORKER], None
+    kills = dict.fromkeys(kinds, 0)
+    moments = [kinds[turn % len(kinds)] for turn in range(options.kills)]
     rng.shuffle(moments)
-    for turn in tqdm(range(options.kills + 1), desc="killed and started again", mininterval=1):
-        process = launch(output, secrets, options)
-        for _ in range(-(-FILES // (options.kills + 1))):
-            send(quotes, next(files, None), output)
-        if turn == options.kills:
-            for number in files:
-                send(quotes, number, output)
-            (output / "all-sent").touch()
-            if process.wait() or not (output / "through").exists():
-                raise SystemExit("the program failed by itself")
-            break
-        pattern, delay = MOMENTS[moments[turn]]
-        if not appears(pattern, output, process):
-            raise SystemExit("the program failed by itself")
+    at_once = -(-options.files // (options.kills + 1))
+    for moment in tqdm(moments, desc="killed and started again", mininterval=1):
+        process = process or launch(output, secrets, options)
+        pattern, delay = MOMENTS.get(moment, MOMENTS["while it is written"])
+        some, files = files[:at_once], files[at_once:]
+        known = set(output.glob(pattern.removeprefix("*/")))
+        for number in some:
+            send(quotes, number, options)
+        wait_for_new(pattern, known, output, process)
         time.sleep(rng.uniform(0, delay / 1000))
+        if moment == WORKER:
+            kills[moment] += kill_worker(process.pid)
+            continue
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        process = None
         (output / "started").unlink(missing_ok=True)
-        kills[moments[turn]] += 1
+        kills[moment] += 1
+    process = process or launch(output, secrets, options)
+    for number in files:
+        send(quotes, number, options)
+    (output / "all-sent").touch()
+    if process.wait() or not (output / "through").exists():
+        raise SystemExit("the program failed by itself")
     return kills
 
 
@@ -226,33 +234,56 @@ def launch(output: Path, secrets: Path, options: argparse.Namespace) -> subproce
     return subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)  # noqa: S603
 
 
-def send(quotes: pa.Table, number: int | None, output: Path) -> None:
+def send(quotes: pa.Table, number: int, options: argparse.Namespace) -> None:
     """One more file of quotes, which appears whole; each third also has quotes that were sent."""
-    if number is None:
-        return
-    rows = np.arange(number, quotes.num_rows, FILES)
+    rows = np.arange(number, quotes.num_rows, options.files)
     if number % 3 == 2:
         rows = np.append(rows, rows[:2] - 1)
-    draft = output / f"draft-{number}"
+    draft = options.output / f"draft-{number}"
     pq.write_table(quotes.take(rows), draft)
-    draft.rename(output / "quotes" / f"{number:04d}.parquet")
+    draft.rename(options.output / "quotes" / f"{number:04d}.parquet")
 
 
-def appears(pattern: str, output: Path, process: subprocess.Popen[bytes]) -> bool:
-    """Wait for a new file whose path matches; whether there is one, or the program is just idle."""
-    relative = pattern.removeprefix("*/")
-    known, until = set(output.glob(relative)), time.monotonic() + START
-    while time.monotonic() < until and process.poll() is None:
-        if set(output.glob(relative)) - known:
-            return True
+def wait_for_new(
+    pattern: str, known: set[Path], output: Path, process: subprocess.Popen[bytes]
+) -> None:
+    """Wait for a file whose path matches and is not known, for some time."""
+    until = time.monotonic() + START
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise SystemExit("the program failed by itself")
+        if set(output.glob(pattern.removeprefix("*/"))) - known:
+            return
         time.sleep(0.002)
-    return process.poll() is None
+
+
+def kill_worker(group: int) -> int:
+    """Kill one of a program's Python workers, whose parent is Spark's daemon; how many there were
+    to kill: 0 or 1."""
+    found: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            _, parent, of, *_ = path.read_text().rpartition(")")[2].split()
+            if int(of) == group and b"daemon" in (path.parent / "cmdline").read_bytes():
+                found[int(path.parent.name)] = int(parent)
+        except OSError:  # it has ended
+            continue
+    for number, parent in found.items():
+        if parent in found:
+            os.kill(number, signal.SIGKILL)
+            return 1
+    return 0
 
 
 def audit(
-    spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, own: cs.FileKey, output: Path
+    spark: SparkSession,
+    quotes: pa.Table,
+    subscriptions: pa.Table,
+    own: cs.FileKey,
+    options: argparse.Namespace,
 ) -> int:
     """Deliveries that differ from the plaintext filter, and pairs and rounds with two contents."""
+    output: Path = options.output
     delivered = spark.read.parquet(str(output / "delivered"))
     opened = cs.open_from_groups(delivered.dropDuplicates(["event", "subscriber"]), own).persist()
     first = opened.where("payload IS NOT NULL").drop("request")
@@ -269,7 +300,11 @@ def audit(
     for row in same.collect():
         received[row["subscriber"], row["event"]] += 1 if row["same"] else 1000
     # A quote that came twice is sealed twice: subscribers open it once, as they did above.
-    sent_twice = [number for n in range(2, FILES, 3) for number in doubled(n, quotes.num_rows)]
+    sent_twice = {
+        number - 1
+        for file in range(2, options.files, 3)
+        for number in range(file, quotes.num_rows, options.files)[:2]
+    }
     counts = delivered.groupBy("event", "subscriber").count().where("count > 1").collect()
     excess = sum(1 for row in counts if row["event"] not in sent_twice or row["count"] > 2)
     events = SCHEMA.encode(quotes)
@@ -277,15 +312,9 @@ def audit(
         [SCHEMA.parse(text).evaluate(events) for text in subscriptions["predicate"].to_pylist()]
     )
     written, clashes = contents(output)
-    print(f"{'messages ever written':<31}{written:>10,}   with one content each, but {clashes}")
-    print(f"{'deliveries':<31}{int(received.sum()):>10,}   wanted {int(wanted.sum()):,}")
+    print(f"{'messages ever written':<31}{written:>7,}   with one content each, but {clashes}")
+    print(f"{'deliveries':<31}{int(received.sum()):>7,}   wanted {int(wanted.sum()):,}")
     return int((received != wanted).sum()) + excess + clashes
-
-
-def doubled(number: int, events: int) -> list[int]:
-    """Quotes that the file of that number repeats."""
-    found: list[int] = (np.arange(number, events, FILES)[:2] - 1).tolist()
-    return found
 
 
 def contents(output: Path) -> tuple[int, int]:
@@ -321,13 +350,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=600, help="number of quotes (600)")
     parser.add_argument("--subscribers", type=int, default=12, help="their number (12)")
+    parser.add_argument("--files", type=int, default=12, help="that they come in (12)")
     parser.add_argument("--kills", type=int, default=4, help="how often it is killed (4)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments of the kills (1)")
     parser.add_argument("--output", type=Path, default=Path("stream-output"), help="folder")
     parser.add_argument("--secrets", type=Path, help="run the streams, with keys from this folder")
     options = parser.parse_args(arguments)
-    if options.events < 2 * FILES or options.subscribers < 1 or options.kills < 0:
-        parser.error(f"--events must be at least {2 * FILES}, --subscribers 1, --kills 0")
+    if options.events < options.files or min(options.files, options.subscribers) < 1:
+        parser.error("--files and --subscribers must be at least 1, and --events as many as files")
     return options
 
 

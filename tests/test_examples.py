@@ -23,6 +23,7 @@ ARGUMENTS = {
     "whole_story.py": ["--quotes", "60"],
     "hidden_predicates.py": ["--events", "1500", "--subscribers", "24"],
     "share_through_networks.py": ["--samples", "50", "--held", "300000", "--output", "."],
+    "stream_quotes.py": ["--events", "120", "--files", "6", "--kills", "2"],
     "stock_quotes.py": ["--events", "2000", "--subscribers", "30", "--output", "."],
 }
 # For so little data, Java's second compiler and its parallel collector take longer than they save.
@@ -78,6 +79,10 @@ def test_example_runs(name: str, running: Running) -> None:
     if name == "share_through_networks.py":
         assert "235 networks, 400 secrets each" in stdout
         assert (folder / "networks.png").stat().st_size > 10_000
+    if name == "stream_quotes.py":
+        kills = re.findall(r"^killed .* (\d+)$", stdout, re.MULTILINE)
+        assert sum(map(int, kills)) == 2
+        assert "with one content each, but 0" in stdout
     if name == "stock_quotes.py":
         sizes = re.search(r"bytes written +([\d,]+) +announced: ([\d,]+)", stdout)
         assert sizes is not None
