@@ -1,4 +1,4 @@
-"""The Spark session of the benchmarks: local[2], quiet."""
+"""The Spark session of the benchmarks: local[2] unless told otherwise, quiet."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ __all__ = ["local_spark"]
 
 
 @contextmanager
-def local_spark(**settings: str) -> Iterator[SparkSession]:
+def local_spark(master: str = "local[2]", **settings: str) -> Iterator[SparkSession]:
     """A session, stopped at the end.
 
     Args:
+        master: of Spark.
         settings: more of them, without the prefix "spark." and with _ in place of the dot.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master(master)
     for name, value in {
         "ui.enabled": "false",
         "ui.showConsoleProgress": "false",

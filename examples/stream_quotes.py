@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -212,7 +213,9 @@ def run_and_kill(
         if moment == WORKER:
             kills[moment] += kill_worker(process.pid)
             continue
-        os.killpg(process.pid, signal.SIGKILL)
+        for number in running(process.pid):
+            with suppress(ProcessLookupError):  # it has ended
+                os.kill(number, signal.SIGKILL)
         process.wait()
         process = None
         (output / "started").unlink(missing_ok=True)
@@ -227,11 +230,11 @@ def run_and_kill(
 
 
 def launch(output: Path, secrets: Path, options: argparse.Namespace) -> subprocess.Popen[bytes]:
-    """The program, in a group of processes of its own: Java and Python workers die with it."""
-    command = [sys.executable, __file__, "--secrets", str(secrets), "--output", str(output)]
-    command += ["--subscribers", str(options.subscribers)]
+    """The program, in a session of its own, so that all its processes can be found."""
+    call = [sys.executable, __file__, "--secrets", str(secrets), "--output", str(output)]
+    call += ["--subscribers", str(options.subscribers)]
     log = (output / "log").open("ab")
-    return subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)  # noqa: S603
+    return subprocess.Popen(call, start_new_session=True, stdout=log, stderr=log)  # noqa: S603
 
 
 def send(quotes: pa.Table, number: int, options: argparse.Namespace) -> None:
@@ -257,22 +260,35 @@ def wait_for_new(
         time.sleep(0.002)
 
 
-def kill_worker(group: int) -> int:
-    """Kill one of a program's Python workers, whose parent is Spark's daemon; how many there were
-    to kill: 0 or 1."""
+def running(session: int) -> dict[int, int]:
+    """Processes of a program, Java and Python workers among them, and the parent of each."""
     found: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            _, parent, of, *_ = path.read_text().rpartition(")")[2].split()
-            if int(of) == group and b"daemon" in (path.parent / "cmdline").read_bytes():
+            _, parent, _, of, *_ = path.read_text().rpartition(")")[2].split()
+            if int(of) == session:
                 found[int(path.parent.name)] = int(parent)
         except OSError:  # it has ended
             continue
+    return found
+
+
+def kill_worker(session: int) -> int:
+    """Kill one of a program's Python workers, whose parent is Spark's daemon; how many there were
+    to kill: 0 or 1."""
+    found = running(session)
     for number, parent in found.items():
-        if parent in found:
+        if parent in found and all(b"daemon" in command(one) for one in (number, parent)):
             os.kill(number, signal.SIGKILL)
             return 1
     return 0
+
+
+def command(number: int) -> bytes:
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
 
 
 def audit(

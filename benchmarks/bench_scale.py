@@ -1,0 +1,351 @@
+"""How far does it go, and what would a cluster take? 10^5 to 10^8 pairs on local[2], and local[1].
+
+Of FormulaMatch, whose messages belong to pairs and rounds: both sides encoded to Parquet and
+matched by a join, then written as stores and matched from there; by parts of ten million pairs,
+which are dropped when they are done, so 10^8 pairs take some 4 GB of disk at a time. And of two
+reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that Spark
+shuffled, and the peak memory of the driver, of Java and of all Python workers together.
+
+Every point runs in a process of its own. What is fitted to all but the largest point, a fixed time
+and a time for each pair, is compared with the largest; and the model of a cluster follows from it.
+
+    python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 2g]
+
+With --most 8 it takes about an hour, with --most 6 five minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from spark_session import local_spark
+from timing import machine, one_thread, seconds
+from tqdm import tqdm
+
+from ccbps import Schema, SharedSeed, UInt
+from ccbps import spark as cs
+from ccbps.matching import AspeMatch, FormulaMatch, TagMatch
+from ccbps.matching.matcher import Matcher
+
+KEY = cs.EnvKey("CCBPS_BENCH_SEED")
+SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
+BOX = FormulaMatch.box(SCHEMA)
+REUSABLE: dict[str, Matcher] = {
+    "TagMatch": TagMatch(SCHEMA),
+    "AspeMatch": AspeMatch(SCHEMA, exact=True),
+}
+PLAIN = "a >= id * 67 % 65536 AND c < 800000"  # what predicates mean
+PART = 10_000_000  # pairs at a time
+SUBSCRIPTIONS = 1000
+STEPS = ("encode events", "encode interests", "match", "write stores", "match stores")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--least", type=int, default=5, help="power of ten of the least pairs (5)")
+    parser.add_argument("--most", type=int, default=8, help="of the most (8)")
+    parser.add_argument("--memory", default="1500m", help="of the driver's Java (1500m)")
+    parser.add_argument("--folder", type=Path, help="for messages, instead of a temporary one")
+    parser.add_argument("--point", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.point:
+        scheme, master, pairs = options.point
+        print(json.dumps(point(scheme, master, int(pairs), options.memory, options.folder)))
+        return
+    sizes = [10**power for power in range(options.least, options.most + 1)]
+    print(machine())
+    kernel = kernel_speed()
+    print(f"FormulaMatch's kernel, one core: {kernel:,.0f} pairs/s\n")
+    plan = [("FormulaMatch", "local[2]", size) for size in sizes]
+    plan += [("FormulaMatch", "local[1]", min(sizes[-1], PART))]
+    plan += [(name, "local[2]", size) for name in REUSABLE for size in sizes]
+    found = {}
+    for one in tqdm(plan, desc="points", mininterval=1):
+        found[one] = run(one, options)
+    report_pairs({key: value for key, value in found.items() if key[0] == "FormulaMatch"}, kernel)
+    for name in REUSABLE:
+        report_reusable(name, {key[2]: value for key, value in found.items() if key[0] == name})
+
+
+# -- one point, in a process of its own ------------------------------------------------------------
+
+
+def run(one: tuple[str, str, int], options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds, bytes and memory of a point."""
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        command = [sys.executable, __file__, "--memory", options.memory, "--folder", folder]
+        command += ["--point", *map(str, one)]
+        process = subprocess.Popen(
+            command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        peak = {"java": 0, "workers": 0, "driver": 0, "all": 0}
+        while process.poll() is None:
+            now = memory_of(process.pid)
+            now["all"] = sum(now.values())
+            peak = {name: max(peak[name], now[name]) for name in peak}
+            time.sleep(0.1)
+        if process.returncode or process.stdout is None:
+            raise SystemExit(f"the point {one} failed")
+        result: dict[str, Any] = json.loads(process.stdout.read().splitlines()[-1])
+        return {**result, "peak": peak}
+
+
+def memory_of(session: int) -> dict[str, int]:
+    """Resident bytes of a session's processes: of Java, of the driver's Python, of its workers."""
+    out = {"java": 0, "workers": 0, "driver": 0}
+    page = os.sysconf("SC_PAGE_SIZE")
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                command = (path.parent / "cmdline").read_bytes()
+                name = "java" if b"java" in command.split(b"\0")[0] else "workers"
+                name = "driver" if int(path.parent.name) == session else name
+                out[name] += int(fields[21]) * page
+        except (OSError, IndexError):  # it has ended
+            continue
+    return out
+
+
+def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> dict[str, Any]:
+    """Seconds of each step, and bytes shuffled."""
+    log = folder / "log"
+    log.mkdir()
+    os.environ[KEY.name] = SharedSeed.generate().to_text()
+    settings = {
+        "driver_memory": memory,
+        "eventLog_enabled": "true",
+        "eventLog_compress": "false",
+        "eventLog_dir": log.as_uri(),
+        "local_dir": str(folder / "local"),
+        "sql_execution_arrow_maxBytesPerBatch": "8m",
+    }
+    with local_spark(master, **settings) as spark:
+        work = one_time if scheme == "FormulaMatch" else reusable
+        # The first job of a session loads classes, and its workers import and compile.
+        work(spark, scheme, 10_000, folder / "first")
+        took, matches = work(spark, scheme, pairs, folder / "rest")
+    return {"seconds": took, "shuffled": shuffled(log), "matches": matches}
+
+
+def sample(spark: SparkSession, rounds: int, subscriptions: int, first: int = 0) -> DataFrame:
+    """Records of all pairs, addressed."""
+    numbers = spark.range(first, first + rounds).selectExpr(
+        "id AS round",
+        "CAST(id * 40503 % 65536 AS int) AS a",
+        "CAST(id * 30011 % 65536 AS int) AS b",
+        "CAST(id * 700001 % 1048576 AS int) AS c",
+    )
+    labels = spark.range(subscriptions).selectExpr("concat('s', id) AS subscription", "id")
+    return labels.repartition(8, "subscription").crossJoin(F.broadcast(numbers))
+
+
+def with_predicates(df: DataFrame) -> DataFrame:
+    return df.withColumn(
+        "predicate", F.concat(F.lit("a >= "), F.col("id") * 67 % 65536, F.lit(" AND c < 800000"))
+    )
+
+
+def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> tuple[dict[str, float], int]:
+    """Part by part, each dropped at its end."""
+    took, matches = dict.fromkeys(STEPS, 0.0), 0
+    subscriptions = min(SUBSCRIPTIONS, pairs // 100)
+    rounds = pairs // subscriptions
+    step = max(1, min(rounds, PART // subscriptions))
+    for first in range(0, rounds, step):
+        rows = sample(spark, min(step, rounds - first), subscriptions, first)
+        sides = {
+            "events": cs.encode_events(rows, BOX, KEY),
+            "interests": cs.encode_interests(with_predicates(rows), BOX, KEY),
+        }
+        counts, here = [], folder / "part"
+        for name, df in sides.items():
+            path = str(here / name)
+            took[f"encode {name}"] += timed(
+                lambda df=df, path=path: df.write.option("compression", "none").parquet(path)
+            )
+        read = {name: spark.read.parquet(str(here / name)) for name in sides}
+        count_matches(cs.match(read["events"], read["interests"], BOX), took, "match", counts)
+        for name, df in read.items():
+            store = here / f"{name}-store"
+            took["write stores"] += timed(
+                lambda df=df, store=store, name=name: cs.write_messages(
+                    df, store, BOX, kind=name[:-1], partitions=8
+                )
+            )
+        decided = cs.match_messages(spark, here / "events-store", here / "interests-store", BOX)
+        count_matches(decided, took, "match stores", counts)
+        wanted = rows.where(PLAIN).count()
+        if counts != [wanted, wanted]:
+            raise SystemExit(f"wrong answers: {counts}, wanted {wanted}")
+        matches += wanted
+        shutil.rmtree(here)
+    return took, matches
+
+
+def count_matches(decided: DataFrame, took: dict[str, float], step: str, counts: list[int]) -> None:
+    took[step] += timed(lambda: counts.append(decided.where("matched").count()))
+
+
+def reusable(
+    spark: SparkSession, scheme: str, pairs: int, folder: Path
+) -> tuple[dict[str, float], int]:
+    """All events with all interests."""
+    folder.mkdir()
+    matcher = REUSABLE[scheme]
+    server = matcher.key_server()
+    keys = {
+        "events": server.publisher_key(),
+        "interests": server.subscriber_key("alice"),
+        "broker": server.broker_key(),
+    }
+    for name, key in keys.items():
+        (folder / f"{name}.key").write_text(key.to_text())
+    files = {name: cs.FileKey(folder / f"{name}.key") for name in keys}
+    subscriptions = min(SUBSCRIPTIONS, pairs // 100)
+    events = sample(spark, pairs // subscriptions, 1).repartition(8)
+    wishes = with_predicates(sample(spark, 1, subscriptions))
+    sides = {
+        "events": cs.encode_events(events, matcher, files["events"], keep=["round"]),
+        "interests": cs.encode_interests(wishes, matcher, files["interests"]),
+    }
+    took, counts = {}, []
+    for name, df in sides.items():
+        path = str(folder / name)
+        took[f"encode {name}"] = timed(lambda df=df, path=path: df.write.parquet(path))
+    read = [spark.read.parquet(str(folder / name)) for name in sides]
+    decided = cs.match(*read, matcher, files["broker"])
+    took["match"] = timed(lambda: counts.append(decided.count()))
+    every = events.drop("subscription", "id").crossJoin(wishes.select("subscription", "id"))
+    wanted = every.where(PLAIN).count()
+    if counts != [wanted]:
+        raise SystemExit(f"wrong answers: {counts}, wanted {wanted}")
+    return took, wanted
+
+
+def timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def shuffled(log: Path) -> int:
+    """Bytes that all tasks wrote for others, as Spark's event log has them."""
+    total = 0
+    for path in log.rglob("*"):
+        for line in path.open() if path.is_file() else ():
+            if '"SparkListenerTaskEnd"' in line:
+                metrics = json.loads(line).get("Task Metrics") or {}
+                total += metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)
+    return total
+
+
+def kernel_speed() -> float:
+    """Pairs a second of the broker's kernel in arrays, on one core."""
+    rng, count = np.random.default_rng(1), 200_000
+    seed, rounds = SharedSeed.generate(), np.arange(count)
+    records = pa.table({n: rng.integers(0, 1 << SCHEMA[n].bits, count) for n in SCHEMA})
+    events = BOX.publisher(seed).encode(records, rounds)
+    interests = BOX.subscriber(seed).encode(["a >= 77 AND c < 800000"] * count, rounds)
+    broker = BOX.broker()
+    return count / seconds({"kernel": lambda: broker.match(events, interests)}, rounds=5)["kernel"]
+
+
+# -- what they say --------------------------------------------------------------------------------
+
+
+def fitted(sizes: list[int], times: list[float]) -> tuple[float, float]:
+    """A fixed time and a time for each pair, both at least 0, nearest in ratio."""
+    weights = 1 / np.array(times)
+    system = np.stack([np.ones(len(sizes)), np.array(sizes, dtype=float)], axis=1)
+    solution = np.linalg.lstsq(system * weights[:, None], np.ones(len(sizes)), rcond=None)[0]
+    return max(0.0, float(solution[0])), max(0.0, float(solution[1]))
+
+
+def memory_line(value: dict[str, Any]) -> str:
+    peak = {name: size / (1 << 30) for name, size in value["peak"].items()}
+    return (
+        f"{value['shuffled'] / 1e9:>9.2f} GB{peak['all']:>8.2f} GiB"
+        f"   {peak['java']:.2f} + {peak['driver']:.2f} + {peak['workers']:.2f}"
+    )
+
+
+def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]], kernel: float) -> None:
+    """The table of FormulaMatch, the fit, and the model of a cluster."""
+    print(f"FormulaMatch, {BOX.event_bytes} + {BOX.interest_bytes} bytes: pairs a second\n")
+    heads = "".join(f"{step:>17}" for step in STEPS)
+    print(f"{'pairs':<24}{heads}{'shuffled':>12}{'peak memory':>12}   Java + driver + workers")
+    for (_, master, size), value in found.items():
+        speeds = "".join(f"{size / value['seconds'][step]:>17,.0f}" for step in STEPS)
+        print(f"{size:>13,} {master:<10}{speeds}{memory_line(value)}")
+    both = {key[2]: value for key, value in found.items() if key[1] == "local[2]"}
+    (alone,) = [key for key in found if key[1] == "local[1]"]
+    ratios = {
+        step: found[alone]["seconds"][step] / both[alone[2]]["seconds"][step] for step in STEPS
+    }
+    print(f"\nlocal[2] to local[1], {alone[2]:,} pairs: ", end="")
+    print(", ".join(f"{step} {ratio:.2f}" for step, ratio in ratios.items()))
+    largest = max(both)
+    print(f"stores to the kernel on one core, {largest:,} pairs: ", end="")
+    print(f"{largest / both[largest]['seconds']['match stores'] / kernel:.2f}\n")
+    rates = fits({size: value["seconds"] for size, value in both.items()}, STEPS)
+    width = BOX.event_bytes + BOX.interest_bytes
+    print("\nA cluster, for 10^9 pairs (from these rates, two cores as measured):\n")
+    print(f"{'':<20}{'core hours':>12}{'GB of messages':>16}{'GB shuffled':>13}")
+    each = both[largest]["shuffled"] / largest
+    moved = {"encode events": 0, "encode interests": 0, "match": each / 2, "write stores": each / 2}
+    for step in STEPS:
+        hours = 2 * rates[step] * 1e9 / 3600
+        volume = width if step.startswith("match") else width / 2
+        volume = width if step == "write stores" else volume
+        print(f"{step:<20}{hours:>12.2f}{volume:>16.0f}{moved.get(step, 0):>13.0f}")
+    print(
+        "\nOther widths: messages and shuffles grow with it; time does where bytes are most of it."
+    )
+
+
+def report_reusable(name: str, found: dict[int, dict[str, Any]]) -> None:
+    matcher = REUSABLE[name]
+    print(f"\n{name}, {matcher.event_bytes} + {matcher.interest_bytes} bytes, all pairs\n")
+    print(f"{'pairs':<24}{'match, pairs/s':>17}{'events/s, encoded':>20}", end="")
+    print(f"{'shuffled':>12}{'peak memory':>12}   Java + driver + workers")
+    for size, value in found.items():
+        events = size // min(SUBSCRIPTIONS, size // 100)
+        speed, encoded = (
+            size / value["seconds"]["match"],
+            events / value["seconds"]["encode events"],
+        )
+        print(f"{size:>13,} {'local[2]':<10}{speed:>17,.0f}{encoded:>20,.0f}{memory_line(value)}")
+    print()
+    fits({size: value["seconds"] for size, value in found.items()}, ("match",))
+
+
+def fits(times: dict[int, dict[str, float]], steps: tuple[str, ...]) -> dict[str, float]:
+    """Print the fit of each step without the largest point, beside that; returns seconds a pair."""
+    *sizes, largest = sorted(times)
+    rates = {}
+    print(f"{'fit':<20}{'fixed':>10}{'a million pairs':>18}{f'at {largest:,}':>22}{'measured':>12}")
+    for step in steps:
+        fixed, rates[step] = fitted(sizes, [times[size][step] for size in sizes])
+        guess, true = fixed + rates[step] * largest, times[largest][step]
+        print(f"{step:<20}{fixed:>9.2f}s{rates[step] * 1e6:>17.2f}s{guess:>21.1f}s{true:>11.1f}s")
+    return rates
+
+
+if __name__ == "__main__":
+    one_thread()
+    main()
