@@ -335,14 +335,18 @@ def report_reusable(name: str, found: dict[int, dict[str, Any]]) -> None:
 
 
 def fits(times: dict[int, dict[str, float]], steps: tuple[str, ...]) -> dict[str, float]:
-    """Print the fit of each step without the largest point, beside that; returns seconds a pair."""
-    *sizes, largest = sorted(times)
+    """Print the fit of each step without the largest point, beside that; returns seconds a pair.
+    Of two points, the fit of both."""
+    sizes, largest = sorted(times), max(times)
+    used = sizes[:-1] if len(sizes) > 2 else sizes
     rates = {}
-    print(f"{'fit':<20}{'fixed':>10}{'a million pairs':>18}{f'at {largest:,}':>22}{'measured':>12}")
+    print(f"{'fit of':<20}{'fixed':>10}{'a million pairs':>18}", end="")
+    print(f"{f'for {largest:,}':>22}{'measured':>12}{'ratio':>8}")
     for step in steps:
-        fixed, rates[step] = fitted(sizes, [times[size][step] for size in sizes])
+        fixed, rates[step] = fitted(used, [times[size][step] for size in used])
         guess, true = fixed + rates[step] * largest, times[largest][step]
-        print(f"{step:<20}{fixed:>9.2f}s{rates[step] * 1e6:>17.2f}s{guess:>21.1f}s{true:>11.1f}s")
+        print(f"{step:<20}{fixed:>9.2f}s{rates[step] * 1e6:>17.2f}s", end="")
+        print(f"{guess:>21.1f}s{true:>11.1f}s{guess / true:>8.2f}")
     return rates
 
 
