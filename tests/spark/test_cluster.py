@@ -1,0 +1,208 @@
+"""A real cluster: a master and two workers as processes of their own, executors with a wheel only.
+
+The whole pipeline runs there, one worker is killed meanwhile, and no file that the cluster writes
+holds a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from ccbps import SeedRing, SharedSeed
+from ccbps.delivery import GroupSealer, Naive, SubscriberRing
+from tests.spark import cluster_program
+from tests.spark.conftest import MODE, ROOT
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(MODE != "classic", reason="it has a session of its own"),
+]
+
+PROGRAM = Path(cluster_program.__file__)
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with a wheel of this tree, and of what is installed here its dependencies."""
+    folder = tmp_path_factory.mktemp("cluster")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+    build = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "env")
+    (site,) = (folder / "env").glob("lib/python*/site-packages")
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet"]
+    subprocess.run([*install, "--target", str(site), str(wheel)], check=True, capture_output=True)
+    # Only the folder: paths that stand in its own .pth files, such as this tree, are not followed.
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "env" / "bin" / "python"
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """All parties' keys, each in a file."""
+    folder, seed = tmp_path / "keys", SharedSeed.generate()
+    folder.mkdir()
+    labels = cluster_program.LABELS
+    sealer, server = GroupSealer(Naive(len(labels))), cluster_program.TAGS.key_server()
+    ring = SubscriberRing.of([sealer.join(number) for number in range(len(labels))])
+    for name, key in {
+        "publisher": seed,
+        "subscribers": SeedRing.of(seed, labels),
+        "sealer": sealer.state,
+        "own": ring,
+        "tag-publisher": server.publisher_key(),
+        "tag-subscriber": server.subscriber_key("alice"),
+        "tag-broker": server.broker_key(),
+    }.items():
+        (folder / name).write_text(key.to_text())
+    return folder
+
+
+class Cluster:
+    """A master and two workers on loopback."""
+
+    def __init__(self, folder: Path, python: Path) -> None:
+        home = Path(pyspark.__file__).parent
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CCBPS_TEST_SEED")},
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": str(python),
+            "SPARK_LOG_DIR": str(folder / "logs"),
+        }
+        self.folder, self._spark_class = folder, str(home / "bin" / "spark-class")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"spark://127.0.0.1:{port}"
+        arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        self.processes = [self._start("master.Master", "master", *arguments)]
+        self._wait("master", "I have been elected leader")
+        for name in ("one", "two"):
+            self.processes.append(
+                self._start(
+                    "worker.Worker",
+                    name,
+                    *["--host", "127.0.0.1", "--cores", "1", "--memory", "1g"],
+                    *["--webui-port", "0", "--work-dir", str(folder / name), self.url],
+                )
+            )
+        for name in ("one", "two"):
+            self._wait(name, "Successfully registered with master")
+
+    def _start(self, kind: str, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        log = (self.folder / f"{name}.log").open("wb")
+        return subprocess.Popen(
+            [self._spark_class, f"org.apache.spark.deploy.{kind}", *arguments],
+            env=self.environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+    def _wait(self, name: str, text: str) -> None:
+        until = time.monotonic() + 60
+        while text not in (self.folder / f"{name}.log").read_text():
+            assert time.monotonic() < until, (self.folder / f"{name}.log").read_text()[-2000:]
+            time.sleep(0.1)
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """With all processes that it has started."""
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                if int(path.read_text().rpartition(")")[2].split()[3]) == process.pid:
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+            except OSError:
+                continue
+        process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, python: Path) -> Iterator[Cluster]:
+    (tmp_path / "cluster").mkdir()
+    made = Cluster(tmp_path / "cluster", python)
+    yield made
+    for process in made.processes:
+        made.kill(process)
+
+
+def needles(keys: Path) -> list[bytes]:
+    """Pieces of all keys as they may stand somewhere: raw, in hex, in base64."""
+    pieces = []
+    for path in keys.iterdir():
+        raw = bytes.fromhex(path.read_text().partition(":")[2].strip())
+        if raw.startswith(b"{"):  # its secrets stand in it in hex, beside public things
+            data = json.loads(raw[: raw.rindex(b"}") + 1])["data"]
+            pieces += [
+                bytes.fromhex(text) for text in re.findall("[0-9a-f]{32,}", json.dumps(data))
+            ]
+        else:
+            pieces.append(raw)
+    # Whole pieces only, and none of names or counts.
+    slices = {piece[at : at + 15] for piece in pieces for at in range(0, len(piece) - 14, 15)}
+    secrets = [part for part in slices if len(set(part)) > 9]
+    return [
+        form for part in secrets for form in (part, part.hex().encode(), base64.b64encode(part))
+    ]
+
+
+def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
+    cluster: Cluster, python: Path, keys: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    (data / "log").mkdir(parents=True)
+    with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
+        program = subprocess.Popen(
+            [str(python), str(PROGRAM), cluster.url, str(keys), str(data)],
+            env=cluster.environment,
+            stdout=out,
+            stderr=err,
+            cwd=tmp_path,
+        )
+        until = time.monotonic() + 240
+        while not (data / "half-way").exists() and program.poll() is None:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        time.sleep(1)
+        cluster.kill(cluster.processes[1])
+        code = program.wait(timeout=400)
+    told = (tmp_path / "err").read_text()
+    assert code == 0, told[-3000:]
+    found = json.loads((tmp_path / "out").read_text().splitlines()[-1])
+    site = str(python.parents[1])
+    assert found["driver"].startswith(site)
+    assert found["executors"] == [found["driver"]]
+    assert 1000 < len(found["wanted"]) < 3000
+    assert found["match"] == found["wanted"]
+    assert found["stores"] == found["wanted"]
+    assert found["delivered"] == found["wanted"]
+    assert found["tags"] == found["wanted tags"]
+    assert "'price'" in found["error"]
+    assert "5000" not in found["error"].split("\\n")[0]
+
+    hidden = needles(keys)
+    assert len(hidden) > 60
+    texts = [told.encode(), json.dumps(found).encode()]
+    files = [p for root in (data, cluster.folder) for p in root.rglob("*") if p.is_file()]
+    assert any(p.parent.parent.name == "log" or p.parent.name == "log" for p in files)
+    for content in (*texts, *(path.read_bytes() for path in files)):
+        assert not any(needle in content for needle in hidden)
+    # The search finds what is there.
+    assert any(needle in (keys / "publisher").read_bytes() for needle in hidden)
