@@ -105,9 +105,9 @@ def run(one: tuple[str, str, int], options: argparse.Namespace) -> dict[str, Any
 
 
 def memory_of(session: int) -> dict[str, int]:
-    """Resident bytes of a session's processes: of Java, of the driver's Python, of its workers."""
+    """Anonymous resident bytes of a session's processes: of Java, of the driver's Python, of its
+    workers. Files that are mapped, as stores are, are the system's cache, and not counted."""
     out = {"java": 0, "workers": 0, "driver": 0}
-    page = os.sysconf("SC_PAGE_SIZE")
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
@@ -115,7 +115,8 @@ def memory_of(session: int) -> dict[str, int]:
                 command = (path.parent / "cmdline").read_bytes()
                 name = "java" if b"java" in command.split(b"\0")[0] else "workers"
                 name = "driver" if int(path.parent.name) == session else name
-                out[name] += int(fields[21]) * page
+                status = (path.parent / "status").read_text()
+                out[name] += int(status.partition("RssAnon:")[2].split()[0]) * 1024
         except (OSError, IndexError):  # it has ended
             continue
     return out

@@ -23,6 +23,7 @@ ARGUMENTS = {
     "whole_story.py": ["--quotes", "60"],
     "hidden_predicates.py": ["--events", "1500", "--subscribers", "24"],
     "share_through_networks.py": ["--samples", "50", "--held", "300000", "--output", "."],
+    "flights_336k.py": ["--months", "1", "--subscribers", "4", "--output", "."],
     "stream_quotes.py": ["--events", "120", "--files", "6", "--kills", "2"],
     "stock_quotes.py": ["--events", "2000", "--subscribers", "30", "--output", "."],
 }
