@@ -450,7 +450,7 @@ def test_arguments_are_checked(spark: SparkSession, parties: Parties, seed: Shar
         ({"pad_to": 0}, "pad_to"),
         ({"on_error": "drop"}, "on_error"),
         ({"members": "group"}, "column 'group' is missing"),
-        ({"members": "payload"}, "must be an array of whole numbers, got binary"),
+        ({"members": "payload"}, "must be an array of whole numbers, or one, got binary"),
         ({"event": "payload"}, "whole number"),
     ):
         with pytest.raises(ParameterError, match=said):
