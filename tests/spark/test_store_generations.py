@@ -106,6 +106,7 @@ def test_a_batch_is_appended_once(spark: SparkSession, tmp_path: Path) -> None:
     assert {number for _, number in got} == {1, 2, 5}
 
 
+@pytest.mark.slow
 def test_events_of_a_broadcast_come_in_generations_too(
     spark: SparkSession, tmp_path: Path, source: None
 ) -> None:
@@ -177,6 +178,7 @@ def test_the_data_source_reads_what_was_written(
         spark.read.format("ccbps").load(str(tmp_path / "nowhere")).collect()
 
 
+@pytest.mark.slow
 def test_a_stream_reads_each_generation_once(
     spark: SparkSession, tmp_path: Path, source: None
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_stream_of_events_meets_interests_that_are_there(
         cs.match(events, interests.union(interests), BOX)
 
 
+@pytest.mark.slow
 def test_streams_of_both_sides_meet(spark: SparkSession, written: Path, tmp_path: Path) -> None:
     sides = [stream(spark, written, kind) for kind in ("event", "interest")]
     assert answers(run(cs.match(*sides, BOX), tmp_path)) == wanted(EVENTS, INTERESTS)

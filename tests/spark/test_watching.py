@@ -37,6 +37,7 @@ def test_a_job_counts_what_passes(spark: SparkSession) -> None:
     assert nothing.get == {"rows": 0, "bytes": 0}
 
 
+@pytest.mark.slow
 def test_a_stream_tells_in_its_progress(spark: SparkSession, tmp_path: Path) -> None:
     frame(spark, event_rows({"s0": list(range(9))}), "event_message").coalesce(1).write.parquet(
         str(tmp_path / "in")
