@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spark_session import local_spark
-from timing import machine, one_thread
+from timing import machine, one_thread, seconds
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
@@ -29,21 +28,12 @@ from ccbps.matching import FormulaMatch
 
 SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
 MATCHER = FormulaMatch.box(SCHEMA)
-REPEATS = 3
+ROUNDS = 3
 
 
 def written(df: DataFrame) -> None:
     """All of it is computed, and none is kept."""
     df.write.format("noop").mode("overwrite").save()
-
-
-def best(action: Callable[[], object]) -> float:
-    took = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        action()
-        took.append(time.perf_counter() - start)
-    return min(took)
 
 
 def main() -> None:
@@ -88,8 +78,7 @@ def measure(spark: SparkSession, folder: Path, options: Any) -> None:
     print(f"FormulaMatch, {count:,} events for {people} subscriptions")
     print(f"{'':<40}{'seconds':>9}{'times limit':>13}{'M messages/s':>14}")
     limit = 0.0
-    for name, action in ways.items():
-        took = best(action)
+    for name, took in seconds(ways, rounds=ROUNDS).items():
         limit = limit or took
         speed = count * people / took / 1e6
         print(f"{name:<40}{took:9.2f}{took / limit:13.2f}{speed:14.2f}")

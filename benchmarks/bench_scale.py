@@ -24,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spark_session import local_spark
-from timing import machine, one_thread, seconds
+from timing import machine, one_thread, seconds, timed
 from tqdm import tqdm
 
 from ccbps import Schema, SharedSeed, UInt
@@ -236,12 +235,6 @@ def reusable(
     if counts != [wanted]:
         raise SystemExit(f"wrong answers: {counts}, wanted {wanted}")
     return took, wanted
-
-
-def timed(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
 
 
 def shuffled(log: Path) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spark_session import local_spark
-from timing import machine, one_thread, seconds
+from timing import machine, one_thread, seconds, timed
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
@@ -41,12 +41,6 @@ def sides(spark: SparkSession, rounds: int, subscribers: int) -> tuple[DataFrame
     subs = spark.createDataFrame(rows, "subscription string, predicate string")
     addressed = subs.repartition(8, "subscription").crossJoin(F.broadcast(numbers))
     return cs.encode_events(addressed, BOX, KEY), cs.encode_interests(addressed, BOX, KEY)
-
-
-def timed(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
 
 
 def read_once(folder: Path) -> int:

@@ -23,6 +23,7 @@ __all__ = [
     "one_core",
     "one_thread",
     "seconds",
+    "timed",
     "with_kernels",
 ]
 
@@ -55,11 +56,17 @@ def seconds(actions: Mapping[str, Callable[[], object]], rounds: int = 7) -> dic
     best = dict.fromkeys(actions, float("inf"))
     for turn in range(rounds + 1):
         for name, action in actions.items():
-            started = time.perf_counter()
-            action()
+            took = timed(action)
             if turn:
-                best[name] = min(best[name], time.perf_counter() - started)
+                best[name] = min(best[name], took)
     return best
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds of an action that is done once."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
 
 
 def key_stream(batch: int, width: int) -> Callable[[], None]:

@@ -239,14 +239,7 @@ def receive(spark: SparkSession, own: cs.KeySource, state: cs.KeySource, output:
     """Subscribers: open what the broker handed on; for keys that they miss they ask."""
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     delivered = spark.read.parquet(str(output / "delivered"))
-    first = cs.open_from_groups(delivered, own).persist()
-    opened = first.where("request IS NULL").drop("request")
-    missing = first.where("request IS NOT NULL").drop("payload")
-    if not missing.isEmpty():
-        answered = cs.answer_key_requests(missing.join(delivered, ["event", "subscriber"]), state)
-        opened = opened.unionByName(
-            cs.open_from_groups(answered, own, answer="answer").drop("request")
-        )
+    opened = open_all(delivered, own, state)
     columns = {"issue": "string", "day": "date", "close": "double", "volume": "long"}
     quote = F.from_json(
         F.col("payload").cast("string"), ", ".join(f"{k} {v}" for k, v in columns.items())
@@ -258,6 +251,17 @@ def receive(spark: SparkSession, own: cs.KeySource, state: cs.KeySource, output:
         .toArrow()
     )
     return table.sort_by([("subscription", "ascending"), ("event", "ascending")])
+
+
+def open_all(delivered: DataFrame, own: cs.KeySource, state: cs.KeySource) -> DataFrame:
+    """Every delivery: opened at once, or when its key, which was asked for, has come."""
+    first = cs.open_from_groups(delivered, own).persist()
+    opened = first.where("request IS NULL").drop("request")
+    missing = first.where("request IS NOT NULL").drop("payload")
+    if missing.isEmpty():
+        return opened
+    answered = cs.answer_key_requests(missing.join(delivered, ["event", "subscriber"]), state)
+    return opened.unionByName(cs.open_from_groups(answered, own, answer="answer").drop("request"))
 
 
 def audit(

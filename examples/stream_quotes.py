@@ -36,10 +36,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from stock_quotes import MATCHER, ROCKS, SCHEMA, STATE_STORE, key_file, make_subscriptions
+from stock_quotes import (
+    MATCHER,
+    ROCKS,
+    SCHEMA,
+    STATE_STORE,
+    key_file,
+    make_subscriptions,
+    open_all,
+)
 from stock_quotes import read_quotes as all_quotes
 from stock_quotes import session as quiet_session
 from tqdm import tqdm
@@ -52,13 +60,13 @@ IDLE = 1.0  # seconds between two looks for new files
 START = 90.0  # seconds that a program may take until something happens
 # When it is killed: as soon as a file appears whose path matches, within so many milliseconds.
 MOMENTS = {
-    "before it is written": ("*/checkpoint-*/offsets/*", 0),
-    "while it is written": ("*/messages/part-*", 5),
-    "when it is written": ("*/matches/part-*", 60),
-    "while it is sealed": ("*/delivered/part-*", 5),
-    "while it is committed": ("*/*/_spark_metadata/*", 0),
-    "when it is committed": ("*/checkpoint-*/commits/*", 0),
-    "when it starts": ("*/started", 4000),
+    "before it is written": ("checkpoint-*/offsets/*", 0),
+    "while it is written": ("messages/part-*", 5),
+    "when it is written": ("matches/part-*", 60),
+    "while it is sealed": ("delivered/part-*", 5),
+    "while it is committed": ("*/_spark_metadata/*", 0),
+    "when it is committed": ("checkpoint-*/commits/*", 0),
+    "when it starts": ("started", 4000),
 }
 WORKER = "of Python, one worker"  # the program goes on, and Spark tries the task again
 
@@ -138,9 +146,8 @@ def stream(output: Path, secrets: Path, subscribers: int) -> None:
     matches = cs.match(read_stream(spark, output, "messages", publisher), interests, MATCHER)
     broker = start(matches.where("matched").drop("matched"), output, "matches")
     number = F.split("subscription", "-")[1].cast("int")
-    payload = F.to_json(F.struct("issue", "day", "close", "volume"))
     table = spark.read.parquet(str(output / "table.parquet"))
-    known = table.select("event", payload.alias("payload"))
+    known = table.select("event", payload_of().alias("payload"))
     groups = read_stream(spark, output, "matches", broker).select("event", number.alias("members"))
     sealed = cs.seal_for_groups(
         groups.join(known, "event"), BuildUpCache(subscribers, 1000), cs.FileKey(secrets / "sealer")
@@ -158,6 +165,11 @@ def stream(output: Path, secrets: Path, subscribers: int) -> None:
         query.stop()
     (output / "through").touch()
     spark.stop()
+
+
+def payload_of() -> Column:
+    """What of a quote is delivered."""
+    return F.to_json(F.struct("issue", "day", "close", "volume"))
 
 
 def start(df: DataFrame, output: Path, name: str) -> StreamingQuery:
@@ -205,7 +217,7 @@ def run_and_kill(
         process = process or launch(output, secrets, options)
         pattern, delay = MOMENTS.get(moment, MOMENTS["while it is written"])
         some, files = files[:at_once], files[at_once:]
-        known = set(output.glob(pattern.removeprefix("*/")))
+        known = set(output.glob(pattern))
         for number in some:
             send(quotes, number, options)
         wait_for_new(pattern, known, output, process)
@@ -255,7 +267,7 @@ def wait_for_new(
     while time.monotonic() < until:
         if process.poll() is not None:
             raise SystemExit("the program failed by itself")
-        if set(output.glob(pattern.removeprefix("*/"))) - known:
+        if set(output.glob(pattern)) - known:
             return
         time.sleep(0.002)
 
@@ -301,16 +313,11 @@ def audit(
     """Deliveries that differ from the plaintext filter, and pairs and rounds with two contents."""
     output: Path = options.output
     delivered = spark.read.parquet(str(output / "delivered"))
-    opened = cs.open_from_groups(delivered.dropDuplicates(["event", "subscriber"]), own).persist()
-    first = opened.where("payload IS NOT NULL").drop("request")
-    missing = opened.where("request IS NOT NULL").drop("payload")
-    state = cs.FileKey(Path(own.path).with_name("sealer"))
-    answered = cs.answer_key_requests(missing.join(delivered, ["event", "subscriber"]), state)
-    late = cs.open_from_groups(answered, own, answer="answer").drop("request")
-    rows = first.unionByName(late).select("event", "subscriber", F.col("payload").cast("string"))
+    once = delivered.dropDuplicates(["event", "subscriber"])
+    opened = open_all(once, own, cs.FileKey(Path(own.path).with_name("sealer")))
+    rows = opened.select("event", "subscriber", F.col("payload").cast("string"))
     table = spark.read.parquet(str(output / "table.parquet"))
-    payload = F.to_json(F.struct("issue", "day", "close", "volume"))
-    known = table.select("event", payload.alias("wanted"))
+    known = table.select("event", payload_of().alias("wanted"))
     same = rows.join(known, "event").withColumn("same", F.col("payload") == F.col("wanted"))
     received = np.zeros((subscriptions.num_rows, quotes.num_rows), dtype=np.int64)
     for row in same.collect():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
-from ccbps.store import commit, merging
+from ccbps.store import commit, generations, merging
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
 from ccbps.store.folder import Folder
@@ -57,24 +56,11 @@ def add(folder: Folder, kind: StoreKind, rounds: Rounds) -> None:
     run = WriterRun(latest(folder.names()) + 1)
     new = fresh(folder, run, kind, rounds)
 
-    def added(now: Index) -> Index:
-        both = Index.together([now, new])
-        commit.refuse_twice(both, len(now.part))
-        return both
-
     try:
-        commit.append(folder, run, added, SPELT, kind)
+        generations.add_generation(folder, run, new, SPELT, None)
     except BaseException:
         commit.abandon(folder, run)
         raise
-
-
-def drop(folder: Folder, kind: StoreKind, before: int) -> None:
-    def cut(now: Index) -> Index:
-        about = now.about._replace(floor=max(now.about.floor, before))
-        return replace(now.keeping(now.last >= before), about=about)
-
-    commit.append(folder, WriterRun(1), cut, SPELT, kind)
 
 
 def compact(folder: Folder, kind: StoreKind, tasks: int) -> None:
@@ -84,9 +70,9 @@ def compact(folder: Folder, kind: StoreKind, tasks: int) -> None:
         write_part(folder, run.stem, 12, merging.merged_rows(now.files, piece, now.about.floor))
         for piece in merging.plan_merge(now, tasks)["runs"].to_pylist()
     ]
-    manifest = pa.Table.from_batches(batches, MANIFEST)
-    merged = collected(folder, now.about, manifest)
-    commit.renew(folder, run, commit.dated(merged, 1, now.version), before=run.version)
+    if batches:  # an empty store stays as it is
+        manifest = pa.Table.from_batches(batches, MANIFEST)
+        generations.replace_generations(folder, run, now, manifest)
 
 
 def pairs(events: Index, interests: Index) -> list[str]:
@@ -137,7 +123,7 @@ def test_a_store_holds_what_a_dictionary_would(
     path = tmp_path_factory.mktemp("store")
     folder, against = Folder.of(path / "a", "path"), Folder.of(path / "b", "path")
     held: set[tuple[str, int]] = set()
-    generations: list[list[set[tuple[str, int]]]] = []
+    held_runs: list[list[set[tuple[str, int]]]] = []
     floor = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storefiles, "BATCH_BYTES", 12 * 5)
@@ -147,6 +133,10 @@ def test_a_store_holds_what_a_dictionary_would(
         add(against, "interest", other)
         for step, argument in steps:
             if step == "add":
+                if any(n < floor for _, n in keys(argument)):
+                    with pytest.raises(ParameterError, match="rounds below that were dropped"):
+                        add(folder, "event", argument)
+                    continue
                 clash = keys(argument) & held
                 if clash:
                     with pytest.raises(RandomnessReuseError) as failure:
@@ -157,22 +147,28 @@ def test_a_store_holds_what_a_dictionary_would(
                     continue
                 add(folder, "event", argument)
                 runs = [{(s, n) for n in numbers} for s, numbers in argument.items()]
-                generations.append(runs)
+                held_runs.append(runs)
             elif step == "drop":
                 floor = max(floor, argument)
-                drop(folder, "event", argument)
-                generations = [
+                gone = sum(
+                    len(run)
+                    for runs in held_runs
+                    for run in runs
+                    if max(n for _, n in run) < argument
+                )
+                assert generations.drop_below(folder, SPELT, "event", argument) == gone
+                held_runs = [
                     [run for run in runs if max(n for _, n in run) >= argument]
-                    for runs in generations
+                    for runs in held_runs
                 ]
             else:
                 compact(folder, "event", argument)
-                every = {key for runs in generations for run in runs for key in run}
+                every = {key for runs in held_runs for run in runs for key in run}
                 every = {key for key in every if key[1] >= floor}
                 labels = {label for label, _ in every}
-                generations = [[{k for k in every if k[0] == label} for label in labels]]
+                held_runs = [[{k for k in every if k[0] == label} for label in labels]]
                 assert len(Index.read(folder, SPELT, "event").part) == len(labels)
-            held = {key for runs in generations for run in runs for key in run}
+            held = {key for runs in held_runs for run in runs for key in run}
             events, interests = Index.read(folder), Index.read(against)
             assert pairs(events, interests) == spelt(held & keys(other))
             assert pairs(events, events) == spelt(held)

@@ -145,30 +145,32 @@ class Opening(_Remembering):
         waiting: deque[tuple[int, Row]] = deque()
         for place, row in enumerate(sorted(rows, key=_event)):
             while waiting and place - waiting[0][0] >= remember:
-                yield from self._answer(opener, waiting.popleft()[1], reason_for_all, last=True)
-            found = list(self._answer(opener, row, reason_for_all, last=False))
-            if found == [None]:
+                yield from self._answer(opener, waiting.popleft()[1], reason_for_all, ask=True)
+            try:
+                yield from self._answer(opener, row, reason_for_all, ask=False)
+            except MissingKeyError:
                 waiting.append((place, row))
-            else:
-                yield from found
         for _, row in waiting:
-            yield from self._answer(opener, row, reason_for_all, last=True)
+            yield from self._answer(opener, row, reason_for_all, ask=True)
         if opener is not None:
             self._keep(opener)
 
     def _answer(
-        self, opener: GroupOpener | None, row: Row, reason_for_all: str, *, last: bool
-    ) -> Iterator[Row | None]:
-        """The row for a message, none for a copy; None if its key is missing and may still come."""
+        self, opener: GroupOpener | None, row: Row, reason_for_all: str, *, ask: bool
+    ) -> Iterator[Row]:
+        """The row for a message, none for a copy.
+
+        Raises:
+            MissingKeyError: its key is missing, and is not to be asked for yet.
+        """
         payload, request, reason = None, None, None
         try:
             if opener is None:
                 raise DecodeError(reason_for_all)
             payload = _opened(opener, row)
         except MissingKeyError as missing:
-            if not last:
-                yield None
-                return
+            if not ask:
+                raise
             request = missing.request
         except ReplayError as error:
             if not self._reject:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -13,10 +12,11 @@ from ccbps.errors import ParameterError
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_partitions
 from ccbps.spark.store_tables import as_spark, check_kind, check_pairs
-from ccbps.store.commit import abandon, append, dated, renew
+from ccbps.store.commit import abandon
 from ccbps.store.folder import Folder
+from ccbps.store.generations import drop_below, replace_generations
 from ccbps.store.index import Index, StoreKind
-from ccbps.store.manifest import MANIFEST, collected, write_part
+from ccbps.store.manifest import MANIFEST, write_part
 from ccbps.store.merging import merged_rows, plan_merge
 from ccbps.store.versions import WriterRun
 
@@ -78,9 +78,7 @@ def compact_messages(
     pieces = spark.createDataFrame(plan_merge(now, tasks), "runs binary")
     try:
         manifest = pieces.mapInArrow(merge, as_spark(MANIFEST)).toArrow()
-        merged = collected(folder, now.about, manifest)
-        added = [version for part in files.parts.values() for version in part.added]
-        renew(folder, run, dated(merged, min(added), max(added)), before=run.version)
+        replace_generations(folder, run, now, manifest)
     except BaseException:
         abandon(folder, run)
         raise
@@ -117,14 +115,6 @@ def drop_rounds(
     check_pairs(matcher)
     if type(before) is not int or not 0 <= before < 1 << 63:
         raise ParameterError(f"before must be a round, a whole number from 0 on, got {before!r}")
-    folder, dropped = Folder.of(path, "path"), [0]
+    folder = Folder.of(path, "path")
     Index.read(folder, matcher, kind)
-
-    def cut(now: Index) -> Index:
-        stay = now.last >= before
-        dropped[0] = int((now.stop - now.start)[~stay].sum())
-        about = now.about._replace(floor=max(now.about.floor, before))
-        return replace(now.keeping(stay), about=about)
-
-    append(folder, WriterRun(1), cut, matcher, kind)
-    return dropped[0]
+    return drop_below(folder, matcher, kind, before)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -18,8 +17,9 @@ from ccbps.matching.contract import Keying
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_partitions, column, refuse_given, require
 from ccbps.spark.store_tables import as_spark, check_kind, check_pairs
-from ccbps.store.commit import abandon, append, refuse_twice, renew
+from ccbps.store.commit import abandon, renew
 from ccbps.store.folder import Folder
+from ccbps.store.generations import add_generation
 from ccbps.store.index import About, Index, StoreKind, serves_all
 from ccbps.store.manifest import MANIFEST, collected, write_part
 from ccbps.store.versions import WriterRun, is_unfinished, latest
@@ -134,37 +134,10 @@ def write_messages(
         if mode != "append":
             renew(folder, run, fresh, before=run.version + 1)
         elif len(fresh.part) or batch is not None:
-            _append(folder, run, fresh, matcher, batch)
+            add_generation(folder, run, fresh, matcher, batch)
     except BaseException:
         abandon(folder, run)
         raise
-
-
-def _append(
-    folder: Folder,
-    run: WriterRun,
-    fresh: Index,
-    matcher: Matcher,
-    batch: tuple[str, int] | None,
-) -> None:
-    def added(now: Index) -> Index | None:
-        last = dict(now.about.batches)
-        if batch is not None:
-            if last.get(batch[0], -1) >= batch[1]:
-                return None
-            last[batch[0]] = batch[1]
-        low = fresh.first.min(initial=now.about.floor)
-        if low < now.about.floor:
-            raise ParameterError(
-                f"path={folder.path!r}: nothing was written: round {low} is below "
-                f"{now.about.floor}, and rounds below that were dropped"
-            )
-        both = replace(Index.together([now, fresh]), about=now.about._replace(batches=last))
-        refuse_twice(both, len(now.part))
-        return both
-
-    if append(folder, run, added, matcher, fresh.about.kind) is None:
-        folder.remove(*run.left(folder.names()))
 
 
 def _check_batch(batch: tuple[str, int] | None, mode: str) -> None:

@@ -1,0 +1,81 @@
+"""What happens to a store that grows: a generation is added, old rounds go, all become one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ccbps.errors import ParameterError
+from ccbps.matching.matcher import Matcher
+from ccbps.store.commit import append, dated, refuse_twice, renew
+from ccbps.store.folder import Folder
+from ccbps.store.index import Index, StoreKind
+from ccbps.store.manifest import collected
+from ccbps.store.versions import WriterRun
+
+__all__ = ["add_generation", "drop_below", "replace_generations"]
+
+
+def add_generation(
+    folder: Folder,
+    run: WriterRun,
+    fresh: Index,
+    matcher: Matcher,
+    batch: tuple[str, int] | None,
+) -> None:
+    """Add what a run has written, unless the store has that batch of a stream, or a later one.
+
+    Raises:
+        ParameterError: a round was dropped; or see `append`.
+        RandomnessReuseError: see `refuse_twice`.
+    """
+
+    def added(now: Index) -> Index | None:
+        last = dict(now.about.batches)
+        if batch is not None:
+            if last.get(batch[0], -1) >= batch[1]:
+                return None
+            last[batch[0]] = batch[1]
+        low = fresh.first.min(initial=now.about.floor)
+        if low < now.about.floor:
+            raise ParameterError(
+                f"path={folder.path!r}: nothing was written: round {low} is below "
+                f"{now.about.floor}, and rounds below that were dropped"
+            )
+        both = replace(Index.together([now, fresh]), about=now.about._replace(batches=last))
+        refuse_twice(both, len(now.part))
+        return both
+
+    if append(folder, run, added, matcher, fresh.about.kind) is None:
+        folder.remove(*run.left(folder.names()))
+
+
+def drop_below(folder: Folder, matcher: Matcher, kind: StoreKind, before: int) -> int:
+    """Drop runs all of whose rounds are below `before`, and refuse such rounds from now on.
+
+    Returns:
+        messages dropped.
+    """
+    dropped = 0
+
+    def cut(now: Index) -> Index:
+        nonlocal dropped
+        stay = now.last >= before
+        dropped = int((now.stop - now.start)[~stay].sum())
+        about = now.about._replace(floor=max(now.about.floor, before))
+        return replace(now.keeping(stay), about=about)
+
+    append(folder, WriterRun(1), cut, matcher, kind)
+    return dropped
+
+
+def replace_generations(folder: Folder, run: WriterRun, now: Index, manifest: pa.Table) -> None:
+    """Replace all generations of the store by the parts into which tasks have merged them.
+
+    Raises:
+        ParameterError: a task has a problem; or see `renew`.
+    """
+    merged = collected(folder, now.about, manifest)
+    added = [version for part in now.files.parts.values() for version in part.added]
+    renew(folder, run, dated(merged, min(added), max(added)), before=run.version)
