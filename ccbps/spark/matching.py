@@ -114,10 +114,11 @@ def match(
     Raises:
         ParameterError: a column is missing, of the wrong type, or in both DataFrames; an argument
             does not apply to this matcher, or is missing.
-        RandomnessReuseError: for pairs, with "raise", a pair and round occurs twice in `events` or
-            in `interests`: messages came twice, or their one-time randomness was used twice. Runs
-            one job on the `on` columns of each to find out. A stream is not looked through: what
-            comes twice in it is answered twice.
+        RandomnessReuseError (as the cause of Spark's error, when the result is computed; at once
+            for a broadcast, and for what is joined with a stream, which runs one job on each side):
+            for pairs, with "raise", a pair and round occurs twice in `events` or in `interests`:
+            messages came twice, or their one-time randomness was used twice. A stream itself is not
+            looked through: what comes twice in it is answered twice.
         DecodeError (as the cause of Spark's error, when the result is computed; at once for
             interests of the wrong width that the driver collects): see `on_error`.
     """

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ccbps.arrays import Bools, Bytes
+from ccbps.arrow import row_name
 from ccbps.columnar.broadcast import RoundEvents
 from ccbps.columnar.pairs import examine_rows
 from ccbps.columnar.reasons import cause_texts, refuse
-from ccbps.errors import ParameterError
+from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import (
+    EXACT_TYPES,
     PLAN_BYTES,
     check_on_error,
     check_once,
@@ -39,7 +42,7 @@ _ONCE = (
     "match"
 )
 _REPEATED = "the pair and round occurs more than once"
-_EXACT: Final = {"tinyint", "smallint", "int", "bigint", "string"}
+_MANY: Final = {"events": "__ccbps_many_events", "interests": "__ccbps_many_interests"}
 
 
 def match_pairs(
@@ -67,7 +70,13 @@ def match_pairs(
     sides = {"events": (events, ids), "interests": (interests, [*labels, *ids])}
     # What comes twice in a stream would be known with its last row.
     whole = {name: side for name, side in sides.items() if not side[0].isStreaming}
-    if on_error == "raise":
+    # Counted beside the join, which needs the same shuffle and order: that is nearly free. What is
+    # joined with a stream would be counted in each of its batches, and a broadcast's interests lose
+    # the order by rounds, in which they are decided soonest.
+    beside = len(whole) == len(sides) and not labels
+    if beside:
+        events, interests = (_counted(df, keys, name) for name, (df, keys) in whole.items())
+    elif on_error == "raise":
         for name, (df, keys) in whole.items():
             check_once(df, keys, _ONCE.format(name))
 
@@ -86,44 +95,66 @@ def match_pairs(
             return examine_rows(matcher, None, *columns[:2])
         return at_workers.examine(columns[0], columns[1 : 1 + len(ids)])
 
+    if not beside and on_error == "reject":
+        for name, (df, keys) in whole.items():
+            # Few or none: Spark sends them to all tasks.
+            rows = df.groupBy(*[column(key) for key in keys]).agg(F.count("*").alias(_MANY[name]))
+            joined = joined.join(rows.where(column(_MANY[name]) > 1), on=keys, how="left")
+    many = {name: at for name, at in _MANY.items() if at in joined.columns}
+    # The side that has the pair and round more than once.
+    twice = F.coalesce(
+        *[F.when(column(at) > 1, F.lit(name)) for name, at in many.items()],
+        F.lit(None).cast("string"),
+    )
+    dropped = [event, interest, *many.values()]
+    names = [*ids, *labels]
+    arguments = [*[column(name) for name in (*messages, *names)], twice]
+
     if on_error == "raise":
-        names = [*ids, *labels]
 
         @F.arrow_udf("boolean")
         def decide(*columns: pa.Array) -> pa.Array:
             answers, valid, causes = examine(columns)
-            refuse(causes, names, columns[len(messages) :])
+            named = columns[len(messages) : -1]
+            _refuse_repeated(columns[-1], names, named)
+            refuse(causes, names, named)
             return pa.array(answers, mask=~valid)
 
-        decided = decide(*[column(name) for name in (*messages, *names)])
-        return finish(joined, [event, interest], decided, output)
+        return finish(joined, dropped, decide(*arguments), output)
 
     @F.arrow_udf("matched boolean, rejected string")
     def decide_or_reject(*columns: pa.Array) -> pa.Array:
         answers, valid, causes = examine(columns)
-        twice = columns[-1].is_valid()
-        unsure = (causes != 0) | twice.to_numpy(zero_copy_only=False)
+        repeated = columns[-1].is_valid()
+        unsure = (causes != 0) | repeated.to_numpy(zero_copy_only=False)
         return pa.StructArray.from_arrays(
             [
                 pa.array(answers, mask=~valid | unsure),
-                pc.if_else(twice, _REPEATED, cause_texts(causes)),
+                pc.if_else(repeated, _REPEATED, cause_texts(causes)),
             ],
             names=["matched", "rejected"],
         )
 
     both = "__ccbps_decision"
-    repeated = {f"__ccbps_repeated_{name}": side for name, side in whole.items()}
-    for many, (df, keys) in repeated.items():
-        # Few or none: Spark sends them to all tasks.
-        named = [column(name) for name in keys]
-        rows = df.groupBy(*named).agg(F.count("*").alias(many)).where(column(many) > 1)
-        joined = joined.join(rows, on=keys, how="left")
-    arguments = [column(name) for name in (*messages, *ids)]
-    twice = F.coalesce(*[column(many) for many in repeated], F.lit(None).cast("long"))
-    dropped = [event, interest, *repeated]
-    result = finish(joined, dropped, decide_or_reject(*arguments, twice), both)
+    result = finish(joined, dropped, decide_or_reject(*arguments), both)
     result = finish(result, [], F.col(f"{both}.matched"), output)
     return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
+
+
+def _counted(df: DataFrame, keys: Sequence[str], side: str) -> DataFrame:
+    """With the number of rows that have the same keys."""
+    alike = Window.partitionBy(*[column(name) for name in keys])
+    return df.select("*", F.count("*").over(alike).alias(_MANY[side]))
+
+
+def _refuse_repeated(sides: pa.Array, names: Sequence[str], ids: Sequence[pa.Array]) -> None:
+    """Raise an error that names the first row of which one of the sides has several."""
+    if sides.null_count < len(sides):
+        row = sides.is_valid().index(True).as_py()
+        side = sides[row].as_py()
+        raise RandomnessReuseError(
+            f"{row_name(names, ids, row)} occurs more than once: {_ONCE.format(side)}"
+        )
 
 
 def _collected(
@@ -132,7 +163,7 @@ def _collected(
     """Events that travel to the workers with the plan, unless they are too many for it, or rounds
     have names that Arrow might compare in another way than Spark."""
     kinds = {df.schema[name].dataType.simpleString() for df in (events, interests) for name in ids}
-    if not kinds <= _EXACT:
+    if not kinds <= EXACT_TYPES:
         return None
     whole = events.select(*[column(name) for name in (*ids, event)])
     for name in ids:
