@@ -1,6 +1,6 @@
 """Real stock quotes as a stream, whose program is killed again and again, and nothing is lost.
 
-Quotes come in files, one after the other. Three streaming queries run in one program:
+Quotes come in files, one after the other. Four streaming queries run in one program:
 
 1. The publisher encodes every quote for every subscription. Nothing numbers quotes by hand: a
    ledger allots a round to each, and allots it again, the same one, when a quote comes again.
@@ -8,12 +8,14 @@ Quotes come in files, one after the other. Three streaming queries run in one pr
    has no key.
 3. The publisher seals each quote for those whom the broker says it matches, and remembers in
    Spark's state which groups have a key already: names of keys, and no key.
+4. The broker also keeps all messages in a store, which grows with each micro-batch.
 
-The program is killed (SIGKILL, its Python workers included) when a file of a chosen kind appears:
-before a micro-batch is written, while it is, when it has been, while it is committed. Then it is
-started again, until all quotes are through. Sometimes one Python worker alone is killed. At the
-end what the subscribers received is compared with the plaintext filter, and all messages that were
-ever written are searched for a pair and round with two contents.
+The program is killed (SIGKILL, its Python workers included) when a file of a chosen kind appears
+or changes: before a micro-batch is written, while it is, when it has been, while it is committed,
+while rounds are allotted, while the store grows. Then it is started again, until all quotes are
+through. Sometimes one Python worker alone is killed, any one or the one that allots rounds. At the
+end what the subscribers received, and what the store answers, is compared with the plaintext
+filter, and all messages that were ever written are searched for a pair and round with two contents.
 
     python examples/stream_quotes.py --events 600 --subscribers 12 --kills 4
 """
@@ -36,6 +38,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -66,9 +69,17 @@ MOMENTS = {
     "while it is sealed": ("delivered/part-*", 5),
     "while it is committed": ("*/_spark_metadata/*", 0),
     "when it is committed": ("checkpoint-*/commits/*", 0),
+    "while rounds are allotted": ("ledger-journal", 3),
+    "while it is stored": ("stored/part-*", 5),
+    "when it is stored": ("stored/index-*", 2),
     "when it starts": ("started", 4000),
 }
-WORKER = "of Python, one worker"  # the program goes on, and Spark tries the task again
+# Of these the program goes on, and Spark tries the task again: at which moment, and what file the
+# worker has open, if it is a certain one.
+WORKERS = {
+    "of Python, one worker": ("while it is written", None),
+    "of the ledger, its writer": ("while rounds are allotted", "ledger"),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -97,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         shutil.rmtree(secrets)
     for moment, count in kills.items():
-        print(f"killed {moment:<24}{count:>7}")
+        print(f"killed {moment:<27}{count:>11}")
     print(
         f"{'differences':<24}{differences:>14,}   against the plaintext filter, each delivery once"
     )
@@ -123,10 +134,12 @@ def provide(
     wanted = spark.createDataFrame(subscriptions).crossJoin(F.broadcast(numbers))
     interests = cs.encode_interests(wanted, MATCHER, cs.FileKey(secrets / "subscribers"))
     interests.write.parquet(str(output / "interests"))
+    written = spark.read.parquet(str(output / "interests"))
+    cs.write_messages(written, output / "stored-interests", MATCHER, kind="interest")
 
 
 def stream(output: Path, secrets: Path, subscribers: int) -> None:
-    """The program that is killed: three queries, until all files are through."""
+    """The program that is killed: four queries, until all files are through."""
     spark = quiet_session("local[2, 4]")  # a task may fail three times
     spark.conf.set(STATE_STORE, ROCKS)
     spark.conf.set("spark.sql.shuffle.partitions", "1")
@@ -153,6 +166,9 @@ def stream(output: Path, secrets: Path, subscribers: int) -> None:
         groups.join(known, "event"), BuildUpCache(subscribers, 1000), cs.FileKey(secrets / "sealer")
     )
     queries = [publisher, broker, start(sealed, output, "delivered")]
+    # The broker also keeps the messages; a quote that came twice has the same ones, kept once.
+    messages = read_stream(spark, output, "messages", publisher)
+    queries.append(keep(messages.dropDuplicates(["subscription", "round"]), output))
     (output / "started").touch()
     parent = os.getppid()
     while not (output / "all-sent").exists():
@@ -184,6 +200,29 @@ def start(df: DataFrame, output: Path, name: str) -> StreamingQuery:
     )
 
 
+def keep(messages: DataFrame, output: Path) -> StreamingQuery:
+    """Write a stream to a store, each batch once."""
+
+    def write(df: DataFrame, number: int) -> None:
+        cs.write_messages(
+            df,
+            output / "stored",
+            MATCHER,
+            kind="event",
+            mode="append",
+            batch=("messages", number),
+            partitions=1,
+        )
+
+    return (
+        messages.writeStream.foreachBatch(write)
+        .queryName("stored")
+        .option("checkpointLocation", str(output / "checkpoint-stored"))
+        .trigger(processingTime=f"{IDLE} seconds")
+        .start()
+    )
+
+
 def read_stream(spark: SparkSession, output: Path, name: str, query: StreamingQuery) -> DataFrame:
     """The files of another query, whose first ones must be there for Spark to read its log."""
     while not (output / name / "_spark_metadata").exists():
@@ -208,22 +247,23 @@ def run_and_kill(
 ) -> dict[str, int]:
     """Send the files of quotes and kill the program that many times; returns when, how often."""
     rng, files = random.Random(options.seed), list(range(options.files))
-    kinds, process = [*MOMENTS, WORKER], None
+    kinds, process = [*MOMENTS, *WORKERS], None
     kills = dict.fromkeys(kinds, 0)
     moments = [kinds[turn % len(kinds)] for turn in range(options.kills)]
     rng.shuffle(moments)
-    at_once = -(-options.files // (options.kills + 1))
+    at_once = options.files // (options.kills + 1)
     for moment in tqdm(moments, desc="killed and started again", mininterval=1):
         process = process or launch(output, secrets, options)
-        pattern, delay = MOMENTS.get(moment, MOMENTS["while it is written"])
+        at, opened = WORKERS.get(moment, (moment, None))
+        pattern, delay = MOMENTS[at]
         some, files = files[:at_once], files[at_once:]
-        known = set(output.glob(pattern))
+        known = times(output, pattern)
         for number in some:
             send(quotes, number, options)
         wait_for_new(pattern, known, output, process)
         time.sleep(rng.uniform(0, delay / 1000))
-        if moment == WORKER:
-            kills[moment] += kill_worker(process.pid)
+        if moment in WORKERS:
+            kills[moment] += kill_worker(process.pid, opened and output / opened)
             continue
         for number in running(process.pid):
             with suppress(ProcessLookupError):  # it has ended
@@ -259,15 +299,24 @@ def send(quotes: pa.Table, number: int, options: argparse.Namespace) -> None:
     draft.rename(options.output / "quotes" / f"{number:04d}.parquet")
 
 
+def times(output: Path, pattern: str) -> set[tuple[Path, int]]:
+    """Files whose paths match, and when they were changed."""
+    found = set()
+    for path in output.glob(pattern):
+        with suppress(FileNotFoundError):  # it was a draft
+            found.add((path, path.stat().st_mtime_ns))
+    return found
+
+
 def wait_for_new(
-    pattern: str, known: set[Path], output: Path, process: subprocess.Popen[bytes]
+    pattern: str, known: set[tuple[Path, int]], output: Path, process: subprocess.Popen[bytes]
 ) -> None:
-    """Wait for a file whose path matches and is not known, for some time."""
+    """Wait until a file whose path matches is made or changed, for some time."""
     until = time.monotonic() + START
     while time.monotonic() < until:
         if process.poll() is not None:
             raise SystemExit("the program failed by itself")
-        if set(output.glob(pattern)) - known:
+        if times(output, pattern) - known:
             return
         time.sleep(0.002)
 
@@ -285,15 +334,25 @@ def running(session: int) -> dict[int, int]:
     return found
 
 
-def kill_worker(session: int) -> int:
-    """Kill one of a program's Python workers, whose parent is Spark's daemon; how many there were
-    to kill: 0 or 1."""
+def kill_worker(session: int, path: Path | None) -> int:
+    """Kill one of a program's Python workers, whose parent is Spark's daemon, and which has a file
+    open; how many there were to kill: 0 or 1."""
     found = running(session)
     for number, parent in found.items():
-        if parent in found and all(b"daemon" in command(one) for one in (number, parent)):
+        is_worker = parent in found and all(b"daemon" in command(one) for one in (number, parent))
+        if is_worker and (path is None or path.resolve() in files_of(number)):
             os.kill(number, signal.SIGKILL)
             return 1
     return 0
+
+
+def files_of(number: int) -> set[Path]:
+    """What a process has open."""
+    found = set()
+    with suppress(OSError):  # it has ended
+        for link in Path(f"/proc/{number}/fd").iterdir():
+            found.add(link.readlink())
+    return found
 
 
 def command(number: int) -> bytes:
@@ -334,10 +393,23 @@ def audit(
     wanted = np.stack(
         [SCHEMA.parse(text).evaluate(events) for text in subscriptions["predicate"].to_pylist()]
     )
+    stored = wrongly_stored(spark, wanted, output)
     written, clashes = contents(output)
     print(f"{'messages ever written':<31}{written:>7,}   with one content each, but {clashes}")
     print(f"{'deliveries':<31}{int(received.sum()):>7,}   wanted {int(wanted.sum()):,}")
-    return int((received != wanted).sum()) + excess + clashes
+    print(f"{'answers from the store':<31}{wanted.size:>7,}   wrong or missing {stored:,}")
+    return int((received != wanted).sum()) + excess + clashes + stored
+
+
+def wrongly_stored(spark: SparkSession, wanted: NDArray[np.bool_], output: Path) -> int:
+    """Answers from the store that are wrong or missing, of all quotes with all subscriptions."""
+    decided = cs.match_messages(spark, output / "stored", output / "stored-interests", MATCHER)
+    messages = spark.read.parquet(str(output / "messages"))
+    events = messages.select("event", "subscription", "round").distinct()
+    answers = np.full(wanted.shape, -1)
+    for row in decided.join(events, ["subscription", "round"]).collect():
+        answers[int(row["subscription"].split("-")[1]), row["event"]] = row["matched"]
+    return int((answers != wanted).sum())
 
 
 def contents(output: Path) -> tuple[int, int]:
@@ -379,8 +451,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("stream-output"), help="folder")
     parser.add_argument("--secrets", type=Path, help="run the streams, with keys from this folder")
     options = parser.parse_args(arguments)
-    if options.events < options.files or min(options.files, options.subscribers) < 1:
-        parser.error("--files and --subscribers must be at least 1, and --events as many as files")
+    if not 0 <= options.kills < options.files <= options.events or options.subscribers < 1:
+        parser.error(
+            "--subscribers must be at least 1, --files more than --kills, and --events more"
+        )
     return options
 
 

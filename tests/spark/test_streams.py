@@ -72,3 +72,39 @@ def test_a_stream_of_events_meets_interests_that_are_there(
 def test_streams_of_both_sides_meet(spark: SparkSession, written: Path, tmp_path: Path) -> None:
     sides = [stream(spark, written, kind) for kind in ("event", "interest")]
     assert answers(run(cs.match(*sides, BOX), tmp_path)) == wanted(EVENTS, INTERESTS)
+
+
+def test_a_stream_with_state_goes_on_after_a_batch_that_its_store_has(
+    spark: SparkSession, written: Path, tmp_path: Path
+) -> None:
+    """A program that is killed between the store's commit and Spark's computes a batch again."""
+    killed = tmp_path / "killed"
+    cs.register_source(spark)
+
+    def write(df: DataFrame, number: int) -> None:
+        cs.write_messages(
+            df, tmp_path / "store", BOX, kind="event", mode="append", batch=("events", number)
+        )
+        if not killed.exists():
+            killed.touch()
+            raise RuntimeError("killed here")
+
+    def go() -> None:
+        events = stream(spark, written, "event")
+        query = (
+            events.union(events)
+            .dropDuplicates(["subscription", "round"])
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    with pytest.raises(Exception, match="killed here"):
+        go()
+    go()
+    store = spark.read.format("ccbps").load(str(tmp_path / "store"))
+    assert {(r["subscription"], r["round"]) for r in store.collect()} == {
+        (name, number) for name, rounds in EVENTS.items() for number in rounds
+    }
