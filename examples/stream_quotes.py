@@ -59,6 +59,9 @@ from ccbps import SeedRing, SharedSeed
 from ccbps import spark as cs
 from ccbps.delivery import BuildUpCache, GroupSealer, Naive, SubscriberRing
 
+# A program that is killed while it writes the first line of a checkpoint leaves a draft there, and
+# Spark takes a checkpoint with a draft and no line for somebody else's, unless this is false.
+DRAFTS_ALLOWED = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
 IDLE = 1.0  # seconds between two looks for new files
 START = 90.0  # seconds that a program may take until something happens
 # When it is killed: as soon as a file appears whose path matches, within so many milliseconds.
@@ -143,6 +146,7 @@ def stream(output: Path, secrets: Path, subscribers: int) -> None:
     spark = quiet_session("local[2, 4]")  # a task may fail three times
     spark.conf.set(STATE_STORE, ROCKS)
     spark.conf.set("spark.sql.shuffle.partitions", "1")
+    spark.conf.set(DRAFTS_ALLOWED, "false")
     labels = [f"subscriber-{number:04d}" for number in range(subscribers)]
     quotes = spark.readStream.schema(spark.read.parquet(str(output / "table.parquet")).schema)
     ledger = cs.EventLedger(output / "ledger", rounds=1_000_000)

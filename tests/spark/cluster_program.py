@@ -1,4 +1,4 @@
-"""What `test_cluster.py` runs on a cluster: encode, match, deliver; prints what it found as JSON.
+"""The whole pipeline, for tests: encode, match, deliver. As a program, on a cluster; prints JSON.
 
 python cluster_program.py spark://127.0.0.1:7077 /folder/of/keys /folder/of/data
 """
@@ -57,7 +57,6 @@ def main(master: str, keys: Path, data: Path) -> None:
     }.items():
         session = session.config(f"spark.{name}", value)
     spark = session.getOrCreate()
-    key = {path.name: cs.FileKey(path) for path in keys.iterdir()}
     found: dict[str, object] = {"driver": ccbps.__file__}
 
     @F.udf("string")
@@ -70,6 +69,15 @@ def main(master: str, keys: Path, data: Path) -> None:
     spread = spark.range(0, 8, 1, 8)
     found["executors"] = [row[0] for row in spread.select(where()).distinct().collect()]
 
+    found |= pipeline(spark, keys, data)
+    print(json.dumps(found))
+    spark.stop()
+
+
+def pipeline(spark: SparkSession, keys: Path, data: Path) -> dict[str, object]:
+    """Encode, match, deliver; what came out, and what should have."""
+    key = {path.name: cs.FileKey(path) for path in keys.iterdir()}
+    found: dict[str, object] = {}
     ledger = cs.EventLedger(data / "ledger", rounds=10_000)
     sent = cs.encode_events(
         quotes(spark), BOX, key["publisher"], ledger=ledger, labels=LABELS, keep=["event"]
@@ -109,7 +117,10 @@ def main(master: str, keys: Path, data: Path) -> None:
         TAGS,
         key["tag-subscriber"],
     )
-    found["tags"] = pairs(cs.match(tagged, asked, TAGS, key["tag-broker"]))
+    for name, df in (("tagged", tagged), ("asked", asked)):
+        df.write.parquet(str(data / name))
+    sides = [spark.read.parquet(str(data / name)) for name in ("tagged", "asked")]
+    found["tags"] = pairs(cs.match(*sides, TAGS, key["tag-broker"]))
     found["wanted"] = sorted(
         [label, row["event"]]
         for label in LABELS
@@ -128,8 +139,7 @@ def main(master: str, keys: Path, data: Path) -> None:
         ).collect()
     except Exception as error:
         found["error"] = str(error)
-    print(json.dumps(found))
-    spark.stop()
+    return found
 
 
 if __name__ == "__main__":

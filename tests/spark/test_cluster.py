@@ -6,10 +6,8 @@ holds a key.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -23,10 +21,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ccbps import SeedRing, SharedSeed
-from ccbps.delivery import GroupSealer, Naive, SubscriberRing
 from tests.spark import cluster_program
 from tests.spark.conftest import MODE, ROOT
+from tests.spark.key_search import found_in, needles, secrets_in, write_keys
 
 pytestmark = [
     pytest.mark.spark,
@@ -56,23 +53,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """All parties' keys, each in a file."""
-    folder, seed = tmp_path / "keys", SharedSeed.generate()
-    folder.mkdir()
-    labels = cluster_program.LABELS
-    sealer, server = GroupSealer(Naive(len(labels))), cluster_program.TAGS.key_server()
-    ring = SubscriberRing.of([sealer.join(number) for number in range(len(labels))])
-    for name, key in {
-        "publisher": seed,
-        "subscribers": SeedRing.of(seed, labels),
-        "sealer": sealer.state,
-        "own": ring,
-        "tag-publisher": server.publisher_key(),
-        "tag-subscriber": server.subscriber_key("alice"),
-        "tag-broker": server.broker_key(),
-    }.items():
-        (folder / name).write_text(key.to_text())
-    return folder
+    write_keys(tmp_path / "keys")
+    return tmp_path / "keys"
 
 
 class Cluster:
@@ -143,26 +125,6 @@ def cluster(tmp_path: Path, python: Path) -> Iterator[Cluster]:
         made.kill(process)
 
 
-def needles(keys: Path) -> list[bytes]:
-    """Pieces of all keys as they may stand somewhere: raw, in hex, in base64."""
-    pieces = []
-    for path in keys.iterdir():
-        raw = bytes.fromhex(path.read_text().partition(":")[2].strip())
-        if raw.startswith(b"{"):  # its secrets stand in it in hex, beside public things
-            data = json.loads(raw[: raw.rindex(b"}") + 1])["data"]
-            pieces += [
-                bytes.fromhex(text) for text in re.findall("[0-9a-f]{32,}", json.dumps(data))
-            ]
-        else:
-            pieces.append(raw)
-    # Whole pieces only, and none of names or counts.
-    slices = {piece[at : at + 15] for piece in pieces for at in range(0, len(piece) - 14, 15)}
-    secrets = [part for part in slices if len(set(part)) > 9]
-    return [
-        form for part in secrets for form in (part, part.hex().encode(), base64.b64encode(part))
-    ]
-
-
 def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
     cluster: Cluster, python: Path, keys: Path, tmp_path: Path
 ) -> None:
@@ -197,12 +159,12 @@ def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
     assert "'price'" in found["error"]
     assert "5000" not in found["error"].split("\\n")[0]
 
-    hidden = needles(keys)
+    hidden = needles(secrets_in(keys.iterdir()))
     assert len(hidden) > 60
-    texts = [told.encode(), json.dumps(found).encode()]
     files = [p for root in (data, cluster.folder) for p in root.rglob("*") if p.is_file()]
-    assert any(p.parent.parent.name == "log" or p.parent.name == "log" for p in files)
-    for content in (*texts, *(path.read_bytes() for path in files)):
-        assert not any(needle in content for needle in hidden)
+    assert any("log" in (p.parent.name, p.parent.parent.name) for p in files)
+    texts = [("errors", told.encode()), ("results", json.dumps(found).encode())]
+    texts += [(str(path), path.read_bytes()) for path in files]
+    assert found_in(texts, hidden) == []
     # The search finds what is there.
-    assert any(needle in (keys / "publisher").read_bytes() for needle in hidden)
+    assert found_in([("key", (keys / "publisher").read_bytes())], hidden)

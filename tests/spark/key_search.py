@@ -1,0 +1,69 @@
+"""All parties' keys, and the search for pieces of them in whatever a program leaves behind."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ccbps import SeedRing, SharedSeed
+from ccbps.delivery import GroupSealer, Naive, SubscriberRing
+from tests.spark.cluster_program import LABELS, TAGS
+
+__all__ = ["found_in", "needles", "secrets_in", "write_keys"]
+
+
+def write_keys(folder: Path) -> None:
+    """Each party's key in a file."""
+    folder.mkdir()
+    seed, sealer, server = SharedSeed.generate(), GroupSealer(Naive(len(LABELS))), TAGS.key_server()
+    ring = SubscriberRing.of([sealer.join(number) for number in range(len(LABELS))])
+    for name, key in {
+        "publisher": seed,
+        "subscribers": SeedRing.of(seed, LABELS),
+        "sealer": sealer.state,
+        "own": ring,
+        "tag-publisher": server.publisher_key(),
+        "tag-subscriber": server.subscriber_key("alice"),
+        "tag-broker": server.broker_key(),
+    }.items():
+        (folder / name).write_text(key.to_text())
+
+
+def secrets_in(keys: Iterable[Path]) -> set[bytes]:
+    """Pieces of 15 bytes of what is secret in files of keys; the same in base64 wherever they
+    stand in a longer text, as they fill whole groups of three."""
+    pieces = []
+    for path in keys:
+        raw = bytes.fromhex(path.read_text().partition(":")[2].strip())
+        if raw.startswith(b"{"):  # its secrets stand in it in hex, beside public things
+            data = json.loads(raw[: raw.rindex(b"}") + 1])["data"]
+            texts = re.findall("[0-9a-f]{32,}", json.dumps(data))
+            pieces += [bytes.fromhex(text) for text in texts]
+        else:
+            pieces.append(raw)
+    # Whole pieces only, and none of names or counts.
+    slices = {piece[at : at + 15] for piece in pieces for at in range(0, len(piece) - 14, 15)}
+    return {part for part in slices if len(set(part)) > 9}
+
+
+def needles(secrets: Iterable[bytes]) -> list[bytes]:
+    """Secrets as they may stand somewhere: raw, in hex, in hex again as in texts of keys whose data
+    are JSON, in base64."""
+    return [
+        form
+        for one in secrets
+        for form in (
+            one,
+            one.hex().encode(),
+            one.hex().encode().hex().encode(),
+            base64.b64encode(one),
+        )
+    ]
+
+
+def found_in(contents: Iterable[tuple[str, bytes]], hidden: list[bytes]) -> list[str]:
+    """Names of the contents in which one of the needles stands."""
+    return [name for name, content in contents if any(needle in content for needle in hidden)]

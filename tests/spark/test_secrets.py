@@ -1,0 +1,199 @@
+"""No key in what a driver sends, in what Spark writes, or in a broker's memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import SparkSession
+
+from tests.spark.cluster_program import pipeline
+from tests.spark.conftest import MODE, ROOT, Places
+from tests.spark.key_search import found_in, needles, secrets_in, write_keys
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+OWN_SESSION = pytest.mark.skipif(MODE != "classic", reason="it has a session of its own")
+
+Sent = list[tuple[str, bytes]]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """Whatever the driver makes for others: functions, and on Connect plans."""
+    out: Sent = []
+    dumps = CloudPickleSerializer.dumps
+
+    def recorded(serializer: CloudPickleSerializer, what: object) -> bytes:
+        made: bytes = dumps(serializer, what)
+        out.append(("function", made))
+        return made
+
+    monkeypatch.setattr(CloudPickleSerializer, "dumps", recorded)
+    if MODE == "connect":
+        from pyspark.sql.connect.plan import LogicalPlan
+
+        to_proto = LogicalPlan.to_proto
+
+        def kept(plan: LogicalPlan, *arguments: object, **named: object) -> object:
+            made = to_proto(plan, *arguments, **named)
+            out.append(("plan", made.SerializeToString()))
+            return made
+
+        monkeypatch.setattr(LogicalPlan, "to_proto", kept)
+    return out
+
+
+def files(*folders: Path) -> Iterator[tuple[str, bytes]]:
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                yield str(path), path.read_bytes()
+
+
+def test_no_key_in_what_the_driver_sends_or_spark_writes(
+    spark: SparkSession,
+    places: Places,
+    tmp_path: Path,
+    sent: Sent,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write_keys(tmp_path / "keys")
+    (tmp_path / "data").mkdir()
+    found = pipeline(spark, tmp_path / "keys", tmp_path / "data")
+    for name in ("match", "stores", "delivered"):
+        assert found[name] == found["wanted"], name
+    assert found["tags"] == found["wanted tags"]
+    assert "'price'" in str(found["error"])
+
+    hidden = needles(secrets_in((tmp_path / "keys").iterdir()))
+    assert len(hidden) > 60
+    kinds = {kind for kind, _ in sent}
+    assert kinds == ({"function", "plan"} if MODE == "connect" else {"function"})
+    assert any(b"tag-publisher" in made for _, made in sent), "where the key is, is sent"
+    assert found_in(sent, hidden) == []
+    told = capfd.readouterr()
+    texts = [("error", str(found["error"])), ("out", told.out), ("err", told.err)]
+    assert found_in([(name, text.encode()) for name, text in texts], hidden) == []
+    spark_s = [(str(path), content) for path, content in places.contents()]
+    assert found_in(spark_s, hidden) == []
+    assert found_in(files(tmp_path / "data"), hidden) == []
+    assert len(found_in(files(tmp_path / "keys"), hidden)) == 7, "the search finds what is there"
+
+
+@OWN_SESSION
+def test_no_key_of_others_in_the_memory_of_a_broker(spark: SparkSession, tmp_path: Path) -> None:
+    keys, own, data = tmp_path / "keys", tmp_path / "own", tmp_path / "data"
+    write_keys(keys)
+    data.mkdir()
+    found = pipeline(spark, keys, data)
+    own.mkdir()
+    (keys / "tag-broker").rename(own / "tag-broker")
+    with (tmp_path / "log").open("w") as log:
+        broker = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.broker_program", str(own), str(data)],
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    until = time.monotonic() + 120
+    while not (data / "found").exists():
+        assert broker.poll() is None and time.monotonic() < until, (tmp_path / "log").read_text()
+        time.sleep(0.1)
+    time.sleep(0.2)
+    try:
+        assert int((data / "found").read_text()) == len(found["wanted"]) + len(found["tags"])
+        mine = secrets_in(own.iterdir())
+        others = secrets_in(keys.iterdir()) - mine
+        assert len(others) > 20
+        seen, control = set(), False
+        for name, content in memory(broker.pid):
+            seen.add(name)
+            assert found_in([(name, content)], needles(others)) == []
+            control = control or bool(found_in([(name, content)], list(mine)))
+        assert {"java", "driver", "worker"} <= seen
+        assert control, "the broker's own key is in its memory, and the search finds it"
+    finally:
+        for number in processes(broker.pid):
+            os.kill(number, signal.SIGKILL)
+        broker.wait()
+
+
+def processes(session: int) -> dict[int, str]:
+    """Processes of a session, and what each one is."""
+    out = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            number = int(path.parent.name)
+            if int(path.read_text().rpartition(")")[2].split()[3]) == session:
+                java = b"java" in (path.parent / "cmdline").read_bytes().split(b"\0")[0]
+                out[number] = "driver" if number == session else "java" if java else "worker"
+        except OSError:  # it has ended
+            continue
+    return out
+
+
+def memory(session: int) -> Iterator[tuple[str, bytes]]:
+    """What all processes of a session have written to their memory."""
+    for number, name in processes(session).items():
+        with Path(f"/proc/{number}/mem").open("rb", buffering=0) as file:
+            for line in Path(f"/proc/{number}/maps").read_text().splitlines():
+                where, rights, *_ = line.split()
+                if not rights.startswith("rw"):
+                    continue
+                start, end = (int(part, 16) for part in where.split("-"))
+                for at in range(start, end, 64 << 20):
+                    try:
+                        file.seek(at)
+                        yield name, file.read(min(end - at, (64 << 20) + 32))
+                    except (OSError, ValueError, OverflowError):  # a device's, or not there
+                        break
+
+
+@OWN_SESSION
+def test_no_key_in_what_a_streaming_program_leaves(tmp_path: Path) -> None:
+    """Checkpoints, state, ledger, stores, event log and output of the example that is killed."""
+    for name in ("settings", "log", "local", "keys", "temporary"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "settings" / "spark-defaults.conf").write_text(
+        f"spark.eventLog.enabled true\nspark.eventLog.compress false\n"
+        f"spark.eventLog.dir {(tmp_path / 'log').as_uri()}\nspark.local.dir {tmp_path / 'local'}\n"
+    )
+    call = [sys.executable, str(ROOT / "examples" / "stream_quotes.py"), "--kills", "2"]
+    call += ["--events", "120", "--files", "6", "--output", str(tmp_path / "output")]
+    program = subprocess.Popen(
+        call,
+        env={
+            **os.environ,
+            "SPARK_CONF_DIR": str(tmp_path / "settings"),
+            "TMPDIR": str(tmp_path / "temporary"),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    # Its keys are gone at its end.
+    names = ("publisher", "subscribers", "sealer", "own")
+    while program.poll() is None and len(list((tmp_path / "keys").iterdir())) < len(names):
+        for name in names:
+            for path in (tmp_path / "temporary").glob(f"*/{name}"):
+                shutil.copy(path, tmp_path / "keys")
+        time.sleep(0.2)
+    told, _ = program.communicate(timeout=400)
+    assert program.returncode == 0, told.decode()[-3000:]
+    assert b"differences                          0" in told
+    hidden = needles(secrets_in((tmp_path / "keys").iterdir()))
+    assert len(hidden) > 60
+    left = list(files(*(tmp_path / name for name in ("output", "log", "local", "temporary"))))
+    parts = [Path(name).relative_to(tmp_path).parts for name, _ in left]
+    assert {"checkpoint-delivered", "ledger", "stored", "delivered", "log"} <= {p[1] for p in parts}
+    assert any(p[0] == "log" for p in parts)
+    assert any("state" in p for p in parts)
+    assert found_in([("output", told), *left], hidden) == []
