@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from ccbps import SeedRing, SharedSeed
 from ccbps.delivery import GroupSealer, Naive, SubscriberRing
 from tests.spark.cluster_program import LABELS, TAGS
@@ -65,5 +67,19 @@ def needles(secrets: Iterable[bytes]) -> list[bytes]:
 
 
 def found_in(contents: Iterable[tuple[str, bytes]], hidden: list[bytes]) -> list[str]:
-    """Names of the contents in which one of the needles stands."""
-    return [name for name, content in contents if any(needle in content for needle in hidden)]
+    """Names of the contents in which one of the needles stands. Of many needles at once: two bytes
+    after two are looked up at each place that is left, and whole needles at the last of them."""
+    tables = np.zeros((7, 1 << 16), dtype=np.bool_)
+    for needle in hidden:
+        tables[np.arange(7), np.frombuffer(needle, ">u2", 7)] = True
+    found, longest = [], max(map(len, hidden))
+    for name, content in contents:
+        data = np.frombuffer(content, np.uint8).astype(np.uint16)
+        two = data[:-1] << 8 | data[1:]
+        places = np.flatnonzero(tables[0][two[: max(0, len(two) - 12)]])
+        for at, table in enumerate(tables[1:], 1):
+            places = places[table[two[places + 2 * at]]]
+        some = tuple(hidden)
+        if any(content[at : at + longest].startswith(some) for at in places.tolist()):
+            found.append(name)
+    return found
