@@ -25,6 +25,10 @@ FILES = [
     "tests/spark/test_groups.py",
     "tests/spark/test_prefilter.py",
     "tests/spark/test_addressing.py",
+    "tests/spark/test_secrets.py",
+    "tests/spark/test_store_generations.py",
+    "tests/spark/test_streams.py",
+    "tests/spark/test_watching.py",
 ]
 
 

@@ -21,7 +21,9 @@ from tests.spark.cluster_program import pipeline
 from tests.spark.conftest import MODE, ROOT, Places
 from tests.spark.key_search import found_in, needles, secrets_in, write_keys
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
+# All of Connect's tests are one that is slow.
+SLOW = pytest.mark.slow if MODE == "classic" else pytest.mark.connect
 OWN_SESSION = pytest.mark.skipif(MODE != "classic", reason="it has a session of its own")
 
 Sent = list[tuple[str, bytes]]
@@ -60,6 +62,7 @@ def files(*folders: Path) -> Iterator[tuple[str, bytes]]:
                 yield str(path), path.read_bytes()
 
 
+@SLOW
 def test_no_key_in_what_the_driver_sends_or_spark_writes(
     spark: SparkSession,
     places: Places,
@@ -91,6 +94,7 @@ def test_no_key_in_what_the_driver_sends_or_spark_writes(
 
 
 @OWN_SESSION
+@pytest.mark.slow
 def test_no_key_of_others_in_the_memory_of_a_broker(spark: SparkSession, tmp_path: Path) -> None:
     keys, own, data = tmp_path / "keys", tmp_path / "own", tmp_path / "data"
     write_keys(keys)
@@ -174,6 +178,7 @@ def touched(pagemap: Path, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 @OWN_SESSION
+@pytest.mark.slow
 def test_no_key_in_what_a_streaming_program_leaves(tmp_path: Path) -> None:
     """Checkpoints, state, ledger, stores, event log and output of the example that is killed."""
     for name in ("settings", "log", "local", "keys", "temporary"):

@@ -74,6 +74,7 @@ def test_streams_of_both_sides_meet(spark: SparkSession, written: Path, tmp_path
     assert answers(run(cs.match(*sides, BOX), tmp_path)) == wanted(EVENTS, INTERESTS)
 
 
+@pytest.mark.slow
 def test_a_stream_with_state_goes_on_after_a_batch_that_its_store_has(
     spark: SparkSession, written: Path, tmp_path: Path
 ) -> None:
