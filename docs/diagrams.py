@@ -121,3 +121,44 @@ def draw_parties() -> str:
     drawing.line([(WIDTH / 2, y + 2 + TILE), (WIDTH / 2, y + 62)])
     drawing.line([(middle + wide, y + 16), (ends[1], y + 16), (ends[1], y + 62)])
     return drawing.svg()
+
+
+def draw_job() -> str:
+    """The three jobs of the Spark tutorial, and the stores between them."""
+    drawing = Drawing("Three jobs: subscribers and publisher write stores, a broker matches", 184)
+    wide, gap, left = 152.0, 44.0, 14.0
+    places = [left + (wide + gap) * i for i in range(4)]
+    tops = (36.0, 124.0)
+    rows = (
+        ("subscribers", "predicates", "encode_interests", "write_messages", SUBSCRIBER),
+        ("publisher", "events", "encode_events", "write_messages", PUBLISHER),
+    )
+    notes = (
+        ("has: a ring of keys", "for rounds to come", "a store of interests"),
+        ("has: the seed", "rounds from a ledger", "a store of events"),
+    )
+    for y, (who, data, encode, write, colours), (key, how, what) in zip(
+        tops, rows, notes, strict=True
+    ):
+        drawing.text(left, y - 12, who, INK, size=13.5)
+        for x, text in zip(places, (data, encode, write), strict=False):
+            drawing.tile(x, y, wide, text, colours)
+        for x, text in zip(places, (key, how, what), strict=False):
+            drawing.text(x + wide / 2, y + TILE + 17, text, QUIET, anchor="middle", size=11.5)
+        for x in places[:2]:
+            drawing.line([(x + wide, y + TILE / 2), (x + wide + gap, y + TILE / 2)])
+    middle = (tops[0] + tops[1]) / 2 + TILE / 2
+    end = places[3]
+    drawing.text(end, middle - 26, "broker", INK, size=13.5)
+    drawing.tile(end, middle - TILE / 2, WIDTH - left - end, "match_messages", BROKER)
+    for y in tops:
+        x = places[2] + wide
+        turn = x + gap / 2
+        drawing.line(
+            [(x, y + TILE / 2), (turn, y + TILE / 2), (turn, middle), (end, middle)],
+            arrow=y == tops[0],
+        )
+    centre = end + (WIDTH - left - end) / 2
+    for i, text in enumerate(("has: no key", "learns one bit a pair")):
+        drawing.text(centre, middle + 32 + 17 * i, text, QUIET, anchor="middle", size=11.5)
+    return drawing.svg()

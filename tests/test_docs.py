@@ -13,6 +13,7 @@ import pytest
 from ccbps import matching
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTEBOOK = runpy.run_path(str(DOCS / "notebook.py"))
 PICTURES = runpy.run_path(str(DOCS / "pictures.py"))["PICTURES"]
 FIGURES = json.loads((DOCS / "reusable.json").read_text(encoding="utf-8"))
 
@@ -146,3 +147,12 @@ def test_choosing_names_every_matcher_and_the_broken_ones_last() -> None:
     assert named[-1] == {name for name, card in cards.items() if card.security == "broken"}
     page = (DOCS / "choosing.md").read_text(encoding="utf-8")
     assert all(f"`{name}" in page for name in kinds)
+
+
+def test_the_notebook_is_that_of_its_page() -> None:
+    written = NOTEBOOK["NOTEBOOK"].read_text("utf-8")
+    assert written == NOTEBOOK["notebook"](NOTEBOOK["PAGE"].read_text("utf-8")), (
+        "run python docs/notebook.py"
+    )
+    for page in set(re.findall(r"\]\(\.\./docs/([\w/]+\.md)", written)):
+        assert (DOCS / page).exists(), page

@@ -1,0 +1,68 @@
+"""The notebook of the Spark tutorial, made from its page.
+
+    python docs/notebook.py        writes examples/spark_tutorial.ipynb
+
+A test makes it again and compares; another one runs its cells, whose output stands in the page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+PAGE, NOTEBOOK = DOCS / "spark_tutorial.md", DOCS.parent / "examples" / "spark_tutorial.ipynb"
+CODE = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
+
+
+def notebook(page: str) -> str:
+    """A page's text as cells: its code, with what it prints, and what is between."""
+    cells, place = [], 0
+    for found in CODE.finditer(page):
+        cells += words(page[place : found.start()])
+        place = found.end()
+        output = {"output_type": "stream", "name": "stdout", "text": lines(found[2] or "")}
+        cells.append(
+            cell("code", found[1], execution_count=None, outputs=[output] if found[2] else [])
+        )
+    cells += words(page[place:])
+    for number, one in enumerate(cells):
+        one["id"] = f"cell-{number}"
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    whole = {
+        "cells": cells,
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def words(text: str) -> list[dict[str, Any]]:
+    """A cell of text, whose pictures are in it, and whose links lead to the documentation."""
+    pictures: dict[str, Any] = {}
+
+    def enclose(found: re.Match[str]) -> str:
+        path = DOCS / found[2]
+        kind = {".svg": "image/svg+xml", ".png": "image/png"}[path.suffix]
+        pictures[path.name] = {kind: b64encode(path.read_bytes()).decode()}
+        return f"![{found[1]}](attachment:{path.name})"
+
+    text = re.sub(r"!\[([^\]]*)\]\((images/[^)]*)\)", enclose, text.strip())
+    text = re.sub(r"\]\(([\w/]+\.md)", r"](../docs/\1", text)
+    return [cell("markdown", text, **({"attachments": pictures} if pictures else {}))] * bool(text)
+
+
+def cell(kind: str, text: str, **more: object) -> dict[str, Any]:
+    return {"cell_type": kind, "metadata": {}, **more, "source": lines(text.rstrip("\n"))}
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+if __name__ == "__main__":
+    NOTEBOOK.write_text(notebook(PAGE.read_text("utf-8")), "utf-8")
