@@ -8,8 +8,8 @@ import dataclasses
 import importlib
 import json
 import pickle
-import re
 import pkgutil
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from hashlib import sha256
