@@ -39,7 +39,11 @@ def answers(matcher: Any, events: Any, interests: Any, count: int) -> Any:
     return matcher.broker().match(sent, matcher.subscriber(SEED).encode(interests, rounds))
 
 
-@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize(
+    "maker",
+    # Digits of one bit have the most rows, and take as long as both others.
+    [pytest.param(name, marks=[pytest.mark.slow] * ("1 bit" in name)) for name in MAKERS],
+)
 @given(schema=schemas(max_attributes=2), data=st.data())
 @settings(max_examples=examples(45))
 def test_any_predicate_that_fits_answers_as_plaintext(
