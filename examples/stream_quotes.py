@@ -160,7 +160,8 @@ def stream(output: Path, secrets: Path, subscribers: int) -> None:
     )
     publisher = start(messages, output, "messages")
     interests = spark.read.parquet(str(output / "interests"))
-    matches = cs.match(read_stream(spark, output, "messages", publisher), interests, MATCHER)
+    messages = read_stream(spark, output, "messages", publisher)
+    matches = cs.match(messages, interests, MATCHER)
     broker = start(matches.where("matched").drop("matched"), output, "matches")
     number = F.split("subscription", "-")[1].cast("int")
     table = spark.read.parquet(str(output / "table.parquet"))
@@ -171,7 +172,6 @@ def stream(output: Path, secrets: Path, subscribers: int) -> None:
     )
     queries = [publisher, broker, start(sealed, output, "delivered")]
     # The broker also keeps the messages; a quote that came twice has the same ones, kept once.
-    messages = read_stream(spark, output, "messages", publisher)
     queries.append(keep(messages.dropDuplicates(["subscription", "round"]), output))
     (output / "started").touch()
     parent = os.getppid()

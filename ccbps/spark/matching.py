@@ -117,7 +117,8 @@ def match(
         RandomnessReuseError (as the cause of Spark's error, when the result is computed; at once
             for a broadcast, and for what is joined with a stream, which runs one job on each side):
             for pairs, with "raise", a pair and round occurs twice in `events` or in `interests`:
-            messages came twice, or their one-time randomness was used twice. A stream itself is not
+            messages came twice, or their one-time randomness was used twice. When the result is
+            computed, this is seen of pairs and rounds that both sides have. A stream itself is not
             looked through: what comes twice in it is answered twice.
         DecodeError (as the cause of Spark's error, when the result is computed; at once for
             interests of the wrong width that the driver collects): see `on_error`.

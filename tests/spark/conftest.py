@@ -29,6 +29,14 @@ JAVA_OPTIONS = (
 ROOT = Path(__file__).parents[2]
 
 
+def contents(*folders: Path) -> Iterator[tuple[Path, bytes]]:
+    """All files of folders, from which a program may remove some at any time."""
+    for folder in folders:
+        for path in filter(Path.is_file, folder.rglob("*")):
+            with contextlib.suppress(FileNotFoundError):
+                yield path, path.read_bytes()
+
+
 @dataclass(frozen=True)
 class Places:
     """Folders Spark writes to of its own accord."""
@@ -38,10 +46,7 @@ class Places:
 
     def contents(self) -> Iterator[tuple[Path, bytes]]:
         """What stands in them now; Spark may remove a file at any time."""
-        for root in (self.event_log, self.local):
-            for path in filter(Path.is_file, root.rglob("*")):
-                with contextlib.suppress(FileNotFoundError):
-                    yield path, path.read_bytes()
+        return contents(self.event_log, self.local)
 
 
 @pytest.fixture(scope="session")

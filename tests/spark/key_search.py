@@ -40,15 +40,19 @@ def secrets_in(keys: Iterable[Path]) -> set[bytes]:
     pieces = []
     for path in keys:
         raw = bytes.fromhex(path.read_text().partition(":")[2].strip())
-        if raw.startswith(b"{"):  # its secrets stand in it in hex, beside public things
-            data = json.loads(raw[: raw.rindex(b"}") + 1])["data"]
-            texts = re.findall("[0-9a-f]{32,}", json.dumps(data))
+        if raw.startswith(b'{"'):  # its secrets stand in it in hex, beside public things
+            data, _ = json.JSONDecoder().raw_decode(raw.decode("latin-1"))
+            texts = re.findall("[0-9a-f]{32,}", json.dumps(data["data"]))
             pieces += [bytes.fromhex(text) for text in texts]
         else:
             pieces.append(raw)
-    # Whole pieces only, and none of names or counts.
+    # Whole pieces only, and none of counts, or of names and a byte or two of a key.
     slices = {piece[at : at + 15] for piece in pieces for at in range(0, len(piece) - 14, 15)}
-    return {part for part in slices if len(set(part)) > 9}
+    return {part for part in slices if len(set(part)) > 9 and sum(map(_is_text, part)) < 12}
+
+
+def _is_text(byte: int) -> bool:
+    return 32 <= byte < 127
 
 
 def needles(secrets: Iterable[bytes]) -> list[bytes]:
@@ -66,13 +70,14 @@ def needles(secrets: Iterable[bytes]) -> list[bytes]:
     ]
 
 
-def found_in(contents: Iterable[tuple[str, bytes]], hidden: list[bytes]) -> list[str]:
+def found_in(contents: Iterable[tuple[str | Path, bytes]], hidden: list[bytes]) -> list[str | Path]:
     """Names of the contents in which one of the needles stands. Of many needles at once: two bytes
     after two are looked up at each place that is left, and whole needles at the last of them."""
     tables = np.zeros((7, 1 << 16), dtype=np.bool_)
     for needle in hidden:
         tables[np.arange(7), np.frombuffer(needle, ">u2", 7)] = True
-    found, longest = [], max(map(len, hidden))
+    longest = max(map(len, hidden))
+    found = []
     for name, content in contents:
         data = np.frombuffer(content, np.uint8).astype(np.uint16)
         two = data[:-1] << 8 | data[1:]

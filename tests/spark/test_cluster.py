@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -22,8 +21,9 @@ import pyspark
 import pytest
 
 from tests.spark import cluster_program
-from tests.spark.conftest import MODE, ROOT
+from tests.spark.conftest import MODE, ROOT, contents
 from tests.spark.key_search import found_in, needles, secrets_in, write_keys
+from tests.spark.processes import kill
 
 pytestmark = [
     pytest.mark.spark,
@@ -105,16 +105,6 @@ class Cluster:
             assert time.monotonic() < until, (self.folder / f"{name}.log").read_text()[-2000:]
             time.sleep(0.1)
 
-    def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """With all processes that it has started."""
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                if int(path.read_text().rpartition(")")[2].split()[3]) == process.pid:
-                    os.kill(int(path.parent.name), signal.SIGKILL)
-            except OSError:
-                continue
-        process.wait()
-
 
 @pytest.fixture
 def cluster(tmp_path: Path, python: Path) -> Iterator[Cluster]:
@@ -122,7 +112,7 @@ def cluster(tmp_path: Path, python: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path / "cluster", python)
     yield made
     for process in made.processes:
-        made.kill(process)
+        kill(process)
 
 
 def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
@@ -143,7 +133,7 @@ def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
             assert time.monotonic() < until
             time.sleep(0.05)
         time.sleep(1)
-        cluster.kill(cluster.processes[1])
+        kill(cluster.processes[1])
         code = program.wait(timeout=400)
     told = (tmp_path / "err").read_text()
     assert code == 0, told[-3000:]
@@ -161,10 +151,9 @@ def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
 
     hidden = needles(secrets_in(keys.iterdir()))
     assert len(hidden) > 60
-    files = [p for root in (data, cluster.folder) for p in root.rglob("*") if p.is_file()]
-    assert any("log" in (p.parent.name, p.parent.parent.name) for p in files)
+    files = list(contents(data, cluster.folder))
+    assert any("log" in (p.parent.name, p.parent.parent.name) for p, _ in files)
     texts = [("errors", told.encode()), ("results", json.dumps(found).encode())]
-    texts += [(str(path), path.read_bytes()) for path in files]
-    assert found_in(texts, hidden) == []
+    assert found_in([*texts, *files], hidden) == []
     # The search finds what is there.
     assert found_in([("key", (keys / "publisher").read_bytes())], hidden)

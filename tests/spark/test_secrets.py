@@ -18,8 +18,9 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
 from tests.spark.cluster_program import pipeline
-from tests.spark.conftest import MODE, ROOT, Places
+from tests.spark.conftest import MODE, ROOT, Places, contents
 from tests.spark.key_search import found_in, needles, secrets_in, write_keys
+from tests.spark.processes import kill, processes
 
 pytestmark = pytest.mark.spark
 # All of Connect's tests are one that is slow.
@@ -55,13 +56,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     return out
 
 
-def files(*folders: Path) -> Iterator[tuple[str, bytes]]:
-    for folder in folders:
-        for path in folder.rglob("*"):
-            if path.is_file():
-                yield str(path), path.read_bytes()
-
-
 @SLOW
 def test_no_key_in_what_the_driver_sends_or_spark_writes(
     spark: SparkSession,
@@ -87,10 +81,9 @@ def test_no_key_in_what_the_driver_sends_or_spark_writes(
     told = capfd.readouterr()
     texts = [("error", str(found["error"])), ("out", told.out), ("err", told.err)]
     assert found_in([(name, text.encode()) for name, text in texts], hidden) == []
-    spark_s = [(str(path), content) for path, content in places.contents()]
-    assert found_in(spark_s, hidden) == []
-    assert found_in(files(tmp_path / "data"), hidden) == []
-    assert len(found_in(files(tmp_path / "keys"), hidden)) == 7, "the search finds what is there"
+    assert found_in(places.contents(), hidden) == []
+    assert found_in(contents(tmp_path / "data"), hidden) == []
+    assert len(found_in(contents(tmp_path / "keys"), hidden)) == 7, "the search finds what is there"
 
 
 @OWN_SESSION
@@ -131,23 +124,7 @@ def test_no_key_of_others_in_the_memory_of_a_broker(spark: SparkSession, tmp_pat
         assert {"java", "driver", "worker"} <= seen
         assert control, "the broker's own key is in its memory, and the search finds it"
     finally:
-        for number in processes(broker.pid):
-            os.kill(number, signal.SIGKILL)
-        broker.wait()
-
-
-def processes(session: int) -> dict[int, str]:
-    """Processes of a session, and what each one is."""
-    out = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            number = int(path.parent.name)
-            if int(path.read_text().rpartition(")")[2].split()[3]) == session:
-                java = b"java" in (path.parent / "cmdline").read_bytes().split(b"\0")[0]
-                out[number] = "driver" if number == session else "java" if java else "worker"
-        except OSError:  # it has ended
-            continue
-    return out
+        kill(broker)
 
 
 def memory(session: int) -> Iterator[tuple[str, bytes]]:
@@ -211,8 +188,8 @@ def test_no_key_in_what_a_streaming_program_leaves(tmp_path: Path) -> None:
     assert b"differences                          0" in told
     hidden = needles(secrets_in((tmp_path / "keys").iterdir()))
     assert len(hidden) > 60
-    left = list(files(*(tmp_path / name for name in ("output", "log", "local", "temporary"))))
-    parts = [Path(name).relative_to(tmp_path).parts for name, _ in left]
+    left = list(contents(*(tmp_path / name for name in ("output", "log", "local", "temporary"))))
+    parts = [path.relative_to(tmp_path).parts for path, _ in left]
     assert {"checkpoint-delivered", "ledger", "stored", "delivered", "log"} <= {p[1] for p in parts}
     assert any(p[0] == "log" for p in parts)
     assert any("state" in p for p in parts)
