@@ -13,7 +13,7 @@ What a row needs besides follows from the matcher's keying:
 With rounds, a subscription is the label of the pair whose seed is used, and a (subscription,
 round) may be used by one event and one predicate, once each. A broadcast's events are for all
 subscriptions, and have a round alone; with sessions, a number is used by one event. Duplicates
-within a DataFrame are found before anything is encoded; rounds and numbers used by earlier jobs are
+within a DataFrame are found, and none is encoded; rounds and numbers used by earlier jobs are
 the caller's to remember (a sequence number that never goes back will do), and the input must be
 stable: number rows once, in a table.
 
@@ -39,6 +39,7 @@ from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.addressing import address, refuse_alone, refuse_unstable, with_refused
 from ccbps.spark.frames import (
+    AGAIN,
     check_keep,
     check_key,
     check_matcher,
@@ -46,6 +47,7 @@ from ccbps.spark.frames import (
     check_once,
     encoded_type,
     finish_encoded,
+    mark_repeated,
     refuse_floats,
     refuse_given,
     require,
@@ -122,7 +124,8 @@ def encode_events(
         on_error: "raise" fails the job at the first row that cannot be encoded: a record that does
             not fit the schema or, with sessions, is of none of the publisher's topics or has a
             payload that is too long; "reject" gives it NULL and the reason, which shows no value,
-            in a string column "rejected".
+            in a string column "rejected", and so to all rows of a (subscription, round) or a number
+            that occurs several times.
 
     Returns:
         `subscription` and `round` where they apply, what `keep` names and a binary message column,
@@ -133,9 +136,9 @@ def encode_events(
         ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
             apply to this matcher; `keep` names an attribute or the payload; or, when the result is
             computed, a number is negative.
-        RandomnessReuseError: a (subscription, round) or a number occurs twice (without a ledger,
-            runs one job to find out); or, when the result is computed, an event's id was used for
-            other content, or a number may have been used before the role's key was saved.
+        RandomnessReuseError: with "raise" and no ledger, a (subscription, round) or a number occurs
+            twice (runs one job to find out); or, when the result is computed, an event's id was
+            used for other content, or a number may have been used before the role's key was saved.
         LedgerError (when the result is computed): the ledger cannot be used, or rounds run out.
         EventError (when the result is computed): with "raise", a row cannot be encoded; names it
             by subscription and round.
@@ -149,6 +152,7 @@ def encode_events(
     attributes = list(matcher.schema)
     _require_apart(matcher, ids, [*attributes, *payloads])
     refuse_floats(df, [name for name in attributes if name in df.columns])
+    once = _ONCE if ids[1:] else _ONE_EVENT
     if ledger is None:
         refuse_alone(labels=labels, event=event)
         kept = check_keep(keep, ids, [*attributes, *payloads])
@@ -156,6 +160,8 @@ def encode_events(
         require(df, [*attributes, *kept], whole=whole, text=text, binary=payloads, rest=False)
         for name in whole:
             refuse_unstable(df, name, "round")
+        if ids and reject:
+            df = mark_repeated(df, ids, once)
     else:
         df, kept = address(df, matcher, key, ids, ledger, labels, event, keep, reject)
 
@@ -166,10 +172,10 @@ def encode_events(
             matcher, key, row, ids, payload=bool(payloads), once=ledger is None, reject=reject
         )
 
-    message = encode(struct([*ids, *payloads, *attributes]))
+    message = encode(struct([*ids, *payloads, *attributes], marked=AGAIN in df.columns))
     result = finish_encoded(df, kept, message, output, reject)
-    if ids and ledger is None:
-        check_once(df, ids, _ONCE if ids[1:] else _ONE_EVENT)
+    if ids and ledger is None and not reject:
+        check_once(df, ids, once)
     return result if ledger is None or not reject else with_refused(result)
 
 
@@ -219,7 +225,8 @@ def encode_interests(
         keep: other columns to leave as they are, in the clear, for the broker to see.
         output: name of the message column.
         on_error: "raise" fails the job at the first row that cannot be encoded; "reject" gives it
-            NULL and the reason, which shows no value, in a string column "rejected".
+            NULL and the reason, which shows no value, in a string column "rejected", and so to all
+            rows of a (subscription, round) that occurs several times.
 
     Returns:
         `subscription`, `round` where it applies, what `keep` names and a binary message column,
@@ -229,7 +236,8 @@ def encode_interests(
     Raises:
         ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
             apply to this matcher; `keep` names a column of the predicate.
-        RandomnessReuseError: a (subscription, round) occurs twice. Runs one job to find out.
+        RandomnessReuseError: with "raise", a (subscription, round) occurs twice. Runs one job to
+            find out.
         PredicateError (when the result is computed): with "raise", a predicate cannot be used;
             names its subscription and round, and shows no name or constant of the predicate but the
             schema's own names.
@@ -255,15 +263,17 @@ def encode_interests(
     texts = [subscription] + private * (matcher.private_names is None)
     require(df, [*private, *kept], whole=whole, text=texts, rest=False)
     refuse_floats(df, private)
+    if whole and reject:
+        df = mark_repeated(df, ids, _ONCE)
 
     @F.arrow_udf(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
         return interest_messages(matcher, key, row, ids, reject=reject)
 
-    message = encode(struct([*ids, *private]))
+    message = encode(struct([*ids, *private], marked=AGAIN in df.columns))
     result = finish_encoded(df, kept, message, output, reject)
-    if whole:
+    if whole and not reject:
         check_once(df, ids, _ONCE)
     return result
 

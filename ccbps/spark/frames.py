@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError, RandomnessReuseError
@@ -52,6 +53,10 @@ _WHY: Final[dict[Keying | Answers, str]] = {
 _BROADCAST: Final = "from a shared seed, an event message of a round serves all subscriptions"
 EXACT_TYPES: Final = {"tinyint", "smallint", "int", "bigint", "string"}
 """Values that are equal where their bytes are; not so floats, or strings under a collation."""
+AGAIN: Final = "__ccbps_again"
+"""Column of rows that `mark_repeated` has marked."""
+REPEATED: Final = "the pair and round occurs more than once"
+"""Why such a row is set aside."""
 _WHOLE = ("byte", "short", "integer", "long")
 
 
@@ -60,9 +65,16 @@ def column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def struct(names: Sequence[str]) -> Column:
-    """Several columns as one, for a function that reads them together, by position."""
-    return F.struct(*[column(name).alias(str(i)) for i, name in enumerate(names)])
+def struct(names: Sequence[str], *, marked: bool = False) -> Column:
+    """Several columns as one, for a function that reads them together, by position.
+
+    Args:
+        marked: the first one is NULL in rows that `mark_repeated` has marked.
+    """
+    values = [column(name) for name in names]
+    if marked:
+        values[0] = F.when(~column(AGAIN), values[0])
+    return F.struct(*[value.alias(str(i)) for i, value in enumerate(values)])
 
 
 def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) -> DataFrame:
@@ -85,9 +97,12 @@ def finish_encoded(
     if not reject:
         return finish(df, others, value, output)
     both = "__ccbps_encoded"
-    result = finish(df, others, value, both)
+    why, marks = F.col(f"{both}.rejected"), [name for name in others if name == AGAIN]
+    for mark in marks:
+        why = F.when(column(mark), F.lit(REPEATED)).otherwise(why)
+    result = finish(df, [name for name in others if name not in marks], value, both)
     result = finish(result, [], F.col(f"{both}.message"), output)
-    return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
+    return finish(result, [both, *marks], why, "rejected")
 
 
 def check_keep(keep: Sequence[str], always: Sequence[str], private: Sequence[str]) -> list[str]:
@@ -231,12 +246,20 @@ def _require_unique(df: DataFrame, columns: Iterable[str], name: str) -> None:
             )
 
 
+def mark_repeated(df: DataFrame, columns: Sequence[str], what: str, mark: str = AGAIN) -> DataFrame:
+    """With a column `mark`: do the same values of `columns`, none NULL, occur in other rows, too?
+    Computed with the result, from rows in the order of `columns`, in which they stay."""
+    _refuse_stream(df, what)
+    names = [column(name) for name in columns]
+    again = F.count("*").over(Window.partitionBy(*names)) > 1
+    for name in names:
+        again = again & name.isNotNull()
+    return df.select("*", again.alias(mark))
+
+
 def check_once(df: DataFrame, columns: Sequence[str], what: str) -> None:
     """Refuse a DataFrame in which the same values of `columns` occur in two rows. Runs a job."""
-    if df.isStreaming:
-        raise ParameterError(
-            f"a streaming DataFrame cannot be checked for {what}: call this in foreachBatch"
-        )
+    _refuse_stream(df, what)
     keys = [column(name).alias(f"key{i}") for i, name in enumerate(columns)]
     rows = df.select(*keys).dropna()
     same = [f"key{i}" for i in range(len(keys))]
@@ -250,6 +273,13 @@ def check_once(df: DataFrame, columns: Sequence[str], what: str) -> None:
     if found:
         values = ", ".join(f"{name} {found[0][f'key{i}']!r}" for i, name in enumerate(columns))
         raise RandomnessReuseError(f"{values} occurs {found[0]['count']} times: {what}")
+
+
+def _refuse_stream(df: DataFrame, what: str) -> None:
+    if df.isStreaming:
+        raise ParameterError(
+            f"a streaming DataFrame cannot be checked for {what}: call this in foreachBatch"
+        )
 
 
 def _several(df: DataFrame, columns: Sequence[str]) -> list[Row]:

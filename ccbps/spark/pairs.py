@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ccbps.arrays import Bools, Bytes
@@ -22,12 +21,15 @@ from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import (
+    AGAIN,
     EXACT_TYPES,
     PLAN_BYTES,
+    REPEATED,
     check_on_error,
     check_once,
     column,
     finish,
+    mark_repeated,
     require,
 )
 
@@ -41,8 +43,7 @@ _ONCE = (
     "dropDuplicates(); whatever is left was encoded twice under one round, and shows more than a "
     "match"
 )
-_REPEATED = "the pair and round occurs more than once"
-_MANY: Final = {"events": "__ccbps_many_events", "interests": "__ccbps_many_interests"}
+_AGAIN: Final = {side: f"{AGAIN}_in_{side}" for side in ("events", "interests")}
 
 
 def match_pairs(
@@ -75,7 +76,10 @@ def match_pairs(
     # the order by rounds, in which they are decided soonest.
     beside = len(whole) == len(sides) and not labels
     if beside:
-        events, interests = (_counted(df, keys, name) for name, (df, keys) in whole.items())
+        events, interests = (
+            mark_repeated(df, keys, _ONCE.format(name), _AGAIN[name])
+            for name, (df, keys) in whole.items()
+        )
     elif on_error == "raise":
         for name, (df, keys) in whole.items():
             check_once(df, keys, _ONCE.format(name))
@@ -98,15 +102,16 @@ def match_pairs(
     if not beside and on_error == "reject":
         for name, (df, keys) in whole.items():
             # Few or none: Spark sends them to all tasks.
-            rows = df.groupBy(*[column(key) for key in keys]).agg(F.count("*").alias(_MANY[name]))
-            joined = joined.join(rows.where(column(_MANY[name]) > 1), on=keys, how="left")
-    many = {name: at for name, at in _MANY.items() if at in joined.columns}
+            counts = df.groupBy(*[column(key) for key in keys]).agg(F.count("*").alias(AGAIN))
+            again = counts.where(column(AGAIN) > 1).withColumn(AGAIN, F.lit(True))
+            joined = joined.join(again.withColumnRenamed(AGAIN, _AGAIN[name]), on=keys, how="left")
+    marks = {name: mark for name, mark in _AGAIN.items() if mark in joined.columns}
     # The side that has the pair and round more than once.
     twice = F.coalesce(
-        *[F.when(column(at) > 1, F.lit(name)) for name, at in many.items()],
+        *[F.when(column(mark), F.lit(name)) for name, mark in marks.items()],
         F.lit(None).cast("string"),
     )
-    dropped = [event, interest, *many.values()]
+    dropped = [event, interest, *marks.values()]
     names = [*ids, *labels]
     arguments = [*[column(name) for name in (*messages, *names)], twice]
 
@@ -130,7 +135,7 @@ def match_pairs(
         return pa.StructArray.from_arrays(
             [
                 pa.array(answers, mask=~valid | unsure),
-                pc.if_else(repeated, _REPEATED, cause_texts(causes)),
+                pc.if_else(repeated, REPEATED, cause_texts(causes)),
             ],
             names=["matched", "rejected"],
         )
@@ -139,12 +144,6 @@ def match_pairs(
     result = finish(joined, dropped, decide_or_reject(*arguments), both)
     result = finish(result, [], F.col(f"{both}.matched"), output)
     return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
-
-
-def _counted(df: DataFrame, keys: Sequence[str], side: str) -> DataFrame:
-    """With the number of rows that have the same keys."""
-    alike = Window.partitionBy(*[column(name) for name in keys])
-    return df.select("*", F.count("*").over(alike).alias(_MANY[side]))
 
 
 def _refuse_repeated(sides: pa.Array, names: Sequence[str], ids: Sequence[pa.Array]) -> None:

@@ -6,6 +6,7 @@ What happens to rows within a batch is tested without Spark, in `tests/test_colu
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,32 @@ def test_duplicate_rounds_are_refused_before_anything_is_encoded(spark: SparkSes
     )
     with pytest.raises(RandomnessReuseError, match=r"subscription 'a', round 7 occurs 2 times"):
         cs.encode_interests(twice, BOX, KEY)
+
+
+@pytest.mark.parametrize("side", ["events", "interests"])
+def test_encoders_set_aside_all_rows_of_a_pair_and_round_that_comes_twice(
+    spark: SparkSession, side: str
+) -> None:
+    rows = [("a", 7), ("b", 7), ("a", 8), ("a", 7), (None, 7), (None, 7), ("c", None), ("c", None)]
+    addressed = spark.createDataFrame(rows, "subscription string, round long").repartition(3)
+    if side == "events":
+        record = {"issue": F.lit("IBM"), "price": F.lit(3), "volume": F.lit(9)}
+        df = addressed.withColumns(record)
+        encoded = cs.encode_events(df, BOX, KEY, on_error="reject")
+        alone = cs.encode_events(df.where("subscription = 'b' OR round = 8"), BOX, KEY)
+    else:
+        df = addressed.withColumn("predicate", F.lit("price < 3"))
+        encoded = cs.encode_interests(df, BOX, KEY, on_error="reject")
+        alone = cs.encode_interests(df.where("subscription = 'b' OR round = 8"), BOX, KEY)
+    assert encoded.columns == ["subscription", "round", f"{side[:-1]}_message", "rejected"]
+    found = Counter(tuple(row) for row in encoded.collect())
+    again = "the pair and round occurs more than once"
+    assert found == {
+        ("a", 7, None, again): 2,
+        (None, 7, None, None): 2,
+        ("c", None, None, None): 2,
+        **{(*row, None): 1 for row in alone.collect()},
+    }
 
 
 @pytest.mark.parametrize("kind", ["string", "double"])

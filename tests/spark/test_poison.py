@@ -38,14 +38,16 @@ def addressed(spark: SparkSession) -> DataFrame:
 
 def test_bad_rows_amid_a_million(spark: SparkSession, seed: object, tmp_path: object) -> None:
     rows = addressed(spark)
-    encoded = cs.encode_events(rows, BOX, KEY, on_error="reject")
+    again = rows.where("subscription = 's9' AND round = 3").withColumn("price", F.lit(1))
+    encoded = cs.encode_events(rows.union(again), BOX, KEY, on_error="reject")
     encoded.write.parquet(f"{tmp_path}/events")
     events = spark.read.parquet(f"{tmp_path}/events")
     refused = {
         (row["subscription"], row["round"]): row["rejected"]
         for row in events.where("rejected IS NOT NULL").collect()
     }
-    assert refused.keys() == {("s1", 77), ("s2", 99999), ("s3", 5)}
+    assert refused.keys() == {("s1", 77), ("s2", 99999), ("s3", 5), ("s9", 3)}
+    assert "more than once" in refused["s9", 3]
     assert "'issue'" in refused["s1", 77]
     assert "'issue'" in refused["s2", 99999]
     assert "'price'" in refused["s3", 5]
@@ -57,12 +59,12 @@ def test_bad_rows_amid_a_million(spark: SparkSession, seed: object, tmp_path: ob
             f"CASE WHEN subscription = 's4' AND round = 8 THEN 'price <' ELSE \"{PREDICATE}\" END"
         ),
     )
+    wishes = wishes.union(wishes.where("subscription = 's9' AND round = 4"))
     cs.encode_interests(wishes, BOX, KEY, on_error="reject").write.parquet(f"{tmp_path}/interests")
     interests = spark.read.parquet(f"{tmp_path}/interests")
-    bad = [
-        (r["subscription"], r["round"]) for r in interests.where("rejected IS NOT NULL").collect()
-    ]
-    assert bad == [("s4", 8)]
+    counts = interests.where("rejected IS NOT NULL").groupBy("subscription", "round").count()
+    bad = {(row["subscription"], row["round"]): row["count"] for row in counts.collect()}
+    assert bad == {("s4", 8): 1, ("s9", 4): 2}
 
     # Of a matcher whose schema has changed; cut off; of another round; and one that is twice.
     foreign = cs.encode_events(rows.where("round = 31 AND issue != 'MSFT'"), OTHER, KEY).where(
@@ -86,12 +88,16 @@ def test_bad_rows_amid_a_million(spark: SparkSession, seed: object, tmp_path: ob
         (row["subscription"], row["round"]): row["rejected"]
         for row in decided.where("rejected IS NOT NULL").collect()
     }
-    assert reasons.keys() == {("s5", 31), ("s6", 40), ("s7", 50), ("s8", 60)}
+    assert reasons.keys() == {
+        *(("s5", 31), ("s6", 40), ("s7", 50), ("s8", 60), ("s9", 3), ("s9", 4))
+    }
     for (label, number), text in {
         ("s5", 31): "another matcher|wrong number",
         ("s6", 40): "different matchers, pairs, rounds",
         ("s7", 50): "wrong number of bytes",
         ("s8", 60): "more than once",
+        ("s9", 3): "more than once",
+        ("s9", 4): "more than once",
     }.items():
         assert any(part in reasons[label, number] for part in text.split("|"))
     found = decided.agg(
@@ -100,7 +106,8 @@ def test_bad_rows_amid_a_million(spark: SparkSession, seed: object, tmp_path: ob
         F.count_if(F.col("matched") != F.expr(PREDICATE)).alias("wrong"),
         F.count_if("matched").alias("matches"),
     ).collect()[0]
-    assert found["rows"] == LABELS * ROUNDS + 1
-    assert found["unknown"] == len(refused) + len(bad) + len(reasons) + 1
+    # Of three pairs and rounds, one side has two rows.
+    assert found["rows"] == LABELS * ROUNDS + 3
+    assert found["unknown"] == len({*refused, *bad, *reasons}) + 3
     assert found["wrong"] == 0
     assert found["matches"] > 100_000
