@@ -154,7 +154,9 @@ def test_s5_does_not_compute_with_bytes_that_are_no_ranks(length: int) -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=repr)
-@pytest.mark.parametrize("batch, length", [(1, 300_000), (9, 70_000), (5000, 40)])
+@pytest.mark.parametrize(
+    "batch, length", [pytest.param(1, 300_000, marks=pytest.mark.slow), (9, 70_000), (5000, 40)]
+)
 def test_product_of_large_batches(group: Group, batch: int, length: int) -> None:
     a, b, _ = draw_ranks(group, (batch, length), 1)
     assert np.array_equal(group.product(group.from_ranks(a)), folded(group, a))

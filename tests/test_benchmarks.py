@@ -59,6 +59,7 @@ def test_prefilter_prints_both_tables_and_draws_them(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["prefilter_1.png", "prefilter_2.png"]
 
 
+@pytest.mark.slow
 def test_our_filters_answer_alike_in_every_process() -> None:
     """Also falsely, and whatever seed Python's own hash has; a peer that takes it does not."""
     alike = runpy.run_path(str(BENCHMARKS / "filter_peers.py"))["portable"]()

@@ -112,7 +112,7 @@ def test_depth_is_that_of_the_formula(n, length):
     assert universal.universal_circuit(n, length).depth == universal.universal_depth(n, length)
 
 
-@pytest.mark.parametrize("n", [2, 4, 16, 256, 2**16])
+@pytest.mark.parametrize("n", [2, 4, 16, 256, pytest.param(2**16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("c", [1, 2])
 def test_depth_for_circuits_of_logarithmic_depth(n, c):
     # [SSM] section 4.1: (8 c + 1) log n + ceil(log(1 + log n)) + 2 for programs of n**(2 c).

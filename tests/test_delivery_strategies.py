@@ -332,6 +332,7 @@ def test_clusters_of_whole_subscribers_take_more_than_the_formula_says() -> None
     )
 
 
+@pytest.mark.slow
 def test_the_rule_for_the_number_of_clusters_stops_one_short() -> None:
     """With twice the keys, 100 subscribers take three times the encryptions; one cluster more than
     by the rule, and all groups have keys."""
@@ -389,6 +390,7 @@ def test_the_counting_bound_is_sharper(subscribers: int, keys: int) -> None:
 # -- learned -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.9])
 def test_learned_caches_need_fewer_encryptions_with_as_many_keys(share: float) -> None:
     subscribers, keys, groups = 60, 2000, 2000

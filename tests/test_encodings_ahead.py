@@ -274,6 +274,7 @@ def test_wrong_shapes_are_refused(said: str) -> None:
 # -- sizes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_stock_box_takes_a_slot_for_each_of_an_event_and_1209_rows() -> None:
     formula = box([16, 16, 20])
     case = Case(formula, 1)

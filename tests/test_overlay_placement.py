@@ -247,6 +247,7 @@ def test_large_networks() -> None:
     assert shortest_chains(line, ISSPS(7), 50) == [f"B{i}" for i in range(2, 101, 2)]
 
 
+@pytest.mark.slow
 def test_numbers_beyond_floats() -> None:
     long = Topology.line(400)
     assert fewest_messages([(long, 1.5), (long, 0.25)], ISSPS(7), 1) == ["B200"]

@@ -54,6 +54,7 @@ def depths(schema: Schema, texts: list[str]) -> int:
     return max(predicate_circuit(schema.parse(text)).depth for text in texts)
 
 
+@pytest.mark.slow
 def test_depth_of_conditions_on_few_bits():
     four, eight = Schema(a=UInt(4)), Schema(a=UInt(8))
     assert depths(four, [f"a < {c}" for c in range(16)]) == 3

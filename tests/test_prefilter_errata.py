@@ -56,6 +56,7 @@ def test_filters_of_table_1_do_not_take_400000_keys(buckets: int, slots: int) ->
     assert held.load == 0.95
 
 
+@pytest.mark.slow
 def test_100_buckets_of_8_seldom_take_800_keys() -> None:
     loads = []
     for seed in range(20):

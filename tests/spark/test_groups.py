@@ -247,6 +247,7 @@ def add(spark: SparkSession, folder: Path, groups: Groups) -> None:
     Path(name).rmdir()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(MODE == "connect", reason="foreachBatch there runs in another process")
 @pytest.mark.usefixtures("rocks")
 def test_streams_remember_keys_and_lose_nothing_when_they_fail(
