@@ -77,12 +77,9 @@ MOMENTS = {
     "when it is stored": ("stored/index-*", 2),
     "when it starts": ("started", 4000),
 }
-# Of these the program goes on, and Spark tries the task again: at which moment, and what file the
-# worker has open, if it is a certain one.
-WORKERS = {
-    "of Python, one worker": ("while it is written", None),
-    "of the ledger, its writer": ("while rounds are allotted", "ledger"),
-}
+# Of these the program goes on, and Spark tries the task again: what file the worker has open; or
+# any worker, while messages are written.
+WORKERS = {"of Python, one worker": None, "of the ledger, its writer": "ledger"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -258,16 +255,19 @@ def run_and_kill(
     at_once = options.files // (options.kills + 1)
     for moment in tqdm(moments, desc="killed and started again", mininterval=1):
         process = process or launch(output, secrets, options)
-        at, opened = WORKERS.get(moment, (moment, None))
-        pattern, delay = MOMENTS[at]
+        opened = WORKERS.get(moment)
+        pattern, delay = MOMENTS.get(moment, MOMENTS["while it is written"])
         some, files = files[:at_once], files[at_once:]
         known = times(output, pattern)
         for number in some:
             send(quotes, number, options)
+        if opened is not None:  # for a few milliseconds
+            kills[moment] += kill_worker(process.pid, output / opened)
+            continue
         wait_for_new(pattern, known, output, process)
         time.sleep(rng.uniform(0, delay / 1000))
         if moment in WORKERS:
-            kills[moment] += kill_worker(process.pid, opened and output / opened)
+            kills[moment] += kill_worker(process.pid, None)
             continue
         for number in running(process.pid):
             with suppress(ProcessLookupError):  # it has ended
@@ -339,15 +339,27 @@ def running(session: int) -> dict[int, int]:
 
 
 def kill_worker(session: int, path: Path | None) -> int:
-    """Kill one of a program's Python workers, whose parent is Spark's daemon, and which has a file
-    open; how many there were to kill: 0 or 1."""
+    """Kill one of a program's Python workers: any one, or as soon as one has a file open, for which
+    it is waited; how many there were to kill: 0 or 1."""
+    until = time.monotonic() + START * (path is not None)
+    while True:
+        workers = workers_of(session)
+        for number in workers * 100:  # to look for them takes longer than to look at them
+            if path is None or path.resolve() in files_of(number):
+                os.kill(number, signal.SIGKILL)
+                return 1
+        if time.monotonic() >= until:
+            return 0
+
+
+def workers_of(session: int) -> list[int]:
+    """A program's Python workers: those whose parent is Spark's daemon."""
     found = running(session)
-    for number, parent in found.items():
-        is_worker = parent in found and all(b"daemon" in command(one) for one in (number, parent))
-        if is_worker and (path is None or path.resolve() in files_of(number)):
-            os.kill(number, signal.SIGKILL)
-            return 1
-    return 0
+    return [
+        number
+        for number, parent in found.items()
+        if parent in found and all(b"daemon" in command(one) for one in (number, parent))
+    ]
 
 
 def files_of(number: int) -> set[Path]:
