@@ -61,7 +61,7 @@ def test_pipeline_and_stores_work_under_spark_connect(
         },
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
     assert " passed" in run.stdout

@@ -183,7 +183,7 @@ def test_no_key_in_what_a_streaming_program_leaves(tmp_path: Path) -> None:
             for path in (tmp_path / "temporary").glob(f"*/{name}"):
                 shutil.copy(path, tmp_path / "keys")
         time.sleep(0.2)
-    told, _ = program.communicate(timeout=400)
+    told, _ = program.communicate(timeout=900)
     assert program.returncode == 0, told.decode()[-3000:]
     assert b"differences                          0" in told
     hidden = needles(secrets_in((tmp_path / "keys").iterdir()))
