@@ -97,10 +97,10 @@ def finish_encoded(
     if not reject:
         return finish(df, others, value, output)
     both = "__ccbps_encoded"
-    why, marks = F.col(f"{both}.rejected"), [name for name in others if name == AGAIN]
-    for mark in marks:
-        why = F.when(column(mark), F.lit(REPEATED)).otherwise(why)
-    result = finish(df, [name for name in others if name not in marks], value, both)
+    why, marks = F.col(f"{both}.rejected"), [AGAIN] * (AGAIN in others)
+    if marks:
+        why = F.when(column(AGAIN), F.lit(REPEATED)).otherwise(why)
+    result = finish(df, [name for name in others if name != AGAIN], value, both)
     result = finish(result, [], F.col(f"{both}.message"), output)
     return finish(result, [both, *marks], why, "rejected")
 

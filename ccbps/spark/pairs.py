@@ -102,9 +102,10 @@ def match_pairs(
     if not beside and on_error == "reject":
         for name, (df, keys) in whole.items():
             # Few or none: Spark sends them to all tasks.
-            counts = df.groupBy(*[column(key) for key in keys]).agg(F.count("*").alias(AGAIN))
-            again = counts.where(column(AGAIN) > 1).withColumn(AGAIN, F.lit(True))
-            joined = joined.join(again.withColumnRenamed(AGAIN, _AGAIN[name]), on=keys, how="left")
+            named = [column(key) for key in keys]
+            again = (F.count("*") > 1).alias(_AGAIN[name])
+            rows = df.groupBy(*named).agg(again).where(column(_AGAIN[name]))
+            joined = joined.join(rows, on=keys, how="left")
     marks = {name: mark for name, mark in _AGAIN.items() if mark in joined.columns}
     # The side that has the pair and round more than once.
     twice = F.coalesce(

@@ -76,8 +76,7 @@ def found_in(contents: Iterable[tuple[str | Path, bytes]], hidden: list[bytes]) 
     tables = np.zeros((7, 1 << 16), dtype=np.bool_)
     for needle in hidden:
         tables[np.arange(7), np.frombuffer(needle, ">u2", 7)] = True
-    longest = max(map(len, hidden))
-    found = []
+    found, longest = [], max(map(len, hidden))
     for name, content in contents:
         data = np.frombuffer(content, np.uint8).astype(np.uint16)
         two = data[:-1] << 8 | data[1:]

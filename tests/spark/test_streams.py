@@ -14,6 +14,7 @@ from ccbps import spark as cs
 from ccbps.errors import RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
 from tests.spark.conftest import KEY
+from tests.spark.test_all_pairs import issued
 from tests.spark.test_stores import BOX, answers, event_rows, frame, interest_rows, wanted
 
 pytestmark = pytest.mark.spark
@@ -160,15 +161,7 @@ def test_encoders_set_bad_rows_of_a_stream_aside(
     good = good.where(~F.col("event").isin([*BAD]))
     if kind == "server":
         matcher = TagMatch(QUOTES)
-        server = matcher.key_server()
-        keys = {
-            "publisher": server.publisher_key(),
-            "subscriber": server.subscriber_key("alice"),
-            "broker": server.broker_key(),
-        }
-        for name, key in keys.items():
-            (tmp_path / name).write_text(key.to_text())
-        sources = {name: cs.FileKey(tmp_path / name) for name in keys}
+        sources = issued(matcher, tmp_path)
         encoded = run(
             cs.encode_events(quotes, matcher, sources["publisher"], **options), tmp_path / "events"
         )
