@@ -141,13 +141,17 @@ def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> di
         "eventLog_dir": log.as_uri(),
         "local_dir": str(folder / "local"),
         "sql_execution_arrow_maxBytesPerBatch": "8m",
+        "sql_shuffle_partitions": "16",
+        # Rows live for a moment: this collector takes a quarter off a join of ten million.
+        "driver_extraJavaOptions": "-XX:+UseParallelGC",
     }
     with local_spark(master, **settings) as spark:
         work = one_time if scheme == "FormulaMatch" else reusable
         # The first job of a session loads classes, and its workers import and compile.
         work(spark, scheme, 10_000, folder / "first")
-        took, matches = work(spark, scheme, pairs, folder / "rest")
-    return {"seconds": took, "shuffled": shuffled(log), "matches": matches}
+        parts = work(spark, scheme, pairs, folder / "rest")
+    took = {step: sum(part[step] for part in parts) for step in parts[0]}
+    return {"seconds": took, "parts": parts, "shuffled": shuffled(log)}
 
 
 def sample(spark: SparkSession, rounds: int, subscriptions: int, first: int = 0) -> DataFrame:
@@ -168,9 +172,9 @@ def with_predicates(df: DataFrame) -> DataFrame:
     )
 
 
-def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> tuple[dict[str, float], int]:
-    """Part by part, each dropped at its end."""
-    took, matches = dict.fromkeys(STEPS, 0.0), 0
+def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> list[dict[str, float]]:
+    """Seconds of each step, part by part, each dropped at its end."""
+    parts = []
     subscriptions = min(SUBSCRIPTIONS, pairs // 100)
     rounds = pairs // subscriptions
     step = max(1, min(rounds, PART // subscriptions))
@@ -180,7 +184,7 @@ def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> tuple[dic
             "events": cs.encode_events(rows, BOX, KEY),
             "interests": cs.encode_interests(with_predicates(rows), BOX, KEY),
         }
-        counts, here = [], folder / "part"
+        took, counts, here = dict.fromkeys(STEPS, 0.0), [], folder / "part"
         for name, df in sides.items():
             path = str(here / name)
             took[f"encode {name}"] += timed(
@@ -203,19 +207,17 @@ def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> tuple[dic
         wanted = rows.where(PLAIN).count()
         if counts != [wanted, wanted]:
             raise SystemExit(f"wrong answers: {counts}, wanted {wanted}")
-        matches += wanted
+        parts.append(took)
         shutil.rmtree(here)
-    return took, matches
+    return parts
 
 
 def count_matches(decided: DataFrame, took: dict[str, float], step: str, counts: list[int]) -> None:
     took[step] += timed(lambda: counts.append(decided.where("matched").count()))
 
 
-def reusable(
-    spark: SparkSession, scheme: str, pairs: int, folder: Path
-) -> tuple[dict[str, float], int]:
-    """All events with all interests."""
+def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> list[dict[str, float]]:
+    """Seconds of each step, all events with all interests."""
     folder.mkdir()
     matcher = REUSABLE[scheme]
     server = matcher.key_server()
@@ -245,7 +247,7 @@ def reusable(
     wanted = every.where(PLAIN).count()
     if counts != [wanted]:
         raise SystemExit(f"wrong answers: {counts}, wanted {wanted}")
-    return took, wanted
+    return [took]
 
 
 def shuffled(log: Path) -> int:
@@ -307,6 +309,11 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]], kernel: floa
     largest = max(both)
     print(f"stores to the kernel on one core, {largest:,} pairs: ", end="")
     print(f"{largest / both[largest]['seconds']['match stores'] / kernel:.2f}")
+    for step in ("match", "match stores"):
+        parts = both[largest]["parts"]
+        speeds = sorted(largest / len(parts) / part[step] for part in parts)
+        print(f"{step}, pairs a second of {len(parts)} part(s): ", end="")
+        print(f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}, median {np.median(speeds):,.0f}")
     alone_took, match_took = (both[largest]["seconds"][step] for step in ("join alone", "match"))
     print(f"match to Spark's join of the same rows, in time: {match_took / alone_took:.2f}\n")
     rates = fits({size: value["seconds"] for size, value in both.items()}, STEPS)

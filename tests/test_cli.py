@@ -281,6 +281,8 @@ def test_keys_are_the_library_s_and_files_their_owner_s(folder: Path, capsys: Sh
     master = FileKey("feed.seed").load()
     assert isinstance(master, SharedSeed)
     assert FileKey("alice.seed").load() == master.pair("alice/cheap")
+    done("ccbps keygen ledger --master feed.seed --out ledger.key", capsys)
+    assert FileKey("ledger.key").load() == master.ledger_key()
     done("ccbps keygen filter --out topics.key", capsys)
     done("ccbps keygen password --name alice --users users --out alice.password", capsys)
     done("ccbps keygen password --name bob --users users --out bob.password", capsys)

@@ -17,6 +17,7 @@ from ccbps.errors import KeyMismatchError
 from ccbps.keys.any_key import Key
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.text_form import KINDS, is_key_text, write_key
 
@@ -52,6 +53,7 @@ KEYS: dict[str, st.SearchStrategy[Any]] = {
     "KeyUpdate": roles(KeyUpdate),
     "SubscriberKey": NUMBERED,
     "FilterKey": st.builds(FilterKey, st.binary(min_size=16, max_size=16)),
+    "LedgerKey": st.builds(LedgerKey, SECRETS),
     "SubscriberRing": st.builds(
         SubscriberRing.of,
         st.lists(NUMBERED, min_size=1, max_size=4, unique_by=lambda key: key.number),

@@ -34,6 +34,15 @@ def _filter(arguments: Namespace) -> int:
     return keep(arguments, FilterKey.generate)
 
 
+def _add_ledger(parser: Parser) -> None:
+    parser.add_argument("--master", metavar="FILE", required=True, help="the publisher's seed")
+    add_out(parser)
+
+
+def _ledger(arguments: Namespace) -> int:
+    return keep(arguments, lambda: master(FileKey(arguments.master)).ledger_key())
+
+
 def _add_password(parser: Parser) -> None:
     parser.add_argument("--name", required=True, help="the client's")
     parser.add_argument(
@@ -94,6 +103,14 @@ KEYGEN: Final = Command(
             "ccbps keygen filter --out topics.key",
             add_out,
             _filter,
+        ),
+        Command(
+            "ledger",
+            "the key of a ledger's server, from the publisher's master",
+            "For `ccbps ledger`, which allots rounds to events and sees neither them nor the seed.",
+            "ccbps keygen ledger --master feed.seed --out ledger.key",
+            _add_ledger,
+            _ledger,
         ),
         Command(
             "password",

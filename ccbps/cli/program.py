@@ -19,6 +19,7 @@ from ccbps.cli.check_predicate import CHECK_PREDICATE
 from ccbps.cli.command import Command, Parser
 from ccbps.cli.explain import EXPLAIN
 from ccbps.cli.keygen import KEYGEN
+from ccbps.cli.ledger import LEDGER
 from ccbps.cli.publish import PUBLISH
 from ccbps.cli.subscribe import SUBSCRIBE
 from ccbps.errors import BrokenSchemeWarning, CcbpsError
@@ -32,6 +33,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     BROKER,
     SUBSCRIBE,
     PUBLISH,
+    LEDGER,
 )
 
 ABOUT: Final = """\

@@ -14,6 +14,7 @@ from ccbps.errors import EventError, KeyMismatchError, RandomnessReuseError
 from ccbps.filters.tokens import TopicTokens
 from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.ledger_server import RemoteLedger
 from ccbps.keys.randomness import name_of
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import KeySource, seeds
@@ -28,7 +29,7 @@ OTHER_CONTENT = "its id was used for an event with other content"
 def allotted_rounds(
     matcher: Matcher,
     key: KeySource,
-    ledger: EventLedger,
+    ledger: EventLedger | RemoteLedger,
     row: pa.StructArray,
     event: str,
     *,
@@ -79,7 +80,10 @@ def allotted_rounds(
 
     stream, naming = _names(seed, purpose)
     names = naming.many(used)[:, :8].copy().view(np.int64)[:, 0]
-    found, other = ledger.allot(stream, names, tags, refuse)
+    if isinstance(ledger, RemoteLedger):
+        found, other = ledger.allot(seed.ledger_key(), stream, names, tags, refuse)
+    else:
+        found, other = ledger.allot(stream, names, tags, refuse)
     reasons[np.flatnonzero(good)[other]] = OTHER_CONTENT
     rounds = np.zeros(len(valid), dtype=np.int64)
     rounds[np.flatnonzero(valid)[good]] = found.astype(np.int64)

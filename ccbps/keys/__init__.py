@@ -3,6 +3,8 @@
 from ccbps.keys.any_key import from_text
 from ccbps.keys.epochs import EpochSeed
 from ccbps.keys.event_ledger import EventLedger
+from ccbps.keys.ledger_key import LedgerKey
+from ccbps.keys.ledger_server import LedgerServer, RemoteLedger
 from ccbps.keys.pad import OneTimePad
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, RoleKey
@@ -16,7 +18,10 @@ __all__ = [
     "FileKey",
     "KeySource",
     "KeyUpdate",
+    "LedgerKey",
+    "LedgerServer",
     "OneTimePad",
+    "RemoteLedger",
     "RoleKey",
     "SeedRing",
     "SharedSeed",

@@ -8,6 +8,7 @@ from ccbps.keys.confine import confined
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 from ccbps.keys.epochs import EpochSeed
 from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.seeds import SharedSeed
@@ -15,7 +16,16 @@ from ccbps.keys.text_form import KINDS, read_key
 
 __all__ = ["Key", "from_text"]
 
-Key = SharedSeed | SeedRing | RoleKey | SubscriberKey | SubscriberRing | BrokerState | FilterKey
+Key = (
+    SharedSeed
+    | SeedRing
+    | RoleKey
+    | SubscriberKey
+    | SubscriberRing
+    | BrokerState
+    | FilterKey
+    | LedgerKey
+)
 
 _CLASSES: Final[dict[str, type[Key]]] = dict.fromkeys(KINDS, RoleKey) | {
     "seed": SharedSeed,
@@ -23,6 +33,7 @@ _CLASSES: Final[dict[str, type[Key]]] = dict.fromkeys(KINDS, RoleKey) | {
     "seed-ring": SeedRing,
     "broker-update": KeyUpdate,
     "filter-key": FilterKey,
+    "ledger-key": LedgerKey,
     "delivery-key": SubscriberKey,
     "delivery-ring": SubscriberRing,
     "delivery-state": BrokerState,

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bytes, Rounds
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.keys.confine import confined
+from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.randomness import NAME_BYTES, Marks, Pairs, RandomnessReader
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.share_form import join_key, split_key
@@ -177,6 +178,11 @@ class SharedSeed(SecretBytes):
     def naming_key(self, purpose: bytes) -> bytes:
         """16 secret bytes for names of things in a file that others may read."""
         return self._derive(b"names", purpose, NAME_BYTES)
+
+    def ledger_key(self) -> LedgerKey:
+        """The key under which this publisher's workers know a `LedgerServer`; of an `EpochSeed`,
+        another one in each epoch."""
+        return LedgerKey(self._derive(b"ledger server", b"", LedgerKey.length))
 
     def _seeds(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp] | None]:
         """The seeds that rows use, and which of them each one does."""

@@ -6,7 +6,8 @@ that needs the key reads it itself, once. The text is what the key's `to_text` w
 master `SharedSeed`, from which every pair's seed is derived; an `EpochSeed`, the same for an epoch,
 with its pairs' seeds; a `SeedRing`, the seeds of some pairs, for subscribers; a `RoleKey`, which a
 key server gives out or, where there is none, a role has itself as its `key`; for delivery to
-groups, a `BrokerState`, a `SubscriberKey` or a `SubscriberRing`; for topics, a `FilterKey`.
+groups, a `BrokerState`, a `SubscriberKey` or a `SubscriberRing`; for topics, a `FilterKey`; for
+the server of a ledger, a `LedgerKey`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ccbps.keys.any_key import Key, from_text
 from ccbps.keys.confine import confined
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
@@ -32,6 +34,7 @@ __all__ = [
     "KeySource",
     "broker_state",
     "filter_key",
+    "ledger_key",
     "master",
     "role_key",
     "seeds",
@@ -169,6 +172,18 @@ def filter_key(key: KeySource) -> FilterKey:
     if not isinstance(found, FilterKey):
         raise KeyMismatchError(
             f"{key!r} holds {_called(found)}; this needs the text of a FilterKey"
+        )
+    return found
+
+
+def ledger_key(key: KeySource) -> LedgerKey:
+    """The key under which workers know the server of a ledger; of a seed, the one it has."""
+    found = key.load()
+    if isinstance(found, SharedSeed):
+        return found.ledger_key()
+    if not isinstance(found, LedgerKey):
+        raise KeyMismatchError(
+            f"{key!r} holds {_called(found)}; this needs the text of a LedgerKey"
         )
     return found
 

@@ -29,6 +29,7 @@ KINDS: Final = {
     "broker-key": "a broker's key",
     "broker-update": "a broker's key update",
     "filter-key": "a key of filters",
+    "ledger-key": "a key of a ledger's server",
     "delivery-key": "a subscriber's key for delivery",
     "delivery-ring": "a ring of subscribers' keys for delivery",
     "delivery-state": "a broker's state for delivery",

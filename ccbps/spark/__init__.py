@@ -20,6 +20,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from ccbps.keys.event_ledger import EventLedger
+from ccbps.keys.ledger_server import LedgerServer, RemoteLedger
 from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
@@ -39,6 +40,8 @@ __all__ = [
     "EventLedger",
     "FileKey",
     "KeySource",
+    "LedgerServer",
+    "RemoteLedger",
     "answer_key_requests",
     "clean_names",
     "compact_messages",

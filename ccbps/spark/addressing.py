@@ -16,6 +16,7 @@ from ccbps.columnar.addressing import allotted_rounds
 from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.event_ledger import EventLedger
+from ccbps.keys.ledger_server import RemoteLedger
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
@@ -42,7 +43,7 @@ def address(
     matcher: Matcher,
     key: KeySource,
     ids: Sequence[str],
-    ledger: EventLedger,
+    ledger: EventLedger | RemoteLedger,
     labels: Sequence[str] | None,
     event: str | None,
     keep: Sequence[str],
@@ -135,8 +136,10 @@ def _labels(
     df: DataFrame, matcher: Matcher, labels: Sequence[str] | None, ledger: object, event: str
 ) -> list[str] | None:
     """Labels, each once; None for a broadcast."""
-    if not isinstance(ledger, EventLedger):
-        raise ParameterError(f"ledger must be an EventLedger, got {type(ledger).__name__}")
+    if not isinstance(ledger, EventLedger | RemoteLedger):
+        raise ParameterError(
+            f"ledger must be an EventLedger or a RemoteLedger, got {type(ledger).__name__}"
+        )
     kind = df.schema[event].dataType.typeName() if event in df.columns else "not there"
     if kind not in _IDS:
         raise ParameterError(

@@ -34,6 +34,7 @@ from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.event_ledger import EventLedger
+from ccbps.keys.ledger_server import RemoteLedger
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
@@ -71,7 +72,7 @@ def encode_events(
     subscription: str | None = None,
     round: str | None = None,
     payload: str | None = None,
-    ledger: EventLedger | None = None,
+    ledger: EventLedger | RemoteLedger | None = None,
     labels: Sequence[str] | None = None,
     event: str | None = None,
     keep: Sequence[str] = (),
@@ -113,7 +114,7 @@ def encode_events(
             public; None for "round". Without either it does not apply. With a ledger, a new column.
         ledger: with rounds only: allots a round to each event, and remembers it with a digest of
             the event, so that a task, a job or a stream that runs again writes the same messages.
-            All workers must reach its file.
+            All workers must reach its file; or, of a `RemoteLedger`, the server that has it.
         labels: with a ledger, and no broadcast: the subscriptions that events are encoded for.
         event: with a ledger, column that names each event once and for all, a whole number or a
             string; None for "event". Errors show it.
@@ -140,6 +141,8 @@ def encode_events(
             twice (runs one job to find out); or, when the result is computed, an event's id was
             used for other content, or a number may have been used before the role's key was saved.
         LedgerError (when the result is computed): the ledger cannot be used, or rounds run out.
+        KeyMismatchError (when the result is computed): a ledger's server has not the key of the
+            seed.
         EventError (when the result is computed): with "raise", a row cannot be encoded; names it
             by subscription and round.
     """

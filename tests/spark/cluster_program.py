@@ -1,6 +1,8 @@
 """The whole pipeline, for tests: encode, match, deliver. As a program, on a cluster; prints JSON.
 
-python cluster_program.py spark://127.0.0.1:7077 /folder/of/keys /folder/of/data
+python cluster_program.py spark://127.0.0.1:7077 /folder/of/keys /folder/of/data 127.0.0.1:7400
+
+The last one is the server of the publisher's ledger.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def pairs(df: DataFrame) -> list[list[object]]:
     return sorted([row["subscription"], row["event"]] for row in df.collect())
 
 
-def main(master: str, keys: Path, data: Path) -> None:
+def main(master: str, keys: Path, data: Path, server: str) -> None:
     session = SparkSession.builder.master(master).appName("ccbps on a cluster")
     for name, value in {
         "ui.enabled": "false",
@@ -69,18 +71,24 @@ def main(master: str, keys: Path, data: Path) -> None:
     spread = spark.range(0, 8, 1, 8)
     found["executors"] = [row[0] for row in spread.select(where()).distinct().collect()]
 
-    found |= pipeline(spark, keys, data)
+    found |= pipeline(spark, keys, data, cs.RemoteLedger(server))
     print(json.dumps(found))
     spark.stop()
 
 
-def pipeline(spark: SparkSession, keys: Path, data: Path) -> dict[str, object]:
-    """Encode, match, deliver; what came out, and what should have."""
+def pipeline(
+    spark: SparkSession, keys: Path, data: Path, ledger: cs.RemoteLedger | None = None
+) -> dict[str, object]:
+    """Encode, match, deliver; what came out, and what should have. Without a ledger, in a file."""
     key = {path.name: cs.FileKey(path) for path in keys.iterdir()}
     found: dict[str, object] = {}
-    ledger = cs.EventLedger(data / "ledger", rounds=10_000)
     sent = cs.encode_events(
-        quotes(spark), BOX, key["publisher"], ledger=ledger, labels=LABELS, keep=["event"]
+        quotes(spark),
+        BOX,
+        key["publisher"],
+        ledger=ledger or cs.EventLedger(data / "ledger", rounds=10_000),
+        labels=LABELS,
+        keep=["event"],
     )
     sent.write.parquet(str(data / "events"))
     (data / "half-way").touch()
@@ -143,4 +151,4 @@ def pipeline(spark: SparkSession, keys: Path, data: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])

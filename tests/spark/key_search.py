@@ -25,6 +25,7 @@ def write_keys(folder: Path) -> None:
     for name, key in {
         "publisher": seed,
         "subscribers": SeedRing.of(seed, LABELS),
+        "ledger": seed.ledger_key(),
         "sealer": sealer.state,
         "own": ring,
         "tag-publisher": server.publisher_key(),

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ccbps import Category, Schema, UInt
+from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import LedgerError, ParameterError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
@@ -30,7 +30,7 @@ def quotes(spark: SparkSession, ids: list[Any], *, step: int = 1) -> DataFrame:
     return spark.createDataFrame(rows, f"id {kind}, issue string, price int").repartition(3)
 
 
-def encode(df: DataFrame, ledger: cs.EventLedger, **options: Any) -> DataFrame:
+def encode(df: DataFrame, ledger: cs.EventLedger | cs.RemoteLedger, **options: Any) -> DataFrame:
     options = {"labels": [*PREDICATES], "event": "id", "keep": ["id"], **options}
     return cs.encode_events(df, MATCHER, KEY, ledger=ledger, **options)
 
@@ -45,6 +45,30 @@ def found(df: DataFrame) -> dict[tuple[str, Any], tuple[int, bytes]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "events.ledger"
+
+
+def test_a_server_in_place_of_the_file(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """It allots what the file does, to workers that have the seed, and refuses others' keys."""
+    first, other = cs.EventLedger(path), tmp_path / "other.key"
+    other.write_text(SharedSeed.generate().ledger_key().to_text())
+    with cs.LedgerServer(first, KEY) as server:
+        remote = cs.RemoteLedger(server.address)
+        made = found(encode(quotes(spark, [*range(40)]), remote))
+    assert first.used() == 40
+    assert made == found(encode(quotes(spark, [*range(40)]), first))
+    with cs.LedgerServer(first, KEY) as server:
+        remote = cs.RemoteLedger(server.address)
+        changed = quotes(spark, [*range(41)], step=2)
+        with pytest.raises(Exception, match="was used for an event with other content"):
+            encode(changed, remote).collect()
+        assert first.used() == 40
+        apart = encode(changed, remote, on_error="reject")
+        assert apart.where("rejected IS NULL").select("id").distinct().count() == 2
+    with (
+        cs.LedgerServer(first, cs.FileKey(other)) as server,
+        pytest.raises(Exception, match="does not know the ledger key of this seed"),
+    ):
+        encode(quotes(spark, [1]), cs.RemoteLedger(server.address)).collect()
 
 
 def test_answers_are_the_plaintext_ones(spark: SparkSession, path: Path) -> None:

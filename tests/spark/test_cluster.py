@@ -1,7 +1,7 @@
 """A real cluster: a master and two workers as processes of their own, executors with a wheel only.
 
-The whole pipeline runs there, one worker is killed meanwhile, and no file that the cluster writes
-holds a key.
+The whole pipeline runs there, with a ledger that a server has; one worker is killed meanwhile, and
+no file that the cluster writes holds a key.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from ccbps.keys import EventLedger, FileKey, LedgerServer
 from tests.spark import cluster_program
 from tests.spark.conftest import MODE, ROOT, contents
 from tests.spark.key_search import found_in, needles, secrets_in, write_keys
@@ -120,9 +121,14 @@ def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
 ) -> None:
     data = tmp_path / "data"
     (data / "log").mkdir(parents=True)
-    with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
+    ledger = EventLedger(tmp_path / "ledger", rounds=10_000)
+    with (
+        LedgerServer(ledger, FileKey(keys / "ledger")) as server,
+        (tmp_path / "out").open("w") as out,
+        (tmp_path / "err").open("w") as err,
+    ):
         program = subprocess.Popen(
-            [str(python), str(PROGRAM), cluster.url, str(keys), str(data)],
+            [str(python), str(PROGRAM), cluster.url, str(keys), str(data), server.address],
             env=cluster.environment,
             stdout=out,
             stderr=err,
@@ -143,6 +149,7 @@ def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
     assert found["executors"] == [found["driver"]]
     assert 1000 < len(found["wanted"]) < 3000
     assert found["match"] == found["wanted"]
+    assert ledger.used() == cluster_program.EVENTS
     assert found["stores"] == found["wanted"]
     assert found["delivered"] == found["wanted"]
     assert found["tags"] == found["wanted tags"]
@@ -152,6 +159,7 @@ def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
     hidden = needles(secrets_in(keys.iterdir()))
     assert len(hidden) > 60
     files = list(contents(data, cluster.folder))
+    files.append((tmp_path / "ledger", (tmp_path / "ledger").read_bytes()))
     assert any("log" in (p.parent.name, p.parent.parent.name) for p, _ in files)
     texts = [("errors", told.encode()), ("results", json.dumps(found).encode())]
     assert found_in([*texts, *files], hidden) == []

@@ -1,0 +1,142 @@
+"""What does a topic that many want cost? All pairs by topic in Spark: even topics, and a hot one.
+
+TagMatch, each event with the interests of its topic. Either topics are even, or half of the events
+and half of the interests have one of them, which is a quarter of all pairs in one place. Seconds on
+local[1] and on local[2]: twice as fast is the limit, and a hot topic that one task decides is not
+faster on two cores. Beside them stands how long the longest task took, in parts of all tasks' time:
+what no number of cores gets below.
+
+    python benchmarks/bench_topics.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from spark_session import local_spark
+from timing import machine, one_thread, timed
+from tqdm import tqdm
+
+from ccbps import Schema, UInt
+from ccbps import spark as cs
+from ccbps.matching import TagMatch
+
+SCHEMA = Schema(a=UInt(16), b=UInt(16))
+MATCHER = TagMatch(SCHEMA)
+TOPICS, REPEATS = 64, 3
+SHAPES = {"even": "id % {0}", "hot": "CASE WHEN id % 2 = 0 THEN 0 ELSE id % {0} END"}
+ROLES = "publisher", "subscriber", "broker"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the events and interests")
+    parser.add_argument("--point", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.point:
+        shape, master, folder = options.point
+        print(json.dumps(point(shape, master, Path(folder))))
+        return
+    scale = 10 if options.quick else 1
+    events, interests = 40_000 // scale, 400_000 // scale
+    print(machine())
+    print(f"{events:,} events, {interests:,} interests, {TOPICS} topics, ", end="")
+    print(f"{MATCHER.event_bytes} + {MATCHER.interest_bytes} bytes\n")
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(Path(folder), events, interests)
+        plan = [(shape, master) for shape in SHAPES for master in ("local[1]", "local[2]")]
+        found = {one: run(*one, folder) for one in tqdm(plan, desc="points", mininterval=1)}
+    print(f"{'topics':<8}{'pairs':>16}{'local[1]':>11}{'local[2]':>11}{'ratio':>8}", end="")
+    print(f"{'ns a pair':>12}{'longest task':>15}")
+    for shape in SHAPES:
+        one, two = (found[shape, master] for master in ("local[1]", "local[2]"))
+        print(f"{shape:<8}{two['pairs']:>16,}", end="")
+        print(f"{one['seconds']:>10.1f}s{two['seconds']:>10.1f}s", end="")
+        print(f"{one['seconds'] / two['seconds']:>8.2f}", end="")
+        print(f"{two['seconds'] / two['pairs'] * 1e9:>12.1f}{two['longest']:>14.0%}")
+
+
+def prepare(folder: Path, events: int, interests: int) -> None:
+    """Keys, and messages of both sides with topics of both shapes, as files."""
+    server = MATCHER.key_server()
+    for role in ROLES:
+        named = ["alice"] if role == "subscriber" else []
+        key = getattr(server, f"{role}_key")(*named)
+        (folder / role).write_text(key.to_text())
+    with local_spark() as spark:
+        shapes = [F.expr(text.format(TOPICS)).alias(shape) for shape, text in SHAPES.items()]
+        records = spark.range(0, events, 1, 8).select(
+            "id", *shapes, F.expr("id * 40503 % 65536 AS a"), F.expr("id * 30011 % 65536 AS b")
+        )
+        sent = cs.encode_events(
+            records, MATCHER, cs.FileKey(folder / "publisher"), keep=["id", *SHAPES]
+        )
+        sent.write.parquet(str(folder / "events"))
+        wishes = spark.range(0, interests, 1, 8).selectExpr(
+            "concat('s', id) AS subscription",
+            "concat('a < ', id * 77 % 600, ' AND b < 30000') AS predicate",
+            *[f"{text.format(TOPICS)} AS {shape}" for shape, text in SHAPES.items()],
+        )
+        kept = cs.encode_interests(
+            wishes, MATCHER, cs.FileKey(folder / "subscriber"), keep=[*SHAPES]
+        )
+        kept.write.parquet(str(folder / "interests"))
+
+
+def run(shape: str, master: str, folder: str) -> dict[str, Any]:
+    """A point in a process of its own."""
+    command = [sys.executable, __file__, "--point", shape, master, folder]
+    shown = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    found: dict[str, Any] = json.loads(shown.stdout.splitlines()[-1])
+    return found
+
+
+def point(shape: str, master: str, folder: Path) -> dict[str, Any]:
+    """The best of some runs, after one that is not counted; and the longest task's part of it."""
+    log = folder / f"log-{shape}-{master}"
+    log.mkdir()
+    settings = {"eventLog_enabled": "true", "eventLog_compress": "false"}
+    with local_spark(master, eventLog_dir=log.as_uri(), **settings) as spark:
+        times = [timed(matched(spark, shape, folder).count) for _ in range(1 + REPEATS)]
+        sizes = [
+            spark.read.parquet(str(folder / side)).groupBy(shape).agg(F.count("*").alias(side))
+            for side in ("events", "interests")
+        ]
+        pairs = sizes[0].join(sizes[1], shape).agg(F.sum(F.expr("events * interests"))).first()
+    tasks = list(durations(log))
+    assert pairs is not None
+    return {
+        "seconds": min(times[1:]),
+        "pairs": pairs[0],
+        "longest": max(tasks) * (1 + REPEATS) / sum(tasks),
+    }
+
+
+def matched(spark: SparkSession, shape: str, folder: Path) -> DataFrame:
+    events, interests = (
+        spark.read.parquet(str(folder / side)).withColumn("topic", F.col(shape)).drop(*SHAPES)
+        for side in ("events", "interests")
+    )
+    return cs.match(events, interests, MATCHER, cs.FileKey(folder / "broker"), topic="topic")
+
+
+def durations(log: Path) -> Any:
+    """Of all tasks, as Spark's event log has them, in milliseconds."""
+    for path in log.rglob("*"):
+        for line in path.open() if path.is_file() else ():
+            if '"SparkListenerTaskEnd"' in line:
+                task = json.loads(line)["Task Info"]
+                yield task["Finish Time"] - task["Launch Time"]
+
+
+if __name__ == "__main__":
+    one_thread()
+    main()

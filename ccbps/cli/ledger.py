@@ -1,0 +1,68 @@
+"""``ccbps ledger``: a ledger of events for workers on other machines, until it is told to end."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Final
+
+from ccbps.cli.command import Command, Parser
+from ccbps.cli.signals import ended_by_signals
+from ccbps.errors import ParameterError
+from ccbps.keys.event_ledger import EventLedger
+from ccbps.keys.ledger_server import LedgerServer
+from ccbps.keys.sources import FileKey
+
+__all__ = ["LEDGER"]
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--file", metavar="FILE", required=True, help="the ledger; made if not there"
+    )
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        action="append",
+        required=True,
+        help="of keygen ledger; again for each publisher",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:7400",
+        help="for workers (default: 127.0.0.1:7400, for this machine)",
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", type=int, help="that subscribers have interests for"
+    )
+
+
+def _run(arguments: Namespace) -> int:
+    host, _, port = arguments.listen.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ParameterError(f"--listen must be HOST:PORT, got {arguments.listen!r}")
+    with ended_by_signals() as ended:
+        ledger = EventLedger(arguments.file, rounds=arguments.rounds)
+        keys = [FileKey(path) for path in arguments.key]
+        with LedgerServer(ledger, keys, host=host.strip("[]"), port=int(port)) as server:
+            print(f"{ledger.used()} rounds used, at {server.address}", flush=True)
+            ended.wait()
+    print("ended")
+    return 0
+
+
+LEDGER: Final = Command(
+    "ledger",
+    "serve a ledger that allots rounds to events, for Spark's workers",
+    "On a cluster whose machines share no file system with locks, one process has the ledger of\n"
+    "events, and workers ask it: RemoteLedger('HOST:PORT') in place of EventLedger('FILE'). They\n"
+    "and the server prove to one another that they have the ledger's key, and what they send is\n"
+    "encrypted. Whoever has the key can make the publisher use a round twice.\n\n"
+    "Ends with Ctrl-C or SIGTERM. Killed and started again it goes on with nothing lost; workers\n"
+    "wait for it for a minute.",
+    "ccbps keygen seed --out feed.seed\n"
+    "ccbps keygen ledger --master feed.seed --out ledger.key\n"
+    "ccbps ledger --file quotes.ledger --key ledger.key --rounds 1000000 --listen 127.0.0.1:7400",
+    _add_arguments,
+    _run,
+)

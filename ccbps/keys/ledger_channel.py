@@ -1,0 +1,157 @@
+"""Frames between a ledger's server and a worker over TCP: authentic both ways, and encrypted.
+
+Both have a `LedgerKey`. Each names a fresh nonce; HKDF-SHA256 of the key and both nonces gives a
+key for each direction, and frame i of a direction is AES-256-GCM under the nonce i. So frames
+cannot be changed, left out, put in another order or played again; each side sends an empty one
+first, before it is told anything. Who listens sees lengths and times. Who finds the key later can
+read what was recorded: names and tags of events, as they stand in the ledger, and rounds.
+
+Source: NIST SP 800-38D (GCM), RFC 5869 (HKDF).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from ccbps.keys.confine import confined
+from ccbps.keys.ledger_key import LedgerKey
+
+__all__ = ["Channel", "Refused", "accept", "connect"]
+
+MAGIC: Final = b"ccbps ledger 1\0\0"
+NAME_BYTES: Final = 8
+NONCE_BYTES: Final = 32
+TAG_BYTES: Final = 16
+GREETING_SECONDS: Final = 10
+"""Until both have proved that they have the key."""
+
+
+class Refused(Exception):
+    """The other side has not the key, or frames came that nobody with the key sent."""
+
+
+class Channel:
+    """One connection. Frames are sent and received in turn, by one thread."""
+
+    def __init__(
+        self, connection: socket.socket, sending: bytes, receiving: bytes, seconds: float
+    ) -> None:
+        """
+        Args:
+            seconds: that a frame may take to arrive.
+        """
+        self._connection, self._seconds = connection, seconds
+        self._sending, self._receiving = AESGCM(sending), AESGCM(receiving)
+        self._sent = self._received = 0
+
+    def send(self, content: bytes) -> None:
+        """
+        Raises:
+            OSError: the connection has broken.
+        """
+        frame = self._sending.encrypt(self._sent.to_bytes(12, "big"), content, None)
+        self._sent += 1
+        self._connection.settimeout(self._seconds)
+        self._connection.sendall(len(frame).to_bytes(4, "big") + frame)
+
+    def receive(self, most: int, seconds: float | None = None) -> bytes:
+        """The next frame, of at most so many bytes, within so many seconds if it is not as usual.
+
+        Raises:
+            OSError: the connection has broken, or nothing came for too long.
+            Refused: it is longer, or not from who has the key.
+        """
+        until = time.monotonic() + (self._seconds if seconds is None else seconds)
+        length = int.from_bytes(_read(self._connection, 4, until), "big")
+        if not TAG_BYTES <= length <= most + TAG_BYTES:
+            raise Refused("a frame of another length than asked for")
+        frame = _read(self._connection, length, until)
+        try:
+            content = self._receiving.decrypt(self._received.to_bytes(12, "big"), frame, None)
+        except InvalidTag:
+            raise Refused("a frame that was not made with the ledger's key") from None
+        self._received += 1
+        return content
+
+
+@confined
+def connect(connection: socket.socket, key: LedgerKey, seconds: float) -> Channel:
+    """The worker's side.
+
+    Raises:
+        OSError: the connection has broken, or nothing came for too long.
+        Refused: the other side has not the key.
+    """
+    name, own = bytes.fromhex(key.fingerprint()), os.urandom(NONCE_BYTES)
+    connection.sendall(MAGIC + name + own)
+    until = time.monotonic() + GREETING_SECONDS
+    if _read(connection, 1, until) != b"\1":
+        raise Refused("the server does not know the ledger key of this seed")
+    other = _read(connection, NONCE_BYTES, until)
+    asking, answering = _keys(key, own + other)
+    channel = Channel(connection, asking, answering, seconds)
+    channel.send(b"")
+    channel.receive(0, until - time.monotonic())
+    return channel
+
+
+@confined
+def accept(
+    connection: socket.socket, key_of: Callable[[bytes], LedgerKey | None], seconds: float
+) -> Channel:
+    """The server's side.
+
+    Args:
+        key_of: the key with a fingerprint, 8 bytes; None if there is none.
+
+    Raises:
+        OSError: the connection has broken, or nothing came for too long.
+        Refused: the other side has no key that is known here.
+    """
+    until = time.monotonic() + GREETING_SECONDS
+    greeting = _read(connection, len(MAGIC) + NAME_BYTES + NONCE_BYTES, until)
+    if not greeting.startswith(MAGIC):
+        raise Refused("a greeting of something else")
+    name, other = greeting[len(MAGIC) : -NONCE_BYTES], greeting[-NONCE_BYTES:]
+    key = key_of(name)
+    if key is None:
+        connection.sendall(b"\0")
+        raise Refused("an unknown ledger key")
+    own = os.urandom(NONCE_BYTES)
+    connection.sendall(b"\1" + own)
+    asking, answering = _keys(key, other + own)
+    channel = Channel(connection, answering, asking, seconds)
+    channel.receive(0, until - time.monotonic())
+    channel.send(b"")
+    return channel
+
+
+def _keys(key: LedgerKey, nonces: bytes) -> tuple[bytes, bytes]:
+    """Of what workers send, and of what the server does."""
+    info = b"ccbps 1 ledger channel"
+    derived = HKDF(SHA256(), 64, salt=nonces, info=info).derive(key.export_secret())
+    return derived[:32], derived[32:]
+
+
+def _read(connection: socket.socket, count: int, until: float) -> bytes:
+    """So many bytes, all of them by a time of the monotonic clock."""
+    parts, left = [], count
+    while left:
+        connection.settimeout(max(0.001, until - time.monotonic()))
+        part = connection.recv(min(left, 1 << 20))
+        if not part:
+            raise ConnectionResetError("the connection ended")
+        if time.monotonic() > until:
+            raise TimeoutError("it took too long")
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,304 @@
+"""A ledger of events for workers that do not share a file system: one process has the file.
+
+A worker asks over TCP (`ccbps.keys.ledger_channel`), in a connection for each batch of events. It
+sends names; the server, in a transaction of the file, answers with rounds; the worker sends tags,
+computed from rounds and contents with the seed, which the server does not have; the server compares
+and keeps them, and says which events have other content. A connection that breaks before the last
+answer leaves nothing behind, or the whole of it: the worker asks again, and gets the same rounds.
+
+The server learns what stands in the file: keyed names, keyed tags, how many events there are and
+when. It must be honest: one that allots a round twice makes a publisher use it twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bools, Bytes, Rounds
+from ccbps.errors import KeyMismatchError, LedgerError, ParameterError
+from ccbps.keys.confine import confined
+from ccbps.keys.event_ledger import EventLedger
+from ccbps.keys.ledger_channel import Channel, Refused, accept, connect
+from ccbps.keys.ledger_file import WAIT_SECONDS
+from ccbps.keys.ledger_key import LedgerKey
+from ccbps.keys.randomness import TAG_BYTES
+from ccbps.keys.sources import KeySource, ledger_key
+
+__all__ = ["LedgerServer", "RemoteLedger"]
+
+_log: Final = logging.getLogger(__name__)
+MOST_EVENTS: Final = 1 << 20
+"""In one connection: some 16 MB."""
+CONNECTIONS: Final = 64
+"""At a time; others wait."""
+ANSWER_SECONDS: Final = 30
+"""Within which a worker sends tags. The file is locked meanwhile."""
+STREAM_BYTES: Final = 16
+AGAIN_SECONDS: Final = 0.2
+"""Between two tries to reach a server."""
+
+# What the server's frames begin with.
+ROUNDS, OTHER, DONE, FAILED = b"r", b"o", b"d", b"f"
+
+
+class LedgerServer:
+    """Serves an `EventLedger` to workers on other machines, from threads of this process.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from ccbps import SharedSeed
+        >>> from ccbps.keys import EventLedger, FileKey, LedgerServer, RemoteLedger
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "ledger.key").write_text(SharedSeed.generate().ledger_key().to_text())
+        >>> ledger = EventLedger(folder / "events.ledger", rounds=1_000_000)
+        >>> with LedgerServer(ledger, FileKey(folder / "ledger.key")) as server:
+        ...     remote = RemoteLedger(server.address)      # in a job: encode_events(ledger=remote)
+
+    Attributes:
+        address: where it listens, ``host:port``.
+    """
+
+    def __init__(
+        self,
+        ledger: EventLedger,
+        keys: KeySource | Sequence[KeySource],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        """
+        Args:
+            ledger: the file.
+            keys: where the publisher's `LedgerKey` is, or those of several; read again for each
+                connection, so that a file may be replaced. A publisher's seed is taken, too, but
+                let a server have it only where the seed is anyway.
+            host: to listen at; by default for this machine only.
+            port: 0 for any that is free.
+
+        Raises:
+            KeyMismatchError: there is no such key.
+            LedgerError: the address cannot be listened at.
+        """
+        if not isinstance(ledger, EventLedger):
+            raise ParameterError(f"ledger must be an EventLedger, got {type(ledger).__name__}")
+        self._ledger = ledger
+        self._keys = [*keys] if isinstance(keys, Sequence) else [keys]
+        for source in self._keys:
+            ledger_key(source)
+        try:
+            self._server = _Server(host, port, self._serve)
+        except OSError as error:
+            raise LedgerError(
+                f"no server can listen at {host}, port {port}: {error.strerror or error}"
+            ) from None
+        found, number = self._server.server_address[:2]
+        name = found.decode() if isinstance(found, (bytes, bytearray)) else str(found)
+        self.address = f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<LedgerServer {self.address} {self._ledger!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Listen no longer. What workers have been told stays true; what is in progress ends as if
+        the connection had broken."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @confined
+    def _serve(self, connection: socket.socket, peer: str) -> None:
+        """One batch of events of a worker."""
+        try:
+            channel = accept(connection, self._key, ANSWER_SECONDS)
+            self._allot(channel)
+        except Refused as error:
+            _log.warning("the ledger's server refused %s: %s", peer, error)
+        except KeyMismatchError as error:
+            _log.error("the ledger's server has no key: %s", error)
+        except OSError:
+            _log.info("the connection with %s ended, and nothing of it stays", peer)
+
+    def _key(self, name: bytes) -> LedgerKey | None:
+        keys = (ledger_key(source) for source in self._keys)
+        return next((key for key in keys if key.fingerprint() == name.hex()), None)
+
+    def _allot(self, channel: Channel) -> None:
+        request = channel.receive(STREAM_BYTES + 8 * MOST_EVENTS)
+        if len(request) < STREAM_BYTES or len(request) % 8:
+            raise Refused("a request that is none")
+        names = np.frombuffer(request[STREAM_BYTES:], "<i8").astype(np.int64)
+
+        def tags(rounds: Rounds) -> Bytes:
+            channel.send(ROUNDS + rounds.astype("<u8").tobytes())
+            answer = channel.receive(TAG_BYTES * len(rounds))
+            if len(answer) != TAG_BYTES * len(rounds):
+                raise Refused("other tags than asked for")
+            return np.frombuffer(answer, np.uint8).reshape(-1, TAG_BYTES)
+
+        def refuse(other: Bools, rounds: Rounds) -> None:
+            channel.send(OTHER + np.packbits(other).tobytes())
+            channel.receive(0)  # it sets them aside; or has ended the connection
+
+        try:
+            _, other = self._ledger.allot(request[:STREAM_BYTES], names, tags, refuse)
+        except LedgerError as error:
+            channel.send(FAILED + str(error).encode())
+            return
+        channel.send(DONE + np.packbits(other).tobytes())
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLedger:
+    """The ledger of a `LedgerServer`, for workers; in place of an `EventLedger`, and as safe.
+
+    Workers and server know each other by a key that workers derive from the publisher's seed.
+
+    Example:
+        >>> from ccbps.keys import RemoteLedger
+        >>> RemoteLedger("10.0.0.5:7400")          # in a job: encode_events(ledger=...)
+        RemoteLedger(address='10.0.0.5:7400')
+
+    Attributes:
+        address: the server's, ``host:port``, as workers reach it.
+    """
+
+    address: str
+
+    def __post_init__(self) -> None:
+        _place(self.address)
+
+    @confined
+    def allot(
+        self,
+        key: LedgerKey,
+        stream: bytes,
+        names: NDArray[np.int64],
+        tags: Callable[[Rounds], Bytes],
+        refuse: Callable[[Bools, Rounds], object],
+    ) -> tuple[Rounds, Bools]:
+        """See `EventLedger.allot`; `tags` may be called several times.
+
+        Raises:
+            KeyMismatchError: the server does not have the key of this seed.
+            LedgerError: it could not be reached for a minute, or could not allot.
+
+        Cost: 1 ms for a connection, beside what the ledger costs.
+        """
+        if not len(names):
+            return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.bool_)
+        if len(names) > MOST_EVENTS:
+            raise LedgerError(
+                f"a server allots {MOST_EVENTS} events at a time, got {len(names)}: set "
+                "spark.sql.execution.arrow.maxRecordsPerBatch to fewer"
+            )
+        until = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                with socket.create_connection(_place(self.address), WAIT_SECONDS) as connection:
+                    channel = connect(connection, key, WAIT_SECONDS + ANSWER_SECONDS)
+                    return _ask(channel, stream, names, tags, refuse)
+            except Refused as error:
+                raise KeyMismatchError(
+                    f"the ledger's server at {self.address} was refused, so nothing was encoded: "
+                    f"{error}"
+                ) from None
+            except LedgerError:
+                raise
+            except OSError as error:
+                if time.monotonic() > until:
+                    raise LedgerError(
+                        f"the ledger's server at {self.address} cannot be used, so nothing was "
+                        f"encoded: {error}"
+                    ) from None
+            time.sleep(AGAIN_SECONDS)
+
+
+def _ask(
+    channel: Channel,
+    stream: bytes,
+    names: NDArray[np.int64],
+    tags: Callable[[Rounds], Bytes],
+    refuse: Callable[[Bools, Rounds], object],
+) -> tuple[Rounds, Bools]:
+    """The worker's part of `LedgerServer._allot`."""
+    count = len(names)
+    channel.send(stream + names.astype("<i8").tobytes())
+    rounds: Rounds = np.zeros(0, dtype=np.uint64)
+    while True:
+        answer = channel.receive(1 + max(8 * count, 1 << 16))
+        kind, content = answer[:1], answer[1:]
+        if kind == FAILED:
+            raise LedgerError(content.decode(errors="replace"))
+        if kind == ROUNDS and len(content) == 8 * count and not len(rounds):
+            rounds = np.frombuffer(content, "<u8").astype(np.uint64)
+            channel.send(tags(rounds).tobytes())
+            continue
+        if len(content) != -(-count // 8) or len(rounds) != count or kind not in (OTHER, DONE):
+            raise Refused("an answer that is none")
+        other = np.unpackbits(np.frombuffer(content, np.uint8), count=count).astype(np.bool_)
+        if kind == DONE:
+            return rounds, other
+        refuse(other, rounds)
+        channel.send(b"")
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """Connections in threads, a bounded number at a time."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = CONNECTIONS
+
+    def __init__(self, host: str, port: int, serve: Callable[[socket.socket, str], None]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._serve, self._free = serve, threading.Semaphore(CONNECTIONS)
+        super().__init__((host, port), socketserver.BaseRequestHandler)
+
+    def process_request(self, request: object, client_address: object) -> None:
+        self._free.acquire()
+        super().process_request(request, client_address)  # type: ignore[arg-type]
+
+    def process_request_thread(self, request: object, client_address: object) -> None:
+        try:
+            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+        finally:
+            self._free.release()
+
+    def finish_request(self, request: object, client_address: object) -> None:
+        assert isinstance(request, socket.socket)
+        self._serve(request, str(client_address))
+
+
+def _place(address: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ParameterError(
+            f"address must be the server's 'host:port', such as '10.0.0.5:7400', got {address!r}"
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)
