@@ -2,7 +2,8 @@
 
 In one run, each event for each subscription: rounds numbered by hand, with a join and the check
 that none occurs twice, which computes the input a second time; the same without the check, which is
-the limit; a ledger that sees the events first; and again, as when a job is repeated.
+the limit; a ledger that sees the events first; and again, as when a job is repeated; and a ledger
+that a server has.
 
     python benchmarks/bench_addressing.py [--quick] [--events N] [--subscribers N]
 """
@@ -66,7 +67,13 @@ def measure(spark: SparkSession, folder: Path, options: Any) -> None:
     made = iter(range(10**9))
 
     def by_ledger(path: Path) -> None:
-        ledger = cs.EventLedger(path, rounds=count)
+        allotted(cs.EventLedger(path, rounds=count))
+
+    def by_server(path: Path) -> None:
+        with cs.LedgerServer(cs.EventLedger(path, rounds=count), key) as server:
+            allotted(cs.RemoteLedger(server.address))
+
+    def allotted(ledger: cs.EventLedger | cs.RemoteLedger) -> None:
         written(cs.encode_events(events, MATCHER, key, ledger=ledger, labels=labels, event="id"))
 
     ways: dict[str, Callable[[], object]] = {
@@ -74,6 +81,7 @@ def measure(spark: SparkSession, folder: Path, options: Any) -> None:
         "joined by hand, and checked": lambda: written(cs.encode_events(joined, MATCHER, key)),
         "a ledger, new events": lambda: by_ledger(folder / f"ledger {next(made)}"),
         "a ledger, the same again": lambda: by_ledger(folder / "ledger 0"),
+        "a ledger's server, new events": lambda: by_server(folder / f"ledger {next(made)}"),
     }
     print(f"FormulaMatch, {count:,} events for {people} subscriptions")
     print(f"{'':<40}{'seconds':>9}{'times limit':>13}{'M messages/s':>14}")

@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 from ccbps import EpochSeed, SharedSeed
 from ccbps.arrays import Bools, Bytes, Rounds
+from ccbps.cli.program import main
 from ccbps.errors import KeyMismatchError, LedgerError, ParameterError
 from ccbps.keys import (
     EventLedger,
@@ -34,7 +36,9 @@ from ccbps.keys import (
     ledger_channel,
     ledger_server,
 )
-from tests.test_event_ledger import EVENTS, STREAMS, Refused, tags_of
+from ccbps.keys.ledger_channel import Channel, Refused
+from tests.test_event_ledger import EVENTS, STREAMS, tags_of
+from tests.test_event_ledger import Refused as RefusedByWorker
 
 SEED = SharedSeed(bytes(range(32)))
 KEY = SEED.ledger_key()
@@ -53,6 +57,7 @@ def allot(
     *,
     strict: bool = False,
     key: LedgerKey = KEY,
+    stream: int = 1,
     tags: Callable[[Rounds], Bytes] | None = None,
 ) -> tuple[list[int], list[bool]]:
     """Events are (id, content)."""
@@ -61,11 +66,11 @@ def allot(
         assert other.any()
         assert len(other) == len(rounds) == len(events)
         if strict:
-            raise Refused
+            raise RefusedByWorker
 
     names = np.array([name for name, _ in events], dtype=np.int64)
     made = tags or tags_of([content for _, content in events])
-    rounds, other = ledger.allot(key, STREAMS[0], names, made, refuse)
+    rounds, other = ledger.allot(key, STREAMS[stream], names, made, refuse)
     return rounds.tolist(), other.tolist()
 
 
@@ -85,7 +90,7 @@ def test_the_server_is_a_dictionary(
                 number, first = known.setdefault(name, (len(known), content))
                 wanted.append((number, first != content))
             if strict and any(other for _, other in wanted):
-                with pytest.raises(Refused):
+                with pytest.raises(RefusedByWorker):
                     allot(ledger, events, strict=True)
             else:
                 assert list(zip(*allot(ledger, events, strict=strict), strict=True)) == wanted
@@ -102,19 +107,118 @@ def test_rounds_run_out_by_name(tmp_path: Path, source: FileKey) -> None:
         assert allot(ledger, [(2, 0)]) == ([1], [False])
 
 
-def test_who_has_no_key_gets_nothing(
-    tmp_path: Path, source: FileKey, caplog: pytest.LogCaptureFixture
+def channels(seconds: float = 20) -> tuple[Channel, Channel]:
+    """A worker's and the server's end of one connection."""
+    worker, server = socket.socketpair()
+    with ThreadPoolExecutor(1) as other:
+        accepted = other.submit(ledger_channel.accept, server, lambda name: KEY, seconds)
+        return ledger_channel.connect(worker, KEY, seconds), accepted.result()
+
+
+def test_frames_are_read_once_in_order_by_the_other_side() -> None:
+    worker, server = channels()
+    sent: list[bytes] = []
+    raw = worker._connection, server._connection
+    for channel, other in ((worker, 1), (server, 0)):
+        for _ in range(2):
+            channel.send(b"the same content")
+            sent.append(raw[other].recv(1000))
+    # Nobody sees that they are the same: keys, and nonces, are used once.
+    assert len({*sent}) == 4
+    ends = {"worker": (server, raw[0], sent[:2]), "server": (worker, raw[1], sent[2:])}
+    for name, (reader, writer, frames) in ends.items():
+        for wrong in (
+            frames[1],  # one is left out
+            sent[2] if name == "worker" else sent[0],  # its own, come back
+            frames[0][:-1] + bytes([frames[0][-1] ^ 1]),
+            frames[0][:4] + bytes([frames[0][4] ^ 1]) + frames[0][5:],
+        ):
+            writer.sendall(wrong)
+            with pytest.raises(Refused):
+                reader.receive(100)
+        for frame in frames:
+            writer.sendall(frame)
+            assert reader.receive(100) == b"the same content"
+        writer.sendall(frames[1])
+        with pytest.raises(Refused):
+            reader.receive(100)
+        writer.sendall((1 << 20).to_bytes(4, "big"))
+        with pytest.raises(Refused, match="another length"):
+            reader.receive(100)
+
+
+def test_nobody_can_play_one_side_s_record_to_the_other() -> None:
+    """Each names a nonce, and both are in the keys."""
+    greetings, answers = [], []
+    for turn in range(2):
+        worker, server = socket.socketpair()
+        with ThreadPoolExecutor(1) as other:
+            accepted = other.submit(_recorded, server, greetings, answers, turn)
+            if turn:
+                with pytest.raises(Refused, match="not made with the ledger's key"):
+                    ledger_channel.connect(worker, KEY, 20)
+            else:
+                ledger_channel.connect(worker, KEY, 20)
+            accepted.result()
+    # A worker's record, played to a server.
+    stranger, server = socket.socketpair()
+    stranger.sendall(b"".join(greetings))
+    with pytest.raises(Refused, match="not made with the ledger's key"):
+        ledger_channel.accept(server, lambda name: KEY, 20)
+
+
+class Recorded:
+    """A socket that remembers what goes through."""
+
+    def __init__(self, inner: socket.socket) -> None:
+        self._inner, self.got, self.sent = inner, [], []
+        self.settimeout = inner.settimeout
+
+    got: list[bytes]
+    sent: list[bytes]
+
+    def recv_into(self, view: memoryview) -> int:
+        count = self._inner.recv_into(view)
+        self.got.append(bytes(view[:count]))
+        return count
+
+    def sendall(self, content: bytes) -> None:
+        self.sent.append(content)
+        self._inner.sendall(content)
+
+
+def _recorded(
+    connection: socket.socket, greetings: list[bytes], answers: list[bytes], turn: int
 ) -> None:
-    file = EventLedger(tmp_path / "events")
+    """At first a server; then who only has its record."""
+    if turn:
+        connection.sendall(b"".join(answers))
+        return
+    through: Any = Recorded(connection)
+    ledger_channel.accept(through, lambda name: KEY, 20)
+    greetings += through.got
+    answers += through.sent
+
+
+def test_who_has_no_key_gets_nothing(
+    tmp_path: Path,
+    source: FileKey,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger_channel, "GREETING_SECONDS", 0.5)
+    file, known = EventLedger(tmp_path / "events"), bytes.fromhex(KEY.fingerprint())
     with LedgerServer(file, source) as server:
         ledger = RemoteLedger(server.address)
         with pytest.raises(KeyMismatchError, match="does not know the ledger key of this seed"):
             allot(ledger, [(0, 0)], key=SharedSeed.generate().ledger_key())
-        # Frames of somebody who knows the key's fingerprint, and not the key.
+        # Somebody who knows the key's fingerprint, and not the key; or who says nothing.
         for greeting in (
             b"GET / HTTP/1.1\r\n\r\n".ljust(200, b"."),
-            ledger_channel.MAGIC + bytes.fromhex(KEY.fingerprint()) + bytes(32) + b"\0\0\0\x10" * 9,
-            ledger_channel.MAGIC + bytes.fromhex(KEY.fingerprint()) + bytes(32) + b"\xff" * 64,
+            ledger_channel.MAGIC + known + bytes(32) + b"\0\0\0\x10" * 9,
+            ledger_channel.MAGIC + known + bytes(32) + b"\xff" * 64,
+            ledger_channel.MAGIC + known + bytes(32),
+            b"",
         ):
             with socket.create_connection(_at(server.address), 20) as connection:
                 connection.sendall(greeting)
@@ -123,6 +227,35 @@ def test_who_has_no_key_gets_nothing(
         assert file.used() == 0
         assert allot(ledger, [(0, 0)]) == ([0], [False])
     assert sum("refused" in one.message for one in caplog.records) == 4
+
+
+def test_connections_are_bounded_and_those_that_say_nothing_end(
+    tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_channel, "GREETING_SECONDS", 0.5)
+    monkeypatch.setattr(ledger_server, "CONNECTIONS", 2)
+    with LedgerServer(EventLedger(tmp_path / "events"), source) as server, ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(_at(server.address), 20))
+        time.sleep(0.2)
+        assert len(server._server._served) == 2
+        assert allot(RemoteLedger(server.address), [(1, 0)]) == ([0], [False])
+
+
+def test_threads_that_cannot_start_leave_the_server_alive(
+    tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_server, "CONNECTIONS", 2)
+    with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
+        start, failures = threading.Thread.start, iter(range(5))
+
+        def failing(thread: threading.Thread) -> None:
+            if next(failures, None) is not None:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", failing)
+        assert allot(RemoteLedger(server.address), [(1, 0)]) == ([0], [False])
 
 
 def _at(address: str) -> tuple[str, int]:
@@ -183,18 +316,15 @@ class Relay:
 @contextmanager
 def relayed(target: str, change: Callable[[int, bytes], bytes | None]) -> Iterator[Relay]:
     relay = Relay(target, change)
-    yield relay
-    relay.close()
-
-
-# Whose proof is not taken is hung up on, and asks again for a while.
-REFUSALS = (KeyMismatchError, LedgerError)
+    try:
+        yield relay
+    finally:
+        relay.close()
 
 
 def test_what_is_sent_is_not_seen_and_not_changed(
     tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_server, "WAIT_SECONDS", 0.5)
     with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
         with relayed(server.address, lambda number, piece: piece) as relay:
             events = [(0x1122334455667788, 1), (7, 2)]
@@ -202,30 +332,20 @@ def test_what_is_sent_is_not_seen_and_not_changed(
         sent = b"".join(relay.seen)
         tags = tags_of([1, 2])(np.arange(2, dtype=np.uint64))
         hidden = [(0x1122334455667788).to_bytes(8, "little"), tags[0].tobytes(), tags[1].tobytes()]
-        hidden += [KEY.export_secret(), STREAMS[1], (1).to_bytes(8, "little") * 2]
+        hidden += [KEY.export_secret(), STREAMS[1], np.arange(2, dtype="<u8").tobytes()]
         assert [one for one in hidden if one in sent] == []
+        monkeypatch.setattr(ledger_server, "WAIT_SECONDS", 0.5)
         # Of what the server sends, one bit is changed.
         for place in range(4):
 
             def flip(number: int, piece: bytes, place: int = place) -> bytes:
                 return piece[:-1] + bytes([piece[-1] ^ 1]) if number == place else piece
 
-            with relayed(server.address, flip) as relay, pytest.raises(REFUSALS):
+            with (
+                relayed(server.address, flip) as relay,
+                pytest.raises(LedgerError, match="so nothing was encoded: "),
+            ):
                 allot(RemoteLedger(relay.address), [(100 + place, 0)])
-        # An answer to one worker is played to another.
-        record: list[bytes] = []
-
-        def keep(number: int, piece: bytes) -> bytes:
-            record.append(piece)
-            return piece
-
-        with relayed(server.address, keep) as relay:
-            allot(RemoteLedger(relay.address), [(7, 2)])
-        with (
-            relayed(server.address, lambda number, piece: record[number]) as relay,
-            pytest.raises(REFUSALS),
-        ):
-            allot(RemoteLedger(relay.address), [(7, 2)])
 
 
 @pytest.mark.parametrize("piece", range(4))
@@ -234,7 +354,7 @@ def test_a_connection_that_breaks_leaves_nothing_or_all(
 ) -> None:
     """The server's pieces: nonce, proof, rounds, done. Whichever does not arrive, the worker asks
     again, and an event has one round."""
-    file, broken = EventLedger(tmp_path / "events"), []
+    file, broken = EventLedger(tmp_path / "events"), list[int]()
 
     def cut(number: int, content: bytes) -> bytes | None:
         if number == piece and not broken:
@@ -262,14 +382,49 @@ def test_a_worker_that_says_nothing_holds_the_file_for_a_while(
         return tags_of([0])(rounds)
 
     with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
-        ledger, got = RemoteLedger(server.address), []
-        worker = threading.Thread(target=lambda: got.append(allot(ledger, [(1, 0)], tags=silent)))
-        worker.start()
+        ledger = RemoteLedger(server.address)
+        with ThreadPoolExecutor(1) as other:
+            got = other.submit(allot, ledger, [(1, 0)], tags=silent)
+            assert asked.wait(20)
+            assert allot(ledger, [(2, 0)]) == ([0], [False])
+            done.set()
+            assert got.result() == ([1], [False])
+
+
+def test_a_server_that_closes_allots_nothing_more(tmp_path: Path, source: FileKey) -> None:
+    """Its file may then be moved: a batch in progress is not kept, and the worker asks again."""
+    file, asked, closed = EventLedger(tmp_path / "events"), threading.Event(), threading.Event()
+
+    def slow(rounds: Rounds) -> Bytes:
+        asked.set()
+        assert closed.wait(20)
+        return tags_of([0])(rounds)
+
+    server = LedgerServer(file, source)
+    with ThreadPoolExecutor(1) as other:
+        got = other.submit(allot, RemoteLedger(server.address), [(1, 0)], tags=slow)
         assert asked.wait(20)
-        assert allot(ledger, [(2, 0)]) == ([0], [False])
-        done.set()
-        worker.join()
-    assert got == [([1], [False])]
+        server.close()
+        assert file.used() == 0
+        closed.set()
+        with LedgerServer(file, source, port=_at(server.address)[1]):
+            assert got.result() == ([0], [False])
+
+
+def test_what_a_worker_says_is_not_taken_for_a_broken_connection(
+    tmp_path: Path, source: FileKey
+) -> None:
+    calls = []
+
+    def failing(rounds: Rounds) -> Bytes:
+        calls.append(rounds)
+        raise TimeoutError("of the worker's own")
+
+    file = EventLedger(tmp_path / "events")
+    with LedgerServer(file, source) as server:
+        with pytest.raises(TimeoutError, match="of the worker's own"):
+            allot(RemoteLedger(server.address), [(1, 0)], tags=failing)
+        assert (len(calls), file.used()) == (1, 0)
 
 
 def test_a_server_that_is_not_there_is_waited_for(
@@ -278,16 +433,16 @@ def test_a_server_that_is_not_there_is_waited_for(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    ledger, got = RemoteLedger(f"127.0.0.1:{port}"), []
-    worker = threading.Thread(target=lambda: got.append(allot(ledger, [(1, 0)])))
-    worker.start()
+    ledger = RemoteLedger(f"127.0.0.1:{port}")
+    other = ThreadPoolExecutor(1)
+    got = other.submit(allot, ledger, [(1, 0)])
     time.sleep(0.3)
     with LedgerServer(EventLedger(tmp_path / "events"), source, port=port) as server:
         assert server.address == ledger.address
         with pytest.raises(LedgerError, match=f"no server can listen at 127.0.0.1, port {port}"):
             LedgerServer(EventLedger(tmp_path / "events"), source, port=port)
-        worker.join()
-    assert got == [([0], [False])]
+        assert got.result() == ([0], [False])
+    other.shutdown()
     monkeypatch.setattr(ledger_server, "WAIT_SECONDS", 0.3)
     with pytest.raises(LedgerError, match="cannot be used, so nothing was encoded"):
         allot(ledger, [(1, 0)])
@@ -309,6 +464,8 @@ def test_keys_are_read_again_and_may_be_several(tmp_path: Path) -> None:
         allot(ledger, [(1, 0)], key=later.ledger_key())
         with pytest.raises(KeyMismatchError):
             allot(ledger, [(1, 0)], key=seeds[0].ledger_key())
+        paths[0].unlink()
+        allot(ledger, [(1, 0)], key=seeds[1].ledger_key())
 
 
 def test_arguments_are_checked(tmp_path: Path, source: FileKey) -> None:
@@ -317,6 +474,12 @@ def test_arguments_are_checked(tmp_path: Path, source: FileKey) -> None:
             RemoteLedger(address)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="ledger must be an EventLedger"):
         LedgerServer(tmp_path / "events", source)  # type: ignore[arg-type]
+    for keys in ([], "abc", [source, None]):
+        with pytest.raises(ParameterError, match="keys must be a KeySource"):
+            LedgerServer(EventLedger(tmp_path / "events"), keys)  # type: ignore[arg-type]
+    for port in (-1, 70000, "7400"):
+        with pytest.raises(ParameterError, match="port must be 0 to 65535"):
+            LedgerServer(EventLedger(tmp_path / "events"), source, port=port)  # type: ignore[arg-type]
     (tmp_path / "other").write_text("")
     with pytest.raises(KeyMismatchError, match="not a key"):
         LedgerServer(EventLedger(tmp_path / "events"), FileKey(tmp_path / "other"))
@@ -329,8 +492,8 @@ sys.exit(main(["ledger", *sys.argv[1:]]))
 """
 
 
-def served(folder: Path, source: FileKey, port: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROGRAM, "--file", str(folder / "events")]
+def served(folder: Path, source: FileKey, port: int, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, "--file", str(folder / "events"), *more]
     command += ["--key", str(source.path), "--listen", f"127.0.0.1:{port}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -357,38 +520,62 @@ def test_server_and_workers_are_killed(tmp_path: Path, source: FileKey, kills: i
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     spawn, rng = multiprocessing.get_context("fork"), np.random.default_rng(4)
-    server, running = served(tmp_path, source, port), []
-    for kill in range(kills):
-        for one in range(3 - len(running)):
-            out = tmp_path / f"got {kill} {one}"
-            process = spawn.Process(target=write, args=(f"127.0.0.1:{port}", out, 10 * kill + one))
-            process.start()
-            running.append(process)
-        time.sleep(0.1 + 0.2 * rng.random())
-        if kill % 2:
-            victim = running.pop(int(rng.integers(0, len(running))))
-            assert victim.pid is not None
-            os.kill(victim.pid, signal.SIGKILL)
-            victim.join()
-        else:
-            server.kill()
-            server.communicate()
-            server = served(tmp_path, source, port)
-    time.sleep(1)
-    for process in running:
-        assert process.is_alive()
-        process.kill()
-        process.join()
-    server.terminate()
-    assert server.communicate()[0] == "ended\n"
-    assert server.returncode == 0
-    lines = [
-        line.split() for out in tmp_path.glob("got *") for line in out.read_text().splitlines()
-    ]
-    found = {(name, number) for name, number, *_ in lines}
-    assert len(lines) > 20 * kills
+    outs, running = list[Path](), list[Any]()
+    server = served(tmp_path, source, port, "--new")
+    try:
+        for kill in range(kills):
+            while len(running) < 3:
+                outs.append(tmp_path / f"got {len(outs)}")
+                arguments = f"127.0.0.1:{port}", outs[-1], len(outs)
+                running.append(spawn.Process(target=write, args=arguments, daemon=True))
+                running[-1].start()
+            wait_for_lines(outs, 20 * (kill + 1))
+            time.sleep(0.1 * rng.random())
+            if kill % 2:
+                victim = running.pop(int(rng.integers(0, len(running))))
+                os.kill(victim.pid, signal.SIGKILL)
+                victim.join()
+            else:
+                server.kill()
+                server.communicate()
+                server = served(tmp_path, source, port)
+        wait_for_lines(outs, 20 * (kills + 1))
+        assert all(process.is_alive() for process in running)
+        server.terminate()
+        assert server.communicate()[0] == "ended\n"
+        assert server.returncode == 0
+    finally:
+        for process in [*running, server]:
+            process.kill()
+    found = {tuple(line) for line in lines_of(outs) if len(line) == 2}
     assert len(found) == len({name for name, _ in found}) == len({number for _, number in found})
     assert len(found) <= EventLedger(tmp_path / "events").used() <= 400
+
+
+def lines_of(outs: list[Path]) -> list[list[str]]:
+    return [line.split() for out in outs if out.exists() for line in out.read_text().splitlines()]
+
+
+def wait_for_lines(outs: list[Path], count: int) -> None:
+    until = time.monotonic() + 60
+    while len(lines_of(outs)) < count:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_the_command_makes_a_ledger_only_if_it_is_told_to(
+    tmp_path: Path, source: FileKey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "there"
+    EventLedger(there)
+    for path, more, said in (
+        (tmp_path / "typo", [], "typo is not there. A new ledger begins with round 0"),
+        (there, ["--new"], "there is there already"),
+        (there, ["--listen", "here"], "address must be the server's 'host:port'"),
+    ):
+        assert main(["ledger", "--file", str(path), "--key", str(source.path), *more]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "typo").exists()
 
 
 def test_nothing_secret_is_shown(

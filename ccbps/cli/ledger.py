@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 from typing import Final
 
 from ccbps.cli.command import Command, Parser
 from ccbps.cli.signals import ended_by_signals
 from ccbps.errors import ParameterError
 from ccbps.keys.event_ledger import EventLedger
-from ccbps.keys.ledger_server import LedgerServer
+from ccbps.keys.ledger_server import LedgerServer, place_of
 from ccbps.keys.sources import FileKey
 
 __all__ = ["LEDGER"]
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "--file", metavar="FILE", required=True, help="the ledger; made if not there"
-    )
+    parser.add_argument("--file", metavar="FILE", required=True, help="the ledger")
+    parser.add_argument("--new", action="store_true", help="make the file: a key's first ledger")
     parser.add_argument(
         "--key",
         metavar="FILE",
@@ -38,13 +38,19 @@ def _add_arguments(parser: Parser) -> None:
 
 
 def _run(arguments: Namespace) -> int:
-    host, _, port = arguments.listen.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ParameterError(f"--listen must be HOST:PORT, got {arguments.listen!r}")
+    host, port = place_of(arguments.listen)
+    there = Path(arguments.file).exists()
+    if there and arguments.new:
+        raise ParameterError(f"{arguments.file} is there already: leave out --new")
+    if not there and not arguments.new:
+        raise ParameterError(
+            f"{arguments.file} is not there. A new ledger begins with round 0: say --new where "
+            "its key never had one; otherwise take a new seed"
+        )
     with ended_by_signals() as ended:
         ledger = EventLedger(arguments.file, rounds=arguments.rounds)
         keys = [FileKey(path) for path in arguments.key]
-        with LedgerServer(ledger, keys, host=host.strip("[]"), port=int(port)) as server:
+        with LedgerServer(ledger, keys, host=host, port=port) as server:
             print(f"{ledger.used()} rounds used, at {server.address}", flush=True)
             ended.wait()
     print("ended")
@@ -57,12 +63,14 @@ LEDGER: Final = Command(
     "On a cluster whose machines share no file system with locks, one process has the ledger of\n"
     "events, and workers ask it: RemoteLedger('HOST:PORT') in place of EventLedger('FILE'). They\n"
     "and the server prove to one another that they have the ledger's key, and what they send is\n"
-    "encrypted. Whoever has the key can make the publisher use a round twice.\n\n"
+    "encrypted. Whoever has the key can make the publisher use a round twice, and so does a\n"
+    "second ledger for it: have one server for a key, with one file, and never a copy of that.\n\n"
     "Ends with Ctrl-C or SIGTERM. Killed and started again it goes on with nothing lost; workers\n"
     "wait for it for a minute.",
     "ccbps keygen seed --out feed.seed\n"
     "ccbps keygen ledger --master feed.seed --out ledger.key\n"
-    "ccbps ledger --file quotes.ledger --key ledger.key --rounds 1000000 --listen 127.0.0.1:7400",
+    "ccbps ledger --file quotes.ledger --new --key ledger.key --rounds 1000000 \\\n"
+    "    --listen 127.0.0.1:7400",
     _add_arguments,
     _run,
 )

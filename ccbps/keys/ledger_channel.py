@@ -3,8 +3,9 @@
 Both have a `LedgerKey`. Each names a fresh nonce; HKDF-SHA256 of the key and both nonces gives a
 key for each direction, and frame i of a direction is AES-256-GCM under the nonce i. So frames
 cannot be changed, left out, put in another order or played again; each side sends an empty one
-first, before it is told anything. Who listens sees lengths and times. Who finds the key later can
-read what was recorded: names and tags of events, as they stand in the ledger, and rounds.
+first, before it is told anything. Who listens sees the key's fingerprint, which is the publisher's,
+lengths and times. Who finds the key later can read what was recorded: names and tags of events, as
+they stand in the ledger, and rounds.
 
 Source: NIST SP 800-38D (GCM), RFC 5869 (HKDF).
 """
@@ -22,21 +23,26 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from ccbps.errors import KeyMismatchError
 from ccbps.keys.confine import confined
 from ccbps.keys.ledger_key import LedgerKey
 
-__all__ = ["Channel", "Refused", "accept", "connect"]
+__all__ = ["Broken", "Channel", "Refused", "accept", "connect"]
 
 MAGIC: Final = b"ccbps ledger 1\0\0"
 NAME_BYTES: Final = 8
 NONCE_BYTES: Final = 32
 TAG_BYTES: Final = 16
 GREETING_SECONDS: Final = 10
-"""Until both have proved that they have the key."""
+"""Until a worker has proved that it has the key."""
 
 
-class Refused(Exception):
-    """The other side has not the key, or frames came that nobody with the key sent."""
+class Broken(Exception):
+    """The connection ended, or nothing came in time."""
+
+
+class Refused(Broken):
+    """What came was not sent by who has the key."""
 
 
 class Channel:
@@ -56,18 +62,17 @@ class Channel:
     def send(self, content: bytes) -> None:
         """
         Raises:
-            OSError: the connection has broken.
+            Broken: the connection has.
         """
         frame = self._sending.encrypt(self._sent.to_bytes(12, "big"), content, None)
         self._sent += 1
-        self._connection.settimeout(self._seconds)
-        self._connection.sendall(len(frame).to_bytes(4, "big") + frame)
+        _send(self._connection, len(frame).to_bytes(4, "big") + frame, self._seconds)
 
     def receive(self, most: int, seconds: float | None = None) -> bytes:
         """The next frame, of at most so many bytes, within so many seconds if it is not as usual.
 
         Raises:
-            OSError: the connection has broken, or nothing came for too long.
+            Broken: the connection has, or nothing came for too long.
             Refused: it is longer, or not from who has the key.
         """
         until = time.monotonic() + (self._seconds if seconds is None else seconds)
@@ -88,16 +93,19 @@ def connect(connection: socket.socket, key: LedgerKey, seconds: float) -> Channe
     """The worker's side.
 
     Raises:
-        OSError: the connection has broken, or nothing came for too long.
+        KeyMismatchError: the server says that it does not know the key.
+        Broken: the connection has, or nothing came for too long.
         Refused: the other side has not the key.
     """
-    name, own = bytes.fromhex(key.fingerprint()), os.urandom(NONCE_BYTES)
-    connection.sendall(MAGIC + name + own)
-    until = time.monotonic() + GREETING_SECONDS
-    if _read(connection, 1, until) != b"\1":
-        raise Refused("the server does not know the ledger key of this seed")
-    other = _read(connection, NONCE_BYTES, until)
-    asking, answering = _keys(key, own + other)
+    greeting = MAGIC + bytes.fromhex(key.fingerprint()) + os.urandom(NONCE_BYTES)
+    _send(connection, greeting, seconds)
+    until = time.monotonic() + seconds  # there may be many workers before this one
+    known = _read(connection, 1, until)
+    if known == b"\0":
+        raise KeyMismatchError("the ledger's server does not know the ledger key of this seed")
+    if known != b"\1":
+        raise Refused("no server of a ledger answered")
+    asking, answering = _keys(key, greeting + _read(connection, NONCE_BYTES, until))
     channel = Channel(connection, asking, answering, seconds)
     channel.send(b"")
     channel.receive(0, until - time.monotonic())
@@ -114,44 +122,54 @@ def accept(
         key_of: the key with a fingerprint, 8 bytes; None if there is none.
 
     Raises:
-        OSError: the connection has broken, or nothing came for too long.
+        Broken: the connection has, or nothing came for too long.
         Refused: the other side has no key that is known here.
     """
     until = time.monotonic() + GREETING_SECONDS
     greeting = _read(connection, len(MAGIC) + NAME_BYTES + NONCE_BYTES, until)
     if not greeting.startswith(MAGIC):
         raise Refused("a greeting of something else")
-    name, other = greeting[len(MAGIC) : -NONCE_BYTES], greeting[-NONCE_BYTES:]
-    key = key_of(name)
+    key = key_of(greeting[len(MAGIC) : -NONCE_BYTES])
     if key is None:
-        connection.sendall(b"\0")
+        _send(connection, b"\0", GREETING_SECONDS)
         raise Refused("an unknown ledger key")
     own = os.urandom(NONCE_BYTES)
-    connection.sendall(b"\1" + own)
-    asking, answering = _keys(key, other + own)
+    _send(connection, b"\1" + own, GREETING_SECONDS)
+    asking, answering = _keys(key, greeting + own)
     channel = Channel(connection, answering, asking, seconds)
     channel.receive(0, until - time.monotonic())
     channel.send(b"")
     return channel
 
 
-def _keys(key: LedgerKey, nonces: bytes) -> tuple[bytes, bytes]:
-    """Of what workers send, and of what the server does."""
-    info = b"ccbps 1 ledger channel"
-    derived = HKDF(SHA256(), 64, salt=nonces, info=info).derive(key.export_secret())
+def _keys(key: LedgerKey, greetings: bytes) -> tuple[bytes, bytes]:
+    """Of what workers send, and of what the server does; from all that was said before."""
+    info = b"ccbps 1 ledger channel\0" + greetings
+    derived = HKDF(SHA256(), 64, salt=None, info=info).derive(key.export_secret())
     return derived[:32], derived[32:]
+
+
+def _send(connection: socket.socket, content: bytes, seconds: float) -> None:
+    try:
+        connection.settimeout(seconds)
+        connection.sendall(content)
+    except OSError as error:
+        raise Broken(str(error)) from None
 
 
 def _read(connection: socket.socket, count: int, until: float) -> bytes:
     """So many bytes, all of them by a time of the monotonic clock."""
-    parts, left = [], count
-    while left:
-        connection.settimeout(max(0.001, until - time.monotonic()))
-        part = connection.recv(min(left, 1 << 20))
-        if not part:
-            raise ConnectionResetError("the connection ended")
-        if time.monotonic() > until:
-            raise TimeoutError("it took too long")
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+    content = bytearray(count)
+    left = memoryview(content)
+    try:
+        while left:
+            connection.settimeout(max(0.001, until - time.monotonic()))
+            got = connection.recv_into(left)
+            if not got:
+                raise Broken("the connection ended")
+            if time.monotonic() > until:
+                raise Broken("it took too long")
+            left = left[got:]
+    except OSError as error:
+        raise Broken(str(error)) from None
+    return bytes(content)

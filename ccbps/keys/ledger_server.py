@@ -7,43 +7,51 @@ and keeps them, and says which events have other content. A connection that brea
 answer leaves nothing behind, or the whole of it: the worker asks again, and gets the same rounds.
 
 The server learns what stands in the file: keyed names, keyed tags, how many events there are and
-when. It must be honest: one that allots a round twice makes a publisher use it twice.
+when. It must be honest: one that allots a round twice makes a publisher use it twice. Publishers
+who share a server can hold one another up.
+
+Hazard: two servers with one key and two files are two ledgers, each of which begins with round 0.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import socketserver
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Rounds
-from ccbps.errors import KeyMismatchError, LedgerError, ParameterError
+from ccbps.errors import LedgerError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.event_ledger import EventLedger
-from ccbps.keys.ledger_channel import Channel, Refused, accept, connect
+from ccbps.keys.ledger_channel import Broken, Channel, Refused, accept, connect
 from ccbps.keys.ledger_file import WAIT_SECONDS
 from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.randomness import TAG_BYTES
 from ccbps.keys.sources import KeySource, ledger_key
 
-__all__ = ["LedgerServer", "RemoteLedger"]
+__all__ = ["LedgerServer", "RemoteLedger", "place_of"]
 
 _log: Final = logging.getLogger(__name__)
 MOST_EVENTS: Final = 1 << 20
-"""In one connection: some 16 MB."""
+"""In one connection: some 50 MB of memory."""
 CONNECTIONS: Final = 64
 """At a time; others wait."""
-ANSWER_SECONDS: Final = 30
-"""Within which a worker sends tags. The file is locked meanwhile."""
+ANSWER_SECONDS: Final = 10
+"""Within which a worker answers, while the file is locked for it; twice, if it is told of others'
+content."""
+LOST_SECONDS: Final = 6
+"""After which a machine that says nothing any more is lost."""
 STREAM_BYTES: Final = 16
 AGAIN_SECONDS: Final = 0.2
 """Between two tries to reach a server."""
@@ -66,7 +74,7 @@ class LedgerServer:
         ...     remote = RemoteLedger(server.address)      # in a job: encode_events(ledger=remote)
 
     Attributes:
-        address: where it listens, ``host:port``.
+        address: where it listens, ``host:port``; workers may know its machine by another name.
     """
 
     def __init__(
@@ -93,9 +101,18 @@ class LedgerServer:
         if not isinstance(ledger, EventLedger):
             raise ParameterError(f"ledger must be an EventLedger, got {type(ledger).__name__}")
         self._ledger = ledger
-        self._keys = [*keys] if isinstance(keys, Sequence) else [keys]
+        given: Sequence[Any] = keys if isinstance(keys, (list, tuple)) else [keys]
+        self._keys = [one for one in given if isinstance(one, KeySource)]
+        if not self._keys or len(self._keys) < len(given):
+            raise ParameterError(
+                "keys must be a KeySource such as FileKey('path'), or several, got "
+                f"{[type(one).__name__ for one in given]}"
+            )
         for source in self._keys:
             ledger_key(source)
+        if type(port) is not int or not 0 <= port < 1 << 16:
+            raise ParameterError(f"port must be 0 to 65535, got {port!r}")
+        self._process = os.getpid()
         try:
             self._server = _Server(host, port, self._serve)
         except OSError as error:
@@ -123,11 +140,11 @@ class LedgerServer:
         self.close()
 
     def close(self) -> None:
-        """Listen no longer. What workers have been told stays true; what is in progress ends as if
-        the connection had broken."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        """Listen no longer, and end all connections: whoever has not been told its rounds by now
+        asks again. When it returns, nothing is allotted any more."""
+        if os.getpid() == self._process:
+            self._server.stop()
+            self._thread.join()
 
     @confined
     def _serve(self, connection: socket.socket, peer: str) -> None:
@@ -137,20 +154,25 @@ class LedgerServer:
             self._allot(channel)
         except Refused as error:
             _log.warning("the ledger's server refused %s: %s", peer, error)
-        except KeyMismatchError as error:
-            _log.error("the ledger's server has no key: %s", error)
-        except OSError:
-            _log.info("the connection with %s ended, and nothing of it stays", peer)
+        except Broken as error:
+            _log.info("the connection with %s broke: %s", peer, error)
 
     def _key(self, name: bytes) -> LedgerKey | None:
-        keys = (ledger_key(source) for source in self._keys)
-        return next((key for key in keys if key.fingerprint() == name.hex()), None)
+        for source in self._keys:
+            try:
+                key = ledger_key(source)
+            except Exception as error:  # one publisher's key is missing; the others' are not
+                _log.error("the ledger's server has no key from %r: %s", source, error)
+                continue
+            if key.fingerprint() == name.hex():
+                return key
+        return None
 
     def _allot(self, channel: Channel) -> None:
         request = channel.receive(STREAM_BYTES + 8 * MOST_EVENTS)
         if len(request) < STREAM_BYTES or len(request) % 8:
             raise Refused("a request that is none")
-        names = np.frombuffer(request[STREAM_BYTES:], "<i8").astype(np.int64)
+        names = np.frombuffer(request, "<i8", offset=STREAM_BYTES).astype(np.int64)
 
         def tags(rounds: Rounds) -> Bytes:
             channel.send(ROUNDS + rounds.astype("<u8").tobytes())
@@ -166,6 +188,7 @@ class LedgerServer:
         try:
             _, other = self._ledger.allot(request[:STREAM_BYTES], names, tags, refuse)
         except LedgerError as error:
+            _log.error("the ledger's server allots nothing: %s", error)
             channel.send(FAILED + str(error).encode())
             return
         channel.send(DONE + np.packbits(other).tobytes())
@@ -173,7 +196,7 @@ class LedgerServer:
 
 @dataclass(frozen=True, slots=True)
 class RemoteLedger:
-    """The ledger of a `LedgerServer`, for workers; in place of an `EventLedger`, and as safe.
+    """The ledger of a `LedgerServer`, for workers, in place of an `EventLedger`.
 
     Workers and server know each other by a key that workers derive from the publisher's seed.
 
@@ -189,7 +212,7 @@ class RemoteLedger:
     address: str
 
     def __post_init__(self) -> None:
-        _place(self.address)
+        place_of(self.address)
 
     @confined
     def allot(
@@ -206,7 +229,8 @@ class RemoteLedger:
             KeyMismatchError: the server does not have the key of this seed.
             LedgerError: it could not be reached for a minute, or could not allot.
 
-        Cost: 1 ms for a connection, beside what the ledger costs.
+        Cost: five round trips in the network, one of them while the file is locked; and what the
+        ledger costs.
         """
         if not len(names):
             return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.bool_)
@@ -215,26 +239,32 @@ class RemoteLedger:
                 f"a server allots {MOST_EVENTS} events at a time, got {len(names)}: set "
                 "spark.sql.execution.arrow.maxRecordsPerBatch to fewer"
             )
-        until = time.monotonic() + WAIT_SECONDS
+        until: float | None = None
         while True:
             try:
-                with socket.create_connection(_place(self.address), WAIT_SECONDS) as connection:
-                    channel = connect(connection, key, WAIT_SECONDS + ANSWER_SECONDS)
+                with _reached(self.address) as connection:
+                    channel = connect(connection, key, WAIT_SECONDS)
                     return _ask(channel, stream, names, tags, refuse)
-            except Refused as error:
-                raise KeyMismatchError(
-                    f"the ledger's server at {self.address} was refused, so nothing was encoded: "
-                    f"{error}"
-                ) from None
-            except LedgerError:
-                raise
-            except OSError as error:
-                if time.monotonic() > until:
+            except Broken as error:
+                now = time.monotonic()
+                until = now + WAIT_SECONDS if until is None else until
+                if now >= until:
                     raise LedgerError(
                         f"the ledger's server at {self.address} cannot be used, so nothing was "
                         f"encoded: {error}"
                     ) from None
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(AGAIN_SECONDS * (0.5 + os.urandom(1)[0] / 256))  # not all at once
+
+
+def _reached(address: str) -> socket.socket:
+    """
+    Raises:
+        Broken: nobody is there.
+    """
+    try:
+        return socket.create_connection(place_of(address), WAIT_SECONDS)
+    except (OSError, UnicodeError) as error:
+        raise Broken(str(error)) from None
 
 
 def _ask(
@@ -248,6 +278,7 @@ def _ask(
     count = len(names)
     channel.send(stream + names.astype("<i8").tobytes())
     rounds: Rounds = np.zeros(0, dtype=np.uint64)
+    told = False
     while True:
         answer = channel.receive(1 + max(8 * count, 1 << 16))
         kind, content = answer[:1], answer[1:]
@@ -262,6 +293,9 @@ def _ask(
         other = np.unpackbits(np.frombuffer(content, np.uint8), count=count).astype(np.bool_)
         if kind == DONE:
             return rounds, other
+        if told:
+            raise Refused("an answer that came before")
+        told = True
         refuse(other, rounds)
         channel.send(b"")
 
@@ -269,33 +303,83 @@ def _ask(
 class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """Connections in threads, a bounded number at a time."""
 
-    allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
+    allow_reuse_address = os.name == "posix"
     request_queue_size = CONNECTIONS
 
     def __init__(self, host: str, port: int, serve: Callable[[socket.socket, str], None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._serve, self._free = serve, threading.Semaphore(CONNECTIONS)
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._served: dict[socket.socket, threading.Thread] = {}
         super().__init__((host, port), socketserver.BaseRequestHandler)
 
-    def process_request(self, request: object, client_address: object) -> None:
-        self._free.acquire()
-        super().process_request(request, client_address)  # type: ignore[arg-type]
+    def stop(self) -> None:
+        """Serve no longer; returns when no thread does."""
+        self._ended.set()
+        # Whoever inherited it in a fork does not keep it open.
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.shutdown()
+        self.server_close()
+        with self._lock:
+            served = [*self._served.items()]
+        for connection, _ in served:
+            with suppress(OSError):  # it has ended
+                connection.shutdown(socket.SHUT_RDWR)
+        for _, thread in served:
+            thread.join()
 
-    def process_request_thread(self, request: object, client_address: object) -> None:
+    def process_request(self, request: Any, client_address: Any) -> None:
+        while not self._free.acquire(timeout=0.1):
+            if self._ended.is_set():
+                return self.shutdown_request(request)
+        thread = threading.Thread(
+            target=self.process_request_thread, args=(request, client_address), daemon=True
+        )
+        with self._lock:
+            self._served[request] = thread
         try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
-        finally:
-            self._free.release()
+            thread.start()
+        except BaseException:
+            self._forget(request)
+            raise
+        return None
 
-    def finish_request(self, request: object, client_address: object) -> None:
-        assert isinstance(request, socket.socket)
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        _notice_loss(request)
         self._serve(request, str(client_address))
 
+    def _forget(self, request: socket.socket) -> None:
+        with self._lock:
+            self._served.pop(request, None)
+        self._free.release()
 
-def _place(address: str) -> tuple[str, int]:
-    """Host and port."""
+
+def _notice_loss(connection: socket.socket) -> None:
+    """A connection whose other machine is gone ends by itself, also while it waits for the file."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in {
+        "TCP_KEEPIDLE": LOST_SECONDS // 2,
+        "TCP_KEEPINTVL": 1,
+        "TCP_KEEPCNT": LOST_SECONDS // 2,
+        "TCP_USER_TIMEOUT": 1000 * LOST_SECONDS,
+    }.items():
+        if hasattr(socket, name):  # not on every system
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def place_of(address: str) -> tuple[str, int]:
+    """Host and port.
+
+    Raises:
+        ParameterError: it is no address.
+    """
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise ParameterError(

@@ -20,7 +20,7 @@ from ccbps.keys.ledger_server import RemoteLedger
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_keep, column, refuse_given, require
+from ccbps.spark.frames import check_keep, column, refuse_given, require, row_function
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,7 +66,7 @@ def address(
     require(df, [*attributes, *kept], rest=False)
     whom = _labels(df, matcher, labels, ledger, name)
 
-    @F.arrow_udf("round bigint, rejected string" if reject else "bigint")
+    @row_function("round bigint, rejected string" if reject else "bigint")
     @confined
     def allot(row: pa.Array) -> pa.Array:
         return allotted_rounds(matcher, key, ledger, row, name, reject=reject)

@@ -31,6 +31,7 @@ from ccbps.spark.frames import (
     finish,
     finish_encoded,
     require,
+    row_function,
     struct,
 )
 
@@ -75,7 +76,7 @@ def seal_payloads(
     kept = check_keep(keep, [event], [payload])
     require(df, [payload, *kept], whole=[event], rest=False)
 
-    @F.arrow_udf("binary")
+    @row_function("binary")
     @confined
     def seal(row: pa.Array) -> pa.Array:
         numbers, payloads = row.flatten()
@@ -119,7 +120,7 @@ def wrap_keys(
     check_key(key)
     require(df, [], whole=[round, event], text=[subscription])
 
-    @F.arrow_udf("binary")
+    @row_function("binary")
     @confined
     def wrap(row: pa.Array) -> pa.Array:
         columns = row.flatten()
@@ -190,7 +191,7 @@ def open_payloads(
     check_key(key)
     require(df, [sealed, wrapped], whole=[round], text=[subscription])
 
-    @F.arrow_udf("binary")
+    @row_function("binary")
     @confined
     def open_rows(row: pa.Array) -> pa.Array:
         columns = row.flatten()

@@ -27,7 +27,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.sessions import payload_bytes
@@ -52,6 +51,7 @@ from ccbps.spark.frames import (
     refuse_floats,
     refuse_given,
     require,
+    row_function,
     struct,
 )
 
@@ -168,7 +168,7 @@ def encode_events(
     else:
         df, kept = address(df, matcher, key, ids, ledger, labels, event, keep, reject)
 
-    @F.arrow_udf(encoded_type(reject))
+    @row_function(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
         return event_messages(
@@ -269,7 +269,7 @@ def encode_interests(
     if whole and reject:
         df = mark_repeated(df, ids, _ONCE)
 
-    @F.arrow_udf(encoded_type(reject))
+    @row_function(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
         return interest_messages(matcher, key, row, ids, reject=reject)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -34,6 +35,7 @@ __all__ = [
     "refuse_floats",
     "refuse_given",
     "require",
+    "row_function",
     "struct",
 ]
 
@@ -75,6 +77,17 @@ def struct(names: Sequence[str], *, marked: bool = False) -> Column:
     if marked:
         values[0] = F.when(~column(AGAIN), values[0])
     return F.struct(*[value.alias(str(i)) for i, value in enumerate(values)])
+
+
+def row_function(kind: str) -> Callable[[Callable[..., pa.Array]], Callable[..., Column]]:
+    """`F.arrow_udf` for what Spark is to compute once for each row: it would push a filter of what
+    comes out below the function, compute it there, and again above for the rows that are left."""
+
+    def made(function: Callable[..., pa.Array]) -> Callable[..., Column]:
+        once: Callable[..., Column] = F.arrow_udf(kind)(function).asNondeterministic()
+        return once
+
+    return made
 
 
 def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) -> DataFrame:

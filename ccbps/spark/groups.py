@@ -27,6 +27,7 @@ from ccbps.spark.frames import (
     column,
     finish,
     require,
+    row_function,
     struct,
 )
 
@@ -237,7 +238,7 @@ def answer_key_requests(
     require(df, [], binary=[request])
     reject = on_error == "reject"
 
-    @F.arrow_udf("answer binary, rejected string")
+    @row_function("answer binary, rejected string")
     @confined
     def answer_rows(row: pa.Array) -> pa.Array:
         (requests,) = row.flatten()

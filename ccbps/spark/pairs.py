@@ -31,6 +31,7 @@ from ccbps.spark.frames import (
     finish,
     mark_repeated,
     require,
+    row_function,
 )
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def match_pairs(
 
     if on_error == "raise":
 
-        @F.arrow_udf("boolean")
+        @row_function("boolean")
         def decide(*columns: pa.Array) -> pa.Array:
             answers, valid, causes = examine(columns)
             named = columns[len(messages) : -1]
@@ -128,7 +129,7 @@ def match_pairs(
 
         return finish(joined, dropped, decide(*arguments), output)
 
-    @F.arrow_udf("matched boolean, rejected string")
+    @row_function("matched boolean, rejected string")
     def decide_or_reject(*columns: pa.Array) -> pa.Array:
         answers, valid, causes = examine(columns)
         repeated = columns[-1].is_valid()

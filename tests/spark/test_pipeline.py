@@ -5,6 +5,8 @@ What happens to rows within a batch is tested without Spark, in `tests/test_colu
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -97,6 +99,33 @@ def test_match_equals_the_plaintext_filter(stages: Stages) -> None:
         wanted = QUOTES.parse(text).evaluate(table)
         assert [got[f"s{i}", n] for n in range(table.num_rows)] == wanted.tolist(), text
     assert any(got.values())
+
+
+def functions_called(df: DataFrame) -> int:
+    """How often Python is called for a row, as the plan has it before it is run."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        df.explain()
+    return out.getvalue().count("ArrowEvalPython")
+
+
+def test_what_is_filtered_by_its_result_is_computed_once(
+    spark: SparkSession, stages: Stages
+) -> None:
+    """Spark pushes a filter below a function, and would call it again above the filter."""
+    table, events, interests, answered = stages
+    matched = cs.match(events, interests, BOX).where("matched")
+    sorted_out = cs.match(events, interests, BOX, on_error="reject").where("rejected IS NULL")
+    numbered = spark.createDataFrame(table).withColumn("round", F.col("event"))
+    addressed = numbered.withColumn("subscription", F.lit("s0"))
+    encoded = cs.encode_events(addressed, BOX, KEY, on_error="reject").where("rejected IS NULL")
+    for df in (matched, matched.drop("matched"), sorted_out, encoded):
+        assert functions_called(df) == 1
+    plain = cs.match_column("event_message", "interest_message", BOX)
+    both = events.join(interests, ["subscription", "round"]).withColumn("matched", plain)
+    assert functions_called(both.where("matched")) == 2
+    assert {(r["subscription"], r["round"]) for r in matched.collect()} == {
+        pair for pair, answer in answered.items() if answer
+    }
 
 
 def test_encoded_frames_keep_ids_and_drop_what_is_private(stages: Stages) -> None:
