@@ -97,7 +97,12 @@ def run(one: tuple[str, str, int], options: argparse.Namespace) -> dict[str, Any
         command = [sys.executable, __file__, "--memory", options.memory, "--folder", folder]
         command += ["--point", *map(str, one)]
         process = subprocess.Popen(
-            command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command,
+            # Java's native memory grows with each pool of malloc's, of which there are many.
+            env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         peak = {"java": 0, "workers": 0, "driver": 0, "all": 0}
         while process.poll() is None:
@@ -142,8 +147,9 @@ def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> di
         "local_dir": str(folder / "local"),
         "sql_execution_arrow_maxBytesPerBatch": "8m",
         "sql_shuffle_partitions": "16",
-        # Rows live for a moment: this collector takes a quarter off a join of ten million.
-        "driver_extraJavaOptions": "-XX:+UseParallelGC",
+        # Rows live for a moment: this collector takes a quarter off a join of ten million. What
+        # Java has beside its heap is bounded by the heap, unless it is said.
+        "driver_extraJavaOptions": "-XX:+UseParallelGC -XX:MaxDirectMemorySize=768m",
     }
     with local_spark(master, **settings) as spark:
         work = one_time if scheme == "FormulaMatch" else reusable

@@ -83,7 +83,9 @@ def test_no_key_in_what_the_driver_sends_or_spark_writes(
     assert found_in([(name, text.encode()) for name, text in texts], hidden) == []
     assert found_in(places.contents(), hidden) == []
     assert found_in(contents(tmp_path / "data"), hidden) == []
-    assert len(found_in(contents(tmp_path / "keys"), hidden)) == 7, "the search finds what is there"
+    keys = [*contents(tmp_path / "keys")]
+    assert len(keys) > 6
+    assert len(found_in(keys, hidden)) == len(keys), "the search finds what is there"
 
 
 @OWN_SESSION
@@ -131,7 +133,11 @@ def memory(session: int) -> Iterator[tuple[str, bytes]]:
     """What all processes of a session have written to their memory."""
     for number, name in processes(session).items():
         folder = Path(f"/proc/{number}")
-        with (folder / "mem").open("rb", buffering=0) as file:
+        try:
+            file = (folder / "mem").open("rb", buffering=0)
+        except ProcessLookupError:  # it has ended, and its parent, which is stopped, has not noticed
+            continue
+        with file:
             for line in (folder / "maps").read_text().splitlines():
                 where, rights, *_ = line.split()
                 start, end = (int(part, 16) for part in where.split("-"))
