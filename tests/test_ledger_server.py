@@ -36,9 +36,8 @@ from ccbps.keys import (
     ledger_channel,
     ledger_server,
 )
-from ccbps.keys.ledger_channel import Channel, Refused
-from tests.test_event_ledger import EVENTS, STREAMS, tags_of
-from tests.test_event_ledger import Refused as RefusedByWorker
+from ccbps.keys.ledger_channel import Channel, Forged
+from tests.test_event_ledger import EVENTS, STREAMS, Refused, tags_of
 
 SEED = SharedSeed(bytes(range(32)))
 KEY = SEED.ledger_key()
@@ -66,7 +65,7 @@ def allot(
         assert other.any()
         assert len(other) == len(rounds) == len(events)
         if strict:
-            raise RefusedByWorker
+            raise Refused
 
     names = np.array([name for name, _ in events], dtype=np.int64)
     made = tags or tags_of([content for _, content in events])
@@ -90,7 +89,7 @@ def test_the_server_is_a_dictionary(
                 number, first = known.setdefault(name, (len(known), content))
                 wanted.append((number, first != content))
             if strict and any(other for _, other in wanted):
-                with pytest.raises(RefusedByWorker):
+                with pytest.raises(Refused):
                     allot(ledger, events, strict=True)
             else:
                 assert list(zip(*allot(ledger, events, strict=strict), strict=True)) == wanted
@@ -134,16 +133,16 @@ def test_frames_are_read_once_in_order_by_the_other_side() -> None:
             frames[0][:4] + bytes([frames[0][4] ^ 1]) + frames[0][5:],
         ):
             writer.sendall(wrong)
-            with pytest.raises(Refused):
+            with pytest.raises(Forged):
                 reader.receive(100)
         for frame in frames:
             writer.sendall(frame)
             assert reader.receive(100) == b"the same content"
         writer.sendall(frames[1])
-        with pytest.raises(Refused):
+        with pytest.raises(Forged):
             reader.receive(100)
         writer.sendall((1 << 20).to_bytes(4, "big"))
-        with pytest.raises(Refused, match="another length"):
+        with pytest.raises(Forged, match="another length"):
             reader.receive(100)
 
 
@@ -155,7 +154,7 @@ def test_nobody_can_play_one_side_s_record_to_the_other() -> None:
         with ThreadPoolExecutor(1) as other:
             accepted = other.submit(_recorded, server, greetings, answers, turn)
             if turn:
-                with pytest.raises(Refused, match="not made with the ledger's key"):
+                with pytest.raises(Forged, match="not made with the ledger's key"):
                     ledger_channel.connect(worker, KEY, 20)
             else:
                 ledger_channel.connect(worker, KEY, 20)
@@ -163,7 +162,7 @@ def test_nobody_can_play_one_side_s_record_to_the_other() -> None:
     # A worker's record, played to a server.
     stranger, server = socket.socketpair()
     stranger.sendall(b"".join(greetings))
-    with pytest.raises(Refused, match="not made with the ledger's key"):
+    with pytest.raises(Forged, match="not made with the ledger's key"):
         ledger_channel.accept(server, lambda name: KEY, 20)
 
 

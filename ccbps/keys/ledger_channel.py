@@ -27,7 +27,7 @@ from ccbps.errors import KeyMismatchError
 from ccbps.keys.confine import confined
 from ccbps.keys.ledger_key import LedgerKey
 
-__all__ = ["Broken", "Channel", "Refused", "accept", "connect"]
+__all__ = ["Broken", "Channel", "Forged", "accept", "connect"]
 
 MAGIC: Final = b"ccbps ledger 1\0\0"
 NAME_BYTES: Final = 8
@@ -41,7 +41,7 @@ class Broken(Exception):
     """The connection ended, or nothing came in time."""
 
 
-class Refused(Broken):
+class Forged(Broken):
     """What came was not sent by who has the key."""
 
 
@@ -73,17 +73,17 @@ class Channel:
 
         Raises:
             Broken: the connection has, or nothing came for too long.
-            Refused: it is longer, or not from who has the key.
+            Forged: it is longer, or not from who has the key.
         """
         until = time.monotonic() + (self._seconds if seconds is None else seconds)
         length = int.from_bytes(_read(self._connection, 4, until), "big")
         if not TAG_BYTES <= length <= most + TAG_BYTES:
-            raise Refused("a frame of another length than asked for")
+            raise Forged("a frame of another length than asked for")
         frame = _read(self._connection, length, until)
         try:
             content = self._receiving.decrypt(self._received.to_bytes(12, "big"), frame, None)
         except InvalidTag:
-            raise Refused("a frame that was not made with the ledger's key") from None
+            raise Forged("a frame that was not made with the ledger's key") from None
         self._received += 1
         return content
 
@@ -95,7 +95,7 @@ def connect(connection: socket.socket, key: LedgerKey, seconds: float) -> Channe
     Raises:
         KeyMismatchError: the server says that it does not know the key.
         Broken: the connection has, or nothing came for too long.
-        Refused: the other side has not the key.
+        Forged: the other side has not the key.
     """
     greeting = MAGIC + bytes.fromhex(key.fingerprint()) + os.urandom(NONCE_BYTES)
     _send(connection, greeting, seconds)
@@ -104,7 +104,7 @@ def connect(connection: socket.socket, key: LedgerKey, seconds: float) -> Channe
     if known == b"\0":
         raise KeyMismatchError("the ledger's server does not know the ledger key of this seed")
     if known != b"\1":
-        raise Refused("no server of a ledger answered")
+        raise Forged("no server of a ledger answered")
     asking, answering = _keys(key, greeting + _read(connection, NONCE_BYTES, until))
     channel = Channel(connection, asking, answering, seconds)
     channel.send(b"")
@@ -123,16 +123,16 @@ def accept(
 
     Raises:
         Broken: the connection has, or nothing came for too long.
-        Refused: the other side has no key that is known here.
+        Forged: the other side has no key that is known here.
     """
     until = time.monotonic() + GREETING_SECONDS
     greeting = _read(connection, len(MAGIC) + NAME_BYTES + NONCE_BYTES, until)
     if not greeting.startswith(MAGIC):
-        raise Refused("a greeting of something else")
+        raise Forged("a greeting of something else")
     key = key_of(greeting[len(MAGIC) : -NONCE_BYTES])
     if key is None:
         _send(connection, b"\0", GREETING_SECONDS)
-        raise Refused("an unknown ledger key")
+        raise Forged("an unknown ledger key")
     own = os.urandom(NONCE_BYTES)
     _send(connection, b"\1" + own, GREETING_SECONDS)
     asking, answering = _keys(key, greeting + own)

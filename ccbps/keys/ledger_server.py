@@ -34,7 +34,7 @@ from ccbps.arrays import Bools, Bytes, Rounds
 from ccbps.errors import LedgerError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.event_ledger import EventLedger
-from ccbps.keys.ledger_channel import Broken, Channel, Refused, accept, connect
+from ccbps.keys.ledger_channel import Broken, Channel, Forged, accept, connect
 from ccbps.keys.ledger_file import WAIT_SECONDS
 from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.randomness import TAG_BYTES
@@ -152,7 +152,7 @@ class LedgerServer:
         try:
             channel = accept(connection, self._key, ANSWER_SECONDS)
             self._allot(channel)
-        except Refused as error:
+        except Forged as error:
             _log.warning("the ledger's server refused %s: %s", peer, error)
         except Broken as error:
             _log.info("the connection with %s broke: %s", peer, error)
@@ -171,14 +171,14 @@ class LedgerServer:
     def _allot(self, channel: Channel) -> None:
         request = channel.receive(STREAM_BYTES + 8 * MOST_EVENTS)
         if len(request) < STREAM_BYTES or len(request) % 8:
-            raise Refused("a request that is none")
+            raise Forged("a request that is none")
         names = np.frombuffer(request, "<i8", offset=STREAM_BYTES).astype(np.int64)
 
         def tags(rounds: Rounds) -> Bytes:
             channel.send(ROUNDS + rounds.astype("<u8").tobytes())
             answer = channel.receive(TAG_BYTES * len(rounds))
             if len(answer) != TAG_BYTES * len(rounds):
-                raise Refused("other tags than asked for")
+                raise Forged("other tags than asked for")
             return np.frombuffer(answer, np.uint8).reshape(-1, TAG_BYTES)
 
         def refuse(other: Bools, rounds: Rounds) -> None:
@@ -289,12 +289,12 @@ def _ask(
             channel.send(tags(rounds).tobytes())
             continue
         if len(content) != -(-count // 8) or len(rounds) != count or kind not in (OTHER, DONE):
-            raise Refused("an answer that is none")
+            raise Forged("an answer that is none")
         other = np.unpackbits(np.frombuffer(content, np.uint8), count=count).astype(np.bool_)
         if kind == DONE:
             return rounds, other
         if told:
-            raise Refused("an answer that came before")
+            raise Forged("an answer that came before")
         told = True
         refuse(other, rounds)
         channel.send(b"")

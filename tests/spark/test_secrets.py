@@ -135,7 +135,7 @@ def memory(session: int) -> Iterator[tuple[str, bytes]]:
         folder = Path(f"/proc/{number}")
         try:
             file = (folder / "mem").open("rb", buffering=0)
-        except ProcessLookupError:  # it has ended, and its parent, which is stopped, has not noticed
+        except ProcessLookupError:  # it has ended; its parent is stopped
             continue
         with file:
             for line in (folder / "maps").read_text().splitlines():
