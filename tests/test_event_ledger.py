@@ -7,6 +7,8 @@ import os
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -115,12 +117,16 @@ def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
 
 
 def write(path: Path, out: Path, seed: int) -> None:
-    """Events in any order, some of them those of others; it writes down what it got."""
-    rng, ledger = np.random.default_rng(seed), EventLedger(path)
+    write_down(partial(allot, EventLedger(path)), out, seed)
+
+
+def write_down(ask: Callable[[Any], tuple[list[int], list[bool]]], out: Path, seed: int) -> None:
+    """Events in any order, some of them those of others; it writes down what it got, for ever."""
+    rng = np.random.default_rng(seed)
     target = os.open(out, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     while True:
         names = rng.integers(0, 400, 20).tolist()
-        rounds, other = allot(ledger, [(name, name % 7) for name in names])
+        rounds, other = ask([(name, name % 7) for name in names])
         assert not any(other)
         lines = [f"{name} {number}\n" for name, number in zip(names, rounds, strict=True)]
         os.write(target, "".join(lines).encode())

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from ccbps.keys import (
     ledger_server,
 )
 from ccbps.keys.ledger_channel import Channel, Forged
-from tests.test_event_ledger import EVENTS, STREAMS, Refused, tags_of
+from tests.test_event_ledger import EVENTS, STREAMS, Refused, tags_of, write_down
 
 SEED = SharedSeed(bytes(range(32)))
 KEY = SEED.ledger_key()
@@ -501,15 +502,7 @@ def served(folder: Path, source: FileKey, port: int, *more: str) -> subprocess.P
 
 
 def write(address: str, out: Path, seed: int) -> None:
-    """Events in any order, some of them those of others; it writes down what it got."""
-    rng, ledger = np.random.default_rng(seed), RemoteLedger(address)
-    target = os.open(out, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-    while True:
-        names = rng.integers(0, 400, 20).tolist()
-        rounds, other = allot(ledger, [(name, name % 7) for name in names])
-        assert not any(other)
-        lines = [f"{name} {number}\n" for name, number in zip(names, rounds, strict=True)]
-        os.write(target, "".join(lines).encode())
+    write_down(partial(allot, RemoteLedger(address)), out, seed)
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.slow)])
