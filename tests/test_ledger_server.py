@@ -36,6 +36,7 @@ from ccbps.keys import (
     RemoteLedger,
     ledger_channel,
     ledger_server,
+    remote_ledger,
 )
 from ccbps.keys.ledger_channel import Channel, Forged
 from tests.test_event_ledger import EVENTS, STREAMS, Refused, tags_of, write_down
@@ -334,7 +335,7 @@ def test_what_is_sent_is_not_seen_and_not_changed(
         hidden = [(0x1122334455667788).to_bytes(8, "little"), tags[0].tobytes(), tags[1].tobytes()]
         hidden += [KEY.export_secret(), STREAMS[1], np.arange(2, dtype="<u8").tobytes()]
         assert [one for one in hidden if one in sent] == []
-        monkeypatch.setattr(ledger_server, "WAIT_SECONDS", 0.5)
+        monkeypatch.setattr(remote_ledger, "WAIT_SECONDS", 0.5)
         # Of what the server sends, one bit is changed.
         for place in range(4):
 
@@ -443,7 +444,7 @@ def test_a_server_that_is_not_there_is_waited_for(
             LedgerServer(EventLedger(tmp_path / "events"), source, port=port)
         assert got.result() == ([0], [False])
     other.shutdown()
-    monkeypatch.setattr(ledger_server, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(remote_ledger, "WAIT_SECONDS", 0.3)
     with pytest.raises(LedgerError, match="cannot be used, so nothing was encoded"):
         allot(ledger, [(1, 0)])
 

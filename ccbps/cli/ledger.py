@@ -10,7 +10,8 @@ from ccbps.cli.command import Command, Parser
 from ccbps.cli.signals import ended_by_signals
 from ccbps.errors import ParameterError
 from ccbps.keys.event_ledger import EventLedger
-from ccbps.keys.ledger_server import LedgerServer, place_of
+from ccbps.keys.ledger_server import LedgerServer
+from ccbps.keys.remote_ledger import place_of
 from ccbps.keys.sources import FileKey
 
 __all__ = ["LEDGER"]

@@ -14,8 +14,8 @@ from ccbps.errors import EventError, KeyMismatchError, RandomnessReuseError
 from ccbps.filters.tokens import TopicTokens
 from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.filter_key import FilterKey
-from ccbps.keys.ledger_server import RemoteLedger
 from ccbps.keys.randomness import name_of
+from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import KeySource, seeds
 from ccbps.matching.matcher import Matcher

@@ -4,8 +4,9 @@ from ccbps.keys.any_key import from_text
 from ccbps.keys.epochs import EpochSeed
 from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.ledger_key import LedgerKey
-from ccbps.keys.ledger_server import LedgerServer, RemoteLedger
+from ccbps.keys.ledger_server import LedgerServer
 from ccbps.keys.pad import OneTimePad
+from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.seeds import SharedSeed

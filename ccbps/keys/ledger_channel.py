@@ -27,7 +27,19 @@ from ccbps.errors import KeyMismatchError
 from ccbps.keys.confine import confined
 from ccbps.keys.ledger_key import LedgerKey
 
-__all__ = ["Broken", "Channel", "Forged", "accept", "connect"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "MOST_EVENTS",
+    "OTHER",
+    "ROUNDS",
+    "STREAM_BYTES",
+    "Broken",
+    "Channel",
+    "Forged",
+    "accept",
+    "connect",
+]
 
 MAGIC: Final = b"ccbps ledger 1\0\0"
 NAME_BYTES: Final = 8
@@ -35,6 +47,12 @@ NONCE_BYTES: Final = 32
 TAG_BYTES: Final = 16
 GREETING_SECONDS: Final = 10
 """Until a worker has proved that it has the key."""
+
+MOST_EVENTS: Final = 1 << 20
+"""In one connection: some 50 MB of memory."""
+STREAM_BYTES: Final = 16
+# What the server's frames begin with.
+ROUNDS, OTHER, DONE, FAILED = b"r", b"o", b"d", b"f"
 
 
 class Broken(Exception):

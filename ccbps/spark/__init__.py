@@ -20,7 +20,8 @@ except ModuleNotFoundError as error:
     ) from error
 
 from ccbps.keys.event_ledger import EventLedger
-from ccbps.keys.ledger_server import LedgerServer, RemoteLedger
+from ccbps.keys.ledger_server import LedgerServer
+from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests

@@ -16,7 +16,7 @@ from ccbps.columnar.addressing import allotted_rounds
 from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.event_ledger import EventLedger
-from ccbps.keys.ledger_server import RemoteLedger
+from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher

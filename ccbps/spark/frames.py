@@ -83,11 +83,7 @@ def row_function(kind: str) -> Callable[[Callable[..., pa.Array]], Callable[...,
     """`F.arrow_udf` for what Spark is to compute once for each row: it would push a filter of what
     comes out below the function, compute it there, and again above for the rows that are left."""
 
-    def made(function: Callable[..., pa.Array]) -> Callable[..., Column]:
-        once: Callable[..., Column] = F.arrow_udf(kind)(function).asNondeterministic()
-        return once
-
-    return made
+    return lambda function: F.arrow_udf(kind)(function).asNondeterministic()
 
 
 def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) -> DataFrame:
