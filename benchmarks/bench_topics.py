@@ -31,7 +31,7 @@ from ccbps.matching import TagMatch
 
 SCHEMA = Schema(a=UInt(16), b=UInt(16))
 MATCHER = TagMatch(SCHEMA)
-TOPICS, REPEATS = 64, 3
+TOPICS, REPEATS = 64, 2
 SHAPES = {"even": "id % {0}", "hot": "CASE WHEN id % 2 = 0 THEN 0 ELSE id % {0} END"}
 ROLES = "publisher", "subscriber", "broker"
 
@@ -46,7 +46,7 @@ def main() -> None:
         print(json.dumps(point(shape, master, Path(folder))))
         return
     scale = 10 if options.quick else 1
-    events, interests = 40_000 // scale, 400_000 // scale
+    events, interests = 8_000 // scale, 80_000 // scale
     print(machine())
     print(f"{events:,} events, {interests:,} interests, {TOPICS} topics, ", end="")
     print(f"{MATCHER.event_bytes} + {MATCHER.interest_bytes} bytes\n")

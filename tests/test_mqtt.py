@@ -138,6 +138,7 @@ def test_a_broker_and_clients_that_restart_lose_nothing(
     broker.close()
 
 
+@pytest.mark.slow
 def test_lost_messages_come_again(
     server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,8 +28,9 @@ __all__ = ["MATCH_CELLS", "AllPairs", "blocks"]
 
 MATCH_CELLS: Final = 1 << 24
 """Pairs of an event and an interest decided at a time: a byte each."""
-BLOCK_ROWS: Final = 1 << 13
-"""Of a block, at most: what two blocks hold is decided in one task, 0.2 s in fast schemes."""
+BLOCK_ROWS: Final = 1 << 15
+"""Of a block, at most: what two blocks hold is decided in one task, some seconds in fast schemes.
+Fewer would make brokers prepare interests more often, once for each block of events."""
 
 
 @lru_cache(maxsize=8)

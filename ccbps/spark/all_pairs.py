@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ccbps.columnar.all_pairs import AllPairs, blocks
@@ -124,9 +125,10 @@ class _Pairs:
         some, every = (df.where(column(topic).isNotNull()) for df in (events, interests))
         packed = _packed(every, topic).withColumnRenamed("block", "interests")
         # The join puts all blocks of a topic in one task, however many want it; so pairs of blocks
-        # are spread again. That moves some 12 MB for 40 million decisions.
-        pairs = _packed(some, topic).join(packed, "topic").select("block", "interests")
-        found = self._decided(pairs.hint("rebalance"))
+        # are spread again, those of the same interests to one task, which prepares them once.
+        pairs = _packed(some, topic).join(packed, "topic")
+        spread = pairs.withColumn("which", F.xxhash64("interests")).hint("rebalance", "which")
+        found = self._decided(spread.select("block", "interests"))
         labels = interests.columns[:2]
         wide, others = (df.where(column(topic).isNull()) for df in (events, interests))
         # Both are few, or nobody would have named a topic.

@@ -47,6 +47,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "events.ledger"
 
 
+@pytest.mark.slow
 def test_a_server_in_place_of_the_file(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """It allots what the file does, to workers that have the seed, and refuses others' keys."""
     first, other = cs.EventLedger(path), tmp_path / "other.key"
@@ -172,6 +173,7 @@ def test_rounds_run_out_with_a_word(spark: SparkSession, path: Path) -> None:
     assert ledger.used() == 8
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(MODE == "connect", reason="there foreachBatch runs in another process")
 def test_streams_go_on_where_they_were(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """Killed before their commit, they write the same messages."""

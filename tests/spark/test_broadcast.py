@@ -227,6 +227,7 @@ def test_stores_answer_as_match_does(stages: Stages, spark: SparkSession, tmp_pa
         cs.match_messages(spark, *paths[::-1], BOX)
 
 
+@pytest.mark.slow
 def test_stores_name_events_that_are_none(
     stages: Stages, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -143,6 +143,7 @@ def test_events_open_in_whatever_order_they_were_sealed(
     assert {row.event for row in few if row.request is not None} == {*range(16)}
 
 
+@pytest.mark.slow
 def test_rows_of_one_member_each_are_groups(spark: SparkSession, parties: Parties) -> None:
     groups = groups_of(0, 40)
     rows = [(n, one, b"event %d" % n) for n, members in groups.items() for one in members]

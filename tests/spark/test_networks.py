@@ -66,6 +66,7 @@ def test_seeds_are_samples(spark: SparkSession) -> None:
     assert {*found.values()} == {0.0, 1.0}
 
 
+@pytest.mark.slow
 def test_columns_are_checked(spark: SparkSession) -> None:
     trials = spark.createDataFrame(
         [("line", 3, "SSPS")], "topology string, hops int, protocol string"

@@ -45,6 +45,7 @@ def source(spark: SparkSession) -> None:
     cs.register_source(spark)
 
 
+@pytest.mark.slow
 def test_subscribers_write_ahead_and_the_broker_matches_all_their_stores(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_events_of_a_broadcast_come_in_generations_too(
     assert sorted(row["round"] for row in table.collect()) == list(range(60))
 
 
+@pytest.mark.slow
 def test_the_data_source_reads_what_was_written(
     spark: SparkSession, tmp_path: Path, source: None
 ) -> None:
