@@ -20,8 +20,12 @@ def _seed(arguments: Namespace) -> int:
     return keep(arguments, SharedSeed.generate)
 
 
-def _add_pair(parser: Parser) -> None:
+def _add_master(parser: Parser) -> None:
     parser.add_argument("--master", metavar="FILE", required=True, help="the publisher's seed")
+
+
+def _add_pair(parser: Parser) -> None:
+    _add_master(parser)
     parser.add_argument("--label", required=True, help="client and subscription: alice/cheap")
     add_out(parser)
 
@@ -35,7 +39,7 @@ def _filter(arguments: Namespace) -> int:
 
 
 def _add_ledger(parser: Parser) -> None:
-    parser.add_argument("--master", metavar="FILE", required=True, help="the publisher's seed")
+    _add_master(parser)
     add_out(parser)
 
 
