@@ -18,7 +18,7 @@ from ccbps.columnar import all_pairs
 from ccbps.columnar.all_pairs import AllPairs, _unpacked, blocks
 from ccbps.columnar.broadcast import RoundEvents
 from ccbps.columnar.encoding import event_messages, interest_messages
-from ccbps.columnar.pairs import examine_rows
+from ccbps.columnar.pairs import examine_rows, with_repeated
 from ccbps.errors import (
     DecodeError,
     EventError,
@@ -487,3 +487,30 @@ def test_blocks_hold_neighbours_of_one_topic(cuts: list[list[str | None]], size:
     assert all(row["topic"] == topic for topic, some in rows for row in some)
     if size > 1000:  # as few as there can be
         assert all(a != b for (a, _), (b, _) in pairwise(rows))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", "aa"]), st.integers(0, 3)), max_size=30),
+    st.lists(st.integers(0, 30), max_size=8),
+)
+def test_rows_with_the_ids_of_others_are_marked_across_batches(
+    ids: list[tuple[str, int]], cuts: list[int]
+) -> None:
+    ids.sort()
+    label, number = (
+        pa.array([one[0] for one in ids], pa.string()),
+        pa.array([one[1] for one in ids], pa.int64()),
+    )
+    place = pa.array(range(len(ids)), pa.int64())
+    ends = [0, *sorted(min(cut, len(ids)) for cut in cuts), len(ids)]
+    batches = [
+        tuple(column[start:end] for column in (place, label, number))
+        for start, end in pairwise(ends)
+    ]
+    seen, marks = [], []
+    for batch, repeated in with_repeated(batches, 1):
+        seen += batch[0].to_pylist()
+        marks += repeated.tolist()
+        assert len(repeated) == len(batch[0])
+    assert seen == place.to_pylist()
+    assert marks == [ids.count(one) > 1 for one in ids]

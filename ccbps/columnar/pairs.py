@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ccbps.arrays import Bools, Bytes
 from ccbps.arrow import binary_rows, is_valid
@@ -14,7 +17,7 @@ from ccbps.matching.broker import Broker
 from ccbps.matching.matcher import Matcher
 from ccbps.wire import Cause
 
-__all__ = ["broker_of", "examine_rows"]
+__all__ = ["broker_of", "examine_rows", "with_repeated"]
 
 
 @lru_cache(maxsize=8)
@@ -37,3 +40,30 @@ def examine_rows(
     causes[~event_good] = Cause.EVENT_WIDTH
     causes[~valid | (causes == Cause.USER)] = Cause.NONE
     return answers, valid, causes
+
+
+def with_repeated(
+    batches: Iterable[Sequence[pa.Array]], first: int
+) -> Iterator[tuple[Sequence[pa.Array], Bools]]:
+    """Batches, and which of their rows have the ids of other rows. Reads one batch ahead.
+
+    Args:
+        batches: of rows that come in the order of their ids, in whatever parts.
+        first: the ids are the columns from here on, without NULL, of types whose values are equal
+            where their bytes are.
+    """
+    filled = (batch for batch in batches if len(batch[0]))
+    batch, before = next(filled, None), None
+    while batch is not None:
+        ids, after = batch[first:], next(filled, None)
+        same = np.ones(len(ids[0]) - 1, dtype=np.bool_)  # as the next row
+        for column in ids:
+            same &= pc.equal(column[:-1], column[1:]).to_numpy(zero_copy_only=False)
+        repeated = np.zeros(len(same) + 1, dtype=np.bool_)
+        repeated[:-1] = same
+        repeated[1:] |= same
+        last = [column[-1] for column in ids]
+        repeated[0] |= before == [column[0] for column in ids]
+        repeated[-1] |= after is not None and last == [column[0] for column in after[first:]]
+        yield batch, repeated
+        batch, before = after, last

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
 __all__ = [
-    "EXACT_TYPES",
     "PLAN_BYTES",
     "check_keep",
     "check_key",
@@ -31,6 +30,7 @@ __all__ = [
     "encoded_type",
     "finish",
     "finish_encoded",
+    "has_exact",
     "is_connect",
     "refuse_floats",
     "refuse_given",
@@ -53,8 +53,10 @@ _WHY: Final[dict[Keying | Answers, str]] = {
     Answers.SUBSCRIBER: "no broker answers; its subscribers find out by themselves what matches",
 }
 _BROADCAST: Final = "from a shared seed, an event message of a round serves all subscriptions"
-EXACT_TYPES: Final = {"tinyint", "smallint", "int", "bigint", "string"}
-"""Values that are equal where their bytes are; not so floats, or strings under a collation."""
+_EXACT_TYPES: Final = {
+    *("tinyint", "smallint", "int", "bigint", "string", "binary", "boolean"),
+    *("date", "timestamp", "timestamp_ntz"),
+}
 AGAIN: Final = "__ccbps_again"
 """Column of rows that `mark_repeated` has marked."""
 REPEATED: Final = "the pair and round occurs more than once"
@@ -266,13 +268,19 @@ def mark_repeated(df: DataFrame, columns: Sequence[str], what: str, mark: str = 
     return df.select("*", again.alias(mark))
 
 
+def has_exact(df: DataFrame, columns: Iterable[str]) -> bool:
+    """Are values of these columns equal where their bytes are? Not so floats, or strings under a
+    collation."""
+    return {df.schema[name].dataType.simpleString() for name in columns} <= _EXACT_TYPES
+
+
 def check_once(df: DataFrame, columns: Sequence[str], what: str) -> None:
     """Refuse a DataFrame in which the same values of `columns` occur in two rows. Runs a job."""
     _refuse_stream(df, what)
     keys = [column(name).alias(f"key{i}") for i, name in enumerate(columns)]
     rows = df.select(*keys).dropna()
     same = [f"key{i}" for i in range(len(keys))]
-    if {df.schema[name].dataType.simpleString() for name in columns} <= EXACT_TYPES:
+    if has_exact(df, columns):
         # Sorted numbers of eight bytes are a third of the work of whole keys in a table. Equal keys
         # have equal hashes; whether equal hashes have equal keys is looked at where there are some.
         hashes = rows.select(F.xxhash64(*same).alias("hash")).repartition("hash")

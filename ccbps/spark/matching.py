@@ -115,7 +115,8 @@ def match(
         ParameterError: a column is missing, of the wrong type, or in both DataFrames; an argument
             does not apply to this matcher, or is missing.
         RandomnessReuseError (as the cause of Spark's error, when the result is computed; at once
-            for a broadcast, and for what is joined with a stream, which runs one job on each side):
+            for a broadcast, for what is joined with a stream, and if a column of `on` is of numbers
+            with a fraction or of strings with a collation, which runs one job on each side):
             for pairs, with "raise", a pair and round occurs twice in `events` or in `interests`:
             messages came twice, or their one-time randomness was used twice. When the result is
             computed, this is seen of pairs and rounds that both sides have. A stream itself is not

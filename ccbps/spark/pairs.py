@@ -6,8 +6,8 @@ be most of what is moved; so the workers get all events, if these are few, and l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,20 +16,19 @@ from pyspark.sql import functions as F
 from ccbps.arrays import Bools, Bytes
 from ccbps.arrow import row_name
 from ccbps.columnar.broadcast import RoundEvents
-from ccbps.columnar.pairs import examine_rows
+from ccbps.columnar.pairs import examine_rows, with_repeated
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import (
     AGAIN,
-    EXACT_TYPES,
     PLAN_BYTES,
     REPEATED,
     check_on_error,
     check_once,
     column,
     finish,
-    mark_repeated,
+    has_exact,
     require,
     row_function,
 )
@@ -44,7 +43,6 @@ _ONCE = (
     "dropDuplicates(); whatever is left was encoded twice under one round, and shows more than a "
     "match"
 )
-_AGAIN: Final = {side: f"{AGAIN}_in_{side}" for side in ("events", "interests")}
 
 
 def match_pairs(
@@ -72,27 +70,29 @@ def match_pairs(
     sides = {"events": (events, ids), "interests": (interests, [*labels, *ids])}
     # What comes twice in a stream would be known with its last row.
     whole = {name: side for name, side in sides.items() if not side[0].isStreaming}
-    # Counted beside the join, which needs the same shuffle and order: that is nearly free. What is
-    # joined with a stream would be counted in each of its batches, and a broadcast's interests lose
-    # the order by rounds, in which they are decided soonest.
-    beside = len(whole) == len(sides) and not labels
-    if beside:
-        events, interests = (
-            mark_repeated(df, keys, _ONCE.format(name), _AGAIN[name])
-            for name, (df, keys) in whole.items()
-        )
-    elif on_error == "raise":
+    # A merge join yields rows in the order of ids, in which those that occur again are neighbours:
+    # to compare them is nearly free. What is joined with a stream has no order across batches, and
+    # a broadcast's interests keep the order by rounds, in which they are decided soonest.
+    ordered = len(whole) == len(sides) and not labels
+    ordered = ordered and has_exact(events, ids) and has_exact(interests, ids)
+    if not ordered and on_error == "raise":
         for name, (df, keys) in whole.items():
             check_once(df, keys, _ONCE.format(name))
 
-    at_workers = None
+    at_workers, messages = None, [event, interest]
     if labels and "events" in whole:
         at_workers = _collected(events, interests, matcher, ids, event)
-    if at_workers is None:
-        messages, joined = [event, interest], events.join(interests, on=ids, how="inner")
-    else:
+    if at_workers is not None:
+        messages = [interest]
         others = events.select(*[column(name) for name in events.columns if name != event])
-        messages, joined = [interest], F.broadcast(others).join(interests, on=ids, how="inner")
+        joined = F.broadcast(others).join(interests, on=ids, how="inner")
+    elif ordered:
+        # Asked for, so that Spark never splits a large partition, and with it equal ids.
+        keys = [column(name) for name in ids]
+        other = interests.repartition(*keys).hint("merge")
+        joined = events.repartition(*keys).join(other, on=ids, how="inner")
+    else:
+        joined = events.join(interests, on=ids, how="inner")
 
     def examine(columns: Sequence[pa.Array]) -> tuple[Bools, Bools, Bytes]:
         """Of messages, and what names their round."""
@@ -100,47 +100,51 @@ def match_pairs(
             return examine_rows(matcher, None, *columns[:2])
         return at_workers.examine(columns[0], columns[1 : 1 + len(ids)])
 
-    if not beside and on_error == "reject":
+    repeated, marks = F.lit(False), []
+    if not ordered and on_error == "reject":
         for name, (df, keys) in whole.items():
             # Few or none: Spark sends them to all tasks.
-            named = [column(key) for key in keys]
-            again = (F.count("*") > 1).alias(_AGAIN[name])
-            rows = df.groupBy(*named).agg(again).where(column(_AGAIN[name]))
+            marks.append(f"{AGAIN}_in_{name}")
+            again = (F.count("*") > 1).alias(marks[-1])
+            rows = df.groupBy(*map(column, keys)).agg(again).where(column(marks[-1]))
             joined = joined.join(rows, on=keys, how="left")
-    marks = {name: mark for name, mark in _AGAIN.items() if mark in joined.columns}
-    # The side that has the pair and round more than once.
-    twice = F.coalesce(
-        *[F.when(column(mark), F.lit(name)) for name, mark in marks.items()],
-        F.lit(None).cast("string"),
-    )
-    dropped = [event, interest, *marks.values()]
-    names = [*ids, *labels]
-    arguments = [*[column(name) for name in (*messages, *names)], twice]
+            repeated = repeated | F.coalesce(column(marks[-1]), F.lit(False))
+    dropped, names = [event, interest, *marks], [*ids, *labels]
+    arguments = [column(name) for name in (*messages, *names)]
+    arguments += [] if ordered else [repeated]
+
+    def marked(
+        batches: Iterable[tuple[pa.Array, ...]],
+    ) -> Iterable[tuple[Sequence[pa.Array], Bools]]:
+        """Messages and names; and rows whose pair and round occurs more than once."""
+        if ordered:
+            return with_repeated(batches, len(messages))
+        return ((batch[:-1], batch[-1].to_numpy(zero_copy_only=False)) for batch in batches)
 
     if on_error == "raise":
 
         @row_function("boolean")
-        def decide(*columns: pa.Array) -> pa.Array:
-            answers, valid, causes = examine(columns)
-            named = columns[len(messages) : -1]
-            _refuse_repeated(columns[-1], names, named)
-            refuse(causes, names, named)
-            return pa.array(answers, mask=~valid)
+        def decide(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+            for columns, again in marked(batches):
+                named = columns[len(messages) :]
+                _refuse_repeated(again, columns, names, named)
+                answers, valid, causes = examine(columns)
+                refuse(causes, names, named)
+                yield pa.array(answers, mask=~valid)
 
         return finish(joined, dropped, decide(*arguments), output)
 
     @row_function("matched boolean, rejected string")
-    def decide_or_reject(*columns: pa.Array) -> pa.Array:
-        answers, valid, causes = examine(columns)
-        repeated = columns[-1].is_valid()
-        unsure = (causes != 0) | repeated.to_numpy(zero_copy_only=False)
-        return pa.StructArray.from_arrays(
-            [
-                pa.array(answers, mask=~valid | unsure),
-                pc.if_else(repeated, REPEATED, cause_texts(causes)),
-            ],
-            names=["matched", "rejected"],
-        )
+    def decide_or_reject(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        for columns, again in marked(batches):
+            answers, valid, causes = examine(columns)
+            yield pa.StructArray.from_arrays(
+                [
+                    pa.array(answers, mask=~valid | (causes != 0) | again),
+                    pc.if_else(pa.array(again), REPEATED, cause_texts(causes)),
+                ],
+                names=["matched", "rejected"],
+            )
 
     both = "__ccbps_decision"
     result = finish(joined, dropped, decide_or_reject(*arguments), both)
@@ -148,14 +152,23 @@ def match_pairs(
     return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
 
 
-def _refuse_repeated(sides: pa.Array, names: Sequence[str], ids: Sequence[pa.Array]) -> None:
-    """Raise an error that names the first row of which one of the sides has several."""
-    if sides.null_count < len(sides):
-        row = sides.is_valid().index(True).as_py()
-        side = sides[row].as_py()
-        raise RandomnessReuseError(
-            f"{row_name(names, ids, row)} occurs more than once: {_ONCE.format(side)}"
-        )
+def _refuse_repeated(
+    repeated: Bools, columns: Sequence[pa.Array], names: Sequence[str], ids: Sequence[pa.Array]
+) -> None:
+    """Raise an error that names the first row with the ids of the next one, and the side where
+    their messages differ; what came twice is the same in both rows, whichever side has it."""
+    if not repeated.any():
+        return
+    row = int(repeated.argmax())
+    differ = [
+        name
+        for name, messages in zip(("events", "interests"), columns[:2], strict=True)
+        if row + 1 < len(messages) and messages[row] != messages[row + 1]
+    ]
+    sides = " and one in ".join(differ or ("events", "interests"))
+    raise RandomnessReuseError(
+        f"{row_name(names, ids, row)} occurs more than once: {_ONCE.format(sides)}"
+    )
 
 
 def _collected(
@@ -163,8 +176,7 @@ def _collected(
 ) -> RoundEvents | None:
     """Events that travel to the workers with the plan, unless they are too many for it, or rounds
     have names that Arrow might compare in another way than Spark."""
-    kinds = {df.schema[name].dataType.simpleString() for df in (events, interests) for name in ids}
-    if not kinds <= EXACT_TYPES:
+    if not (has_exact(events, ids) and has_exact(interests, ids)):
         return None
     whole = events.select(*[column(name) for name in (*ids, event)])
     for name in ids:
