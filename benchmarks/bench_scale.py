@@ -7,12 +7,13 @@ some 4 GB of disk at a time. And of two reusable schemes, all events with 1,000 
 pairs a second, bytes that Spark shuffled, and the peak memory of the driver, of Java and of all
 Python workers together.
 
-Every point runs in a process of its own. What is fitted to all but the largest point, a fixed time
-and a time for each pair, is compared with the largest; and the model of a cluster follows from it.
+Stores are measured beside the kernel that matches them, compiled and in NumPy. Every point runs in
+a process of its own. What is fitted to all but the largest point, a fixed time and a time for each
+pair, is compared with the largest; and the model of a cluster follows from it.
 
-    python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 2g]
+    python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 1500m]
 
-With --most 8 it takes about an hour, with --most 6 five minutes.
+With --most 8 it takes about half an hour, with --most 6 five minutes.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ REUSABLE: dict[str, Matcher] = {
     "AspeMatch": AspeMatch(SCHEMA, exact=True),
 }
 PLAIN = "a >= id * 67 % 65536 AND c < 800000"  # what predicates mean
+IN_NUMPY = "FormulaMatch, in NumPy"
+KERNELS = {"compiled": "", "in NumPy": "0"}  # CCBPS_COMPILED
 PART = 10_000_000  # pairs at a time
 SUBSCRIPTIONS = 1000
 STEPS = (
@@ -75,15 +78,18 @@ def main() -> None:
         return
     sizes = [10**power for power in range(options.least, options.most + 1)]
     print(machine())
-    kernel = kernel_speed()
-    print(f"FormulaMatch's kernel, one core: {kernel:,.0f} pairs/s\n")
+    kernels = {name: kernel_speed(name) for name in KERNELS}
+    speeds = ", ".join(f"{name} {speed:,.0f}" for name, speed in kernels.items())
+    print(f"FormulaMatch's kernel, one core, pairs/s: {speeds}\n")
     plan = [("FormulaMatch", "local[2]", size) for size in sizes]
     plan += [("FormulaMatch", "local[1]", min(sizes[-1], PART))]
+    plan += [(IN_NUMPY, "local[2]", min(sizes[-1], PART))]
     plan += [(name, "local[2]", size) for name in REUSABLE for size in sizes]
     found = {}
     for one in tqdm(plan, desc="points", mininterval=1):
         found[one] = run(one, options)
-    report_pairs({key: value for key, value in found.items() if key[0] == "FormulaMatch"}, kernel)
+    report_pairs({key: value for key, value in found.items() if key[0] == "FormulaMatch"})
+    report_stores(found, kernels)
     for name in REUSABLE:
         report_reusable(name, {key[2]: value for key, value in found.items() if key[0] == name})
 
@@ -98,8 +104,7 @@ def run(one: tuple[str, str, int], options: argparse.Namespace) -> dict[str, Any
         command += ["--point", *map(str, one)]
         process = subprocess.Popen(
             command,
-            # Java's native memory grows with each pool of malloc's, of which there are many.
-            env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+            env={**os.environ, "CCBPS_COMPILED": "0"} if one[0] == IN_NUMPY else None,
             start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -118,19 +123,25 @@ def run(one: tuple[str, str, int], options: argparse.Namespace) -> dict[str, Any
 
 def memory_of(session: int) -> dict[str, int]:
     """Anonymous resident bytes of a session's processes: of Java, of the driver's Python, of its
-    workers. Files that are mapped, as stores are, are the system's cache, and not counted."""
-    out = {"java": 0, "workers": 0, "driver": 0}
+    workers. Files that are mapped, as stores are, are the system's cache, and not counted; nor is a
+    child of Java until it is another program, since what it has is Java's own memory."""
+    out, java, children = {"java": 0, "workers": 0, "driver": 0}, set(), []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
             if int(fields[3]) == session:
+                number, parent = int(path.parent.name), int(fields[1])
                 command = (path.parent / "cmdline").read_bytes()
-                name = "java" if b"java" in command.split(b"\0")[0] else "workers"
-                name = "driver" if int(path.parent.name) == session else name
                 status = (path.parent / "status").read_text()
-                out[name] += int(status.partition("RssAnon:")[2].split()[0]) * 1024
+                size = int(status.partition("RssAnon:")[2].split()[0]) * 1024
+                if b"java" in command.split(b"\0")[0]:
+                    java.add(number)
+                    children.append((parent, size))
+                else:
+                    out["driver" if number == session else "workers"] += size
         except (OSError, IndexError):  # it has ended
             continue
+    out["java"] = sum(size for parent, size in children if parent not in java)
     return out
 
 
@@ -147,12 +158,11 @@ def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> di
         "local_dir": str(folder / "local"),
         "sql_execution_arrow_maxBytesPerBatch": "8m",
         "sql_shuffle_partitions": "16",
-        # Rows live for a moment: this collector takes a quarter off a join of ten million. What
-        # Java has beside its heap is bounded by the heap, unless it is said.
-        "driver_extraJavaOptions": "-XX:+UseParallelGC -XX:MaxDirectMemorySize=768m",
+        # Rows live for a moment: this collector takes a quarter off a join of ten million.
+        "driver_extraJavaOptions": "-XX:+UseParallelGC",
     }
     with local_spark(master, **settings) as spark:
-        work = one_time if scheme == "FormulaMatch" else reusable
+        work = reusable if scheme in REUSABLE else one_time
         # The first job of a session loads classes, and its workers import and compile.
         work(spark, scheme, 10_000, folder / "first")
         parts = work(spark, scheme, pairs, folder / "rest")
@@ -267,15 +277,18 @@ def shuffled(log: Path) -> int:
     return total
 
 
-def kernel_speed() -> float:
-    """Pairs a second of the broker's kernel in arrays that no cache holds, on one core."""
+def kernel_speed(name: str) -> float:
+    """Pairs a second of one of the broker's kernels in arrays that no cache holds, on one core."""
     rng, count = np.random.default_rng(1), 2_000_000
     seed, rounds = SharedSeed.generate(), np.arange(count)
     records = pa.table({n: rng.integers(0, 1 << SCHEMA[n].bits, count) for n in SCHEMA})
     events = BOX.publisher(seed).encode(records, rounds)
     interests = BOX.subscriber(seed).encode(["a >= 77 AND c < 800000"] * count, rounds)
     broker = BOX.broker()
-    return count / seconds({"kernel": lambda: broker.match(events, interests)}, rounds=5)["kernel"]
+    os.environ["CCBPS_COMPILED"] = KERNELS[name]
+    took = seconds({"kernel": lambda: broker.match(events, interests)}, rounds=5)["kernel"]
+    del os.environ["CCBPS_COMPILED"]
+    return count / took
 
 
 # -- what they say --------------------------------------------------------------------------------
@@ -297,7 +310,7 @@ def memory_line(value: dict[str, Any]) -> str:
     )
 
 
-def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]], kernel: float) -> None:
+def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     """The table of FormulaMatch, the fit, and the model of a cluster."""
     print(f"FormulaMatch, {BOX.event_bytes} + {BOX.interest_bytes} bytes: pairs a second\n")
     heads = "".join(f"{step:>17}" for step in STEPS)
@@ -313,8 +326,6 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]], kernel: floa
     print(f"\nlocal[2] to local[1], {alone[2]:,} pairs: ", end="")
     print(", ".join(f"{step} {ratio:.2f}" for step, ratio in ratios.items()))
     largest = max(both)
-    print(f"stores to the kernel on one core, {largest:,} pairs: ", end="")
-    print(f"{largest / both[largest]['seconds']['match stores'] / kernel:.2f}")
     for step in ("match", "match stores"):
         parts = both[largest]["parts"]
         speeds = sorted(largest / len(parts) / part[step] for part in parts)
@@ -336,6 +347,18 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]], kernel: floa
     print(
         "\nOther widths: messages and shuffles grow with it; time does where bytes are most of it."
     )
+
+
+def report_stores(
+    found: dict[tuple[str, str, int], dict[str, Any]], kernels: dict[str, float]
+) -> None:
+    """Stores beside the kernel that matches them."""
+    print("\nStores on two cores, to the kernel on one\n")
+    for (scheme, master, size), value in found.items():
+        if master == "local[2]" and scheme.startswith("FormulaMatch") and size >= 1_000_000:
+            name = "in NumPy" if scheme == IN_NUMPY else "compiled"
+            speed = size / value["seconds"]["match stores"]
+            print(f"{size:>13,} {name:<10}{speed:>17,.0f} pairs/s: {speed / kernels[name]:.2f}")
 
 
 def report_reusable(name: str, found: dict[int, dict[str, Any]]) -> None:

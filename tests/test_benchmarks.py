@@ -16,8 +16,9 @@ import os, sys, importlib
 sys.path.insert(0, sys.argv[1])
 cores = getattr(os, "sched_getaffinity", id)(0)
 before = dict(os.environ), cores
-importlib.import_module(sys.argv[2])
-assert before == (dict(os.environ), getattr(os, "sched_getaffinity", id)(0))
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+    assert before == (dict(os.environ), getattr(os, "sched_getaffinity", id)(0)), name
 """
 PIN = """
 import os, sys
@@ -29,10 +30,10 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_importing_a_benchmark_changes_nothing(path: Path) -> None:
-    name = ".".join(path.with_suffix("").parts)
-    command = [sys.executable, "-c", IMPORT, str(BENCHMARKS), name]
+def test_importing_a_benchmark_changes_nothing() -> None:
+    names = [".".join(path.with_suffix("").parts) for path in FILES]
+    assert len(names) > 20
+    command = [sys.executable, "-c", IMPORT, str(BENCHMARKS), *names]
     subprocess.run(command, check=True, timeout=120)
 
 

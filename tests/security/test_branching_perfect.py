@@ -338,7 +338,7 @@ SPOILED: list[tuple[Randomness, list[Callable[[Bytes, Bytes], PValues]]]] = [
 
 
 @pytest.mark.parametrize(("spoil", "statistics"), SPOILED)
-@pytest.mark.parametrize("name", ["tight", "empty"])
+@pytest.mark.parametrize("name", ["tight", pytest.param("empty", marks=pytest.mark.slow)])
 def test_statistics_tell_a_broken_encoder_from_the_simulator(
     name: str, spoil: Randomness, statistics: list[Callable[[Bytes, Bytes], PValues]]
 ) -> None:

@@ -12,10 +12,7 @@ import pytest
 from tests.spark.conftest import JAVA_OPTIONS, MODE
 
 ROOT = Path(__file__).parents[2]
-ANSWERS = (
-    "match_equals or answers_equal_match or all_pairs_equal or subscribers_open_what "
-    "or (members_open_what and simple)"
-)
+ANSWERS = "match_equals or answers_equal_match or all_pairs_equal or subscribers_open_what"
 FILES = [
     "tests/spark/test_pipeline.py",
     "tests/spark/test_all_pairs.py",
