@@ -108,6 +108,28 @@ def test_rounds_run_out_by_name(tmp_path: Path, source: FileKey) -> None:
         assert allot(ledger, [(2, 0)]) == ([1], [False])
 
 
+def test_a_server_with_another_file_is_refused(tmp_path: Path, source: FileKey) -> None:
+    """It would begin with round 0; one with an older copy of the file cannot be told."""
+    file, other = EventLedger(tmp_path / "events"), EventLedger(tmp_path / "other")
+    assert file.identity() == EventLedger(tmp_path / "events").identity() != other.identity()
+    with LedgerServer(file, source) as server:
+        ledger = pickle.loads(pickle.dumps(RemoteLedger(server.address, file.identity())))
+        assert allot(ledger, [(7, 0), (8, 0)]) == ([0, 1], [False, False])
+        with pytest.raises(LedgerError, match=f"is {file.identity()}, wanted {other.identity()}"):
+            allot(RemoteLedger(server.address, other.identity()), [(9, 0)])
+        port = _at(server.address)[1]
+    with LedgerServer(other, source, port=port):
+        with pytest.raises(LedgerError, match="another file would allot rounds that were used"):
+            allot(ledger, [(9, 0)])
+        assert other.used() == 0
+        assert allot(RemoteLedger(server.address), [(9, 0)]) == ([0], [False])
+    # The file is taken away under the server, and another one put there.
+    with LedgerServer(file, source, port=port):
+        (tmp_path / "other").replace(tmp_path / "events")
+        with pytest.raises(LedgerError, match="another file would allot rounds that were used"):
+            allot(ledger, [(9, 0)])
+
+
 def channels(seconds: float = 20) -> tuple[Channel, Channel]:
     """A worker's and the server's end of one connection."""
     worker, server = socket.socketpair()
@@ -473,6 +495,9 @@ def test_arguments_are_checked(tmp_path: Path, source: FileKey) -> None:
     for address in ("here", "here:", ":7400", "here:0", "here:70000", 7400, None):
         with pytest.raises(ParameterError, match=r"address must be the server's 'host:port'"):
             RemoteLedger(address)  # type: ignore[arg-type]
+    for identity in ("", "8c1f", "g" * 32, 7, b"0" * 32):
+        with pytest.raises(ParameterError, match="identity must be 32 hexadecimal digits"):
+            RemoteLedger("here:7400", identity)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="ledger must be an EventLedger"):
         LedgerServer(tmp_path / "events", source)  # type: ignore[arg-type]
     for keys in ([], "abc", [source, None]):
@@ -498,6 +523,7 @@ def served(folder: Path, source: FileKey, port: int, *more: str) -> subprocess.P
     command += ["--key", str(source.path), "--listen", f"127.0.0.1:{port}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
+    assert process.stdout.readline() == f"ledger {EventLedger(folder / 'events').identity()}\n"
     assert f"rounds used, at 127.0.0.1:{port}" in process.stdout.readline()
     return process
 

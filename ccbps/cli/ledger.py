@@ -52,6 +52,7 @@ def _run(arguments: Namespace) -> int:
         ledger = EventLedger(arguments.file, rounds=arguments.rounds)
         keys = [FileKey(path) for path in arguments.key]
         with LedgerServer(ledger, keys, host=host, port=port) as server:
+            print(f"ledger {ledger.identity()}", flush=True)
             print(f"{ledger.used()} rounds used, at {server.address}", flush=True)
             ended.wait()
     print("ended")
@@ -62,8 +63,9 @@ LEDGER: Final = Command(
     "ledger",
     "serve a ledger that allots rounds to events, for Spark's workers",
     "On a cluster whose machines share no file system with locks, one process has the ledger of\n"
-    "events, and workers ask it: RemoteLedger('HOST:PORT') in place of EventLedger('FILE'). They\n"
-    "and the server prove to one another that they have the ledger's key, and what they send is\n"
+    "events, and workers ask it: RemoteLedger('HOST:PORT', 'IDENTITY') in place of\n"
+    "EventLedger('FILE'), with the identity of the file, which is shown first. They and the\n"
+    "server prove to one another that they have the ledger's key, and what they send is\n"
     "encrypted. Whoever has the key can make the publisher use a round twice, and so does a\n"
     "second ledger for it: have one server for a key, with one file, and never a copy of that.\n\n"
     "Ends with Ctrl-C or SIGTERM. Killed and started again it goes on with nothing lost; workers\n"

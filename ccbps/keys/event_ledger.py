@@ -36,6 +36,7 @@ FORETOLD: Final = 0.9
 _TABLES: Final = (
     "CREATE TABLE events (name INTEGER PRIMARY KEY, round INTEGER NOT NULL, tag BLOB NOT NULL)",
     "CREATE TABLE streams (stream BLOB PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE identity AS SELECT randomblob(16) AS identity",
 )
 
 
@@ -67,10 +68,21 @@ class EventLedger:
         if rounds is not None and (type(rounds) is not int or not 0 < rounds <= 1 << 63):
             raise ParameterError(f"rounds must be a whole number above 0, or None, got {rounds!r}")
         self.rounds = rounds
-        self._file = LedgerFile.at(path, b"ccbe", 1, _TABLES, "a ledger of events", "event")
+        self._file = LedgerFile.at(path, b"ccbe", 2, _TABLES, "a ledger of events", "event")
 
     def __repr__(self) -> str:
         return f"<EventLedger {self._file.path}>"
+
+    def identity(self) -> str:
+        """32 hexadecimal digits, drawn when the file was made: copies of it have the same, and no
+        other file has.
+
+        Raises:
+            LedgerError: the file cannot be read.
+        """
+        with self._file.transaction() as file:
+            (found,) = file.execute("SELECT identity FROM identity").fetchone()
+        return bytes(found).hex()
 
     def used(self) -> int:
         """How many rounds are used; of the matcher and seed that used most, if there are several.

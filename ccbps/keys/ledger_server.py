@@ -1,16 +1,19 @@
 """A ledger of events for workers that do not share a file system: one process has the file.
 
 A worker asks over TCP (`ccbps.keys.ledger_channel`), in a connection for each batch of events. It
-sends names; the server, in a transaction of the file, answers with rounds; the worker sends tags,
-computed from rounds and contents with the seed, which the server does not have; the server compares
-and keeps them, and says which events have other content. A connection that breaks before the last
-answer leaves nothing behind, or the whole of it: the worker asks again, and gets the same rounds.
+says which ledger it wants, if it knows, and sends names; the server, in a transaction of the file,
+answers with rounds; the worker sends tags, computed from rounds and contents with the seed, which
+the server does not have; the server compares and keeps them, and says which events have other
+content. A connection that breaks before the last answer leaves nothing behind, or the whole of it:
+the worker asks again, and gets the same rounds.
 
 The server learns what stands in the file: keyed names, keyed tags, how many events there are and
 when. It must be honest: one that allots a round twice makes a publisher use it twice. Publishers
 who share a server can hold one another up.
 
 Hazard: two servers with one key and two files are two ledgers, each of which begins with round 0.
+Workers that know the file's identity are refused by all but its own server; an older copy has the
+same identity.
 """
 
 from __future__ import annotations
@@ -32,8 +35,10 @@ from ccbps.errors import LedgerError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.ledger_channel import (
+    ANY_LEDGER,
     DONE,
     FAILED,
+    IDENTITY_BYTES,
     MOST_EVENTS,
     OTHER,
     ROUNDS,
@@ -70,7 +75,7 @@ class LedgerServer:
         >>> _ = (folder / "ledger.key").write_text(SharedSeed.generate().ledger_key().to_text())
         >>> ledger = EventLedger(folder / "events.ledger", rounds=1_000_000)
         >>> with LedgerServer(ledger, FileKey(folder / "ledger.key")) as server:
-        ...     remote = RemoteLedger(server.address)      # in a job: encode_events(ledger=remote)
+        ...     remote = RemoteLedger(server.address, ledger.identity())    # of encode_events
 
     Attributes:
         address: where it listens, ``host:port``; workers may know its machine by another name.
@@ -168,10 +173,12 @@ class LedgerServer:
         return None
 
     def _allot(self, channel: Channel) -> None:
-        request = channel.receive(STREAM_BYTES + 8 * MOST_EVENTS)
-        if len(request) < STREAM_BYTES or len(request) % 8:
+        head = IDENTITY_BYTES + STREAM_BYTES
+        request = channel.receive(head + 8 * MOST_EVENTS)
+        if len(request) < head or len(request) % 8:
             raise Forged("a request that is none")
-        names = np.frombuffer(request, "<i8", offset=STREAM_BYTES).astype(np.int64)
+        wanted, stream = request[:IDENTITY_BYTES], request[IDENTITY_BYTES:head]
+        names = np.frombuffer(request, "<i8", offset=head).astype(np.int64)
 
         def tags(rounds: Rounds) -> Bytes:
             channel.send(ROUNDS + rounds.astype("<u8").tobytes())
@@ -185,12 +192,22 @@ class LedgerServer:
             channel.receive(0)  # it sets them aside; or has ended the connection
 
         try:
-            _, other = self._ledger.allot(request[:STREAM_BYTES], names, tags, refuse)
+            self._require(wanted)
+            _, other = self._ledger.allot(stream, names, tags, refuse)
         except LedgerError as error:
             _log.error("the ledger's server allots nothing: %s", error)
             channel.send(FAILED + str(error).encode())
             return
         channel.send(DONE + np.packbits(other).tobytes())
+
+    def _require(self, wanted: bytes) -> None:
+        """Raises LedgerError if a worker wants another ledger."""
+        if wanted != ANY_LEDGER and wanted.hex() != (found := self._ledger.identity()):
+            raise LedgerError(
+                f"the ledger at {self.address} is {found}, wanted {wanted.hex()}: another file "
+                "would allot rounds that were used. Start the server with the ledger's own file; "
+                "if that is lost, take new seeds and a new ledger"
+            )
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):

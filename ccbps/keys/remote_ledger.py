@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,8 +17,10 @@ from ccbps.arrays import Bools, Bytes, Rounds
 from ccbps.errors import LedgerError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.ledger_channel import (
+    ANY_LEDGER,
     DONE,
     FAILED,
+    IDENTITY_BYTES,
     MOST_EVENTS,
     OTHER,
     ROUNDS,
@@ -43,17 +46,33 @@ class RemoteLedger:
 
     Example:
         >>> from ccbps.keys import RemoteLedger
-        >>> RemoteLedger("10.0.0.5:7400")          # in a job: encode_events(ledger=...)
-        RemoteLedger(address='10.0.0.5:7400')
+        >>> RemoteLedger("10.0.0.5:7400", "8c1f0d5e2a7b4c3d9e6f1a0b5c4d3e2f")  # of encode_events
+        RemoteLedger(address='10.0.0.5:7400', identity='8c1f0d5e2a7b4c3d9e6f1a0b5c4d3e2f')
 
     Attributes:
         address: the server's, ``host:port``, as workers reach it.
+        identity: `EventLedger.identity` of the server's file, which ``ccbps ledger`` shows: a
+            server with another file, which would use rounds twice, is refused. None for any.
     """
 
     address: str
+    identity: str | None = None
 
     def __post_init__(self) -> None:
         place_of(self.address)
+        self._wanted()
+
+    def _wanted(self) -> bytes:
+        """The identity as bytes."""
+        if self.identity is None:
+            return ANY_LEDGER
+        with suppress(TypeError, ValueError):
+            if len(found := bytes.fromhex(self.identity)) == IDENTITY_BYTES:
+                return found
+        raise ParameterError(
+            "identity must be 32 hexadecimal digits, as EventLedger.identity() and ccbps ledger "
+            f"show them, or None, got {self.identity!r}"
+        )
 
     @confined
     def allot(
@@ -68,7 +87,8 @@ class RemoteLedger:
 
         Raises:
             KeyMismatchError: the server does not have the key of this seed.
-            LedgerError: it could not be reached for a minute, or could not allot.
+            LedgerError: it could not be reached for a minute, could not allot, or has another
+                ledger than the one that is wanted.
 
         Cost: five round trips in the network, one of them while the file is locked; and what the
         ledger costs.
@@ -85,7 +105,7 @@ class RemoteLedger:
             try:
                 with _reached(self.address) as connection:
                     channel = connect(connection, key, WAIT_SECONDS)
-                    return _ask(channel, stream, names, tags, refuse)
+                    return _ask(channel, self._wanted() + stream, names, tags, refuse)
             except Broken as error:
                 now = time.monotonic()
                 until = now + WAIT_SECONDS if until is None else until
@@ -110,14 +130,14 @@ def _reached(address: str) -> socket.socket:
 
 def _ask(
     channel: Channel,
-    stream: bytes,
+    head: bytes,
     names: NDArray[np.int64],
     tags: Callable[[Rounds], Bytes],
     refuse: Callable[[Bools, Rounds], object],
 ) -> tuple[Rounds, Bools]:
     """The worker's part of `LedgerServer._allot`."""
     count = len(names)
-    channel.send(stream + names.astype("<i8").tobytes())
+    channel.send(head + names.astype("<i8").tobytes())
     rounds: Rounds = np.zeros(0, dtype=np.uint64)
     told = False
     while True:

@@ -53,7 +53,7 @@ def test_a_server_in_place_of_the_file(spark: SparkSession, path: Path, tmp_path
     first, other = cs.EventLedger(path), tmp_path / "other.key"
     other.write_text(SharedSeed.generate().ledger_key().to_text())
     with cs.LedgerServer(first, KEY) as server:
-        remote = cs.RemoteLedger(server.address)
+        remote = cs.RemoteLedger(server.address, first.identity())
         made = found(encode(quotes(spark, [*range(40)]), remote))
     assert first.used() == 40
     assert made == found(encode(quotes(spark, [*range(40)]), first))
