@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import numpy as np
@@ -333,6 +334,28 @@ def test_kernels_agree_on_batches(name: str, batch: int) -> None:
 @pytest.mark.parametrize("batch", [8191, 8192, 8193, 20_000])
 def test_kernels_agree_on_batches_of_several_blocks(batch: int) -> None:
     check_batch(interval(4, 0, 0), batch, batch)
+
+
+@given(
+    calls=st.lists(st.tuples(st.integers(0, 2), st.sampled_from([1, 63, 64, 65, 700])), max_size=8)
+)
+@settings(max_examples=examples(30), deadline=None)
+def test_a_thread_s_decoder_serves_any_calls(calls: list[tuple[int, int]]) -> None:
+    """It is kept for the next batch of the same formula, if that is about as large."""
+    formulas = [NAMED["box"], NAMED["hidden"], interval(4, 0, 0)]
+    encodings = [made(formula) for formula in formulas]
+
+    def check(turn: int) -> None:
+        for which, batch in calls:
+            event, interest = inputs_of(encodings[which], batch, turn)
+            randomness = uniform(encodings[which], batch, turn)
+            events = encodings[which].encode_event(packed(event), randomness)
+            interests = encodings[which].encode_interest(packed(interest), randomness)
+            answers = evaluate(formulas[which], event.T, interest.T)
+            assert np.array_equal(encodings[which].decode(events, interests), answers)
+
+    with wished("arrays"), ThreadPoolExecutor(3) as threads:
+        list(threads.map(check, range(3)))
 
 
 def test_blocks_leave_nothing_behind_for_the_next_one() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from ccbps.arrays import Bools, Words
 from ccbps.encodings.straight_line import WORD, StraightLine
 
-__all__ = ["ArrayPlanes"]
+__all__ = ["ArrayPlanes", "plane_words"]
 
 BLOCK_BYTES: Final = 1 << 21
 """Registers and products of a block together, if a block of the fewest words fits at all."""
@@ -27,6 +27,18 @@ _STAGES: Final = tuple(
 )
 
 
+def plane_words(program: StraightLine, batch: int) -> int:
+    """Words of a plane, for blocks of a batch of so many rows that are all about as large."""
+    held = 8 * (program.array_registers + 2 * _widest(program))
+    most, wanted = max(1, min(MOST_WORDS, BLOCK_BYTES // held)), max(1, -(-batch // WORD))
+    return -(-wanted // -(-wanted // most))
+
+
+def _widest(program: StraightLine) -> int:
+    """Products of a level, at most."""
+    return max((len(lefts) for _, lefts, _, _ in program.placed_levels), default=1)
+
+
 class ArrayPlanes:
     """Runs one straight-line program.
 
@@ -36,10 +48,7 @@ class ArrayPlanes:
 
     def __init__(self, program: StraightLine, batch: int) -> None:
         self._program = program
-        widest = max((len(lefts) for _, lefts, _, _ in program.placed_levels), default=1)
-        held = 8 * (program.array_registers + 2 * widest)
-        most, wanted = max(1, min(MOST_WORDS, BLOCK_BYTES // held)), max(1, -(-batch // WORD))
-        words = -(-wanted // -(-wanted // most))  # of blocks that are all about as large
+        widest, words = _widest(program), plane_words(program, batch)
         self.rows = WORD * words
         self._registers = np.zeros((program.array_registers, words), dtype=np.uint64)
         self._first = np.empty((widest, words), dtype=np.uint64)
@@ -51,14 +60,15 @@ class ArrayPlanes:
         """Run the program on rows.
 
         Args:
-            rows: shape (count, inputs), C-contiguous, count at most `rows`.
+            rows: shape (count, inputs), C-contiguous, count at most `rows`. If there are `rows` of
+                them, they are not copied, and those past `out` are ignored.
             out: shape (count, outputs); for a program with one bit of output, (count,), bool.
         """
         program, registers = self._program, self._registers
-        words, count = registers.shape[1], len(rows)
+        words, count = registers.shape[1], len(out)
         used = WORD * program.inputs
         planes = registers[:used].reshape(WORD, program.inputs, words)
-        if count == self.rows:
+        if len(rows) == self.rows:
             planes[:] = rows.reshape(WORD, words, program.inputs).transpose(0, 2, 1)
         else:
             padded = np.zeros((self.rows, program.inputs), dtype=np.uint64)

@@ -276,7 +276,7 @@ class FormulaEncoding:
             from ccbps.encodings.compiled_rows import CompiledDecoder
 
             return CompiledDecoder(*parts)
-        return ArrayDecoder(*parts, batch)
+        return ArrayDecoder.held(*parts, batch)
 
     def _encoder(
         self, program: StraightLine, width: int, batch: int

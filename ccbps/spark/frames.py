@@ -53,9 +53,10 @@ _WHY: Final[dict[Keying | Answers, str]] = {
     Answers.SUBSCRIBER: "no broker answers; its subscribers find out by themselves what matches",
 }
 _BROADCAST: Final = "from a shared seed, an event message of a round serves all subscriptions"
+_INTEGERS: Final = {"tinyint", "smallint", "int", "bigint"}
 _EXACT_TYPES: Final = {
-    *("tinyint", "smallint", "int", "bigint", "string", "binary", "boolean"),
-    *("date", "timestamp", "timestamp_ntz"),
+    *_INTEGERS,
+    *("string", "binary", "boolean", "date", "timestamp", "timestamp_ntz"),
 }
 AGAIN: Final = "__ccbps_again"
 """Column of rows that `mark_repeated` has marked."""
@@ -268,10 +269,14 @@ def mark_repeated(df: DataFrame, columns: Sequence[str], what: str, mark: str = 
     return df.select("*", again.alias(mark))
 
 
-def has_exact(df: DataFrame, columns: Iterable[str]) -> bool:
-    """Are values of these columns equal where their bytes are? Not so floats, or strings under a
-    collation."""
-    return {df.schema[name].dataType.simpleString() for name in columns} <= _EXACT_TYPES
+def has_exact(one: DataFrame, other: DataFrame, columns: Iterable[str]) -> bool:
+    """Are values of these columns equal where their bytes are, also across two DataFrames? Not so
+    floats, strings under a collation, and types that Spark casts to compare them."""
+    for name in columns:
+        kinds = {df.schema[name].dataType.simpleString() for df in (one, other)}
+        if not (kinds <= _EXACT_TYPES and (len(kinds) == 1 or kinds <= _INTEGERS)):
+            return False
+    return True
 
 
 def check_once(df: DataFrame, columns: Sequence[str], what: str) -> None:
@@ -280,7 +285,7 @@ def check_once(df: DataFrame, columns: Sequence[str], what: str) -> None:
     keys = [column(name).alias(f"key{i}") for i, name in enumerate(columns)]
     rows = df.select(*keys).dropna()
     same = [f"key{i}" for i in range(len(keys))]
-    if has_exact(df, columns):
+    if has_exact(df, df, columns):
         # Sorted numbers of eight bytes are a third of the work of whole keys in a table. Equal keys
         # have equal hashes; whether equal hashes have equal keys is looked at where there are some.
         hashes = rows.select(F.xxhash64(*same).alias("hash")).repartition("hash")

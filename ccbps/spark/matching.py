@@ -115,12 +115,14 @@ def match(
         ParameterError: a column is missing, of the wrong type, or in both DataFrames; an argument
             does not apply to this matcher, or is missing.
         RandomnessReuseError (as the cause of Spark's error, when the result is computed; at once
-            for a broadcast, for what is joined with a stream, and if a column of `on` is of numbers
-            with a fraction or of strings with a collation, which runs one job on each side):
+            for a broadcast, for what is joined with a stream, and unless columns of `on` are whole
+            numbers, or of one type in both, a string without a collation, binary, boolean, date or
+            timestamp; that runs one job on each side):
             for pairs, with "raise", a pair and round occurs twice in `events` or in `interests`:
             messages came twice, or their one-time randomness was used twice. When the result is
-            computed, this is seen of pairs and rounds that both sides have. A stream itself is not
-            looked through: what comes twice in it is answered twice.
+            computed, this is seen of pairs and rounds that both sides have, and of rows that are
+            taken, if only some are, as by `first()`. A stream itself is not looked through: what
+            comes twice in it is answered twice.
         DecodeError (as the cause of Spark's error, when the result is computed; at once for
             interests of the wrong width that the driver collects): see `on_error`.
     """

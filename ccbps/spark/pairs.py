@@ -60,6 +60,8 @@ def match_pairs(
     check_on_error(on_error, "reject")
     require(events, ids, binary=[event], name="events")
     require(interests, ids, text=labels, binary=[interest], name="interests")
+    if not ids:
+        raise ParameterError("on=[] names no column: name what a pair and round are told apart by")
     if event == interest:
         raise ParameterError(f"both messages are called {event!r}; rename one column")
     shared = (set(events.columns) & set(interests.columns)) - set(ids)
@@ -73,8 +75,7 @@ def match_pairs(
     # A merge join yields rows in the order of ids, in which those that occur again are neighbours:
     # to compare them is nearly free. What is joined with a stream has no order across batches, and
     # a broadcast's interests keep the order by rounds, in which they are decided soonest.
-    ordered = len(whole) == len(sides) and not labels
-    ordered = ordered and has_exact(events, ids) and has_exact(interests, ids)
+    ordered = len(whole) == len(sides) and not labels and has_exact(events, interests, ids)
     if not ordered and on_error == "raise":
         for name, (df, keys) in whole.items():
             check_once(df, keys, _ONCE.format(name))
@@ -87,10 +88,13 @@ def match_pairs(
         others = events.select(*[column(name) for name in events.columns if name != event])
         joined = F.broadcast(others).join(interests, on=ids, how="inner")
     elif ordered:
-        # Asked for, so that Spark never splits a large partition, and with it equal ids.
+        # Spark splits no partition that was asked for, and with it equal ids. Whatever it does, for
+        # hints of the caller, settings or ids that are constants: rows are together, and in order,
+        # after the join. Behind a merge join of what was asked for, it leaves both steps out.
         keys = [column(name) for name in ids]
-        other = interests.repartition(*keys).hint("merge")
-        joined = events.repartition(*keys).join(other, on=ids, how="inner")
+        left, right = (df.repartition(*keys).hint("merge") for df in (events, interests))
+        joined = left.join(right, on=ids, how="inner")
+        joined = joined.repartition(*keys).sortWithinPartitions(*keys)
     else:
         joined = events.join(interests, on=ids, how="inner")
 
@@ -111,7 +115,7 @@ def match_pairs(
             repeated = repeated | F.coalesce(column(marks[-1]), F.lit(False))
     dropped, names = [event, interest, *marks], [*ids, *labels]
     arguments = [column(name) for name in (*messages, *names)]
-    arguments += [] if ordered else [repeated]
+    arguments += [repeated] * (not ordered)
 
     def marked(
         batches: Iterable[tuple[pa.Array, ...]],
@@ -176,7 +180,7 @@ def _collected(
 ) -> RoundEvents | None:
     """Events that travel to the workers with the plan, unless they are too many for it, or rounds
     have names that Arrow might compare in another way than Spark."""
-    if not (has_exact(events, ids) and has_exact(interests, ids)):
+    if not has_exact(events, interests, ids):
         return None
     whole = events.select(*[column(name) for name in (*ids, event)])
     for name in ids:

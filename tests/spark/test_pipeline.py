@@ -288,6 +288,44 @@ def test_a_pair_and_round_that_occurs_twice_is_not_counted_twice(
     assert left == {key: good[key] for key in good if key not in {("s1", 5), ("s1", 6)}}
 
 
+def test_match_sorts_each_side_once(stages: Stages) -> None:
+    """That joined rows are together and in order is asked for again, and costs nothing."""
+    _, events, interests, _ = stages
+    for on_error in ("raise", "reject"):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            cs.match(events, interests, BOX, on_error=on_error).explain()
+        plan = out.getvalue()
+        counts = {what: plan.count(what) for what in ("Exchange ", "Sort [", "SortMergeJoin")}
+        assert counts == {"Exchange ": 2, "Sort [": 2, "SortMergeJoin": 1}
+
+
+@pytest.mark.parametrize("how", ["broadcast", "constant", "repartitioned", "narrow"])
+@pytest.mark.parametrize("side", [0, 1], ids=["events", "interests"])
+def test_rows_that_occur_twice_are_found_however_they_are_joined(
+    stages: Stages, side: int, how: str
+) -> None:
+    _, *frames, good = stages
+    twice = [df.where("subscription = 's1'") for df in frames]
+    whole = twice[side].repartition(3)
+    twice[side] = whole.unionByName(whole.where("round IN (5, 6)")).repartition(5)
+    other = 1 - side
+    if how == "broadcast":  # the side that is streamed has no order of its own
+        twice[other] = F.broadcast(twice[other])
+    elif how == "constant":  # Spark then leaves it out of the join
+        twice[other] = twice[other].withColumn("subscription", F.lit("s1"))
+    elif how == "repartitioned":
+        twice = [df.repartition(2, "subscription", "round").sort("round") for df in twice]
+    else:
+        twice[other] = twice[other].withColumn("round", F.col("round").cast("int"))
+    with pytest.raises(PySparkException, match=r"round=[56] occurs more than once"):
+        cs.match(*twice, BOX).collect()
+    rows = cs.match(*twice, BOX, on_error="reject").collect()
+    assert sorted(r["round"] for r in rows if r["rejected"]) == [5, 5, 6, 6]
+    left = {("s1", r["round"]): r["matched"] for r in rows if not r["rejected"]}
+    wanted = {key: value for key, value in good.items() if key[0] == "s1"}
+    assert left == {key: value for key, value in wanted.items() if key[1] not in (5, 6)}
+
+
 def test_no_partition_is_split_between_rows_of_a_pair_and_round(
     spark: SparkSession, stages: Stages
 ) -> None:
