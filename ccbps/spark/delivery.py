@@ -26,7 +26,6 @@ from ccbps.keys.sources import KeySource, master, seeds
 from ccbps.spark.frames import (
     check_keep,
     check_key,
-    check_once,
     column,
     finish,
     finish_encoded,
@@ -34,6 +33,7 @@ from ccbps.spark.frames import (
     row_function,
     struct,
 )
+from ccbps.spark.repeated import check_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

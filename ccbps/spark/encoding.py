@@ -44,16 +44,15 @@ from ccbps.spark.frames import (
     check_key,
     check_matcher,
     check_on_error,
-    check_once,
     encoded_type,
     finish_encoded,
-    mark_repeated,
     refuse_floats,
     refuse_given,
     require,
     row_function,
     struct,
 )
+from ccbps.spark.repeated import check_once, mark_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,13 +23,13 @@ from ccbps.keys.sources import KeySource, broker_state
 from ccbps.spark.frames import (
     check_key,
     check_on_error,
-    check_once,
     column,
     finish,
     require,
     row_function,
     struct,
 )
+from ccbps.spark.repeated import check_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

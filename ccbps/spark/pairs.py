@@ -25,13 +25,12 @@ from ccbps.spark.frames import (
     PLAN_BYTES,
     REPEATED,
     check_on_error,
-    check_once,
     column,
     finish,
-    has_exact,
     require,
     row_function,
 )
+from ccbps.spark.repeated import check_once, has_exact
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,0 +1,75 @@
+"""Rows of a DataFrame that have the same ids as others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.spark.frames import AGAIN, column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+__all__ = ["check_once", "has_exact", "mark_repeated"]
+
+_INTEGERS: Final = {"tinyint", "smallint", "int", "bigint"}
+_EXACT_TYPES: Final = {
+    *_INTEGERS,
+    *("string", "binary", "boolean", "date", "timestamp", "timestamp_ntz"),
+}
+
+
+def mark_repeated(df: DataFrame, columns: Sequence[str], what: str, mark: str = AGAIN) -> DataFrame:
+    """With a column `mark`: do the same values of `columns`, none NULL, occur in other rows, too?
+    Computed with the result, from rows in the order of `columns`, in which they stay."""
+    _refuse_stream(df, what)
+    names = [column(name) for name in columns]
+    again = F.count("*").over(Window.partitionBy(*names)) > 1
+    for name in names:
+        again = again & name.isNotNull()
+    return df.select("*", again.alias(mark))
+
+
+def has_exact(one: DataFrame, other: DataFrame, columns: Iterable[str]) -> bool:
+    """Are values of these columns equal where their bytes are, also across two DataFrames? Not so
+    floats, strings under a collation, and types that Spark casts to compare them."""
+    for name in columns:
+        kinds = {df.schema[name].dataType.simpleString() for df in (one, other)}
+        if not (kinds <= _EXACT_TYPES and (len(kinds) == 1 or kinds <= _INTEGERS)):
+            return False
+    return True
+
+
+def check_once(df: DataFrame, columns: Sequence[str], what: str) -> None:
+    """Refuse a DataFrame in which the same values of `columns` occur in two rows. Runs a job."""
+    _refuse_stream(df, what)
+    keys = [column(name).alias(f"key{i}") for i, name in enumerate(columns)]
+    rows = df.select(*keys).dropna()
+    same = [f"key{i}" for i in range(len(keys))]
+    if has_exact(df, df, columns):
+        # Sorted numbers of eight bytes are a third of the work of whole keys in a table. Equal keys
+        # have equal hashes; whether equal hashes have equal keys is looked at where there are some.
+        hashes = rows.select(F.xxhash64(*same).alias("hash")).repartition("hash")
+        if not _several(hashes.sortWithinPartitions("hash"), ["hash"]):
+            return
+    found = _several(rows, same)
+    if found:
+        values = ", ".join(f"{name} {found[0][f'key{i}']!r}" for i, name in enumerate(columns))
+        raise RandomnessReuseError(f"{values} occurs {found[0]['count']} times: {what}")
+
+
+def _refuse_stream(df: DataFrame, what: str) -> None:
+    if df.isStreaming:
+        raise ParameterError(
+            f"a streaming DataFrame cannot be checked for {what}: call this in foreachBatch"
+        )
+
+
+def _several(df: DataFrame, columns: Sequence[str]) -> list[Row]:
+    """Values that several rows have, if there are any: one of them."""
+    rows: list[Row] = df.groupBy(*columns).count().where("`count` > 1").limit(1).collect()
+    return rows
