@@ -93,6 +93,7 @@ def spark(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(places.local),
         "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",  # keys are searched in it
         "spark.eventLog.dir": places.event_log.as_uri(),
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     }

@@ -36,8 +36,7 @@ def write_keys(folder: Path) -> None:
 
 
 def secrets_in(keys: Iterable[Path]) -> set[bytes]:
-    """Pieces of 15 bytes of what is secret in files of keys; the same in base64 wherever they
-    stand in a longer text, as they fill whole groups of three."""
+    """Pieces of 15 bytes of what is secret in files of keys."""
     pieces = []
     for path in keys:
         raw = bytes.fromhex(path.read_text().partition(":")[2].strip())
@@ -58,7 +57,7 @@ def _is_text(byte: int) -> bool:
 
 def needles(secrets: Iterable[bytes]) -> list[bytes]:
     """Secrets as they may stand somewhere: raw, in hex, in hex again as in texts of keys whose data
-    are JSON, in base64."""
+    are JSON, in base64, behind any number of other bytes."""
     return [
         form
         for one in secrets
@@ -67,6 +66,7 @@ def needles(secrets: Iterable[bytes]) -> list[bytes]:
             one.hex().encode(),
             one.hex().encode().hex().encode(),
             base64.b64encode(one),
+            *(base64.b64encode(bytes(k) + one)[4 : 4 * ((k + len(one)) // 3)] for k in (1, 2)),
         )
     ]
 

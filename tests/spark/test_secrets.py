@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,6 +44,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
     monkeypatch.setattr(CloudPickleSerializer, "dumps", recorded)
     if MODE == "connect":
+        from pyspark.sql.connect.client import SparkConnectClient
         from pyspark.sql.connect.plan import LogicalPlan
 
         to_proto = LogicalPlan.to_proto
@@ -53,7 +55,22 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
             return made
 
         monkeypatch.setattr(LogicalPlan, "to_proto", kept)
+        for name in ("_execute", "_execute_and_fetch_as_iterator"):
+            monkeypatch.setattr(SparkConnectClient, name, executed(name, out))
     return out
+
+
+def executed(name: str, out: Sent) -> Callable[..., object]:
+    """A method that sends a request, a write for one, and keeps what it sends."""
+    from pyspark.sql.connect.client import SparkConnectClient
+
+    inner = getattr(SparkConnectClient, name)
+
+    def kept(client: object, request: Any, *arguments: object, **named: object) -> object:
+        out.append(("request", request.SerializeToString()))
+        return inner(client, request, *arguments, **named)
+
+    return kept
 
 
 @SLOW
@@ -75,13 +92,15 @@ def test_no_key_in_what_the_driver_sends_or_spark_writes(
     hidden = needles(secrets_in((tmp_path / "keys").iterdir()))
     assert len(hidden) > 60
     kinds = {kind for kind, _ in sent}
-    assert kinds == ({"function", "plan"} if MODE == "connect" else {"function"})
+    assert kinds == {"function", *["plan", "request"] * (MODE == "connect")}
     assert any(b"tag-publisher" in made for _, made in sent), "where the key is, is sent"
     assert found_in(sent, hidden) == []
     told = capfd.readouterr()
     texts = [("error", str(found["error"])), ("out", told.out), ("err", told.err)]
     assert found_in([(name, text.encode()) for name, text in texts], hidden) == []
-    assert found_in(places.contents(), hidden) == []
+    written = list(places.contents())
+    assert any(b"SparkListenerTaskEnd" in content for _, content in written), "it can be read"
+    assert found_in(written, hidden) == []
     assert found_in(contents(tmp_path / "data"), hidden) == []
     assert len(found_in(contents(tmp_path / "keys"), hidden)) == 8, "the search finds what is there"
 
