@@ -20,7 +20,14 @@ from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_keep, column, refuse_given, require, row_function
+from ccbps.spark.frames import (
+    PLAN_BYTES,
+    check_keep,
+    column,
+    refuse_given,
+    require,
+    row_function,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -103,14 +110,15 @@ def refuse_alone(**arguments: object) -> None:
 def refuse_unstable(df: DataFrame, name: str, argument: str) -> None:
     """Refuse a column that Spark computes anew, and otherwise, when a task is run again.
 
-    Finds what the plan shows: not what stands in the plan of a table, which is stable, or behind
-    more columns than Spark prints.
+    Finds what the plan shows: not what stands in the plan of a table, which is stable, or what
+    comes from more columns than Spark prints.
 
     Raises:
         ParameterError: it comes from rand(), monotonically_increasing_id(), uuid() or the like.
     """
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        df.explain(extended=True)
+        # Of this column alone, so that few others stand in the plan.
+        df.select(column(name)).explain(extended=True)
     unstable: dict[str, str] = {}
     aliases = [
         found
@@ -154,6 +162,13 @@ def _labels(
         raise ParameterError(
             f"labels must name the subscriptions that events are encoded for, such as "
             f"['alice/cheap', 'bob/all'], got {labels!r}"
+        )
+    size = sum(map(len, labels))
+    if size > PLAN_BYTES:
+        raise ParameterError(
+            f"labels= takes at most {PLAN_BYTES >> 20} MiB of names, got {size >> 20} MiB: they "
+            "travel with the plan, which is one gRPC message in Spark Connect. Encode for some of "
+            "them at a time, or take BroadcastMatch, whose events have no labels"
         )
     return [*dict.fromkeys(labels)]
 

@@ -64,6 +64,11 @@ def match_all_pairs(
     require(interests, topics, text=[subscription], binary=[interest], name="interests")
     if subscription in events.columns:
         raise ParameterError(f"column {subscription!r} is in both DataFrames; rename one")
+    if interests.isStreaming:
+        raise ParameterError(
+            "interests is a stream, of which nobody knows when it is whole: write interests to a "
+            "table, which is read again for each micro-batch of a stream of events"
+        )
     if topic is not None:
         _require_one_type(events, interests, topic)
     pairs = _Pairs(events, matcher, key, subscription, event, on_error == "raise")
@@ -153,10 +158,15 @@ def _packed(df: DataFrame, topic: str | None) -> DataFrame:
     schema = StructType([StructField("block", BinaryType())])
     if topic is not None:
         schema = StructType([StructField("topic", df.schema[topic].dataType), *schema.fields])
-        df = df.repartition(column(topic)).sortWithinPartitions(column(topic))
+        df = df.repartition(column(topic))
+        # Spark sorts no stream: there, each batch is.
+        apart = df.isStreaming
+        df = df if apart else df.sortWithinPartitions(column(topic))
 
     @confined
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if topic is not None and apart:
+            batches = (batch.sort_by(topic) for batch in batches)
         yield from blocks(batches, block_bytes, topic)
 
     return df.mapInArrow(pack, schema)

@@ -265,6 +265,8 @@ def encode_interests(
     texts = [subscription] + private * (matcher.private_names is None)
     require(df, [*private, *kept], whole=whole, text=texts, rest=False)
     refuse_floats(df, private)
+    if whole:
+        refuse_unstable(df, whole[0], "round")
     if whole and reject:
         df = mark_repeated(df, ids, _ONCE)
 

@@ -236,6 +236,10 @@ def test_ids_that_change_when_a_task_runs_again_are_refused(
         addressed = make().withColumn("subscription", F.lit("alice"))
         with pytest.raises(ParameterError, match="round='round' comes from"):
             cs.encode_events(addressed, MATCHER, KEY)
+        wide = addressed.select("*", *[F.lit(n).alias(f"column {n}") for n in range(40)])
+        wishes = wide.withColumn("predicate", F.lit("price > 3"))
+        with pytest.raises(ParameterError, match="round='round' comes from"):
+            cs.encode_interests(wishes, MATCHER, KEY)
     # In a table they are what they are; and what else is random does no harm.
     unstable(df, "id")[0]().write.parquet(str(tmp_path / "numbered"))
     numbered = spark.read.parquet(str(tmp_path / "numbered")).withColumn("noise", F.rand())
@@ -251,6 +255,7 @@ def test_arguments_are_checked(spark: SparkSession, path: Path, tmp_path: Path) 
         ({"labels": None}, "labels must name the subscriptions"),
         ({"labels": []}, "labels must name"),
         ({"labels": "alice"}, "labels must name"),
+        ({"labels": ["x" * (33 << 20)]}, "at most 32 MiB of names, got 33 MiB: they travel"),
         ({"keep": ["price"]}, "keep names 'price'"),
         ({"round": "price"}, "round='price' is also a column to be encoded"),
     ]

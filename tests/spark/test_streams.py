@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps import spark as cs
-from ccbps.errors import RandomnessReuseError
+from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
 from tests.spark.conftest import KEY
 from tests.spark.test_all_pairs import issued
@@ -77,6 +79,140 @@ def test_a_stream_of_events_meets_interests_that_are_there(
 def test_streams_of_both_sides_meet(spark: SparkSession, written: Path, tmp_path: Path) -> None:
     sides = [stream(spark, written, kind) for kind in ("event", "interest")]
     assert answers(run(cs.match(*sides, BOX), tmp_path)) == wanted(EVENTS, INTERESTS)
+
+
+@pytest.mark.slow
+def test_state_of_two_streams_is_dropped_behind_the_watermark(
+    spark: SparkSession, written: Path, tmp_path: Path
+) -> None:
+    """Where a column of times with a watermark is among the ids, here ten rounds an hour."""
+    for kind in ("event", "interest"):
+        rows = spark.read.parquet(str(written / kind))
+        for hour in range(6):
+            (tmp_path / kind).mkdir(exist_ok=True)
+            part = rows.where(F.expr(f"round DIV 10 = {hour}")).coalesce(1)
+            part.write.mode("append").parquet(str(tmp_path / kind))
+            time.sleep(0.01)  # files are read in the order of their times
+    sides = [
+        stream(spark, tmp_path, kind)
+        .withColumn("hour", F.timestamp_seconds(F.expr("(500000 + round DIV 10) * 3600")))
+        .withWatermark("hour", "1 hour")
+        for kind in ("event", "interest")
+    ]
+    matched = cs.match(*sides, BOX, on=["subscription", "round", "hour"])
+    query = (
+        matched.writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    states = [one["stateOperators"][0] for one in query.recentProgress if one["stateOperators"]]
+    held = [state["numRowsTotal"] for state in states]
+    assert max(held) < sum(map(len, [*EVENTS.values(), *INTERESTS.values()]))
+    assert held[-1] < max(held)
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert answers(found.drop("hour")) == wanted(EVENTS, INTERESTS)
+
+
+@pytest.mark.parametrize("kind", ["source", pytest.param("batch", marks=pytest.mark.slow)])
+def test_a_stream_of_events_meets_a_store_that_grows(
+    spark: SparkSession, written: Path, tmp_path: Path, kind: str
+) -> None:
+    """As a table, through the data source; or each micro-batch as a store of its own."""
+    cs.register_source(spark)
+    interests, store = spark.read.parquet(str(written / "interest")), tmp_path / "store"
+
+    def decide(df: DataFrame, number: int) -> None:
+        sent = tmp_path / f"events {number}"
+        cs.write_messages(df, sent, BOX, kind="event")
+        decided = cs.match_messages(spark, sent, store, BOX)
+        decided.write.mode("append").parquet(str(tmp_path / "out"))
+
+    def go(part: DataFrame, files: str) -> None:
+        cs.write_messages(part, store, BOX, kind="interest", mode="append")
+        for path in (written / "event").glob(files):
+            shutil.copy(path, tmp_path / "event")
+        events = stream(spark, tmp_path, "event")
+        if kind == "source":
+            asked = spark.read.format("ccbps").load(str(store))
+            run(
+                cs.match(events, asked.withColumnRenamed("message", "interest_message"), BOX),
+                tmp_path,
+            )
+            return
+        query = (
+            events.writeStream.foreachBatch(decide)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    (tmp_path / "event").mkdir()
+    few = F.col("subscription") != "s1"
+    go(interests.where(few), "part-00000*.parquet")
+    go(interests.where(~few), "part-0000[12]*.parquet")
+    first = {(r["subscription"], r["round"]) for r in read_first(spark, written)}
+    left = {
+        key: value
+        for key, value in wanted(EVENTS, INTERESTS).items()
+        if key[0] != "s1" or key not in first
+    }
+    assert answers(spark.read.parquet(str(tmp_path / "out"))) == left
+
+
+def read_first(spark: SparkSession, written: Path) -> list[Row]:
+    """Events of the first file, whose interests of s1 were not there yet."""
+    (path,) = (written / "event").glob("part-00000*.parquet")
+    return spark.read.parquet(str(path)).collect()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["closure", "blocks", "topic"])
+def test_a_stream_of_events_meets_all_interests(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
+    matcher = TagMatch(QUOTES)
+    sources = issued(matcher, tmp_path)
+    quotes = spark.range(30).selectExpr(
+        "id AS event",
+        "element_at(array('AAPL', 'IBM'), CAST(id % 2 + 1 AS int)) AS issue",
+        "CAST(id AS int) AS price",
+        "IF(id % 3 = 0, NULL, id % 3) AS topic",
+    )
+    wishes = spark.createDataFrame(
+        [("alice", "issue = 'IBM'", 1), ("bob", "price < 20", None), ("carol", "price > 9", 2)],
+        "subscription string, predicate string, topic long",
+    )
+    keep = ["event", "topic"]
+    encoded = cs.encode_events(quotes, matcher, sources["publisher"], keep=keep)
+    encoded.repartition(4).write.parquet(str(tmp_path / "events"))
+    interests = cs.encode_interests(wishes, matcher, sources["subscriber"], keep=["topic"])
+    schema = "event long, topic long, event_message binary"
+    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    events = source.parquet(str(tmp_path / "events"))
+    if how == "topic":
+        options, same = (
+            {"topic": "topic"},
+            "(e.topic IS NULL OR w.topic IS NULL OR e.topic = w.topic)",
+        )
+    else:
+        options, same = {"strategy": how}, "true"
+        interests = interests.drop("topic")
+    found = run(
+        cs.match(events, interests, matcher, sources["broker"], **options), tmp_path / "run"
+    )
+    means = "CASE subscription WHEN 'alice' THEN issue = 'IBM' WHEN 'bob' THEN price < 20 "
+    means += "ELSE price > 9 END"
+    every = quotes.alias("e").crossJoin(wishes.alias("w")).where(f"{same} AND {means}")
+    rows = [(r["subscription"], r["event"]) for r in found.collect()]
+    assert sorted(rows) == sorted(map(tuple, every.select("subscription", "event").collect()))
+    streamed = spark.readStream.schema("subscription string, interest_message binary")
+    streamed = streamed.parquet(str(tmp_path / "events"))
+    with pytest.raises(ParameterError, match="interests is a stream, of which nobody knows"):
+        cs.match(events, streamed, matcher, sources["broker"])
 
 
 @pytest.mark.slow

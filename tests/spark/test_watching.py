@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as F
 
 from ccbps import spark as cs
 from ccbps.errors import ParameterError
@@ -56,6 +57,33 @@ def test_a_stream_tells_in_its_progress(spark: SparkSession, tmp_path: Path) -> 
     # Spark Connect hands on a row's values and their schema.
     found = [one.get("values", [*one.values()]) for one in rows]
     assert [9, 9 * BOX.event_bytes] in found
+
+
+@pytest.mark.slow
+def test_a_stream_tells_matches_and_rejected_rows(spark: SparkSession, tmp_path: Path) -> None:
+    rounds = {"s0": list(range(9))}
+    short = F.when(F.col("round") == 4, F.lit(b"short")).otherwise(F.col("event_message"))
+    events = frame(spark, event_rows(rounds), "event_message").withColumn("event_message", short)
+    events.coalesce(1).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema("subscription string, round long, event_message binary")
+    interests = frame(spark, interest_rows(rounds), "interest_message")
+    decided = cs.match(stream.parquet(str(tmp_path / "in")), interests, BOX, on_error="reject")
+    with cs.progress(spark, "matching"):
+        query = (
+            cs.observe(decided, "decided")
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    out = spark.read.parquet(str(tmp_path / "out"))
+    matches = out.where("matched").count()
+    assert 0 < matches < 9
+    told = [one["observedMetrics"]["decided"] for one in query.recentProgress]
+    rows = [one if isinstance(one, dict) else one.asDict() for one in told]
+    assert [9, 0, matches, 1] in [one.get("values", [*one.values()]) for one in rows]
 
 
 def test_progress_is_shown(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
