@@ -237,7 +237,8 @@ def encode_interests(
 
     Raises:
         ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
-            apply to this matcher; `keep` names a column of the predicate.
+            apply to this matcher; `keep` names a column of the predicate; or `round` comes from
+            rand(), monotonically_increasing_id() or the like, which change when a task runs again.
         RandomnessReuseError: with "raise", a (subscription, round) occurs twice. Runs one job to
             find out.
         PredicateError (when the result is computed): with "raise", a predicate cannot be used;

@@ -229,7 +229,10 @@ CHANGES = {
     2: ("substring(event_message, 1, 40)", "wrong number of bytes"),
     4: ("concat(unhex('07'), substring(event_message, 2))", "not an event message"),
     5: (
-        "concat(substring(event_message, 1, 1), unhex('FF'), substring(event_message, 3))",
+        # Any other byte than is there.
+        "concat(substring(event_message, 1, 1), "
+        "IF(substring(event_message, 2, 1) = unhex('FF'), unhex('00'), unhex('FF')), "
+        "substring(event_message, 3))",
         "another matcher",
     ),
     7: (

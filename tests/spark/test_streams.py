@@ -127,7 +127,7 @@ def test_a_stream_of_events_meets_a_store_that_grows(
     def decide(df: DataFrame, number: int) -> None:
         sent = tmp_path / f"events {number}"
         cs.write_messages(df, sent, BOX, kind="event")
-        decided = cs.match_messages(spark, sent, store, BOX)
+        decided = cs.match_messages(df.sparkSession, sent, store, BOX)
         decided.write.mode("append").parquet(str(tmp_path / "out"))
 
     def go(part: DataFrame, files: str) -> None:
