@@ -12,7 +12,6 @@ import pytest
 from tests.spark.conftest import JAVA_OPTIONS, MODE
 
 ROOT = Path(__file__).parents[2]
-ANSWERS = "match_equals or answers_equal_match or all_pairs_equal or subscribers_open_what"
 FILES = [
     "tests/spark/test_pipeline.py",
     "tests/spark/test_all_pairs.py",
@@ -32,21 +31,10 @@ FILES = [
 @pytest.mark.spark
 @pytest.mark.connect
 @pytest.mark.skipif(MODE == "connect", reason="this is the other process")
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        # What each way to match answers, which is what could differ; the rest takes minutes.
-        pytest.param(["-k", ANSWERS], id="answers"),
-        pytest.param([], id="everything", marks=pytest.mark.slow),
-    ],
-)
-def test_pipeline_and_stores_work_under_spark_connect(
-    chosen: list[str], request: pytest.FixtureRequest
-) -> None:
-    if chosen and any("[everything]" in item.name for item in request.session.items):
-        pytest.skip("everything runs as well")
+@pytest.mark.slow
+def test_pipeline_and_stores_work_under_spark_connect() -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", *chosen, *FILES],
+        [sys.executable, "-m", "pytest", "-q", "-x", *FILES],
         cwd=ROOT,
         env={
             **os.environ,
