@@ -23,15 +23,15 @@ _EXACT_TYPES: Final = {
 }
 
 
-def mark_repeated(df: DataFrame, columns: Sequence[str], what: str, mark: str = AGAIN) -> DataFrame:
-    """With a column `mark`: do the same values of `columns`, none NULL, occur in other rows, too?
+def mark_repeated(df: DataFrame, columns: Sequence[str], what: str) -> DataFrame:
+    """With a column `AGAIN`: do the same values of `columns`, none NULL, occur in other rows, too?
     Computed with the result, from rows in the order of `columns`, in which they stay."""
     _refuse_stream(df, what)
     names = [column(name) for name in columns]
     again = F.count("*").over(Window.partitionBy(*names)) > 1
     for name in names:
         again = again & name.isNotNull()
-    return df.select("*", again.alias(mark))
+    return df.select("*", again.alias(AGAIN))
 
 
 def has_exact(one: DataFrame, other: DataFrame, columns: Iterable[str]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps import spark as cs
@@ -40,9 +41,9 @@ def stream(spark: SparkSession, folder: Path, kind: str) -> DataFrame:
     return source.parquet(str(folder / kind))
 
 
-def run(df: DataFrame, folder: Path) -> DataFrame:
-    """What a stream gives, in all its micro-batches."""
-    query = (
+def ended(df: DataFrame, folder: Path) -> StreamingQuery:
+    """A stream's query, which has written all its micro-batches."""
+    query: StreamingQuery = (
         df.writeStream.format("parquet")
         .option("path", str(folder / "out"))
         .option("checkpointLocation", str(folder / "checkpoint"))
@@ -50,6 +51,12 @@ def run(df: DataFrame, folder: Path) -> DataFrame:
         .start()
     )
     query.awaitTermination()
+    return query
+
+
+def run(df: DataFrame, folder: Path) -> DataFrame:
+    """What a stream gives, in all its micro-batches."""
+    ended(df, folder)
     return df.sparkSession.read.parquet(str(folder / "out"))
 
 
@@ -100,14 +107,7 @@ def test_state_of_two_streams_is_dropped_behind_the_watermark(
         for kind in ("event", "interest")
     ]
     matched = cs.match(*sides, BOX, on=["subscription", "round", "hour"])
-    query = (
-        matched.writeStream.format("parquet")
-        .option("path", str(tmp_path / "out"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    query = ended(matched, tmp_path)
     states = [one["stateOperators"][0] for one in query.recentProgress if one["stateOperators"]]
     held = [state["numRowsTotal"] for state in states]
     assert max(held) < sum(map(len, [*EVENTS.values(), *INTERESTS.values()]))

@@ -16,6 +16,7 @@ from ccbps.matching import FormulaMatch, UGPMatch
 from ccbps.predicates import Schema, UInt
 from ccbps.spark import watching
 from tests.spark.test_stores import BOX, event_rows, frame, interest_rows
+from tests.spark.test_streams import ended
 
 pytestmark = pytest.mark.spark
 
@@ -69,15 +70,7 @@ def test_a_stream_tells_matches_and_rejected_rows(spark: SparkSession, tmp_path:
     interests = frame(spark, interest_rows(rounds), "interest_message")
     decided = cs.match(stream.parquet(str(tmp_path / "in")), interests, BOX, on_error="reject")
     with cs.progress(spark, "matching"):
-        query = (
-            cs.observe(decided, "decided")
-            .writeStream.format("parquet")
-            .option("path", str(tmp_path / "out"))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        query = ended(cs.observe(decided, "decided"), tmp_path)
     out = spark.read.parquet(str(tmp_path / "out"))
     matches = out.where("matched").count()
     assert 0 < matches < 9
