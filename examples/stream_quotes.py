@@ -15,7 +15,8 @@ or changes: before a micro-batch is written, while it is, when it has been, whil
 while rounds are allotted, while the store grows. Then it is started again, until all quotes are
 through. Sometimes one Python worker alone is killed, any one or the one that allots rounds. At the
 end what the subscribers received, and what the store answers, is compared with the plaintext
-filter, and all messages that were ever written are searched for a pair and round with two contents.
+filter, and all messages that were ever written are searched for a pair and round with two contents,
+those of killed programs and of parts that no store names included.
 
     python examples/stream_quotes.py --events 600 --subscribers 12 --kills 4
 """
@@ -27,13 +28,15 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -77,9 +80,8 @@ MOMENTS = {
     "when it is stored": ("stored/index-*", 2),
     "when it starts": ("started", 4000),
 }
-# Of these the program goes on, and Spark tries the task again: what file the worker has open; or
-# any worker, while messages are written.
-WORKERS = {"of Python, one worker": None, "of the ledger, its writer": "ledger"}
+# Of these two the program goes on, and Spark tries the task again.
+WORKER, WRITER = "of Python, one worker", "of the ledger, its writer"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -248,30 +250,28 @@ def run_and_kill(
 ) -> dict[str, int]:
     """Send the files of quotes and kill the program that many times; returns when, how often."""
     rng, files = random.Random(options.seed), list(range(options.files))
-    kinds, process = [*MOMENTS, *WORKERS], None
+    kinds, process = [*MOMENTS, WORKER, WRITER], None
     kills = dict.fromkeys(kinds, 0)
     moments = [kinds[turn % len(kinds)] for turn in range(options.kills)]
     rng.shuffle(moments)
     at_once = options.files // (options.kills + 1)
     for moment in tqdm(moments, desc="killed and started again", mininterval=1):
         process = process or launch(output, secrets, options)
-        opened = WORKERS.get(moment)
         pattern, delay = MOMENTS.get(moment, MOMENTS["while it is written"])
         some, files = files[:at_once], files[at_once:]
         known = times(output, pattern)
+        gate = locked(output) if moment == WRITER else None
         for number in some:
             send(quotes, number, options)
-        if opened is not None:  # for a few milliseconds
-            kills[moment] += kill_worker(process.pid, output / opened)
+        if gate is not None:
+            kills[moment] += kill_writer(process.pid, output / "ledger", gate)
             continue
         wait_for_new(pattern, known, output, process)
         time.sleep(rng.uniform(0, delay / 1000))
-        if moment in WORKERS:
-            kills[moment] += kill_worker(process.pid, None)
+        if moment == WORKER:
+            kills[moment] += kill_worker(process.pid)
             continue
-        for number in running(process.pid):
-            with suppress(ProcessLookupError):  # it has ended
-                os.kill(number, signal.SIGKILL)
+        signal_all(running(process.pid), signal.SIGKILL)
         process.wait()
         process = None
         (output / "started").unlink(missing_ok=True)
@@ -338,18 +338,61 @@ def running(session: int) -> dict[int, int]:
     return found
 
 
-def kill_worker(session: int, path: Path | None) -> int:
-    """Kill one of a program's Python workers: any one, or as soon as one has a file open, for which
-    it is waited; how many there were to kill: 0 or 1."""
-    until = time.monotonic() + START * (path is not None)
-    while True:
-        workers = workers_of(session)
-        for number in workers * 100:  # to look for them takes longer than to look at them
-            if path is None or path.resolve() in files_of(number):
-                os.kill(number, signal.SIGKILL)
+def signal_all(numbers: Iterable[int], what: signal.Signals) -> None:
+    for number in numbers:
+        with suppress(ProcessLookupError):  # it has ended
+            os.kill(number, what)
+
+
+def kill_worker(session: int) -> int:
+    """Kill one of a program's Python workers; how many there were to kill: 0 or 1."""
+    found = workers_of(session)[:1]
+    signal_all(found, signal.SIGKILL)
+    return len(found)
+
+
+def locked(output: Path) -> sqlite3.Connection:
+    """The ledger's file, locked: until it is closed, a worker that wants to write must wait."""
+    until = time.monotonic() + START
+    while not (output / "started").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    gate = sqlite3.connect(output / "ledger", timeout=START, isolation_level=None)
+    gate.execute("BEGIN IMMEDIATE")
+    return gate
+
+
+def kill_writer(session: int, ledger: Path, gate: sqlite3.Connection) -> int:
+    """Kill the worker that allots rounds, amid its transaction; how many were killed so: 0 or 1.
+
+    It is found as it waits at the gate, and let through.
+    """
+    until = time.monotonic() + START
+    waiting: list[int] = []
+    while not waiting and time.monotonic() < until:
+        waiting = [n for n in workers_of(session) if ledger.resolve() in files_of(n)]
+    gate.close()
+    journal = ledger.with_name("ledger-journal")
+    while waiting and time.monotonic() < until:
+        if journal.exists() and journal.stat().st_size:  # somebody has begun to write
+            signal_all(waiting, signal.SIGSTOP)
+            writing = [number for number in waiting if number == writer_of(ledger)]
+            signal_all(writing, signal.SIGKILL)
+            signal_all(waiting, signal.SIGCONT)
+            if writing:
                 return 1
-        if time.monotonic() >= until:
-            return 0
+        waiting = [n for n in waiting if ledger.resolve() in files_of(n)]
+    return 0
+
+
+def writer_of(path: Path) -> int | None:
+    """The process that has a lock on a file, to write to it."""
+    with suppress(FileNotFoundError):
+        wanted = path.stat().st_ino
+        for line in Path("/proc/locks").read_text().splitlines():
+            _, kind, _, access, number, where, *_ = line.replace("-> ", "").split()
+            if (kind, access, int(where.split(":")[2])) == ("POSIX", "WRITE", wanted):
+                return int(number)
+    return None
 
 
 def workers_of(session: int) -> list[int]:
@@ -429,23 +472,37 @@ def wrongly_stored(spark: SparkSession, wanted: NDArray[np.bool_], output: Path)
 
 
 def contents(output: Path) -> tuple[int, int]:
-    """Messages in all files that were ever written, also by programs that were killed, by what is
-    their pair and round: how many, and how many have two contents."""
+    """Messages in all files that were ever written, also by programs that were killed: how many,
+    and how many are another content of their pair and round."""
     seen: dict[tuple[str, int], bytes] = {}
     written, clashes = 0, 0
     for message in every_message(output):
         written += 1
         pair = message["subscription"], message["round"]
         clashes += seen.setdefault(pair, message["event_message"]) != message["event_message"]
+    # What a killed program has put in a store belongs to no subscription: only an index says which.
+    known = {(number, message) for (_, number), message in seen.items()}
+    for row in every_stored(output):
+        written += 1
+        clashes += (row["round"], row["message"]) not in known
     return written, clashes
 
 
-def every_message(output: Path) -> Iterator[dict[str, bytes]]:
+def every_message(output: Path) -> Iterator[dict[str, Any]]:
     for path in (output / "messages").rglob("*.parquet"):
         try:
             yield from pq.read_table(path).to_pylist()
-        except pa.ArrowInvalid:  # cut off by a kill
+        except pa.ArrowInvalid:  # cut off by a kill, before its only group of rows was written
             continue
+
+
+def every_stored(output: Path) -> Iterator[dict[str, Any]]:
+    """Rows of all parts of the store, also of those that no index names, or that were cut off."""
+    for path in (output / "stored").glob("part-*.arrow"):
+        with path.open("rb") as file, suppress(pa.ArrowInvalid):
+            file.seek(8)  # of a file, what follows its first bytes is a stream
+            for batch in pa.ipc.open_stream(file):
+                yield from batch.to_pylist()
 
 
 def quotes_of(count: int) -> pa.Table:

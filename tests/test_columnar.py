@@ -159,7 +159,7 @@ def test_records_that_cannot_be_encoded_are_set_aside(matcher: Matcher, keys: Ro
     found = events_of(matcher, keys, *public, *BAD, reject=True)
     messages, reasons = (part.to_pylist() for part in found.flatten())
     assert reasons[0] is None
-    assert reasons[5] is None
+    assert reasons[5] == (None if matcher is MASKS else "column 'subscription' is NULL")
     assert "attribute 'price': out of range; expected a number 0..655.35" in reasons[1]
     assert "attribute 'price': not a multiple of step" in reasons[2]
     assert "attribute 'price': the value is missing" in reasons[3]
@@ -188,7 +188,8 @@ def test_predicates_that_cannot_be_encoded_are_set_aside(matcher: Matcher, keys:
     messages, reasons = (part.to_pylist() for part in found.flatten())
     for place, name in enumerate(labels):
         assert (messages[place] is None) == (name != "s0")
-        assert (reasons[place] is None) == (name in ("s0", "s2"))
+        assert (reasons[place] is None) == (name == "s0")
+        assert (reasons[place] == "the predicate is NULL") == (name == "s2")
         assert not any(word in (reasons[place] or "") for word in ("pryce", "31415", "SECRET"))
     assert "unknown attribute" in reasons[6]
     good = (["s0", "s0"], [1, 0]) if matcher is BOX else (["s0", "s0"],)
@@ -280,8 +281,8 @@ def test_keys_of_another_kind_role_or_master_are_refused(keys: Roles) -> None:
 # -- all pairs ------------------------------------------------------------------------------------
 
 
-def broker(keys: Roles, name: str = "broker", strict: bool = True) -> AllPairs:
-    return AllPairs(MASKS, keys[name], "subscription", "m", ("event",), strict)
+def broker(keys: Roles, name: str = "broker", on_error: str = "raise") -> AllPairs:
+    return AllPairs(MASKS, keys[name], "subscription", "m", ("event",), on_error)
 
 
 def matches(
@@ -353,16 +354,26 @@ def test_malformed_messages_are_named_or_match_nothing(
     bad = pa.array(wrong, pa.binary())
     with pytest.raises(DecodeError, match="^subscription='s1': .*" + problem.format("interest")):
         matches(broker(keys), labels, bad, events)
-    kept = matches(broker(keys, strict=False), labels, bad, events)
+    kept = matches(broker(keys, on_error="drop"), labels, bad, events)
     assert kept == [pair for pair in wanted if pair[0] != "s1"]
+    rejecting = broker(keys, on_error="reject")
+    (refused,) = rejecting.rejected([pa.record_batch({"subscription": labels, "m": bad})])
+    ((label, why),) = (row.values() for row in refused.to_pylist())
+    assert label == "s1" and problem.format("interest").removeprefix("are ") in why
     wrong = [
         change(m) if i == 3 else m if i != 4 else None for i, m in enumerate(events.to_pylist())
     ]
     bad = pa.array(wrong, pa.binary())
     with pytest.raises(DecodeError, match="^event=3: .*" + problem.format("event")):
         matches(broker(keys), labels, interests, bad)
-    kept = matches(broker(keys, strict=False), labels, interests, bad)
+    kept = matches(broker(keys, on_error="drop"), labels, interests, bad)
     assert kept == [pair for pair in wanted if pair[1] not in (3, 4)]
+    batch = pa.record_batch({"event": pa.array(range(len(bad))), "m": bad})
+    found = list(rejecting.matches(*rejecting.interests(labels, interests), [batch]))
+    rows = [tuple(row.values()) for part in found for row in part.to_pylist()]
+    ((nobody, event, why),) = (row for row in rows if row[2] is not None)
+    assert (nobody, event) == (None, 3) and problem.format("event").removeprefix("are ") in why
+    assert sorted(row[:2] for row in rows if row[2] is None) == kept
 
 
 def test_messages_are_binary_columns(keys: Roles) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,11 +70,12 @@ def sent(key: FileKey, reject: bool = False, **changed: list[Any]) -> pa.Array:
     return event_messages(MATCHER, key, row, ["number"], payload=True, reject=reject)
 
 
-def opened(key: FileKey, messages: pa.Array, strict: bool = True) -> list[tuple[Any, ...]]:
-    names = ("event", "interest", "payload")
-    opening = Opening(MATCHER, key, "m", ("event",), names, strict)
+def opened(key: FileKey, messages: pa.Array, on_error: str = "raise") -> list[tuple[Any, ...]]:
+    names = ("event", "interest", "payload", *["rejected"] * (on_error == "reject"))
+    opening = Opening(MATCHER, key, "m", ("event",), names, on_error)
     batch = pa.record_batch({"event": pa.array(range(len(messages))), "m": messages})
-    return sorted(tuple(r.values()) for b in opening.matches(iter([batch])) for r in b.to_pylist())
+    rows = [tuple(r.values()) for b in opening.matches(iter([batch])) for r in b.to_pylist()]
+    return sorted(rows, key=lambda row: (row[0], row[1] is None, row[1]))
 
 
 def wanted(wishes: list[str], rows: list[int]) -> list[tuple[Any, ...]]:
@@ -120,7 +122,7 @@ def test_messages_of_different_widths_and_publishers_are_opened_together(
     # Bob has no session with the other publisher, and none of the time before he asked.
     with pytest.raises(DecodeError, match="of a publisher whose sessions were not accepted"):
         opened(keys["bob"], mixed)
-    assert opened(keys["bob"], mixed, strict=False) == []
+    assert opened(keys["bob"], mixed, "drop") == []
     assert opened(keys["bob"], sent(keys["publisher"])) == wanted(["issue = 'GOOG'"], [1, 5])
 
 
@@ -139,6 +141,8 @@ def test_what_a_publisher_cannot_send_is_set_aside_or_named(keys: Roles) -> None
     assert "price" in told.pop(1)
     assert told.pop(2) == "the payload is longer than payload_bytes=16"
     assert told.pop(3) == told.pop(7) == "none of the publisher's topics"
+    assert told.pop(4) == "column 'number' is NULL"
+    assert told.pop(5) == "the payload is NULL"
     assert set(told.values()) == {None}
     alone = {name: [values[0], values[6]] for name, values in columns().items()}
     assert [messages[0], messages[6]] == list(sent(keys["narrow"], **alone))
@@ -169,10 +173,16 @@ def test_malformed_events_are_named_or_match_nothing(
     messages = sent(keys["publisher"]).to_pylist()
     messages[2], messages[4] = change(messages[2]), None  # of IBM, and of AAPL
     bad = pa.array(messages, pa.binary())
-    with pytest.raises(DecodeError, match=f"^event=2: .*{cause}.*; with on_error='drop'"):
+    with pytest.raises(DecodeError, match=f"^event=2: .*{cause}.*; .* on_error='reject'"):
         opened(keys["alice"], bad)
     rows = [row for row in range(8) if row not in (2, 4)]
-    assert opened(keys["alice"], bad, strict=False) == wanted(WISHES, rows)
+    kept = opened(keys["alice"], bad, "drop")
+    assert kept == wanted(WISHES, rows)
+    told = opened(keys["alice"], bad, "reject")
+    ((event, *others, why),) = (row for row in told if row[3] is not None)
+    assert (event, others) == (2, [None, None])
+    assert re.search(cause, why)
+    assert [row[:3] for row in told if row[3] is None] == kept
 
 
 def test_keys_of_another_role_are_refused(keys: Roles) -> None:

@@ -14,17 +14,17 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ccbps.arrays import Bytes
+from ccbps.arrays import Bytes, Index
 from ccbps.arrow import binary_rows, is_valid
 from ccbps.columnar.pairs import broker_of
-from ccbps.columnar.reasons import MATCH_NOTHING, refuse
+from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
 from ccbps.matching.matcher import Matcher
 from ccbps.matching.table import Table
 from ccbps.wire import Cause
 
-__all__ = ["MATCH_CELLS", "AllPairs", "blocks"]
+__all__ = ["MATCH_CELLS", "NO_INTERESTS", "AllPairs", "blocks"]
 
 MATCH_CELLS: Final = 1 << 24
 """Pairs of an event and an interest decided at a time: a byte each."""
@@ -51,8 +51,9 @@ class AllPairs:
         key: where the broker's key is.
         subscription: name of the result's column of labels.
         event: name of the column of event messages.
-        kept: names of the events' columns that stay.
-        strict: fail at the first malformed message.
+        kept: names of the events' columns that stay, all of a result but the label and the cause.
+        on_error: "raise" fails at the first malformed message; "drop" lets such match nothing;
+            "reject" also gives each a row, of NULLs but for what names it and the cause.
     """
 
     matcher: Matcher
@@ -60,39 +61,64 @@ class AllPairs:
     subscription: str
     event: str
     kept: tuple[str, ...]
-    strict: bool
+    on_error: str
 
     def interests(self, labels: pa.Array, messages: pa.Array) -> tuple[pa.Array, bytes]:
         """Labels and messages of those interests that have the right width.
 
         Raises:
-            DecodeError: one has not, and `strict`.
+            DecodeError: one has not, and `on_error` is "raise".
         """
         rows, good = binary_rows(messages, self.matcher.interest_bytes)
-        if self.strict:
+        if self.on_error == "raise":
             causes = np.where(good, np.uint8(Cause.NONE), np.uint8(Cause.INTEREST_WIDTH))
-            refuse(causes, [self.subscription], [labels], MATCH_NOTHING)
+            refuse(causes, [self.subscription], [labels])
         return labels.filter(pa.array(good)), rows[good].tobytes()
 
+    def rejected(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A row for each malformed interest: label and cause.
+
+        Args:
+            batches: of interests: labels and messages, none NULL.
+        """
+        broker = broker_of(self.matcher, role_key(self.key))
+        for batch in batches:
+            labels, messages = batch.columns
+            rows, good = binary_rows(messages, self.matcher.interest_bytes)
+            causes = np.full(len(good), np.uint8(Cause.INTEREST_WIDTH))
+            causes[good] = broker.examine_interests(np.ascontiguousarray(rows[good]))
+            causes[causes == Cause.USER] = Cause.NONE
+            bad = pa.array(causes != 0)
+            yield pa.record_batch(
+                [labels.cast(pa.string()).filter(bad), cause_texts(causes).filter(bad)],
+                names=[self.subscription, "rejected"],
+            )
+
     def matches(
-        self, labels: pa.Array, content: bytes, batches: Iterable[pa.RecordBatch]
+        self,
+        labels: pa.Array,
+        content: bytes,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        report: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """A row for each event and interest that match: label, and the columns kept.
 
         Args:
             labels, content: from `interests`.
             batches: of events.
+            report: with "reject", malformed events have their rows here; they must once.
 
         Raises:
-            DecodeError: a message is malformed, and `strict`. Interests of users who were revoked
-                match nothing either way.
+            DecodeError: a message is malformed, and `on_error` is "raise". Interests of users who
+                were revoked match nothing either way.
         """
         found = role_key(self.key)
         broker = broker_of(self.matcher, found)
         table, refused = _table(self.matcher, found, content)
-        if self.strict:
+        if self.on_error == "raise":
             causes = np.where(refused == Cause.USER, np.uint8(Cause.NONE), refused)
-            refuse(causes, [self.subscription], [labels], MATCH_NOTHING)
+            refuse(causes, [self.subscription], [labels])
         served = labels.filter(pa.array(refused == Cause.NONE))
         rows_at_once = max(1, MATCH_CELLS // max(1, len(table)))
         for batch in (
@@ -105,24 +131,37 @@ class AllPairs:
             bodies, fits = binary_rows(messages, self.matcher.event_bytes)
             usable = np.flatnonzero(fits)
             answers, causes = broker.examine_all(np.ascontiguousarray(bodies[usable]), table)
-            if self.strict:
+            if report and self.on_error != "drop":
                 every = np.where(is_valid(messages), np.uint8(Cause.EVENT_WIDTH), Cause.NONE)
                 every[usable] = causes
-                refuse(every, self.kept, others, MATCH_NOTHING)
+                if self.on_error == "raise":
+                    refuse(every, self.kept, others)
+                bad = np.flatnonzero(every)
+                if len(bad):
+                    yield self._rows(pa.nulls(len(bad), pa.string()), others, bad, every[bad])
             row, which = np.nonzero(answers)
-            place = pa.array(usable[row])
-            yield pa.RecordBatch.from_arrays(
-                [served.take(pa.array(which)), *(other.take(place) for other in others)],
-                names=[self.subscription, *self.kept],
-            )
+            matched = served.take(pa.array(which))
+            yield self._rows(matched, others, usable[row], np.zeros(len(row), dtype=np.uint8))
+
+    def _rows(
+        self, labels: pa.Array, others: list[pa.Array], places: Index, causes: Bytes
+    ) -> pa.RecordBatch:
+        """Rows of the result, with the events at these places."""
+        columns = [labels, *(other.take(pa.array(places)) for other in others)]
+        names = [self.subscription, *self.kept]
+        if self.on_error == "reject":
+            columns, names = [*columns, cause_texts(causes)], [*names, "rejected"]
+        return pa.RecordBatch.from_arrays(columns, names=names)
 
     def block_matches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """As `matches`, of rows that hold a block of events and one of interests."""
+        """As `matches`, of rows that hold a block of events and one of interests. Malformed events
+        are reported where a block of no interests meets them."""
         for batch in batches:
             for some_events, some_interests in zip(*batch.columns, strict=True):
                 labels, messages, *_ = _unpacked(some_interests).columns
                 found = self.interests(labels.cast(pa.string()), messages)
-                yield from self.matches(*found, [_unpacked(some_events)])
+                report = self.on_error == "raise" or not len(labels)
+                yield from self.matches(*found, [_unpacked(some_events)], report=report)
 
 
 def blocks(
@@ -180,3 +219,9 @@ def _packed(batch: pa.RecordBatch) -> bytes:
 def _unpacked(block: pa.Scalar) -> pa.RecordBatch:
     with pa.ipc.open_stream(block.as_buffer()) as stream:
         return stream.read_next_batch()
+
+
+NO_INTERESTS: Final = _packed(
+    pa.record_batch({"label": pa.array([], pa.string()), "message": pa.array([], pa.binary())})
+)
+"""A block of interests with none in it."""

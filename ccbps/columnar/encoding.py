@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ccbps.arrays import Bools, Bytes, Index
-from ccbps.arrow import by_round, check_room, chosen, integers, is_valid, row_name, strings
+from ccbps.arrow import by_round, check_room, chosen, integers, row_name, strings
 from ccbps.columnar.reasons import (
     Reasons,
     encoded,
@@ -23,6 +23,7 @@ from ccbps.columnar.reasons import (
     examine_interests,
     named,
     no_reasons,
+    readable,
     usable,
 )
 from ccbps.columnar.sessions import event_width, examine_sent
@@ -48,7 +49,7 @@ def event_messages(
     once: bool = True,
     reject: bool = False,
 ) -> pa.Array:
-    """Messages for events, NULL where an id or the payload is.
+    """Messages for events, NULL where an id or the payload is NULL.
 
     Args:
         row: fields by position: `ids`, the payload if there is one, and the schema's attributes.
@@ -66,8 +67,12 @@ def event_messages(
         ParameterError, RandomnessReuseError: rounds or numbers cannot be used.
     """
     columns = row.flatten()
-    count = len(ids) + payload
-    valid = is_valid(*columns[:count]) if count else np.ones(len(row), dtype=np.bool_)
+    count, whole = len(ids) + payload, no_reasons(len(row))
+    valid = np.ones(len(row), dtype=np.bool_)
+    if count:
+        called = [*_called(ids), *["the payload"] * payload]
+        source = seeds(key) if matcher.keying is Keying.ROUNDS else None
+        valid, whole = readable(called, columns[:count], reject=reject, seed=source)
     columns = chosen(valid, *columns)
     public, names = columns[:count], list(matcher.schema)
     records = pa.RecordBatch.from_arrays(columns[count:], names=names)
@@ -87,7 +92,7 @@ def event_messages(
             raise named(EventError(str(found[first]), row=first), ids, public)
         reasons[good], events = found, events.take(own)
     messages = _events(matcher, publisher, events, chosen(usable(reasons), *public), once)
-    return _column(messages, valid, reasons, reject)
+    return _column(messages, valid, reasons, whole, reject)
 
 
 def interest_messages(
@@ -98,7 +103,7 @@ def interest_messages(
     *,
     reject: bool = False,
 ) -> pa.Array:
-    """Messages for interests, NULL where an id or any part of the interest is.
+    """Messages for interests, NULL where an id or any part of the interest is NULL.
 
     Args:
         row: fields by position: `ids`; and predicates as SQL text, or values of the matcher's
@@ -110,14 +115,16 @@ def interest_messages(
         PredicateError: an interest cannot be encoded, and is not set aside; names its ids, and
             shows no name or constant of it but the schema's own names.
     """
-    columns = row.flatten()
-    valid = is_valid(*columns)
+    columns, private = row.flatten(), matcher.private_names
+    parts = ["the predicate"] if private is None else [f"constant {one!r}" for one in private]
+    source = seeds(key) if matcher.keying is Keying.ROUNDS else None
+    valid, whole = readable([*_called(ids), *parts], columns, reject=reject, seed=source)
     columns = chosen(valid, *columns)
     public, given = columns[: len(ids)], columns[len(ids) :]
-    if matcher.private_names is None:
+    if private is None:
         interests: DictionaryColumn[Any] = strings(given[0])
     else:
-        interests = _bindings(matcher.private_names, given, int(valid.sum()))
+        interests = _bindings(private, given, int(valid.sum()))
     subscriber, reasons = _subscriber(matcher, key), no_reasons(len(interests))
     try:
         messages = _interests(matcher, subscriber, interests, public)
@@ -129,7 +136,7 @@ def interest_messages(
         good = usable(reasons)
         interests = DictionaryColumn(interests.values, interests.index[good])
         messages = _interests(matcher, subscriber, interests, chosen(good, *public))
-    return _column(messages, valid, reasons, reject)
+    return _column(messages, valid, reasons, whole, reject)
 
 
 def _publisher(matcher: Matcher, key: KeySource) -> Any:
@@ -216,11 +223,17 @@ def _back(order: Index, messages: Bytes) -> Bytes:
     return out
 
 
-def _column(messages: Bytes, valid: Bools, reasons: Reasons, reject: bool) -> pa.Array:
-    """Of a batch with rows `valid`, to which `reasons` belong, and messages of those usable."""
+def _called(ids: Sequence[str]) -> list[str]:
+    return [f"column {name!r}" for name in ids]
+
+
+def _column(
+    messages: Bytes, valid: Bools, reasons: Reasons, whole: Reasons, reject: bool
+) -> pa.Array:
+    """Of a batch: messages of the usable ones among the rows `valid`, to which `reasons` belong;
+    `whole` has those of the others."""
     sent = valid.copy()
     sent[valid] = usable(reasons)
-    whole = no_reasons(len(valid))
     whole[valid] = reasons
     return encoded(messages, sent, whole if reject else None)
 

@@ -7,18 +7,20 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools
-from ccbps.arrow import binary_column, row_name
+from ccbps.arrow import binary_column, is_valid, row_name
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import DecodeError, EventError, PredicateError
+from ccbps.keys.rings import SeedRing
+from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract import Scheme
 from ccbps.predicates import Events, Schema
 from ccbps.wire import Cause
 
 __all__ = [
-    "MATCH_NOTHING",
     "SET_ASIDE",
     "Reasons",
     "cause_texts",
@@ -27,16 +29,17 @@ __all__ = [
     "examine_interests",
     "named",
     "no_reasons",
+    "readable",
     "refuse",
     "refuse_rows",
     "usable",
+    "with_reasons",
 ]
 
 Reasons = NDArray[np.object_]
 """For each row, why it is set aside, in words; None where it is not."""
 
 
-MATCH_NOTHING: Final = "with on_error='drop' such rows match nothing"
 SET_ASIDE: Final = "match and match_messages set such rows aside with on_error='reject'"
 
 
@@ -100,6 +103,39 @@ def examine_events(schema: Schema, records: pa.RecordBatch) -> tuple[Events, Rea
     return Events(schema, records.num_rows, codes).take(usable(reasons)), reasons
 
 
+def readable(
+    names: Sequence[str],
+    columns: Sequence[pa.Array],
+    *,
+    reject: bool,
+    seed: SharedSeed | SeedRing | None = None,
+) -> tuple[Bools, Reasons]:
+    """Rows that have what they need, and why the others are set aside; without `reject`, rows with
+    a NULL are left out for no reason.
+
+    Args:
+        names: of the columns, for reasons: "column 'round'".
+        columns: numbers from 0 on, or anything else.
+        seed: has seeds of the pairs in the first column, if these are strings.
+    """
+    reasons = no_reasons(len(columns[0]))
+    if not reject:
+        return is_valid(*columns), reasons
+    for name, column in zip(names, columns, strict=True):
+        problems = {"NULL": column.is_null()}
+        if pa.types.is_integer(column.type):
+            problems["negative"] = pc.less(column, 0)
+        elif column is columns[0] and isinstance(seed, SeedRing):
+            known = [one for one in column.unique().to_pylist() if one in seed]
+            there = pc.is_in(column, pa.array(known, pa.string()))
+            problems["of a pair for which the key has no seed"] = pc.invert(there)
+        for what, rows in problems.items():
+            mask = rows.fill_null(False).to_numpy(zero_copy_only=False)
+            if mask.any():
+                reasons[mask & usable(reasons)] = f"{name} is {what}"
+    return usable(reasons), reasons
+
+
 def examine_interests(matcher: Scheme, interests: DictionaryColumn[Any]) -> Reasons:
     """Why interests cannot be encoded; each distinct one is looked at once."""
     reasons = no_reasons(len(interests.values))
@@ -119,7 +155,11 @@ def encoded(messages: NDArray[np.uint8], valid: Bools, reasons: Reasons | None) 
         valid: rows that have a message.
         reasons: of all rows; None where the function does not set rows aside.
     """
-    column = binary_column(messages, valid)
+    return with_reasons(binary_column(messages, valid), reasons)
+
+
+def with_reasons(column: pa.Array, reasons: Reasons | None) -> pa.Array:
+    """A function's answer, with the reasons of all rows if it sets rows aside."""
     if reasons is None:
         return column
     return pa.StructArray.from_arrays(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ccbps.arrow import binary_rows
-from ccbps.columnar.reasons import MATCH_NOTHING, Reasons, no_reasons, refuse_rows
+from ccbps.columnar.reasons import SET_ASIDE, Reasons, no_reasons, refuse_rows
 from ccbps.errors import DecodeError
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
@@ -63,8 +63,10 @@ class Opening:
         key: where the subscriber's key is.
         event: name of the column of messages, which may be of different widths.
         kept: names of the columns that stay.
-        names: of all columns of the result: `kept`, the interest, and the payload if there is one.
-        strict: fail at the first malformed message.
+        names: of all columns of the result: `kept`, the interest, the payload if there is one, and
+            with "reject" the cause.
+        on_error: "raise" fails at the first malformed message; "drop" lets such match nothing;
+            "reject" also gives each a row, with the cause and without an interest.
     """
 
     matcher: Matcher
@@ -72,25 +74,33 @@ class Opening:
     event: str
     kept: tuple[str, ...]
     names: tuple[str, ...]
-    strict: bool
+    on_error: str
 
     def matches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A row for each event and interest that match.
 
         Raises:
-            DecodeError: a message is malformed, and `strict`; names its row by the columns kept.
+            DecodeError: a message is malformed, and `on_error` is "raise"; names its row by the
+                columns kept.
         """
+        reject = self.on_error == "reject"
         subscriber = _subscriber(self.matcher, role_key(self.key))
         for batch in batches:
             messages = batch.column(batch.schema.get_field_index(self.event))
             others = [batch.column(batch.schema.get_field_index(name)) for name in self.kept]
             row, which, payloads, problems = _examine(subscriber, messages)
-            if self.strict:
-                refuse_rows(problems, self.kept, others, MATCH_NOTHING)
-            place = pa.array(row)
-            columns = [*(other.take(place) for other in others), pa.array(which, pa.int64())]
-            if len(self.names) > len(columns):
+            if self.on_error == "raise":
+                refuse_rows(problems, self.kept, others, SET_ASIDE)
+            # Rows that are rejected come last, and have neither an interest nor a payload.
+            bad = sorted(problems) if reject else []
+            place = pa.array(np.append(row, bad).astype(np.intp))
+            interest = pa.array([*which.tolist(), *[None] * len(bad)], pa.int64())
+            columns = [*(other.take(place) for other in others), interest]
+            if len(self.names) - reject > len(columns):
                 columns.append(payloads.take(place))
+            if reject:
+                whys = [None] * len(row) + [problems[at] for at in bad]
+                columns.append(pa.array(whys, pa.string()))
             yield pa.RecordBatch.from_arrays(columns, names=list(self.names))
 
 

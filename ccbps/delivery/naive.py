@@ -230,6 +230,20 @@ class PayloadOpener:
         Raises:
             DecodeError: a ciphertext is malformed, or its key, round or pair is another's.
         """
+        opened, causes = self.examine(ciphertexts, wrapped, rounds, pairs=pairs)
+        for row, cause in causes.items():
+            raise DecodeError(f"row {row}: {cause}", rows=(row,))
+        return [payload for payload in opened if payload is not None]
+
+    def examine(
+        self,
+        ciphertexts: Sequence[bytes],
+        wrapped: Bytes,
+        rounds: ArrayLike,
+        *,
+        pairs: DictionaryColumn[str] | Sequence[str] | None = None,
+    ) -> tuple[list[bytes | None], dict[int, str]]:
+        """As `open`, but rows that cannot be opened give None, and what is wrong, by row."""
         ciphertexts = as_bytes("ciphertexts", ciphertexts)
         used = as_rounds(rounds, len(ciphertexts))
         if wrapped.shape != (len(ciphertexts), KEY_BYTES) or wrapped.dtype != np.uint8:
@@ -238,10 +252,11 @@ class PayloadOpener:
                 f"got {wrapped.dtype} {wrapped.shape}"
             )
         if not len(used):
-            return []
+            return [], {}
         column = pair_column(pairs, len(used))
         keys = wrapped ^ self._seed.reader(_WRAP, KEY_BYTES, used, column)(0, len(used))
-        out = []
+        out: list[bytes | None] = []
+        causes = {}
         for row, (ciphertext, key) in enumerate(zip(ciphertexts, keys, strict=True)):
             head, sealed = ciphertext[:HEAD_BYTES], ciphertext[HEAD_BYTES:]
             try:
@@ -249,5 +264,6 @@ class PayloadOpener:
                     raise DecodeError("not a sealed payload of this version")
                 out.append(open_sealed(sealed, key.tobytes(), head, nonce=head[NONCE_AT:]))
             except DecodeError as error:
-                raise DecodeError(f"row {row}: {error}", rows=(row,)) from None
-        return out
+                out.append(None)
+                causes[row] = str(error)
+        return out, causes

@@ -83,6 +83,9 @@ class SeedRing(Confined):
     def __len__(self) -> int:
         return len(self._seeds)
 
+    def __contains__(self, label: object) -> bool:
+        return label in self._seeds
+
     def __repr__(self) -> str:
         return f"<SeedRing of {len(self)} pairs>"
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from ccbps.columnar.all_pairs import AllPairs, blocks
+from ccbps.columnar.all_pairs import NO_INTERESTS, AllPairs, blocks
 from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource
@@ -49,7 +49,7 @@ def match_all_pairs(
     on_error: str,
 ) -> DataFrame:
     """See `ccbps.spark.match`."""
-    check_on_error(on_error, "drop")
+    check_on_error(on_error, drop=True)
     if strategy not in ("auto", "closure", "blocks", "topic"):
         raise ParameterError(
             f"strategy must be 'auto', 'closure', 'blocks' or 'topic', got {strategy!r}"
@@ -71,19 +71,21 @@ def match_all_pairs(
         )
     if topic is not None:
         _require_one_type(events, interests, topic)
-    pairs = _Pairs(events, matcher, key, subscription, event, on_error == "raise")
+    reject = on_error == "reject"
+    if reject and "rejected" in events.columns:
+        raise ParameterError(
+            "events has a column 'rejected' already, and on_error='reject' makes one; drop it, and "
+            "what it rejects"
+        )
+    pairs = _Pairs(events, matcher, key, subscription, event, on_error)
     needed = [column(subscription), column(interest), *map(column, topics)]
     few = interests.select(*needed).dropna(subset=[subscription, interest])
     if topic is not None:
-        return pairs.by_topic(events, few, topic)
-    few = few.select(*needed[:2])
-    # Counted without the messages, which are perhaps encoded only when they are asked for.
-    size = few.select(column(subscription)).count() * matcher.interest_bytes
-    if strategy == "closure":
-        _check_closure(events, size)
-    if strategy == "closure" or (strategy == "auto" and size <= PLAN_BYTES):
-        return pairs.by_closure(events, few)
-    return pairs.by_blocks(events, few, -(-size // PLAN_BYTES))
+        found = pairs.by_topic(events, few, topic)
+    else:
+        found = pairs.of_all(events, few.select(*needed[:2]), strategy)
+    # A stream and a table have no union.
+    return pairs.with_interests(found, few) if reject and not events.isStreaming else found
 
 
 class _Pairs:
@@ -96,12 +98,36 @@ class _Pairs:
         key: KeySource,
         subscription: str,
         event: str,
-        strict: bool,
+        on_error: str,
     ) -> None:
         kept = tuple(name for name in events.columns if name != event)
+        label = StructField(subscription, StringType())
+        why = [StructField("rejected", StringType())] * (on_error == "reject")
         fields = [field for field in events.schema.fields if field.name in kept]
-        self._schema = StructType([StructField(subscription, StringType()), *fields])
-        self._broker = AllPairs(matcher, key, subscription, event, kept, strict)
+        self._schema, self._bad = StructType([label, *fields, *why]), StructType([label, *why])
+        self._broker = AllPairs(matcher, key, subscription, event, kept, on_error)
+
+    def of_all(self, events: DataFrame, interests: DataFrame, strategy: str) -> DataFrame:
+        """Without topics."""
+        # Counted without the messages, which are perhaps encoded only when they are asked for.
+        labels = interests.select(column(interests.columns[0]))
+        size = labels.count() * self._broker.matcher.interest_bytes
+        if strategy == "closure":
+            _check_closure(events, size)
+        if strategy == "closure" or (strategy == "auto" and size <= PLAN_BYTES):
+            return self.by_closure(events, interests)
+        return self.by_blocks(events, interests, -(-size // PLAN_BYTES), report=True)
+
+    def with_interests(self, found: DataFrame, interests: DataFrame) -> DataFrame:
+        """Also a row for each interest that is malformed."""
+        broker, labels = self._broker, interests.columns[:2]
+
+        @confined
+        def rejected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from broker.rejected(batches)
+
+        bad = interests.select(*map(column, labels)).mapInArrow(rejected, self._bad)
+        return found.unionByName(bad, allowMissingColumns=True)
 
     def by_closure(self, events: DataFrame, interests: DataFrame) -> DataFrame:
         """The driver collects interests."""
@@ -118,9 +144,15 @@ class _Pairs:
 
         return events.mapInArrow(match, self._schema)
 
-    def by_blocks(self, events: DataFrame, interests: DataFrame, tasks: int) -> DataFrame:
+    def by_blocks(
+        self, events: DataFrame, interests: DataFrame, tasks: int, *, report: bool
+    ) -> DataFrame:
         """Every block of events with every block of interests."""
         packed = _packed(interests.repartition(max(1, tasks)), None)
+        if report and self._broker.on_error == "reject":
+            # Where events meet this one, those that are malformed are reported, so each once.
+            none = interests.sparkSession.range(1).select(F.lit(NO_INTERESTS).alias("block"))
+            packed = packed.union(none)
         return self._decided(
             _packed(events, None).crossJoin(packed.withColumnRenamed("block", "interests"))
         )
@@ -139,7 +171,7 @@ class _Pairs:
         # Both are few, or nobody would have named a topic.
         for left, right in ((events, others), (wide, every)):
             narrow = right.select(*map(column, labels))
-            found = found.unionByName(self.by_blocks(left, narrow, 1))
+            found = found.unionByName(self.by_blocks(left, narrow, 1, report=left is events))
         return found
 
     def _decided(self, pairs: DataFrame) -> DataFrame:

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions as F
 
-from ccbps.arrow import (
-    binary_column,
-    binary_rows,
-    by_round,
-    chosen,
-    integers,
-    is_valid,
-    with_nulls,
-)
+from ccbps.arrow import binary_rows, by_round, chosen, integers, with_nulls
 from ccbps.ciphers.payloads import PAD_TO
+from ccbps.columnar.reasons import encoded, no_reasons, readable, refuse_rows, with_reasons
 from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, master, seeds
 from ccbps.spark.frames import (
+    NUMBER_REPEATED,
     check_keep,
     check_key,
+    check_on_error,
     column,
-    finish,
+    encoded_type,
     finish_encoded,
     require,
     row_function,
     struct,
 )
-from ccbps.spark.repeated import check_once
+from ccbps.spark.repeated import check_once, mark_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["deliver", "open_payloads", "seal_payloads", "wrap_keys"]
+
+_ONE_EVENT: Final = "each number names one event, always"
+_ONE_KEY: Final = "each pair and round wraps one key, once"
+_KEY_WIDTH: Final = f"a wrapped key has {KEY_BYTES} bytes, this one has not"
+_ADVICE: Final = "open_payloads sets such rows aside with on_error='reject'"
 
 
 def seal_payloads(
@@ -50,6 +49,7 @@ def seal_payloads(
     keep: Sequence[str] = (),
     output: str = "sealed",
     pad_to: int = PAD_TO,
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Encrypt payloads, one row per event: `event`, what `keep` names and a binary `output`.
 
@@ -65,30 +65,40 @@ def seal_payloads(
         key: where the workers find the publisher's master seed.
         keep: other columns to leave as they are, in the clear, for the broker to see.
         pad_to: payloads are padded to a multiple of this many bytes, as lengths leak information.
+        on_error: "raise" fails the job where a number is negative or occurs twice, and seals
+            nothing where it or the payload is NULL; "reject" gives such rows NULL and the reason in
+            a string column "rejected".
 
     Raises:
-        ParameterError: a column is missing or of the wrong type; `keep` names the payload.
-        RandomnessReuseError: an event number occurs twice. Runs one job to find out.
+        ParameterError: a column is missing or of the wrong type; `keep` names the payload; or, when
+            the result is computed, a number is negative.
+        RandomnessReuseError: with "raise", an event number occurs twice. Runs one job to find out.
     """
     check_key(key)
+    check_on_error(on_error)
+    reject = on_error == "reject"
     if event == payload:
         raise ParameterError(f"event={event!r} is also the payload")
     kept = check_keep(keep, [event], [payload])
     require(df, [payload, *kept], whole=[event], rest=False)
+    if reject:
+        df = mark_repeated(df, [event], _ONE_EVENT)
 
-    @row_function("binary")
+    @row_function(encoded_type(reject))
     @confined
     def seal(row: pa.Array) -> pa.Array:
-        numbers, payloads = row.flatten()
-        valid = is_valid(numbers, payloads)
-        numbers, payloads = chosen(valid, numbers, payloads)
+        columns = row.flatten()
+        valid, reasons = readable([f"column {event!r}", "the payload"], columns, reject=reject)
+        numbers, payloads = chosen(valid, *columns)
         texts = payloads.cast(pa.binary()).to_pylist()
         sealed = PayloadSealer(master(key)).seal(texts, integers(numbers), pad_to=pad_to)
-        return with_nulls(pa.array(sealed, pa.binary()), valid)
+        messages = with_nulls(pa.array(sealed, pa.binary()), valid)
+        return with_reasons(messages, reasons if reject else None)
 
-    message = seal(F.struct(column(event), column(payload).cast("binary")))
-    result = finish_encoded(df, kept, message, output, reject=False)
-    check_once(df, [event], "each number names one event, always")
+    message = seal(struct([event, payload], marked=reject))
+    result = finish_encoded(df, kept, message, output, reject, NUMBER_REPEATED)
+    if not reject:
+        check_once(df, [event], _ONE_EVENT)
     return result
 
 
@@ -100,6 +110,7 @@ def wrap_keys(
     subscription: str = "subscription",
     round: str = "round",
     output: str = "wrapped_key",
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Wrap each event's key for each row's subscription: adds a binary column of 32 bytes.
 
@@ -113,27 +124,39 @@ def wrap_keys(
         df: one row for each event and subscription; has `event`, `subscription`
             and `round`.
         key: where the workers find the publisher's master seed.
+        on_error: "raise" fails the job where a (pair, round) occurs twice or a number is negative,
+            and wraps nothing where one of the three is NULL; "reject" gives such rows NULL and the
+            reason in a string column "rejected".
 
     Raises:
-        RandomnessReuseError: a (pair, round) occurs twice. Runs one job to find out.
+        ParameterError: a column is missing or of the wrong type; or, when the result is computed, a
+            number is negative.
+        RandomnessReuseError: with "raise", a (pair, round) occurs twice. Runs one job to find out.
     """
     check_key(key)
+    check_on_error(on_error)
+    reject = on_error == "reject"
     require(df, [], whole=[round, event], text=[subscription])
+    kept, ids = df.columns, [subscription, round]
+    if reject:
+        df = mark_repeated(df, ids, _ONE_KEY)
 
-    @row_function("binary")
+    @row_function(encoded_type(reject))
     @confined
     def wrap(row: pa.Array) -> pa.Array:
-        columns = row.flatten()
-        valid = is_valid(*columns)
-        numbers, pairs, rounds = chosen(valid, *columns)
+        columns, called = row.flatten(), [f"column {name!r}" for name in (*ids, event)]
+        valid, reasons = readable(called, columns, reject=reject)
+        pairs, rounds, numbers = chosen(valid, *columns)
         order, label, number = by_round(pairs, rounds)
         out = np.empty((len(order), KEY_BYTES), dtype=np.uint8)
         sealer = PayloadSealer(master(key))
         out[order] = sealer.wrap(integers(numbers)[order], number, pairs=label)
-        return binary_column(out, valid)
+        return encoded(out, valid, reasons if reject else None)
 
-    result = finish(df, [], wrap(struct([event, subscription, round])), output)
-    check_once(df, [subscription, round], "each pair and round wraps one key, once")
+    message = wrap(struct([*ids, event], marked=reject))
+    result = finish_encoded(df, kept, message, output, reject)
+    if not reject:
+        check_once(df, ids, _ONE_KEY)
     return result
 
 
@@ -172,6 +195,7 @@ def open_payloads(
     sealed: str = "sealed",
     wrapped: str = "wrapped_key",
     output: str = "payload",
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Decrypt delivered payloads: `df` without `sealed` and `wrapped`, with a binary `output`.
 
@@ -184,28 +208,44 @@ def open_payloads(
     Args:
         df: has the columns that the arguments name.
         key: where the workers find the pairs' seeds, or the master they come from.
+        on_error: "raise" fails the job at the first row that cannot be opened, and opens nothing
+            where a column is NULL; "reject" gives such rows NULL and the reason in a string column
+            "rejected".
 
     Raises:
-        DecodeError (when the result is computed): a payload, key, pair or round does not fit.
+        DecodeError (when the result is computed): with "raise", a payload, key, pair or round does
+            not fit; names its row by subscription and round.
+        KeyMismatchError (when the result is computed): with "raise", the key has no seed for a
+            pair.
     """
     check_key(key)
-    require(df, [sealed, wrapped], whole=[round], text=[subscription])
+    check_on_error(on_error)
+    reject, ids = on_error == "reject", [subscription, round]
+    require(df, [], whole=[round], text=[subscription], binary=[sealed, wrapped])
+    kept = [name for name in df.columns if name not in (sealed, wrapped)]
 
-    @row_function("binary")
+    @row_function(encoded_type(reject))
     @confined
     def open_rows(row: pa.Array) -> pa.Array:
-        columns = row.flatten()
-        valid = is_valid(*columns)
+        columns, source = row.flatten(), seeds(key)
+        called = [f"column {name!r}" for name in (*ids, sealed, wrapped)]
+        valid, reasons = readable(called, columns, reject=reject, seed=source)
         pairs, rounds, ciphertexts, keys = chosen(valid, *columns)
         order, label, number = by_round(pairs, rounds)
         rows, good = binary_rows(keys, KEY_BYTES)
-        if not good.all():
-            raise DecodeError(f"a wrapped key has {KEY_BYTES} bytes; some here do not")
         texts = ciphertexts.take(pa.array(order)).to_pylist()
-        opened = PayloadOpener(seeds(key)).open(texts, rows[order], number, pairs=label)
+        opener = PayloadOpener(source)
+        opened, causes = opener.examine(texts, rows[order], number, pairs=label)
+        problems = {int(order[at]): cause for at, cause in causes.items()}
+        problems |= dict.fromkeys(np.flatnonzero(~good).tolist(), _KEY_WIDTH)
+        if not reject:
+            refuse_rows(problems, ids, (pairs, rounds), _ADVICE)
+        found = no_reasons(len(pairs))
+        for at, cause in problems.items():
+            found[at] = cause
+        reasons[valid] = found
         back = pa.array(opened, pa.binary()).take(pa.array(np.argsort(order)))
-        return with_nulls(back, valid)
+        return with_reasons(with_nulls(back, valid), reasons if reject else None)
 
-    return finish(
-        df, [sealed, wrapped], open_rows(struct([subscription, round, sealed, wrapped])), output
-    )
+    message = open_rows(struct([*ids, sealed, wrapped]))
+    return finish_encoded(df, kept, message, output, reject)

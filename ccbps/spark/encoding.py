@@ -40,6 +40,8 @@ from ccbps.matching.matcher import Matcher
 from ccbps.spark.addressing import address, refuse_alone, refuse_unstable, with_refused
 from ccbps.spark.frames import (
     AGAIN,
+    NUMBER_REPEATED,
+    REPEATED,
     check_keep,
     check_key,
     check_matcher,
@@ -124,7 +126,8 @@ def encode_events(
         on_error: "raise" fails the job at the first row that cannot be encoded: a record that does
             not fit the schema or, with sessions, is of none of the publisher's topics or has a
             payload that is too long; "reject" gives it NULL and the reason, which shows no value,
-            in a string column "rejected", and so to all rows of a (subscription, round) or a number
+            in a string column "rejected", and so to rows with a NULL, a negative number or a pair
+            for which the key has no seed, and to all rows of a (subscription, round) or a number
             that occurs several times.
 
     Returns:
@@ -145,7 +148,7 @@ def encode_events(
         EventError (when the result is computed): with "raise", a row cannot be encoded; names it
             by subscription and round.
     """
-    check_on_error(on_error, "reject")
+    check_on_error(on_error)
     reject = on_error == "reject"
     check_key(key)
     check_matcher(matcher)
@@ -175,7 +178,8 @@ def encode_events(
         )
 
     message = encode(struct([*ids, *payloads, *attributes], marked=AGAIN in df.columns))
-    result = finish_encoded(df, kept, message, output, reject)
+    again = REPEATED if ids[1:] else NUMBER_REPEATED
+    result = finish_encoded(df, kept, message, output, reject, again)
     if ids and ledger is None and not reject:
         check_once(df, ids, once)
     return result if ledger is None or not reject else with_refused(result)
@@ -227,8 +231,9 @@ def encode_interests(
         keep: other columns to leave as they are, in the clear, for the broker to see.
         output: name of the message column.
         on_error: "raise" fails the job at the first row that cannot be encoded; "reject" gives it
-            NULL and the reason, which shows no value, in a string column "rejected", and so to all
-            rows of a (subscription, round) that occurs several times.
+            NULL and the reason, which shows no value, in a string column "rejected", and so to rows
+            with a NULL, a negative round or a pair for which the key has no seed, and to all rows
+            of a (subscription, round) that occurs several times.
 
     Returns:
         `subscription`, `round` where it applies, what `keep` names and a binary message column,
@@ -245,7 +250,7 @@ def encode_interests(
             names its subscription and round, and shows no name or constant of the predicate but the
             schema's own names.
     """
-    check_on_error(on_error, "reject")
+    check_on_error(on_error)
     reject = on_error == "reject"
     check_key(key)
     check_matcher(matcher)

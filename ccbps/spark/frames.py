@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = [
+    "NUMBER_REPEATED",
     "PLAN_BYTES",
     "check_keep",
     "check_key",
@@ -53,6 +54,7 @@ _BROADCAST: Final = "from a shared seed, an event message of a round serves all 
 AGAIN: Final = "__ccbps_again"
 """Column of rows that `mark_repeated` has marked."""
 REPEATED: Final = "the pair and round occurs more than once"
+NUMBER_REPEATED: Final = "the number occurs more than once"
 """Why such a row is set aside."""
 _WHOLE = ("byte", "short", "integer", "long")
 
@@ -95,15 +97,17 @@ def finish_encoded(
     value: Column,
     output: str,
     reject: bool,
+    repeated: str = REPEATED,
 ) -> DataFrame:
-    """The columns `kept` of `df`, and the message; with `reject`, also why there is none."""
+    """The columns `kept` of `df`, and the message; with `reject`, also why there is none, which of
+    rows that `mark_repeated` has marked is `repeated`."""
     others = [name for name in df.columns if name not in kept]
     if not reject:
         return finish(df, others, value, output)
     both = "__ccbps_encoded"
     why, marks = F.col(f"{both}.rejected"), [AGAIN] * (AGAIN in others)
     if marks:
-        why = F.when(column(AGAIN), F.lit(REPEATED)).otherwise(why)
+        why = F.when(column(AGAIN), F.lit(repeated)).otherwise(why)
     result = finish(df, [name for name in others if name != AGAIN], value, both)
     result = finish(result, [], F.col(f"{both}.message"), output)
     return finish(result, [both, *marks], why, "rejected")
@@ -169,15 +173,13 @@ def refuse_given(matcher: Matcher, because: Keying | Answers, **arguments: objec
             raise ParameterError(f"{name}= does not apply to {type(matcher).__name__}: {why}")
 
 
-def check_on_error(on_error: str, other: str) -> None:
-    """One of two ways to treat rows that cannot be used."""
-    if on_error in ("raise", other):
+def check_on_error(on_error: str, *, drop: bool = False) -> None:
+    """A way to treat rows that cannot be used; with `drop`, the result has matches only."""
+    wanted = "'raise', 'reject' or 'drop'" if drop else "'raise' or 'reject'"
+    if on_error in ("raise", "reject") or (drop and on_error == "drop"):
         return
-    why = {
-        "reject": "the result has all rows, so that none is dropped and some are set aside",
-        "drop": "the result has a row for each match, so that none can be set aside",
-    }
-    raise ParameterError(f"on_error must be 'raise' or {other!r}, got {on_error!r}; {why[other]}")
+    why = "; the result has all rows, so that none is dropped" * (on_error == "drop")
+    raise ParameterError(f"on_error must be {wanted}, got {on_error!r}{why}")
 
 
 def encoded_type(reject: bool) -> str:

@@ -103,7 +103,7 @@ def seal_for_groups(
             # event, subscriber, message
     """
     check_key(state)
-    check_on_error(on_error, "reject")
+    check_on_error(on_error)
     if not isinstance(strategy, Strategy):
         raise ParameterError(f"strategy must be a Strategy, got {type(strategy).__name__}")
     if type(lanes) is not int or lanes < 1:
@@ -181,7 +181,7 @@ def open_from_groups(
             # event, subscriber, payload, request
     """
     check_key(keys)
-    check_on_error(on_error, "reject")
+    check_on_error(on_error)
     binary = [message] if answer is None else [message, answer]
     require(df, [], whole=[event, subscriber], binary=binary, rest=False)
     _require_store(df)
@@ -234,7 +234,7 @@ def answer_key_requests(
             late = cs.open_from_groups(answered, own, answer="answer")
     """
     check_key(state)
-    check_on_error(on_error, "reject")
+    check_on_error(on_error)
     require(df, [], binary=[request])
     reject = on_error == "reject"
 

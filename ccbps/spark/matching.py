@@ -21,14 +21,14 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from ccbps.columnar.pairs import examine_rows
-from ccbps.columnar.reasons import refuse
+from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Answers, Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.all_pairs import match_all_pairs
-from ccbps.spark.frames import check_key, check_matcher, refuse_given
+from ccbps.spark.frames import check_key, check_matcher, check_on_error, refuse_given
 from ccbps.spark.pairs import match_pairs
 from ccbps.spark.sessions import match_own
 
@@ -101,7 +101,11 @@ def match(
             pairs, it also refuses messages of a pair and round that one side has already; "reject"
             gives such rows NULL and the cause in a string column "rejected", and leaves the other
             rows' answers as they are. Where rows are matches, "drop" lets malformed messages match
-            nothing; those of users who were revoked match nothing either way.
+            nothing; so does "reject", which gives each a row with the cause in "rejected", and NULL
+            for what it did not meet: `subscription` or `interest` of an event, and the columns of
+            `events` of an interest (which has no such row where `events` is a stream, since it
+            comes again with each micro-batch). Messages of users who were revoked match nothing
+            either way.
 
     Returns:
         For pairs, the joined rows without the messages, with `output` (NULL where a message is
@@ -171,6 +175,8 @@ def match_column(
     interest: ColumnOrName,
     matcher: Matcher,
     key: KeySource | None = None,
+    *,
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> Column:
     """BOOLEAN column: does the event message match the interest message of the same row?
 
@@ -189,13 +195,16 @@ def match_column(
         interest: binary.
         matcher: public; one with a broker.
         key: where the workers find the broker's `RoleKey`; None with rounds.
+        on_error: "raise" fails the job at the first malformed message; with "reject" the column is
+            a STRUCT of `matched`, NULL where a message is malformed, and `rejected`, a string that
+            says why, or NULL.
 
     Raises:
         ParameterError: no broker answers, or the key does not apply or is missing.
-        DecodeError (as the cause of Spark's error, when computed): a malformed message; names its
-            row by position in the Arrow batch.
+        DecodeError (as the cause of Spark's error, when computed): with "raise", a malformed
+            message; names its row by position in the Arrow batch.
     """
-    return _decider(matcher, key)(event, interest)
+    return _decider(matcher, key, on_error)(event, interest)
 
 
 def register(
@@ -204,6 +213,7 @@ def register(
     key: KeySource | None = None,
     *,
     name: str = "ccbps_match",
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> None:
     """Teach a session's SQL `match_column` for a matcher, as a function of two BINARY columns.
 
@@ -223,18 +233,21 @@ def register(
         matcher: public; one with a broker.
         key: where the workers find the broker's `RoleKey`; None with rounds.
         name: of the function; another matcher needs another one.
+        on_error: as in `match_column`.
 
     Raises:
         ParameterError: the name is no identifier; or as `match_column` does.
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise ParameterError(f"name must be an identifier, such as 'ccbps_match', got {name!r}")
-    spark.udf.register(name, _decider(matcher, key))
+    spark.udf.register(name, _decider(matcher, key, on_error))
 
 
-def _decider(matcher: Matcher, key: KeySource | None) -> Any:
+def _decider(matcher: Matcher, key: KeySource | None, on_error: str) -> Any:
     """The function of two columns."""
     check_matcher(matcher)
+    check_on_error(on_error)
+    reject = on_error == "reject"
     if matcher.answers is Answers.SUBSCRIBER:
         refuse_given(matcher, matcher.answers, interest="interest_message")
     if matcher.keying is Keying.ROUNDS:
@@ -242,11 +255,17 @@ def _decider(matcher: Matcher, key: KeySource | None) -> Any:
     else:
         check_key(key)
 
-    @F.arrow_udf("boolean")
+    @F.arrow_udf("matched boolean, rejected string" if reject else "boolean")
     @confined
     def decide(event: pa.Array, interest: pa.Array) -> pa.Array:
         answers, valid, causes = examine_rows(matcher, key, event, interest)
-        refuse(causes, (), ())
-        return pa.array(answers, mask=~valid)
+        if not reject:
+            refuse(causes, (), ())
+        known = pa.array(answers, mask=~valid | (causes != 0))
+        if not reject:
+            return known
+        return pa.StructArray.from_arrays(
+            [known, cause_texts(causes)], names=["matched", "rejected"]
+        )
 
     return decide

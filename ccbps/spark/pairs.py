@@ -56,7 +56,7 @@ def match_pairs(
     on_error: str,
 ) -> DataFrame:
     """See `ccbps.spark.match`; `ids` are its `on`, and `labels` tell interests of a round apart."""
-    check_on_error(on_error, "reject")
+    check_on_error(on_error)
     require(events, ids, binary=[event], name="events")
     require(interests, ids, text=labels, binary=[interest], name="interests")
     if not ids:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from ccbps.columnar.sessions import Opening, payload_bytes
 from ccbps.errors import ParameterError
@@ -32,18 +32,20 @@ def match_own(
     events: DataFrame, matcher: Matcher, key: KeySource, event: str, on_error: str
 ) -> DataFrame:
     """See `ccbps.spark.match`."""
-    check_on_error(on_error, "drop")
+    check_on_error(on_error, drop=True)
     require(events, [], binary=[event], name="events")
     new = [StructField("interest", LongType())]
     if payload_bytes(matcher):
         new.append(StructField("payload", BinaryType()))
+    if on_error == "reject":
+        new.append(StructField("rejected", StringType()))
     kept = tuple(name for name in events.columns if name != event)
     for field in new:
         if field.name in kept:
             raise ParameterError(f"column {field.name!r} would be there twice; rename it")
     schema = StructType([*(f for f in events.schema.fields if f.name in kept), *new])
     names = tuple(schema.names)
-    opening = Opening(matcher, key, event, kept, names, on_error == "raise")
+    opening = Opening(matcher, key, event, kept, names, on_error)
 
     @confined
     def opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -87,7 +87,7 @@ def match_messages(
         DecodeError: an index is damaged; or (as the cause of Spark's error, when the result is
             computed) a file is, or see `on_error`.
     """
-    check_on_error(on_error, "reject")
+    check_on_error(on_error)
     check_pairs(matcher)
     check_partitions(partitions)
     event_index = _indexes(events, matcher, "event")

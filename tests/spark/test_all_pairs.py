@@ -6,6 +6,7 @@ What happens to rows within a batch is tested without Spark, in `tests/test_colu
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -120,6 +121,48 @@ def test_all_pairs_of_interests_too_many_for_a_plan_are_found_in_blocks(
     assert pairs(kept) == {pair for pair in WANTED if pair[0] != "s1"}
 
 
+def damaged(df: DataFrame, name: str, where: dict[str, bytes | bytearray | None]) -> DataFrame:
+    """Messages replaced where SQL conditions hold."""
+    message = F.col(name)
+    for condition, content in where.items():
+        message = F.when(F.expr(condition), F.lit(content)).otherwise(message)
+    return df.withColumn(name, message)
+
+
+@pytest.mark.parametrize("strategy", ["closure", "blocks", "topic"])
+def test_rejected_messages_have_a_row_each_however_they_meet(
+    sides: Sides, keys: Keys, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    monkeypatch.setattr(all_pairs, "BLOCK_BYTES", 1500)
+    nothing = bytearray(MATCHER.event_bytes)
+    events = damaged(
+        sides[0], "event_message", {"event = 7": b"short", "event = 8": nothing, "event = 9": None}
+    )
+    interests = damaged(sides[1], "interest_message", {"subscription = 's1'": b"x"})
+    options: dict[str, Any] = {"strategy": strategy, "on_error": "reject"}
+    topics = []
+    if strategy == "topic":  # s0 and s1 are about one, of which event 8 is not; s2 is about all
+        events = events.withColumn("topic", F.when(F.col("event") != 8, 1).otherwise(2))
+        about = F.when(F.col("subscription") != "s2", 1)
+        interests, topics = interests.withColumn("topic", about), ["topic"]
+        options["topic"] = "topic"
+    found = cs.match(events.repartition(3), interests, MATCHER, keys["broker"], **options)
+    assert found.columns == ["subscription", "event", *topics, "rejected"]
+    rows = found.collect()
+    kept = {(row["subscription"], row["event"]) for row in rows if row["rejected"] is None}
+    assert kept == {p for p in WANTED if p[0] != "s1" and p[1] not in (7, 8, 9)}
+    why = {(row["subscription"], row["event"]): row["rejected"] for row in rows}
+    bad = {pair: text for pair, text in why.items() if text}
+    assert len(rows) == len(kept) + len(bad)
+    assert bad.keys() == {(None, 7), (None, 8), ("s1", None)}
+    assert "wrong number of bytes" in bad[None, 7] and "wrong number of bytes" in bad["s1", None]
+    assert "not an event message" in bad[None, 8]
+    with pytest.raises(ParameterError, match="events has a column 'rejected' already"):
+        cs.match(
+            events.withColumn("rejected", F.lit("")), interests, MATCHER, keys["broker"], **options
+        )
+
+
 @pytest.mark.parametrize("block", [1500, 8 << 20])
 def test_with_topics_only_equal_ones_meet(
     spark: SparkSession, sides: Sides, keys: Keys, monkeypatch: pytest.MonkeyPatch, block: int
@@ -181,7 +224,7 @@ def test_rows_that_cannot_be_encoded_are_set_aside(spark: SparkSession, keys: Ke
     assert encoded.columns == ["subscription", "owner", "interest_message", "rejected"]
     found = {row["subscription"]: row for row in encoded.collect()}
     assert sorted(n for n, row in found.items() if row["interest_message"] is None) == ["s1", "s2"]
-    assert [n for n, row in found.items() if row["rejected"]] == ["s1"]
+    assert [n for n, row in found.items() if row["rejected"]] == ["s1", "s2"]
     assert "31415" not in found["s1"]["rejected"]
 
 
@@ -246,24 +289,17 @@ def test_equal_predicates_are_encoded_anew_and_revoked_users_match_nothing(
 
 def test_malformed_messages_fail_the_job_by_name_or_match_nothing(sides: Sides, keys: Keys) -> None:
     events, interests = sides
-    bad = events.withColumn(
-        "event_message",
-        F.when(F.col("event") == 7, F.lit(b"short"))
-        .when(F.col("event") == 8, F.lit(bytearray(MATCHER.event_bytes)))
-        .when(F.col("event") == 9, F.lit(None))
-        .otherwise(F.col("event_message")),
+    nothing = bytearray(MATCHER.event_bytes)
+    bad = damaged(
+        events, "event_message", {"event = 7": b"short", "event = 8": nothing, "event = 9": None}
     )
-    damaged = interests.withColumn(
-        "interest_message",
-        F.when(F.col("subscription") == "s1", F.lit(bytearray(MATCHER.interest_bytes))).otherwise(
-            F.col("interest_message")
-        ),
-    )
+    nothing = bytearray(MATCHER.interest_bytes)
+    unread = damaged(interests, "interest_message", {"subscription = 's1'": nothing})
     with pytest.raises(Exception, match=r"event=7: the event message has the wrong number"):
         cs.match(bad, interests, MATCHER, keys["broker"]).collect()
-    with pytest.raises(Exception, match=r"subscription='s1': .*not an interest.*on_error='drop'"):
-        cs.match(events, damaged, MATCHER, keys["broker"]).collect()
-    kept = pairs(cs.match(bad, damaged, MATCHER, keys["broker"], on_error="drop"))
+    with pytest.raises(Exception, match=r"subscription='s1': .*not an interest.*on_error='reject'"):
+        cs.match(events, unread, MATCHER, keys["broker"]).collect()
+    kept = pairs(cs.match(bad, unread, MATCHER, keys["broker"], on_error="drop"))
     assert kept == {p for p in WANTED if p[0] != "s1" and p[1] not in (7, 8, 9)}
 
 
@@ -273,13 +309,26 @@ def test_match_column_takes_the_brokers_key(sides: Sides, keys: Keys) -> None:
     matched = cs.match_column("event_message", "interest_message", MATCHER, keys["broker"])
     found = both.select("subscription", "event", matched.alias("m")).where("m")
     assert pairs(found) == {pair for pair in WANTED if pair[0] == "s0"}
+    bad = damaged(both, "event_message", {"event = 7": b"short", "event = 9": None})
+    with pytest.raises(Exception, match="the event message has the wrong number of bytes"):
+        bad.select(matched).collect()
+    decided = cs.match_column(
+        "event_message", "interest_message", MATCHER, keys["broker"], on_error="reject"
+    )
+    told = bad.select("event", decided.alias("d")).select("event", "d.*")
+    rows = {row["event"]: row for row in told.collect()}
+    assert [n for n, row in rows.items() if row["rejected"]] == [7]
+    assert sorted(n for n, row in rows.items() if row["matched"] is None) == [7, 9]
+    assert {("s0", n) for n, row in rows.items() if row["matched"]} == {
+        pair for pair in WANTED if pair[0] == "s0" and pair[1] not in (7, 9)
+    }
 
 
 def test_columns_that_do_not_fit_are_refused(sides: Sides, keys: Keys) -> None:
     events, interests = sides
     key = keys["broker"]
-    with pytest.raises(ParameterError, match=r"'raise' or 'drop', got 'reject'; .* each match"):
-        cs.match(events, interests, MATCHER, key, on_error="reject")
+    with pytest.raises(ParameterError, match="'raise', 'reject' or 'drop', got 'keep'"):
+        cs.match(events, interests, MATCHER, key, on_error="keep")  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="'subscription' is in both"):
         cs.match(events.withColumn("subscription", F.lit("a")), interests, MATCHER, key)
     with pytest.raises(ParameterError, match="'event_message' is missing"):

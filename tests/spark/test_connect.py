@@ -32,6 +32,7 @@ FILES = [
 @pytest.mark.connect
 @pytest.mark.skipif(MODE == "connect", reason="this is the other process")
 @pytest.mark.slow
+@pytest.mark.timeout(2000)
 def test_pipeline_and_stores_work_under_spark_connect() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", *FILES],

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ccbps import Category, Decimal, Schema, SharedSeed, UInt
+from ccbps import Category, Decimal, Schema, SeedRing, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import BranchingMatch, FormulaMatch
@@ -185,12 +185,42 @@ def test_rows_that_cannot_be_encoded_are_set_aside(spark: SparkSession) -> None:
     assert aside.columns == ["subscription", "round", "interest_message", "rejected"]
     rows = {row["subscription"]: row for row in aside.collect()}
     assert [n for n, row in rows.items() if row["interest_message"] is None] == ["s1", "s2"]
-    assert [n for n, row in rows.items() if row["rejected"]] == ["s1"]
+    assert [n for n, row in rows.items() if row["rejected"]] == ["s1", "s2"]
+    assert rows["s2"]["rejected"] == "the predicate is NULL"
     for call in (cs.encode_events, cs.encode_interests):
         with pytest.raises(
             ParameterError, match="on_error must be 'raise' or 'reject', got 'drop'"
         ):
             call(frame, BOX, KEY, on_error="drop")  # type: ignore[operator]
+
+
+def test_rows_without_a_pair_and_round_say_why(
+    spark: SparkSession, seed: SharedSeed, tmp_path: Path
+) -> None:
+    (tmp_path / "ring").write_text(SeedRing.of(seed, ["s0"]).to_text())
+    ring = cs.FileKey(tmp_path / "ring")
+    ids = [("s0", 1), (None, 2), ("s0", None), ("s0", -3), (None, -3), ("s1", 4)]
+    rows = spark.createDataFrame(
+        [(*one, "price < 3") for one in ids], "subscription string, round long, predicate string"
+    )
+    made = cs.encode_interests(rows, BOX, ring, on_error="reject").collect()
+    found = {(r["subscription"], r["round"]): (r["interest_message"], r["rejected"]) for r in made}
+    good = found.pop(("s0", 1))
+    assert good[1] is None and good[0] is not None
+    assert found == {
+        (None, 2): (None, "column 'subscription' is NULL"),
+        ("s0", None): (None, "column 'round' is NULL"),
+        ("s0", -3): (None, "column 'round' is negative"),
+        (None, -3): (None, "column 'subscription' is NULL"),
+        ("s1", 4): (None, "column 'subscription' is of a pair for which the key has no seed"),
+    }
+    events = spark.createDataFrame(records(1)).crossJoin(rows.drop("predicate"))
+    made = cs.encode_events(events, BOX, KEY, on_error="reject").collect()
+    assert [r["subscription"] for r in made if not r["rejected"]] == ["s0", "s1"]
+    assert {r["rejected"] for r in made if r["round"] == -3} == {
+        "column 'round' is negative",
+        "column 'subscription' is NULL",
+    }
 
 
 def test_float_columns_are_refused_whatever_they_hold(
@@ -390,8 +420,8 @@ def test_encoders_set_aside_all_rows_of_a_pair_and_round_that_comes_twice(
     again = "the pair and round occurs more than once"
     assert found == {
         ("a", 7, None, again): 2,
-        (None, 7, None, None): 2,
-        ("c", None, None, None): 2,
+        (None, 7, None, "column 'subscription' is NULL"): 2,
+        ("c", None, None, "column 'round' is NULL"): 2,
         **{(*row, None): 1 for row in alone.collect()},
     }
 
@@ -527,8 +557,59 @@ def test_payloads_reach_the_matched_and_open_for_them_alone(
     }
     assert got == {(name, n): f"quote {n}".encode() for name, n in wanted}
     others = delivered.limit(1).withColumn("subscription", F.lit("somebody else"))
-    with pytest.raises(Exception, match="not a payload for this key"):
+    with pytest.raises(Exception, match=r"subscription='somebody else', .*not a payload for this"):
         cs.open_payloads(others, KEY).collect()
+
+
+def test_payloads_that_cannot_be_sealed_wrapped_or_opened_say_why(spark: SparkSession) -> None:
+    def told(df: DataFrame, output: str, *names: str) -> dict[Any, Any]:
+        """Why there is no output, by names; of rows that have one, None."""
+        rows = df.collect()
+        assert all((row[output] is None) == (row["rejected"] is not None) for row in rows)
+        return {tuple(row[name] for name in names): row["rejected"] for row in rows}
+
+    events = [(0, b"a"), (1, b"b"), (1, b"c"), (-2, b"d"), (None, b"e"), (3, None)]
+    news = spark.createDataFrame(events, "event long, payload binary")
+    sealed = cs.seal_payloads(news, KEY, on_error="reject")
+    assert sealed.columns == ["event", "sealed", "rejected"]
+    assert told(sealed, "sealed", "event") == {
+        (0,): None,
+        (1,): "the number occurs more than once",
+        (-2,): "column 'event' is negative",
+        (None,): "column 'event' is NULL",
+        (3,): "the payload is NULL",
+    }
+    rows = [(0, "a", 0), (0, "a", 1), (0, "a", 1), (0, None, 2), (0, "a", -3), (-1, "a", 4)]
+    pairs = spark.createDataFrame(rows, "event long, subscription string, round long")
+    wrapped = cs.wrap_keys(pairs, KEY, on_error="reject")
+    assert wrapped.columns == [*pairs.columns, "wrapped_key", "rejected"]
+    assert told(wrapped, "wrapped_key", "subscription", "round") == {
+        ("a", 0): None,
+        ("a", 1): "the pair and round occurs more than once",
+        (None, 2): "column 'subscription' is NULL",
+        ("a", -3): "column 'round' is negative",
+        ("a", 4): "column 'event' is negative",
+    }
+    whole = wrapped.where("round = 0").drop("rejected").join(sealed.drop("rejected"), "event")
+    one = whole.first()
+    bad = [(one["sealed"], one["wrapped_key"]), (one["sealed"], b"short"), (b"?", None)]
+    bad += [(b"not one at all, however long it may be", one["wrapped_key"])]
+    numbers = [0, 1, 2, 3]
+    damaged = spark.createDataFrame(
+        [("a", n, *two) for n, two in zip(numbers, bad, strict=True)],
+        "subscription string, round long, sealed binary, wrapped_key binary",
+    )
+    opened = cs.open_payloads(damaged, KEY, on_error="reject")
+    assert opened.columns == ["subscription", "round", "payload", "rejected"]
+    assert told(opened, "payload", "round") == {
+        (0,): None,
+        (1,): "a wrapped key has 32 bytes, this one has not",
+        (2,): "column 'wrapped_key' is NULL",
+        (3,): "not a sealed payload of this version",
+    }
+    assert bytes(opened.where("round = 0").first()["payload"]) == b"a"
+    with pytest.raises(Exception, match=r"subscription='a', round=1: a wrapped key has 32 bytes"):
+        cs.open_payloads(damaged.coalesce(1), KEY).collect()
 
 
 def test_interests_are_not_encoded_in_streams(spark: SparkSession) -> None:

@@ -140,10 +140,17 @@ def test_malformed_events_fail_the_job_or_match_nothing(
     message = F.when(F.col("event") == here, F.lit(b"short")).otherwise(F.col("event_message"))
     bad = events.withColumn("event_message", message)
     named = f"event={here}, number={table()['number'][here].as_py()}: events have"
-    with pytest.raises(Exception, match=named + ".*; with on_error='drop'"):
+    with pytest.raises(Exception, match=named + ".*on_error='reject'"):
         cs.match(bad, None, MATCHER, keys["alice"]).collect()
     kept = cs.match(bad, None, MATCHER, keys["alice"], on_error="drop")
     assert rows_of(kept) == [row for row in wanted(WISHES) if row[0] != here]
+    told = cs.match(bad, None, MATCHER, keys["alice"], on_error="reject")
+    assert told.columns == ["event", "number", "interest", "payload", "rejected"]
+    good = told.where("rejected IS NULL").drop("rejected")
+    assert rows_of(good) == rows_of(kept)
+    (row,) = told.where("rejected IS NOT NULL").collect()
+    assert (row["event"], row["interest"], row["payload"]) == (here, None, None)
+    assert "events have" in row["rejected"]
 
 
 def test_rows_that_cannot_be_published_are_set_aside(
