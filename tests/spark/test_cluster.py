@@ -11,14 +11,16 @@ import os
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
 import venv
 from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyspark
 import pytest
+from packaging.requirements import Requirement
 
 from ccbps.keys import EventLedger, FileKey, LedgerServer
 from tests.spark import cluster_program
@@ -33,11 +35,12 @@ pytestmark = [
 ]
 
 PROGRAM = Path(cluster_program.__file__)
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CCBPS_TEST_SEED")}
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with a wheel of this tree, and of what is installed here its dependencies."""
+    """An environment with a wheel of this tree, and links to what it needs of what is installed."""
     folder = tmp_path_factory.mktemp("cluster")
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
     build = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", str(folder), str(ROOT)]
@@ -47,9 +50,30 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = (folder / "env").glob("lib/python*/site-packages")
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet"]
     subprocess.run([*install, "--target", str(site), str(wheel)], check=True, capture_output=True)
-    # Only the folder: paths that stand in its own .pth files, such as this tree, are not followed.
-    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    (information,) = site.glob("ccbps-*.dist-info")
+    for needed in needs(Distribution.at(information), "spark"):
+        for file in needed.files or ():
+            # A package as a whole; of a namespace, which others have part in, what is in it.
+            package = needed.locate_file(f"{file.parts[0]}/__init__.py")
+            link = site.joinpath(*file.parts[: 1 if Path(str(package)).exists() else 2])
+            if ".." not in file.parts and not link.exists():
+                link.parent.mkdir(exist_ok=True)
+                link.symlink_to(str(needed.locate_file(link.relative_to(site))))
     return folder / "env" / "bin" / "python"
+
+
+def needs(wheel: Distribution, *extras: str) -> list[Distribution]:
+    """What a distribution needs, and what that needs in turn, as they are installed here."""
+    waiting, found = [(wheel, {"", *extras})], dict[str, Distribution]()
+    for asking, asked in waiting:
+        for wanted in map(Requirement, asking.requires or ()):
+            marker = wanted.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in asked):
+                name = f"{wanted.name}{sorted(wanted.extras)}"
+                if name not in found:
+                    found[name] = distribution(wanted.name)
+                    waiting.append((found[name], {"", *wanted.extras}))
+    return [*found.values()]
 
 
 @pytest.fixture
@@ -64,7 +88,7 @@ class Cluster:
     def __init__(self, folder: Path, python: Path) -> None:
         home = Path(pyspark.__file__).parent
         self.environment = {
-            **{k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CCBPS_TEST_SEED")},
+            **ENVIRONMENT,
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": str(python),
@@ -114,6 +138,21 @@ def cluster(tmp_path: Path, python: Path) -> Iterator[Cluster]:
     yield made
     for process in made.processes:
         kill(process)
+
+
+def test_only_the_wheel_and_what_it_needs_is_there(python: Path) -> None:
+    others = ["pytest", "hypothesis", "pip", "tests"]
+    assert all(map(find_spec, others))
+    program = (
+        "import ccbps.spark, sys; from importlib.util import find_spec; "
+        "print(ccbps.__file__, *filter(find_spec, sys.argv[1:]))"
+    )
+    call = [str(python), "-c", program, *others, "pyspark"]
+    shown = subprocess.check_output(call, text=True, cwd=python.parent, env=ENVIRONMENT)
+    where, *there = shown.split()
+    assert Path(where).is_relative_to(python.parents[1])
+    assert not Path(where).is_symlink()
+    assert there == ["pyspark"]
 
 
 def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
