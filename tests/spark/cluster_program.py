@@ -1,8 +1,9 @@
-"""The whole pipeline, for tests: encode, match, deliver. As a program, on a cluster; prints JSON.
+"""The whole pipeline, for tests: encode, match, deliver. As a program, on a cluster.
 
 python cluster_program.py spark://127.0.0.1:7077 /folder/of/keys /folder/of/data 127.0.0.1:7400
 
-The last one is the server of the publisher's ledger.
+The last one is the server of the publisher's ledger. Before the pipeline, tasks that encode run
+twice; after it, a stream encodes the same. Leaves its results in a file, and ends with its input.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,6 +32,8 @@ BOX = FormulaMatch.box(SCHEMA)
 TAGS = TagMatch(SCHEMA, topic=["issue"])
 LABELS = [f"s{number}" for number in range(4)]
 EVENTS = 3000
+PLAIN = 271828182
+"""A value that is not valid, and that no error shows."""
 
 
 def plain(label: str) -> str:
@@ -52,44 +60,98 @@ def main(master: str, keys: Path, data: Path, server: str) -> None:
         "driver.host": "127.0.0.1",
         "executor.memory": "512m",
         "sql.shuffle.partitions": "4",
+        "task.maxFailures": "3",
         "eventLog.enabled": "true",
-        "eventLog.compress": "false",
         "eventLog.dir": (data / "log").as_uri(),
         "local.dir": str(data / "local"),
+        # Keys are searched in what is written.
+        "eventLog.compress": "false",
+        "broadcast.compress": "false",
+        "rdd.compress": "false",
+        "shuffle.compress": "false",
+        "shuffle.spill.compress": "false",
+        "sql.parquet.compression.codec": "uncompressed",
+        # And in what errors show of the frames that they went through.
+        "sql.execution.pyspark.udf.tracebackWithLocals.enabled": "true",
+        # A task that takes longer than another one, and than this, is run beside itself.
+        "speculation": "true",
+        "speculation.minTaskRuntime": "2s",
+        "speculation.multiplier": "1",
+        "speculation.quantile": "0.1",
+        "speculation.efficiency.enabled": "false",
     }.items():
         session = session.config(f"spark.{name}", value)
     spark = session.getOrCreate()
-    found: dict[str, object] = {"driver": ccbps.__file__}
-
-    @F.udf("string")
-    def where() -> str:
-        import ccbps as here
-
-        time.sleep(0.5)
-        return here.__file__
-
-    spread = spark.range(0, 8, 1, 8)
-    found["executors"] = [row[0] for row in spread.select(where()).distinct().collect()]
-
-    found |= pipeline(spark, keys, data, cs.RemoteLedger(server))
-    print(json.dumps(found))
+    ledger = cs.RemoteLedger(server)
+    run_twice(spark, keys, data, ledger)
+    found = {"driver": ccbps.__file__} | pipeline(spark, keys, data, ledger)
+    run_as_stream(spark, keys, data, ledger)
+    (data / "found").write_text(json.dumps(found))
+    (data / "end").touch()
+    sys.stdin.read()
     spark.stop()
+
+
+def encoded(df: DataFrame, keys: Path, ledger: cs.EventLedger | cs.RemoteLedger) -> DataFrame:
+    key = cs.FileKey(keys / "publisher")
+    return cs.encode_events(df, BOX, key, ledger=ledger, labels=LABELS, keep=["event"])
+
+
+def run_twice(spark: SparkSession, keys: Path, data: Path, ledger: cs.RemoteLedger) -> None:
+    """Encode with tasks of which the first is run twice at once, and the second one fails at first.
+    Each attempt leaves the messages that it made. What executors keep stays on their disks."""
+    for name in ("begun", "made"):
+        (data / "attempts" / name).mkdir(parents=True)
+
+    def leave(name: str, text: str) -> None:
+        """Leave a file; the first task's attempts wait for each other's."""
+        task, folder = TaskContext.get(), data / "attempts" / name
+        part, number = task.partitionId(), task.taskAttemptId()
+        (data / f"{name}-{number}").write_text(text)
+        (data / f"{name}-{number}").rename(folder / f"{part}-{number}")
+        until = time.monotonic() + 90
+        while part == 0 and len([*folder.glob("0-*")]) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+
+    def begin(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        leave("begun", ccbps.__file__)
+        yield from batches
+
+    def record(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        made = []
+        for batch in batches:
+            made += [
+                f"{row['subscription']} {row['round']} {row['event_message'].hex()}"
+                for row in batch.to_pylist()
+            ]
+            yield batch
+        leave("made", "\n".join(made))
+        task = TaskContext.get()
+        if task.partitionId() == 1 and task.attemptNumber() == 0:
+            raise RuntimeError("the first attempt fails")
+
+    rows = quotes(spark)
+    sent = encoded(rows.mapInArrow(begin, rows.schema), keys, ledger)
+    kept = sent.mapInArrow(record, sent.schema).repartition(4).persist(StorageLevel.DISK_ONLY)
+    kept.write.parquet(str(data / "first"))
+
+
+def run_as_stream(spark: SparkSession, keys: Path, data: Path, ledger: cs.RemoteLedger) -> None:
+    """Encode, in a few micro-batches."""
+    quotes(spark).write.parquet(str(data / "quotes"))
+    source = spark.readStream.schema(quotes(spark).schema).option("maxFilesPerTrigger", 3)
+    stream = encoded(source.parquet(str(data / "quotes")), keys, ledger).writeStream
+    stream = stream.option("checkpointLocation", str(data / "checkpoint")).format("parquet")
+    stream.trigger(availableNow=True).start(str(data / "streamed")).awaitTermination()
 
 
 def pipeline(
     spark: SparkSession, keys: Path, data: Path, ledger: cs.RemoteLedger | None = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Encode, match, deliver; what came out, and what should have. Without a ledger, in a file."""
     key = {path.name: cs.FileKey(path) for path in keys.iterdir()}
-    found: dict[str, object] = {}
-    sent = cs.encode_events(
-        quotes(spark),
-        BOX,
-        key["publisher"],
-        ledger=ledger or cs.EventLedger(data / "ledger", rounds=10_000),
-        labels=LABELS,
-        keep=["event"],
-    )
+    found: dict[str, Any] = {}
+    sent = encoded(quotes(spark), keys, ledger or cs.EventLedger(data / "ledger", rounds=10_000))
     sent.write.parquet(str(data / "events"))
     (data / "half-way").touch()
     events = spark.read.parquet(str(data / "events"))
@@ -139,15 +201,30 @@ def pipeline(
         for label in LABELS[:2]
         for row in quotes(spark).where("price < 300").collect()
     )
-    try:
-        cs.encode_events(
-            quotes(spark).withColumn("price", F.lit(5000)).withColumnRenamed("event", "round"),
-            TAGS,
-            key["tag-publisher"],
-        ).collect()
-    except Exception as error:
-        found["error"] = str(error)
+    one, cut = quotes(spark).where("event = 7"), events.withColumn("event_message", F.lit(b"cut"))
+    wish = wishes.limit(1).withColumn("predicate", F.lit(f"price < 300 AND cost = {PLAIN}"))
+    found["errors"] = {
+        name: told(make)
+        for name, make in {
+            "value": lambda: cs.encode_events(
+                one.withColumn("price", F.lit(PLAIN)), TAGS, key["tag-publisher"]
+            ),
+            "predicate": lambda: cs.encode_interests(wish, TAGS, key["tag-subscriber"]),
+            "no key": lambda: cs.encode_events(one, TAGS, cs.FileKey(keys / "none")),
+            "other key": lambda: cs.match(*sides, TAGS, key["tag-stranger"]),
+            "message": lambda: cs.match(cut.where("event = 7"), interests, BOX),
+        }.items()
+    }
     return found
+
+
+def told(make: Callable[[], DataFrame]) -> str:
+    """The whole text of the error that a DataFrame, or its result, comes to."""
+    try:
+        make().collect()
+    except Exception as error:
+        return "".join(traceback.format_exception(error))
+    raise AssertionError("no error")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import numpy as np
 
 from ccbps import SeedRing, SharedSeed
 from ccbps.delivery import GroupSealer, Naive, SubscriberRing
-from tests.spark.cluster_program import LABELS, TAGS
+from tests.spark.cluster_program import LABELS, PLAIN, TAGS
 
-__all__ = ["found_in", "needles", "secrets_in", "write_keys"]
+__all__ = ["check_errors", "found_in", "needles", "secrets_in", "write_keys"]
 
 
 def write_keys(folder: Path) -> None:
@@ -31,6 +31,7 @@ def write_keys(folder: Path) -> None:
         "tag-publisher": server.publisher_key(),
         "tag-subscriber": server.subscriber_key("alice"),
         "tag-broker": server.broker_key(),
+        "tag-stranger": TAGS.key_server().broker_key(),
     }.items():
         (folder / name).write_text(key.to_text())
 
@@ -53,6 +54,18 @@ def secrets_in(keys: Iterable[Path]) -> set[bytes]:
 
 def _is_text(byte: int) -> bool:
     return 32 <= byte < 127
+
+
+def check_errors(errors: dict[str, str]) -> None:
+    """Errors of the program say what is wrong, and show no value."""
+    for name, reason in {
+        "value": "attribute 'price'",
+        "predicate": "unknown attribute",
+        "no key": "none cannot be read",
+        "other key": "another master key",
+        "message": "wrong number of bytes",
+    }.items():
+        assert reason in errors[name] and str(PLAIN) not in errors[name], name
 
 
 def needles(secrets: Iterable[bytes]) -> list[bytes]:

@@ -1,7 +1,7 @@
 """A real cluster: a master and two workers as processes of their own, executors with a wheel only.
 
-The whole pipeline runs there, with a ledger that a server has; one worker is killed meanwhile, and
-no file that the cluster writes holds a key.
+The whole pipeline runs there, with a ledger that a server has; tasks are run twice, one worker is
+killed meanwhile, messages stay the same, and no file that the cluster writes holds a key.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from importlib.metadata import Distribution, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 from packaging.requirements import Requirement
 
 from ccbps.keys import EventLedger, FileKey, LedgerServer
 from tests.spark import cluster_program
-from tests.spark.conftest import MODE, ROOT, contents
-from tests.spark.key_search import found_in, needles, secrets_in, write_keys
+from tests.spark.conftest import JAVA_OPTIONS, MODE, ROOT, contents
+from tests.spark.key_search import check_errors, found_in, needles, secrets_in, write_keys
 from tests.spark.processes import kill
 
 pytestmark = [
@@ -76,58 +78,58 @@ def needs(wheel: Distribution, *extras: str) -> list[Distribution]:
     return [*found.values()]
 
 
-@pytest.fixture
-def keys(tmp_path: Path) -> Path:
-    write_keys(tmp_path / "keys")
-    return tmp_path / "keys"
-
-
 class Cluster:
-    """A master and two workers on loopback."""
+    """A master and two workers on loopback, and programs that use them."""
 
     def __init__(self, folder: Path, python: Path) -> None:
         home = Path(pyspark.__file__).parent
-        self.environment = {
+        self._environment = {
             **ENVIRONMENT,
+            "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": str(python),
             "SPARK_LOG_DIR": str(folder / "logs"),
         }
-        self.folder, self._spark_class = folder, str(home / "bin" / "spark-class")
+        self.folder, self.processes = folder, dict[str, subprocess.Popen[bytes]]()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"spark://127.0.0.1:{port}"
+        spark_class, of = str(home / "bin" / "spark-class"), "org.apache.spark.deploy"
         arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-        self.processes = [self._start("master.Master", "master", *arguments)]
-        self._wait("master", "I have been elected leader")
+        self.start("master", spark_class, f"{of}.master.Master", *arguments)
+        self._wait_for_text("master", "I have been elected leader")
+        # A task is not run beside itself on one host, so there are two names of this one.
+        for name, host in (("one", "127.0.0.1"), ("two", "localhost")):
+            arguments = ["--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+            arguments += ["--work-dir", str(folder / name), self.url]
+            local = {"SPARK_LOCAL_DIRS": str(folder / "local" / name)}
+            self.start(name, spark_class, f"{of}.worker.Worker", *arguments, **local)
         for name in ("one", "two"):
-            self.processes.append(
-                self._start(
-                    "worker.Worker",
-                    name,
-                    *["--host", "127.0.0.1", "--cores", "1", "--memory", "1g"],
-                    *["--webui-port", "0", "--work-dir", str(folder / name), self.url],
-                )
+            self._wait_for_text(name, "Successfully registered with master")
+
+    def start(self, name: str, *command: str, **environment: str) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                env=self._environment | environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
             )
-        for name in ("one", "two"):
-            self._wait(name, "Successfully registered with master")
 
-    def _start(self, kind: str, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        log = (self.folder / f"{name}.log").open("wb")
-        return subprocess.Popen(
-            [self._spark_class, f"org.apache.spark.deploy.{kind}", *arguments],
-            env=self.environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    def _wait_for_text(self, name: str, text: str) -> None:
+        self.wait(name, lambda: text in (self.folder / f"{name}.log").read_text(), 60)
 
-    def _wait(self, name: str, text: str) -> None:
-        until = time.monotonic() + 60
-        while text not in (self.folder / f"{name}.log").read_text():
-            assert time.monotonic() < until, (self.folder / f"{name}.log").read_text()[-2000:]
+    def wait(self, name: str, done: Callable[[], bool], seconds: float) -> None:
+        """Until a process has done something."""
+        until = time.monotonic() + seconds
+        while not done():
+            running = self.processes[name].poll() is None and time.monotonic() < until
+            assert running, (self.folder / f"{name}.log").read_text()[-3000:]
             time.sleep(0.1)
 
 
@@ -136,7 +138,7 @@ def cluster(tmp_path: Path, python: Path) -> Iterator[Cluster]:
     (tmp_path / "cluster").mkdir()
     made = Cluster(tmp_path / "cluster", python)
     yield made
-    for process in made.processes:
+    for process in made.processes.values():
         kill(process)
 
 
@@ -156,51 +158,79 @@ def test_only_the_wheel_and_what_it_needs_is_there(python: Path) -> None:
 
 
 def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
-    cluster: Cluster, python: Path, keys: Path, tmp_path: Path
+    cluster: Cluster, python: Path, tmp_path: Path
 ) -> None:
-    data = tmp_path / "data"
+    data, keys = tmp_path / "data", tmp_path / "keys"
     (data / "log").mkdir(parents=True)
+    write_keys(keys)
     ledger = EventLedger(tmp_path / "ledger", rounds=10_000)
-    with (
-        LedgerServer(ledger, FileKey(keys / "ledger")) as server,
-        (tmp_path / "out").open("w") as out,
-        (tmp_path / "err").open("w") as err,
-    ):
-        program = subprocess.Popen(
-            [str(python), str(PROGRAM), cluster.url, str(keys), str(data), server.address],
-            env=cluster.environment,
-            stdout=out,
-            stderr=err,
-            cwd=tmp_path,
-        )
-        until = time.monotonic() + 240
-        while not (data / "half-way").exists() and program.poll() is None:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+    with LedgerServer(ledger, FileKey(keys / "ledger")) as server:
+        arguments = [cluster.url, str(keys), str(data), server.address]
+        cluster.start("program", str(python), str(PROGRAM), *arguments)
+        cluster.wait("program", (data / "half-way").exists, 240)
+        used, half_way = ledger.used(), list(contents(data / "local", cluster.folder))
         time.sleep(1)
-        kill(cluster.processes[1])
-        code = program.wait(timeout=400)
-    told = (tmp_path / "err").read_text()
-    assert code == 0, told[-3000:]
-    found = json.loads((tmp_path / "out").read_text().splitlines()[-1])
-    site = str(python.parents[1])
-    assert found["driver"].startswith(site)
-    assert found["executors"] == [found["driver"]]
+        kill(cluster.processes["one"])
+        cluster.wait("program", (data / "end").exists, 240)
+        left = list(contents(data, cluster.folder))
+        cluster.processes["program"].communicate(timeout=60)
+    found = json.loads((data / "found").read_text())
+    assert found["driver"].startswith(str(python.parents[1]))
     assert 1000 < len(found["wanted"]) < 3000
-    assert found["match"] == found["wanted"]
-    assert ledger.used() == cluster_program.EVENTS
-    assert found["stores"] == found["wanted"]
-    assert found["delivered"] == found["wanted"]
+    for name in ("match", "stores", "delivered"):
+        assert found[name] == found["wanted"], name
     assert found["tags"] == found["wanted tags"]
-    assert "'price'" in found["error"]
-    assert "5000" not in found["error"].split("\\n")[0]
 
+    # Each attempt, a restart and a stream make the same messages.
+    assert used == ledger.used() == cluster_program.EVENTS
+    assert len(messages(data / "events")) == cluster_program.EVENTS * len(cluster_program.LABELS)
+    for name in ("first", "streamed"):
+        assert messages(data / name) == messages(data / "events"), name
+    begun, made = (attempts(data / "attempts" / name) for name in ("begun", "made"))
+    assert {text for parts in begun for text in parts.values()} == {found["driver"]}
+    for parts in made:
+        assert len({*parts.values()}) == 1
+    assert {line for parts in made for text in parts.values() for line in text.splitlines()} == {
+        f"{label} {number} {message.hex()}" for label, number, message in messages(data / "events")
+    }
+    (events,) = (data / "log").glob("*/events_*")
+    log = events.read_text()
+    tasks = [json.loads(line).get("Task Info", {}) for line in log.splitlines()]
+    beside = {task["Task ID"] for task in tasks if task.get("Speculative")}
+    assert made[0].keys() & beside and made[0].keys() - beside, "both have encoded"
+    failed = {task["Task ID"] for task in tasks if task.get("Failed")}
+    assert made[1].keys() & failed and made[1].keys() - failed, "it has encoded again"
+
+    check_errors(found["errors"])
+    assert " valid = array(" in found["errors"]["message"], "errors show what frames hold"
     hidden = needles(secrets_in(keys.iterdir()))
     assert len(hidden) > 60
-    files = list(contents(data, cluster.folder))
-    files.append((tmp_path / "ledger", (tmp_path / "ledger").read_bytes()))
-    assert any("log" in (p.parent.name, p.parent.parent.name) for p, _ in files)
-    texts = [("errors", told.encode()), ("results", json.dumps(found).encode())]
-    assert found_in([*texts, *files], hidden) == []
-    # The search finds what is there.
-    assert found_in([("key", (keys / "publisher").read_bytes())], hidden)
+    texts = [(name, text.encode()) for name, text in found["errors"].items()]
+    texts.append(("ledger", (tmp_path / "ledger").read_bytes()))
+    after = contents(data, cluster.folder)
+    assert found_in([*texts, *half_way, *left, *after], hidden) == []
+    # The search finds what is there: keys, and messages where executors keep them.
+    assert len(found_in(contents(keys), hidden)) == len([*keys.iterdir()])
+    public = [message for _, _, message in messages(data / "first")][:100]
+    local = cluster.folder / "local"
+    for seen in (half_way, left):
+        where = {path for path in found_in(seen, public) if local in Path(path).parents}
+        assert {Path(path).name.partition("_")[0] for path in where} == {"rdd", "shuffle"}
+    folders = {path.parent.relative_to(tmp_path).as_posix() for path, _ in left}
+    stores = {f"data/{kind}-store" for kind in ("event", "interest")}
+    assert {"data/checkpoint/offsets", "cluster", *stores} <= folders
+    assert "physicalPlanDescription" in log
+
+
+def messages(folder: Path) -> set[tuple[str, int, bytes]]:
+    rows = pq.read_table(folder).to_pylist()
+    return {(row["subscription"], row["round"], row["event_message"]) for row in rows}
+
+
+def attempts(folder: Path) -> list[dict[int, str]]:
+    """What the attempts at each task left, by their numbers."""
+    out = defaultdict[int, dict[int, str]](dict)
+    for path in folder.iterdir():
+        task, _, number = path.name.partition("-")
+        out[int(task)][int(number)] = path.read_text()
+    return [out[task] for task in range(len(out))]
