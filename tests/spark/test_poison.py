@@ -1,6 +1,14 @@
-"""A few bad rows amid a million: each is set aside with its reason, and no other answer changes."""
+"""A few bad rows amid a million: each is set aside with its reason, and no other answer changes.
+
+Results are compared as wholes, reasons with them: so a reason that held a value would be another.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -9,105 +17,212 @@ from pyspark.sql import functions as F
 from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
 from ccbps.matching import FormulaMatch
+from ccbps.spark.frames import REPEATED
+from ccbps.wire import Cause
 from tests.spark.conftest import KEY
+from tests.spark.test_all_pairs import damaged
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-SCHEMA = Schema(issue=Category(["AAPL", "IBM", "MSFT"]), price=UInt(10))
-BOX = FormulaMatch.box(SCHEMA)
-OTHER = FormulaMatch.box(Schema(issue=Category(["AAPL", "IBM"]), price=UInt(10)))
-LABELS, ROUNDS = 10, 100_000
+ISSUES = ["AAPL", "IBM", "MSFT"]
+SCHEMA = Schema(issue=Category(ISSUES), price=UInt(10))
+# Later, with one more category: messages of both are equally long.
+CHANGED = Schema(issue=Category([*ISSUES, "ORCL"]), price=UInt(10))
+BOX, OTHER = FormulaMatch.box(SCHEMA), FormulaMatch.box(CHANGED)
 PREDICATE = "issue = 'IBM' AND price < 700"
+MILLION: Final = 1_000_000
+PAIR = ["subscription", "round"]
+NO_ISSUE, NO_CATEGORY, NO_PRICE = REASONS = (
+    "attribute 'issue': the value is missing (None, NaN or NaT); declare it "
+    "Category(..., nullable=True) to allow that",
+    "attribute 'issue': not in the list; expected one of 'AAPL', 'IBM', 'MSFT'",
+    "attribute 'price': out of range; expected a whole number 0..1023",
+)
+NO_PREDICATE = (
+    "unknown attribute; the schema has issue, price; the closest is 'price'; strings are written "
+    "in single quotes"
+)
+Aside = Sequence[tuple[str | int | None, ...]]
+"""Rows that have no message or no answer: what names them, and why; NULL where there was
+no message to decide."""
 
 
-def addressed(spark: SparkSession) -> DataFrame:
-    """A million rows, of which some cannot be encoded."""
-    rows = spark.range(LABELS * ROUNDS).selectExpr(
-        "concat('s', id % 10) AS subscription",
-        "id div 10 AS round",
-        "element_at(array('AAPL', 'IBM', 'MSFT'), CAST(id % 7 % 3 + 1 AS int)) AS issue",
-        "CAST(id % 1024 AS int) AS price",
+def bad(count: int) -> dict[int, str]:
+    """Which of so many quotes cannot be encoded, and why."""
+    return dict(zip((count // 7, count // 3, count - 1), REASONS, strict=True))
+
+
+def quotes(spark: SparkSession, count: int) -> DataFrame:
+    """Events with ids, of which those in `bad` do not fit the schema."""
+    missing, unknown, outside = bad(count)
+    return spark.range(count).selectExpr(
+        "id",
+        f"CASE id WHEN {missing} THEN NULL WHEN {unknown} THEN 'SAP' ELSE "
+        "element_at(array('AAPL', 'IBM', 'MSFT'), CAST(id % 7 % 3 + 1 AS int)) END AS issue",
+        f"CAST(CASE id WHEN {outside} THEN 4567 ELSE id % 1024 END AS int) AS price",
     )
-    issue = F.expr(
-        "CASE WHEN subscription = 's1' AND round = 77 THEN NULL "
-        "WHEN subscription = 's2' AND round = 99999 THEN 'SAP' ELSE issue END"
+
+
+def assert_rows(found: DataFrame, plain: DataFrame, aside: Aside, answer: str = "true") -> None:
+    """Is there one row for each of `plain`, with `answer`, but for those set aside?
+
+    Args:
+        found: columns that name a row, an answer, and a reason.
+        aside: of these, there are as many rows as are listed.
+    """
+    *names, value, why = found.columns
+    kinds = {"subscription": "string"}
+    columns = ", ".join(f"{name} {kinds.get(name, 'long')}" for name in names)
+    refused = plain.sparkSession.createDataFrame(list(aside), f"{columns}, {why} string")
+    wanted = (
+        plain.join(refused, names, "left_anti")
+        .selectExpr(*names, f"{answer} AS {value}", f"CAST(NULL AS string) AS {why}")
+        .unionByName(refused.withColumn(value, F.lit(None).cast("boolean")))
     )
-    price = F.expr("CASE WHEN subscription = 's3' AND round = 5 THEN 1024 ELSE price END")
-    return rows.withColumn("issue", issue).withColumn("price", price)
+    assert_same(found, wanted)
 
 
-def test_bad_rows_amid_a_million(spark: SparkSession, seed: object, tmp_path: object) -> None:
-    rows = addressed(spark)
-    again = rows.where("subscription = 's9' AND round = 3").withColumn("price", F.lit(1))
-    encoded = cs.encode_events(rows.union(again), BOX, KEY, on_error="reject")
-    encoded.write.parquet(f"{tmp_path}/events")
-    events = spark.read.parquet(f"{tmp_path}/events")
-    refused = {
-        (row["subscription"], row["round"]): row["rejected"]
-        for row in events.where("rejected IS NOT NULL").collect()
-    }
-    assert refused.keys() == {("s1", 77), ("s2", 99999), ("s3", 5), ("s9", 3)}
-    assert "more than once" in refused["s9", 3]
-    assert "'issue'" in refused["s1", 77]
-    assert "'issue'" in refused["s2", 99999]
-    assert "'price'" in refused["s3", 5]
-    assert not any(value in text for text in refused.values() for value in ("SAP", "1024"))
+def assert_same(found: DataFrame, wanted: DataFrame) -> None:
+    """Have both the same rows, as often?"""
+    signed = found.withColumn("times", F.lit(1)).unionByName(wanted.withColumn("times", F.lit(-1)))
+    counted = signed.groupBy(*found.columns).agg(F.sum("times").alias("times"))
+    assert counted.where("times != 0").limit(20).collect() == []
 
-    wishes = rows.select("subscription", "round").withColumn(
-        "predicate",
-        F.expr(
-            f"CASE WHEN subscription = 's4' AND round = 8 THEN 'price <' ELSE \"{PREDICATE}\" END"
+
+def sent(encoded: DataFrame, names: Sequence[str], message: str) -> DataFrame:
+    """What an encoder says of each row: true where there is a message."""
+    return encoded.selectExpr(*names, f"nullif({message} IS NOT NULL, false) AS sent", "rejected")
+
+
+def at(label: str, number: int) -> str:
+    """In SQL, one pair and round."""
+    return f"subscription = '{label}' AND round = {number}"
+
+
+def stored(df: DataFrame, path: Path) -> DataFrame:
+    df.write.parquet(str(path))
+    return df.sparkSession.read.parquet(str(path))
+
+
+def swapped(df: DataFrame, rows: str, others: DataFrame) -> DataFrame:
+    """With others in place of some rows."""
+    return df.where(f"NOT ({rows})").unionByName(others)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Of a million pairs and rounds: the plaintext, and what encoders made of it, with reasons."""
+
+    plain: DataFrame
+    wanted: DataFrame
+    events: DataFrame
+    interests: DataFrame
+    no_event: Aside
+    no_interest: Aside
+
+
+def wishes(plain: DataFrame, unusable: dict[str, str]) -> DataFrame:
+    """An interest for each row; where SQL conditions hold, another one, in SQL."""
+    others = " ".join(f"WHEN {condition} THEN {text}" for condition, text in unusable.items())
+    return plain.selectExpr(*PAIR, f'CASE {others} ELSE "{PREDICATE}" END AS predicate')
+
+
+@pytest.fixture(scope="module")
+def sides(spark: SparkSession, seed: object, tmp_path_factory: pytest.TempPathFactory) -> Sides:
+    folder = tmp_path_factory.mktemp("poison")
+    plain = quotes(spark, MILLION).selectExpr(
+        "concat('s', id % 10) AS subscription", "id div 10 AS round", "issue", "price"
+    )
+    again = plain.where(at("s9", 3)).withColumn("price", F.lit(1))
+    # Beyond the rounds that a ledger allots below, so that its events all have interests.
+    unusable = {at("s4", 99_998): "'pryce < 4567'", at("s4", 99_997): "NULL"}
+    wanted = wishes(plain, unusable)
+    twice = wanted.where(at("s9", 99_996))
+    return Sides(
+        plain,
+        wanted,
+        stored(
+            cs.encode_events(plain.union(again), BOX, KEY, on_error="reject"), folder / "events"
         ),
+        stored(
+            cs.encode_interests(wanted.union(twice), BOX, KEY, on_error="reject"),
+            folder / "interests",
+        ),
+        [(f"s{i % 10}", i // 10, why) for i, why in bad(MILLION).items()]
+        + [("s9", 3, REPEATED)] * 2,
+        [("s4", 99_998, NO_PREDICATE), ("s4", 99_997, "the predicate is NULL")]
+        + [("s9", 99_996, REPEATED)] * 2,
     )
-    wishes = wishes.union(wishes.where("subscription = 's9' AND round = 4"))
-    cs.encode_interests(wishes, BOX, KEY, on_error="reject").write.parquet(f"{tmp_path}/interests")
-    interests = spark.read.parquet(f"{tmp_path}/interests")
-    counts = interests.where("rejected IS NOT NULL").groupBy("subscription", "round").count()
-    bad = {(row["subscription"], row["round"]): row["count"] for row in counts.collect()}
-    assert bad == {("s4", 8): 1, ("s9", 4): 2}
 
-    # Of a matcher whose schema has changed; cut off; of another round; and one that is twice.
-    foreign = cs.encode_events(rows.where("round = 31 AND issue != 'MSFT'"), OTHER, KEY).where(
-        "subscription = 's5'"
+
+def test_encoders_set_rows_aside(sides: Sides) -> None:
+    assert_rows(sent(sides.events, PAIR, "event_message"), sides.plain, sides.no_event)
+    assert_rows(sent(sides.interests, PAIR, "interest_message"), sides.plain, sides.no_interest)
+
+
+def poisoned(sides: Sides) -> tuple[DataFrame, DataFrame, Aside]:
+    """Messages of the right width, of which some belong elsewhere or are none; and which ones."""
+    events, interests = (df.drop("rejected") for df in (sides.events, sides.interests))
+    few = "round BETWEEN 40 AND 61"
+    event, interest = (
+        {(row[0], row[1]): bytes(row[2]) for row in df.where(few).select(*PAIR, message).collect()}
+        for df, message in ((events, "event_message"), (interests, "interest_message"))
     )
-    assert foreign.count() == 1
-    alien = bytes(foreign.collect()[0]["event_message"])
-    moved = bytes(events.where("subscription = 's6' AND round = 41").collect()[0]["event_message"])
-    damage = (
-        F.when(F.expr("subscription = 's5' AND round = 31"), F.lit(alien))
-        .when(F.expr("subscription = 's6' AND round = 40"), F.lit(moved))
-        .when(F.expr("subscription = 's7' AND round = 50"), F.lit(b"cut off"))
-        .otherwise(F.col("event_message"))
+    flipped = bytearray(event["s7", 51])
+    flipped[5] ^= 1
+    events = damaged(
+        events,
+        "event_message",
+        {
+            at("s6", 40): event["s6", 41],
+            at("s6", 41): event["s5", 41],
+            at("s7", 50): b"\7" + event["s7", 50][1:],
+            at("s7", 51): bytes(flipped),
+        },
     )
-    poisoned = events.drop("rejected").withColumn("event_message", damage)
-    twice = poisoned.where("subscription = 's8' AND round = 60")
-    decided = cs.match(
-        poisoned.union(twice), interests.drop("rejected"), BOX, on_error="reject"
-    ).join(rows, ["subscription", "round"])
-    reasons = {
-        (row["subscription"], row["round"]): row["rejected"]
-        for row in decided.where("rejected IS NOT NULL").collect()
-    }
-    assert reasons.keys() == {
-        *(("s5", 31), ("s6", 40), ("s7", 50), ("s8", 60), ("s9", 3), ("s9", 4))
-    }
-    for (label, number), text in {
-        ("s5", 31): "another matcher|wrong number",
-        ("s6", 40): "different matchers, pairs, rounds",
-        ("s7", 50): "wrong number of bytes",
-        ("s8", 60): "more than once",
-        ("s9", 3): "more than once",
-        ("s9", 4): "more than once",
-    }.items():
-        assert any(part in reasons[label, number] for part in text.split("|"))
-    found = decided.agg(
-        F.count("*").alias("rows"),
-        F.count_if(F.col("matched").isNull()).alias("unknown"),
-        F.count_if(F.col("matched") != F.expr(PREDICATE)).alias("wrong"),
-        F.count_if("matched").alias("matches"),
-    ).collect()[0]
-    # Of three pairs and rounds, one side has two rows.
-    assert found["rows"] == LABELS * ROUNDS + 3
-    assert found["unknown"] == len({*refused, *bad, *reasons}) + 3
-    assert found["wrong"] == 0
-    assert found["matches"] > 100_000
+    interests = damaged(
+        interests,
+        "interest_message",
+        {at("s8", 60): interest["s8", 61], at("s8", 61): b"\7" + interest["s8", 61][1:]},
+    )
+    # Of the matcher whose schema has changed: events, interests, and in the middle both.
+    new = [f"subscription = 's5' AND round BETWEEN {n} AND {n + 199}" for n in (31_000, 31_100)]
+    events = swapped(events, new[0], cs.encode_events(sides.plain.where(new[0]), OTHER, KEY))
+    interests = swapped(
+        interests, new[1], cs.encode_interests(sides.wanted.where(new[1]), OTHER, KEY)
+    )
+    pairing = [("s6", 40), ("s6", 41), ("s7", 51), ("s8", 60)]
+    pairing += [("s5", number) for number in range(31_000, 31_300)]
+    return (
+        events,
+        interests,
+        [
+            *((*pair, Cause.PAIRING.text) for pair in pairing),
+            ("s7", 50, Cause.EVENT_KIND.text),
+            ("s8", 61, Cause.INTEREST_KIND.text),
+        ],
+    )
+
+
+def test_match_sets_rows_aside(sides: Sides) -> None:
+    events, interests, aside = poisoned(sides)
+    events = damaged(events, "event_message", {at("s1", 70): b"cut off"})
+    interests = damaged(interests, "interest_message", {at("s1", 71): b"cut off"})
+    events = events.union(events.where(at("s8", 80)))
+    found = cs.match(events, interests, BOX, on_error="reject")
+    assert_rows(
+        found,
+        sides.plain,
+        [
+            *aside,
+            ("s1", 70, Cause.EVENT_WIDTH.text),
+            ("s1", 71, Cause.INTEREST_WIDTH.text),
+            *[("s8", 80, REPEATED)] * 2,
+            # What has no message has no answer, and only what comes twice is wrong here.
+            *(
+                (label, number, why if why == REPEATED else None)
+                for label, number, why in (*sides.no_event, *sides.no_interest)
+            ),
+        ],
+        PREDICATE,
+    )
