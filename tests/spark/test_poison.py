@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
+from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import FormulaMatch
 from ccbps.spark.frames import REPEATED
 from ccbps.wire import Cause
@@ -226,3 +227,40 @@ def test_match_sets_rows_aside(sides: Sides) -> None:
         ],
         PREDICATE,
     )
+
+
+def test_stores_set_rows_aside(spark: SparkSession, sides: Sides, tmp_path: Path) -> None:
+    events, interests, aside = poisoned(sides)
+    paths = {"event": tmp_path / "events", "interest": tmp_path / "interests"}
+    for df, kind in ((events, "event"), (interests, "interest")):
+        whole = df.where(f"{kind}_message IS NOT NULL")
+        cs.write_messages(whole, paths[kind], BOX, kind=kind)
+        again = whole.where(at("s2", 500))
+        assert again.count() == 1
+        with pytest.raises(RandomnessReuseError, match="subscription='s2', round=500"):
+            cs.write_messages(again, paths[kind], BOX, kind=kind, mode="append")
+    found = cs.match_messages(spark, *paths.values(), BOX, on_error="reject")
+    missing = {row[:2] for row in (*sides.no_event, *sides.no_interest)}
+    gone = spark.createDataFrame(list(missing), "subscription string, round long")
+    assert_rows(found, sides.plain.join(gone, PAIR, "left_anti"), aside, PREDICATE)
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ("CAST(NULL AS binary)", "the message is NULL; leave such rows out"),
+        ("X'2345'", "the message has 2 bytes; messages of this matcher have 20"),
+        (None, "occurs twice; a pair and round has one message"),
+    ],
+)
+def test_stores_name_the_row_that_is_no_message(
+    sides: Sides, tmp_path: Path, message: str | None, problem: str
+) -> None:
+    events, here = sides.events.where("rejected IS NULL"), at("s2", 500)
+    row = events.where(here)
+    if message is not None:
+        row = row.withColumn("event_message", F.expr(message))
+        events = events.where(f"NOT ({here})")
+    with pytest.raises(ParameterError, match=f"subscription='s2', round=500:? {problem}"):
+        cs.write_messages(events.unionByName(row), tmp_path / "store", BOX, kind="event")
+    assert not list((tmp_path / "store").iterdir())
