@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
+from ccbps.columnar.addressing import OTHER_CONTENT
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import FormulaMatch
 from ccbps.spark.frames import REPEATED
@@ -264,3 +265,28 @@ def test_stores_name_the_row_that_is_no_message(
     with pytest.raises(ParameterError, match=f"subscription='s2', round=500:? {problem}"):
         cs.write_messages(events.unionByName(row), tmp_path / "store", BOX, kind="event")
     assert not list((tmp_path / "store").iterdir())
+
+
+def test_a_ledger_sets_rows_aside(spark: SparkSession, sides: Sides, tmp_path: Path) -> None:
+    """A row has a number, and its event an id: 4 has that of 3, with other content."""
+    count, labels = MILLION // 10, [f"s{i}" for i in range(10)]
+    plain = quotes(spark, count)
+    given = plain.selectExpr("id AS number", "CASE id WHEN 4 THEN 3 ELSE id END AS event", *SCHEMA)
+    ledger = cs.EventLedger(tmp_path / "events.ledger", rounds=count)
+    encoded = cs.encode_events(
+        given, BOX, KEY, ledger=ledger, labels=labels, keep=["number"], on_error="reject"
+    )
+    events = stored(encoded, tmp_path / "events")
+    aside = {**bad(count), 4: OTHER_CONTENT}
+    addressed = plain.withColumnRenamed("id", "number").crossJoin(
+        spark.createDataFrame([(label,) for label in labels], "subscription string")
+    )
+    names = ["subscription", "number"]
+    # An event that is set aside has one row, for all labels.
+    used = addressed.where(~F.col("number").isin([*aside]))
+    assert_rows(sent(events, names, "event_message"), used, [(None, *one) for one in aside.items()])
+    assert ledger.used() == count - len(aside)
+    found = cs.match(
+        events.drop("rejected"), sides.interests.drop("rejected"), BOX, on_error="reject"
+    )
+    assert_rows(found.select(*names, "matched", "rejected"), used, [], PREDICATE)
