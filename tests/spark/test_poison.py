@@ -18,8 +18,8 @@ from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
 from ccbps.columnar.addressing import OTHER_CONTENT
 from ccbps.errors import ParameterError, RandomnessReuseError
-from ccbps.matching import FormulaMatch
-from ccbps.spark.frames import REPEATED
+from ccbps.matching import BroadcastMatch, FormulaMatch
+from ccbps.spark.frames import NUMBER_REPEATED, REPEATED
 from ccbps.wire import Cause
 from tests.spark.conftest import KEY
 from tests.spark.test_all_pairs import damaged
@@ -290,3 +290,79 @@ def test_a_ledger_sets_rows_aside(spark: SparkSession, sides: Sides, tmp_path: P
         events.drop("rejected"), sides.interests.drop("rejected"), BOX, on_error="reject"
     )
     assert_rows(found.select(*names, "matched", "rejected"), used, [], PREDICATE)
+
+
+def test_a_broadcast_sets_rows_aside(spark: SparkSession, seed: object, tmp_path: Path) -> None:
+    box, other = BroadcastMatch.box(SCHEMA), BroadcastMatch.box(CHANGED)
+    rounds, labels = 2000, 500
+    plain = quotes(spark, rounds).withColumnRenamed("id", "round")
+    again = plain.where("round = 3").withColumn("price", F.lit(1))
+    encoded = stored(
+        cs.encode_events(plain.union(again), box, KEY, on_error="reject"), tmp_path / "events"
+    )
+    no_event = [*bad(rounds).items(), *[(3, NUMBER_REPEATED)] * 2]
+    assert_rows(sent(encoded, ["round"], "event_message"), plain, no_event)
+
+    addressed = plain.crossJoin(spark.range(labels).selectExpr("concat('s', id) AS subscription"))
+    unusable = {at("s4", 8): "'pryce < 4567'", at("s4", 9): "NULL"}
+    wanted = wishes(addressed, unusable)
+    twice = wanted.where(at("s9", 4))
+    asked = stored(
+        cs.encode_interests(wanted.union(twice), box, KEY, on_error="reject"),
+        tmp_path / "interests",
+    )
+    no_interest = [
+        ("s4", 8, NO_PREDICATE),
+        ("s4", 9, "the predicate is NULL"),
+        *[("s9", 4, REPEATED)] * 2,
+    ]
+    assert_rows(sent(asked, PAIR, "interest_message"), addressed, no_interest)
+
+    events, interests = encoded.drop("rejected"), asked.drop("rejected")
+    event, wish = (
+        bytes(df.where(here).select(message).collect()[0][0])
+        for df, here, message in (
+            (events, "round = 41", "event_message"),
+            (interests, at("s8", 61), "interest_message"),
+        )
+    )
+    events = damaged(
+        events,
+        "event_message",
+        {"round = 40": event, "round = 41": b"\7" + event[1:], "round = 42": b"cut off"},
+    )
+    interests = damaged(
+        interests,
+        "interest_message",
+        {at("s8", 60): wish, at("s8", 61): b"\7" + wish[1:], at("s8", 62): b"cut off"},
+    )
+    new = ["round BETWEEN 1000 AND 1009", "subscription = 's5' AND round BETWEEN 1005 AND 1099"]
+    events = swapped(events, new[0], cs.encode_events(plain.where(new[0]), other, KEY))
+    interests = swapped(interests, new[1], cs.encode_interests(wanted.where(new[1]), other, KEY))
+    events = events.union(events.where("round = 80"))
+    interests = interests.union(interests.where(at("s8", 90)))
+    found = cs.match(events, interests, box, on_error="reject")
+    everybody = [f"s{i}" for i in range(labels)]
+    whole = [*bad(rounds), 40, 41, 42, *range(1000, 1010)]
+    causes = {40: Cause.PAIRING, 41: Cause.EVENT_KIND, 42: Cause.EVENT_WIDTH}
+    causes |= dict.fromkeys(range(1000, 1010), Cause.PAIRING)
+    assert_rows(
+        found.select(*PAIR, "matched", "rejected"),
+        addressed,
+        [
+            *(
+                (label, number, causes[number].text if number in causes else None)
+                for number in whole
+                for label in everybody
+            ),
+            *[(label, number, REPEATED) for number in (3, 80) for label in everybody] * 2,
+            *[("s9", 4, REPEATED), ("s8", 90, REPEATED)] * 2,
+            ("s4", 8, None),
+            ("s4", 9, None),
+            ("s8", 60, Cause.PAIRING.text),
+            ("s8", 61, Cause.INTEREST_KIND.text),
+            ("s8", 62, Cause.INTEREST_WIDTH.text),
+            *(("s5", number, Cause.PAIRING.text) for number in range(1010, 1100)),
+        ],
+        PREDICATE,
+    )
