@@ -18,11 +18,11 @@ from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
 from ccbps.columnar.addressing import OTHER_CONTENT
 from ccbps.errors import ParameterError, RandomnessReuseError
-from ccbps.matching import BroadcastMatch, FormulaMatch
+from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
 from ccbps.spark.frames import NUMBER_REPEATED, REPEATED
 from ccbps.wire import Cause
 from tests.spark.conftest import KEY
-from tests.spark.test_all_pairs import damaged
+from tests.spark.test_all_pairs import damaged, issued
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -366,3 +366,59 @@ def test_a_broadcast_sets_rows_aside(spark: SparkSession, seed: object, tmp_path
         ],
         PREDICATE,
     )
+
+
+def test_all_pairs_set_rows_aside(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Rows are matches here, and what cannot be used has one of its own."""
+    tags, other = TagMatch(SCHEMA, topic=["issue"]), TagMatch(CHANGED, topic=["issue"])
+    keys, changed, foreign = (
+        issued(matcher, tmp_path_factory.mktemp("keys")) for matcher in (tags, other, tags)
+    )
+    plain = quotes(spark, MILLION)
+    encoded = stored(
+        cs.encode_events(plain, tags, keys["publisher"], keep=["id"], on_error="reject"),
+        tmp_path_factory.mktemp("tags") / "events",
+    )
+    assert_rows(sent(encoded, ["id"], "event_message"), plain, [*bad(MILLION).items()])
+
+    predicates = {"s0": PREDICATE, "s1": "price >= 512"}
+    wanted = spark.createDataFrame(
+        [*predicates.items(), *((label, PREDICATE) for label in ("changed", "foreign", "cut"))],
+        "subscription string, predicate string",
+    )
+    asked = cs.encode_interests(wanted, tags, keys["subscriber"])
+    interests = damaged(asked, "interest_message", {"subscription = 'cut'": b"cut off"})
+    events = encoded.drop("rejected")
+    whole = bytes(events.where("id = 700000").collect()[0]["event_message"])
+    flipped = {"id = 700000": b"\7" + whole[1:], "id = 800000": b"cut off"}
+    events = damaged(events, "event_message", flipped)
+    for label, matcher, theirs, first in (
+        ("changed", other, changed, 500_000),
+        ("foreign", tags, foreign, 600_000),
+    ):
+        rows, own = f"id BETWEEN {first} AND {first + 99}", f"subscription = '{label}'"
+        made = cs.encode_events(plain.where(rows), matcher, theirs["publisher"], keep=["id"])
+        wish = cs.encode_interests(wanted.where(own), matcher, theirs["subscriber"])
+        events, interests = swapped(events, rows, made), swapped(interests, own, wish)
+    causes = {
+        **dict.fromkeys(range(500_000, 500_100), Cause.EVENT_MATCHER),
+        **dict.fromkeys(range(600_000, 600_100), Cause.KEY),
+        700_000: Cause.EVENT_KIND,
+        800_000: Cause.EVENT_WIDTH,
+    }
+    aside = [
+        *((None, number, cause.text) for number, cause in causes.items()),
+        ("changed", None, Cause.INTEREST_MATCHER.text),
+        ("foreign", None, Cause.KEY.text),
+        ("cut", None, Cause.INTEREST_WIDTH.text),
+    ]
+    expected = spark.createDataFrame(aside, "subscription string, id long, rejected string")
+    unusable = spark.createDataFrame([(one,) for one in (*causes, *bad(MILLION))], "id long")
+    good = plain.join(unusable, "id", "left_anti")
+    for label, predicate in predicates.items():
+        matches = good.where(predicate).selectExpr(f"'{label}'", "id", "CAST(NULL AS string)")
+        expected = expected.union(matches)
+    found = cs.match(events, interests, tags, keys["broker"], on_error="reject")
+    assert_same(found, expected)
