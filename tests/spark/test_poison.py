@@ -268,16 +268,18 @@ def test_stores_name_the_row_that_is_no_message(
 
 
 def test_a_ledger_sets_rows_aside(spark: SparkSession, sides: Sides, tmp_path: Path) -> None:
-    """A row has a number, and its event an id: 4 has that of 3, with other content."""
+    """A row has a number, and its event an id: 4 has that of 3, with other content; 60 has none."""
     count, labels = MILLION // 10, [f"s{i}" for i in range(10)]
     plain = quotes(spark, count)
-    given = plain.selectExpr("id AS number", "CASE id WHEN 4 THEN 3 ELSE id END AS event", *SCHEMA)
+    given = plain.selectExpr(
+        "id AS number", "CASE id WHEN 4 THEN 3 WHEN 60 THEN NULL ELSE id END AS event", *SCHEMA
+    )
     ledger = cs.EventLedger(tmp_path / "events.ledger", rounds=count)
     encoded = cs.encode_events(
         given, BOX, KEY, ledger=ledger, labels=labels, keep=["number"], on_error="reject"
     )
     events = stored(encoded, tmp_path / "events")
-    aside = {**bad(count), 4: OTHER_CONTENT}
+    aside = {**bad(count), 4: OTHER_CONTENT, 60: "column 'event' is NULL"}
     addressed = plain.withColumnRenamed("id", "number").crossJoin(
         spark.createDataFrame([(label,) for label in labels], "subscription string")
     )
