@@ -3,9 +3,10 @@
 Of FormulaMatch, whose messages belong to pairs and rounds: both sides encoded to Parquet and
 matched by a join, beside which Spark's join alone is the limit, then written as stores and matched
 from there; by parts of ten million pairs, which are dropped when they are done, so 10^8 pairs take
-some 4 GB of disk at a time. And of two reusable schemes, all events with 1,000 interests. Of each:
-pairs a second, bytes that Spark shuffled, and the peak memory of the driver, of Java and of all
-Python workers together.
+some 4 GB of disk at a time. Where the disk has room for 33 GB more, the stores stay, and at the end
+all are matched by one job, five times for all answers and five times for the matches. And of two
+reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that Spark
+shuffled, and the peak memory of the driver, of Java and of all Python workers together.
 
 Stores are measured beside the kernel that matches them, compiled and in NumPy. Every point runs in
 a process of its own. What is fitted to all but the largest point, a fixed time and a time for each
@@ -63,6 +64,10 @@ STEPS = (
     "write stores",
     "match stores",
 )
+Parts = list[dict[str, float]]
+"""Seconds of each step, part by part."""
+AtOnce = dict[str, list[float]]
+"""Seconds of one job over all parts, run by run."""
 
 
 def main() -> None:
@@ -166,9 +171,9 @@ def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> di
         work = reusable if scheme in REUSABLE else one_time
         # The first job of a session loads classes, and its workers import and compile.
         work(spark, scheme, 10_000, folder / "first")
-        parts = work(spark, scheme, pairs, folder / "rest")
+        parts, at_once = work(spark, scheme, pairs, folder / "rest")
     took = {step: sum(part[step] for part in parts) for step in parts[0]}
-    return {"seconds": took, "parts": parts, "shuffled": shuffled(log)}
+    return {"seconds": took, "parts": parts, "at once": at_once, "shuffled": shuffled(log)}
 
 
 def sample(spark: SparkSession, rounds: int, subscriptions: int, first: int = 0) -> DataFrame:
@@ -189,9 +194,13 @@ def with_predicates(df: DataFrame) -> DataFrame:
     )
 
 
-def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> list[dict[str, float]]:
-    """Seconds of each step, part by part, each dropped at its end."""
-    parts = []
+def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:
+    """Each part is dropped at its end, but its stores, if there is room for them."""
+    parts: Parts = []
+    stores: dict[str, list[Path]] = {"events": [], "interests": []}
+    room = shutil.disk_usage(folder.parent).free
+    keep = room > 2 * pairs * (BOX.event_bytes + BOX.interest_bytes)
+    matches = 0
     subscriptions = min(SUBSCRIPTIONS, pairs // 100)
     rounds = pairs // subscriptions
     step = max(1, min(rounds, PART // subscriptions))
@@ -211,30 +220,55 @@ def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> list[dict
         joined = read["events"].join(read["interests"], ["subscription", "round"])
         widths = joined.selectExpr("length(event_message) + length(interest_message) AS width")
         took["join alone"] += timed(widths.agg(F.sum("width")).collect)
-        count_matches(cs.match(read["events"], read["interests"], BOX), took, "match", counts)
+        took["match"] += timed(
+            lambda read=read, counts=counts: counts.append(
+                matches_in(cs.match(read["events"], read["interests"], BOX))
+            )
+        )
         for name, df in read.items():
-            store = here / f"{name}-store"
+            store = (folder if keep else here) / f"{name}-store-{first}"
+            stores[name].append(store)
             took["write stores"] += timed(
                 lambda df=df, store=store, name=name: cs.write_messages(
                     df, store, BOX, kind=name[:-1], partitions=8
                 )
             )
-        decided = cs.match_messages(spark, here / "events-store", here / "interests-store", BOX)
-        count_matches(decided, took, "match stores", counts)
+        last = [of[-1:] for of in stores.values()]
+        took["match stores"] += timed(
+            lambda last=last, counts=counts: counts.append(
+                matches_in(cs.match_messages(spark, *last, BOX))
+            )
+        )
         wanted = rows.where(PLAIN).count()
         if counts != [wanted, wanted]:
             raise SystemExit(f"wrong answers: {counts}, wanted {wanted}")
         parts.append(took)
+        matches += wanted
         shutil.rmtree(here)
-    return parts
+    return parts, at_once(spark, stores, matches) if keep else {}
 
 
-def count_matches(decided: DataFrame, took: dict[str, float], step: str, counts: list[int]) -> None:
-    took[step] += timed(lambda: counts.append(decided.where("matched").count()))
+def at_once(spark: SparkSession, stores: dict[str, list[Path]], wanted: int) -> AtOnce:
+    """One job over all stores; the first one of all, which reads the files, is not counted."""
+    out: AtOnce = {}
+    for name, only in (("warm", True), ("all answers", False), ("matches only", True)):
+
+        def once(only: bool = only) -> None:
+            decided = cs.match_messages(spark, *stores.values(), BOX, matches_only=only)
+            if (count := matches_in(decided)) != wanted:
+                raise SystemExit(f"wrong answers: {count}, wanted {wanted}")
+
+        out[name] = [timed(once) for _ in range(1 if name == "warm" else 5)]
+    del out["warm"]
+    return out
 
 
-def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> list[dict[str, float]]:
-    """Seconds of each step, all events with all interests."""
+def matches_in(decided: DataFrame) -> int:
+    return decided.where("matched").count()
+
+
+def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:
+    """All events with all interests."""
     folder.mkdir()
     matcher = REUSABLE[scheme]
     server = matcher.key_server()
@@ -264,7 +298,7 @@ def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> list
     wanted = every.where(PLAIN).count()
     if counts != [wanted]:
         raise SystemExit(f"wrong answers: {counts}, wanted {wanted}")
-    return [took]
+    return [took], {}
 
 
 def shuffled(log: Path) -> int:
@@ -358,7 +392,12 @@ def report_stores(
         if master == "local[2]" and scheme.startswith("FormulaMatch") and size >= 1_000_000:
             name = "in NumPy" if scheme == IN_NUMPY else "compiled"
             speed = size / value["seconds"]["match stores"]
-            print(f"{size:>13,} {name:<10}{speed:>17,.0f} pairs/s: {speed / kernels[name]:.2f}")
+            print(f"{size:>13,} {name:<10}{'by parts':<16}{speed:>13,.0f}", end="")
+            print(f" pairs/s: {speed / kernels[name]:.2f}")
+            for how, runs in value["at once"].items():
+                speeds = sorted(size / took for took in runs)
+                middle = speeds[len(speeds) // 2]
+                print(f"{'':<24}{how:<16}{middle:>13,.0f} pairs/s: {middle / kernels[name]:.2f}")
 
 
 def report_reusable(name: str, found: dict[int, dict[str, Any]]) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from ccbps.arrays import Bools, Bytes, Rounds
-from ccbps.arrow import chosen, is_valid, row_name
-from ccbps.columnar.reasons import examine_events, named, no_reasons, usable
+from ccbps.arrow import chosen, row_name
+from ccbps.columnar.reasons import examine_events, named, no_reasons, readable, usable
 from ccbps.errors import EventError, KeyMismatchError, RandomnessReuseError
 from ccbps.filters.tokens import TopicTokens
 from ccbps.keys.event_ledger import EventLedger
@@ -53,7 +53,7 @@ def allotted_rounds(
         LedgerError: see `EventLedger.allot`.
     """
     columns = row.flatten()
-    valid = is_valid(columns[0])
+    valid, why = readable([f"column {event!r}"], columns[:1], reject=reject)
     ids, *values = chosen(valid, *columns)
     records = pa.RecordBatch.from_arrays(values, names=list(matcher.schema))
     seed, reasons = seeds(key), no_reasons(len(records))
@@ -92,7 +92,6 @@ def allotted_rounds(
     numbers = pa.array(rounds, mask=~there)
     if not reject:
         return numbers
-    why = np.full(len(valid), None, dtype=object)
     why[valid] = reasons
     return pa.StructArray.from_arrays(
         [numbers, pa.array(why, pa.string())], names=["round", "rejected"]

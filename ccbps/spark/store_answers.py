@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.matching.broker import Broker
 from ccbps.spark.frames import column
-from ccbps.store.plan import Work, pair_names
+from ccbps.store.plan import Work, chosen_pairs, pair_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,8 +35,10 @@ ANSWERS: Final = pa.schema(
 `rounds` is NULL; nothing is wrong where `rejected` is."""
 
 
-def answers_of(work: Work, broker: Broker, *, reject: bool) -> pa.RecordBatch:
-    """Decide all pairs of a piece.
+def answers_of(
+    work: Work, broker: Broker, *, reject: bool, matches_only: bool = False
+) -> pa.RecordBatch:
+    """Decide all pairs of a piece; with `matches_only`, those that do not match are left out.
 
     Raises:
         DecodeError: without `reject`, a message is malformed; or a file is.
@@ -48,6 +50,10 @@ def answers_of(work: Work, broker: Broker, *, reject: bool) -> pa.RecordBatch:
     bad = causes.any()
     if bad and not reject:
         refuse(causes, ("subscription", "round"), pair_names(work))
+    if matches_only:
+        chosen = np.flatnonzero(answers | (causes != 0) if bad else answers)
+        work = chosen_pairs(work, chosen)
+        answers, causes = answers[chosen], causes[chosen]
     ends = pa.array(np.append(0, np.cumsum(work.counts)).astype(np.int32))
     lists = (
         work.rounds,

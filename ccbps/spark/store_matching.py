@@ -48,6 +48,7 @@ def match_messages(
     matcher: Matcher,
     *,
     on_error: Literal["raise", "reject"] = "raise",
+    matches_only: bool = False,
     verify: bool = False,
     partitions: int | None = None,
 ) -> DataFrame:
@@ -71,6 +72,8 @@ def match_messages(
         on_error: "raise" fails the job and names the first malformed row by pair and round;
             "reject" gives it NULL and the cause in a string column "rejected", and leaves the other
             rows' answers as they are.
+        matches_only: leave out pairs that do not match, before Spark makes rows of them, which
+            takes a fifth of the time: sooner than ``.where("matched")`` does.
         verify: compare the checksums of messages, too, which takes about half as long as deciding
             them. Those of indexes and rounds are always compared.
         partitions: tasks; by default the session's parallelism. A task costs some 0.05 s.
@@ -112,7 +115,8 @@ def match_messages(
             return stores[side].reader(name, verify=verify)
 
         for piece in (row for batch in batches for row in batch.to_pylist()):
-            yield answers_of(opened(piece, part), broker, reject=reject)
+            work = opened(piece, part)
+            yield answers_of(work, broker, reject=reject, matches_only=matches_only)
 
     return unfolded(pieces.mapInArrow(decide, as_spark(ANSWERS)), reject=reject)
 

@@ -27,10 +27,6 @@ __all__ = ["RoundParts", "plan_rounds"]
 # Subscriptions of a piece: enough for the broker, and few enough for rounds that follow one another
 # in a file to be read together.
 TOGETHER: Final = 256
-# Pieces, as far as each has `PIECE_ROWS` pairs and none has more than `MOST_ROWS`: the plan lists
-# the subscriptions of each.
-PIECES: Final = 64
-MOST_ROWS: Final = 1 << 18
 
 
 class _Runs(NamedTuple):
@@ -186,7 +182,7 @@ def plan_rounds(events: StoreIndex, interests: StoreIndex) -> tuple[pa.Table, Ro
     )
     runs, streams = _meeting(events, interests, order), []
     if total := int((runs.end - runs.begin).sum()):
-        size = int(np.clip(total // PIECES, pairs.PIECE_ROWS, max(MOST_ROWS, pairs.PIECE_ROWS)))
+        size = pairs.piece_rows(total)
         for known in (True, False):
             for piece in _pieces(runs.take(np.flatnonzero((runs.first >= 0) == known)), size):
                 streams.append(_listed(piece, interests))

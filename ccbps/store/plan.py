@@ -24,11 +24,13 @@ __all__ = [
     "Block",
     "Part",
     "Work",
+    "chosen_pairs",
     "dense_runs",
     "lower_bound",
     "meetings",
     "open_piece",
     "pair_names",
+    "piece_rows",
     "plan",
     "runs_of",
     "spans",
@@ -36,7 +38,10 @@ __all__ = [
 ]
 
 
-# Pairs of a piece of work, about; also at most the answers of a run in one row.
+# Pieces of work, as far as each has `PIECE_ROWS` pairs and none has more than `MOST_ROWS`.
+PIECES: Final = 64
+MOST_ROWS: Final = 1 << 18
+# Pairs of a piece, at least; also at most the answers of a run in one row.
 PIECE_ROWS: Final = 1 << 15
 # Neighbouring messages are decided where they lie, if there are that many bytes at a time; fewer
 # are gathered in blocks, which the kernel prefers to many short calls.
@@ -143,7 +148,7 @@ def plan(events: Index, interests: Index, chosen: tuple[Places, Places] | None =
     # Put short runs of the same two parts together.
     parts = events.part[e][run], interests.part[i][run]
     rows = stop - start
-    number = (np.cumsum(rows) - rows) // PIECE_ROWS
+    number = (np.cumsum(rows) - rows) // piece_rows(int(rows.sum()))
     new = np.ones(len(run), dtype=np.bool_)
     new[1:] = np.any([np.diff(x) != 0 for x in (*parts, number)], axis=0)
     starts = np.flatnonzero(new)
@@ -156,6 +161,11 @@ def plan(events: Index, interests: Index, chosen: tuple[Places, Places] | None =
     return pa.table(
         [*names, pa.array(streams, pa.binary())], names=["event_part", "interest_part", "runs"]
     )
+
+
+def piece_rows(total: int) -> int:
+    """Pairs of a piece, of so many in all."""
+    return int(np.clip(total // PIECES, PIECE_ROWS, max(MOST_ROWS, PIECE_ROWS)))
 
 
 def dense_runs(index: Index) -> NDArray[np.bool_]:
@@ -214,6 +224,18 @@ def pair_names(work: Work) -> tuple[pa.Array, pa.Array]:
         first = work.runs["first"].to_numpy()
         rounds = spans(first, first + work.counts)[1]
     return work.runs["subscription"].take(pa.array(run)), pa.array(rounds)
+
+
+def chosen_pairs(work: Work, places: Places) -> Work:
+    """Some of a piece's pairs, in order: without messages, but with the round of each."""
+    ends = np.cumsum(work.counts)
+    counts = np.diff(np.searchsorted(places, ends), prepend=0)
+    if work.rounds is None:
+        before = work.runs["first"].to_numpy() - (ends - work.counts)
+        rounds = places + np.repeat(before, counts)
+    else:
+        rounds = work.rounds[places]
+    return Work(work.runs, counts, rounds, iter(()))
 
 
 def _joined(events: Numbers, interests: Numbers, lengths: Numbers) -> Segments:

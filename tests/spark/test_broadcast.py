@@ -223,6 +223,8 @@ def test_stores_answer_as_match_does(stages: Stages, spark: SparkSession, tmp_pa
     assert found.columns == ["subscription", "round", "matched"]
     rows = {at: answer for at, answer in expected.items() if at[1] != 7 or at[0] == "s1"}
     assert answers(found) == rows == answers(cs.match(events, wanted, BOX))
+    only = cs.match_messages(spark, *paths, BOX, matches_only=True)
+    assert answers(only) == {at: True for at, one in rows.items() if one}
     with pytest.raises(ValueError, match=r"events=.* holds interest messages, not event messages"):
         cs.match_messages(spark, *paths[::-1], BOX)
 

@@ -145,6 +145,9 @@ def test_answers_spread_over_any_number_of_tasks(
     assert 1 < decided.select(F.spark_partition_id().alias("task")).distinct().count() <= 3
     matches = answers(decided.where("matched"))
     assert matches == {key: True for key, value in wanted(*sides).items() if value}
+    only = cs.match_messages(spark, *paths, BOX, matches_only=True)
+    assert only.columns == decided.columns
+    assert answers(only) == matches
 
 
 def test_parts_hold_sorted_messages_of_fixed_width(written: Path) -> None:
@@ -181,6 +184,8 @@ def test_malformed_messages_are_named_or_set_aside(
     assert all(cause in texts[key] for key, cause in causes.items())
     found = {(r["subscription"], r["round"]): r["matched"] for r in rejected}
     assert found == {**wanted(*sides), **dict.fromkeys(causes)}
+    few = cs.match_messages(spark, *paths, BOX, on_error="reject", matches_only=True).collect()
+    assert sorted(few) == sorted(row for row in rejected if row["matched"] is not False)
 
 
 def test_a_store_of_nothing_gives_no_answers(
