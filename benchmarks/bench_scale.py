@@ -3,7 +3,7 @@
 Of FormulaMatch, whose messages belong to pairs and rounds: both sides encoded to Parquet and
 matched by a join, beside which Spark's join alone is the limit, then written as stores and matched
 from there; by parts of ten million pairs, which are dropped when they are done, so 10^8 pairs take
-some 4 GB of disk at a time. Where the disk has room for 33 GB more, the stores stay, and at the end
+some 4 GB of disk at a time. Where the disk has room (33 GB for 10^8), stores stay, and at the end
 all are matched by one job, five times for all answers and five times for the matches. And of two
 reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that Spark
 shuffled, and the peak memory of the driver, of Java and of all Python workers together.
@@ -47,6 +47,14 @@ from ccbps.matching.matcher import Matcher
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
 SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
 BOX = FormulaMatch.box(SCHEMA)
+# Of other widths: what a pair takes at the middle one is foretold from the others.
+WIDTHS = {
+    f"FormulaMatch, {52 + 26 * more} bits": FormulaMatch.box(
+        Schema(a=UInt(16), b=UInt(16), c=UInt(20), **{f"d{i}": UInt(26) for i in range(more)})
+    )
+    for more in range(3)
+}
+WIDTH_PAIRS = 2_000_000
 REUSABLE: dict[str, Matcher] = {
     "TagMatch": TagMatch(SCHEMA),
     "AspeMatch": AspeMatch(SCHEMA, exact=True),
@@ -90,12 +98,15 @@ def main() -> None:
     plan = [("FormulaMatch", "local[2]", size) for size in sizes]
     plan += [("FormulaMatch", "local[1]", min(sizes[-1], PART))]
     plan += [(IN_NUMPY, "local[2]", min(sizes[-1], PART))]
+    wide = min(sizes[-1], WIDTH_PAIRS)
+    plan += [(name, "local[2]", wide) for name in WIDTHS]
     plan += [(name, "local[2]", size) for name in REUSABLE for size in sizes]
     found = {}
     for one in tqdm(plan, desc="points", mininterval=1):
         found[one] = run(one, options)
     report_pairs({key: value for key, value in found.items() if key[0] == "FormulaMatch"})
     report_stores(found, kernels)
+    report_widths({name: value for (name, *_), value in found.items() if name in WIDTHS}, wide)
     for name in REUSABLE:
         report_reusable(name, {key[2]: value for key, value in found.items() if key[0] == name})
 
@@ -183,6 +194,8 @@ def sample(spark: SparkSession, rounds: int, subscriptions: int, first: int = 0)
         "CAST(id * 40503 % 65536 AS int) AS a",
         "CAST(id * 30011 % 65536 AS int) AS b",
         "CAST(id * 700001 % 1048576 AS int) AS c",
+        "CAST(id * 9973 % 67108864 AS int) AS d0",
+        "CAST(id * 7919 % 67108864 AS int) AS d1",
     )
     labels = spark.range(subscriptions).selectExpr("concat('s', id) AS subscription", "id")
     return labels.repartition(8, "subscription").crossJoin(F.broadcast(numbers))
@@ -194,12 +207,13 @@ def with_predicates(df: DataFrame) -> DataFrame:
     )
 
 
-def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:
+def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:
     """Each part is dropped at its end, but its stores, if there is room for them."""
     parts: Parts = []
+    box = WIDTHS.get(scheme, BOX)
     stores: dict[str, list[Path]] = {"events": [], "interests": []}
     room = shutil.disk_usage(folder.parent).free
-    keep = room > 2 * pairs * (BOX.event_bytes + BOX.interest_bytes)
+    keep = scheme not in WIDTHS and room > 2 * pairs * (BOX.event_bytes + BOX.interest_bytes)
     matches = 0
     subscriptions = min(SUBSCRIPTIONS, pairs // 100)
     rounds = pairs // subscriptions
@@ -207,8 +221,8 @@ def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> tuple[Par
     for first in range(0, rounds, step):
         rows = sample(spark, min(step, rounds - first), subscriptions, first)
         sides = {
-            "events": cs.encode_events(rows, BOX, KEY),
-            "interests": cs.encode_interests(with_predicates(rows), BOX, KEY),
+            "events": cs.encode_events(rows, box, KEY),
+            "interests": cs.encode_interests(with_predicates(rows), box, KEY),
         }
         took, counts, here = dict.fromkeys(STEPS, 0.0), [], folder / "part"
         for name, df in sides.items():
@@ -222,7 +236,7 @@ def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> tuple[Par
         took["join alone"] += timed(widths.agg(F.sum("width")).collect)
         took["match"] += timed(
             lambda read=read, counts=counts: counts.append(
-                matches_in(cs.match(read["events"], read["interests"], BOX))
+                matches_in(cs.match(read["events"], read["interests"], box))
             )
         )
         for name, df in read.items():
@@ -230,13 +244,13 @@ def one_time(spark: SparkSession, _: str, pairs: int, folder: Path) -> tuple[Par
             stores[name].append(store)
             took["write stores"] += timed(
                 lambda df=df, store=store, name=name: cs.write_messages(
-                    df, store, BOX, kind=name[:-1], partitions=8
+                    df, store, box, kind=name[:-1], partitions=8
                 )
             )
         last = [of[-1:] for of in stores.values()]
         took["match stores"] += timed(
             lambda last=last, counts=counts: counts.append(
-                matches_in(cs.match_messages(spark, *last, BOX))
+                matches_in(cs.match_messages(spark, *last, box))
             )
         )
         wanted = rows.where(PLAIN).count()
@@ -389,7 +403,7 @@ def report_stores(
     """Stores beside the kernel that matches them."""
     print("\nStores on two cores, to the kernel on one\n")
     for (scheme, master, size), value in found.items():
-        if master == "local[2]" and scheme.startswith("FormulaMatch") and size >= 1_000_000:
+        if master == "local[2]" and scheme in ("FormulaMatch", IN_NUMPY) and size >= 1_000_000:
             name = "in NumPy" if scheme == IN_NUMPY else "compiled"
             speed = size / value["seconds"]["match stores"]
             print(f"{size:>13,} {name:<10}{'by parts':<16}{speed:>13,.0f}", end="")
@@ -398,6 +412,20 @@ def report_stores(
                 speeds = sorted(size / took for took in runs)
                 middle = speeds[len(speeds) // 2]
                 print(f"{'':<24}{how:<16}{middle:>13,.0f} pairs/s: {middle / kernels[name]:.2f}")
+
+
+def report_widths(found: dict[str, dict[str, Any]], pairs: int) -> None:
+    """What a pair takes grows in a line with the width of its messages: seen at the middle one."""
+    widths = np.array([box.event_bytes + box.interest_bytes for box in WIDTHS.values()])
+    print("\nMicroseconds a pair on two cores, by the width of both messages\n")
+    heads = "".join(f"{width:>11} bytes" for width in widths)
+    print(f"{'':<20}{heads}{'each 100 bytes':>17}{'middle, foretold':>19}{'ratio':>8}")
+    for step in STEPS:
+        took = np.array([value["seconds"][step] for value in found.values()]) / pairs * 1e6
+        slope = (took[2] - took[0]) / (widths[2] - widths[0])
+        guess = took[0] + slope * (widths[1] - widths[0])
+        print(f"{step:<20}" + "".join(f"{one:>17.2f}" for one in took), end="")
+        print(f"{100 * slope:>17.2f}{guess:>19.2f}{guess / took[1]:>8.2f}")
 
 
 def report_reusable(name: str, found: dict[int, dict[str, Any]]) -> None:

@@ -87,8 +87,7 @@ def pipeline(
     rows, times = len(table), {}
     started = time.perf_counter()
     wanted = spark.createDataFrame([*wishes.items()], "subscription string, predicate string")
-    rounds = F.broadcast(spark.range(rows).withColumnRenamed("id", "round"))
-    interests = cs.encode_interests(wanted.repartition(8).crossJoin(rounds), matcher, ring)
+    interests = cs.encode_interests(wanted, matcher, ring, rounds=range(rows), partitions=8)
     with cs.progress(spark, "subscribers: write ahead"):
         cs.write_messages(interests, output / "interests", matcher, kind="interest")
     times["interests written"] = time.perf_counter() - started

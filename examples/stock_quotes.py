@@ -145,9 +145,8 @@ def subscribe(
     spark: SparkSession, rounds: int, subscriptions: pa.Table, ring: cs.KeySource, output: Path
 ) -> float:
     """Subscribers: know their predicates, and how many rounds to provision; no quote."""
-    numbers = spark.range(rounds).withColumnRenamed("id", "round")
-    wanted = spread(spark.createDataFrame(subscriptions)).crossJoin(F.broadcast(numbers))
-    messages = cs.encode_interests(wanted, MATCHER, ring)
+    wanted = spread(spark.createDataFrame(subscriptions))
+    messages = cs.encode_interests(wanted, MATCHER, ring, rounds=range(rounds))
     return watch(
         spark, "subscribers: encode predicates", lambda: write(messages, output / "interests")
     )

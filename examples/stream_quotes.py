@@ -132,9 +132,8 @@ def provide(
     spark: SparkSession, rounds: int, subscriptions: pa.Table, secrets: Path, output: Path
 ) -> None:
     """Subscribers write their messages, for as many rounds as there will be quotes."""
-    numbers = spark.range(rounds).withColumnRenamed("id", "round")
-    wanted = spark.createDataFrame(subscriptions).crossJoin(F.broadcast(numbers))
-    interests = cs.encode_interests(wanted, MATCHER, cs.FileKey(secrets / "subscribers"))
+    wanted, ring = spark.createDataFrame(subscriptions), cs.FileKey(secrets / "subscribers")
+    interests = cs.encode_interests(wanted, MATCHER, ring, rounds=range(rounds))
     interests.write.parquet(str(output / "interests"))
     written = spark.read.parquet(str(output / "interests"))
     cs.write_messages(written, output / "stored-interests", MATCHER, kind="interest")
@@ -369,6 +368,7 @@ def kill_writer(session: int, ledger: Path, gate: sqlite3.Connection) -> int:
     until = time.monotonic() + START
     waiting: list[int] = []
     while not waiting and time.monotonic() < until:
+        time.sleep(0.01)
         waiting = [n for n in workers_of(session) if ledger.resolve() in files_of(n)]
     gate.close()
     journal = ledger.with_name("ledger-journal")
@@ -389,7 +389,9 @@ def writer_of(path: Path) -> int | None:
     with suppress(FileNotFoundError):
         wanted = path.stat().st_ino
         for line in Path("/proc/locks").read_text().splitlines():
-            _, kind, _, access, number, where, *_ = line.replace("-> ", "").split()
+            if "->" in line:  # it waits
+                continue
+            _, kind, _, access, number, where, *_ = line.split()
             if (kind, access, int(where.split(":")[2])) == ("POSIX", "WRITE", wanted):
                 return int(number)
     return None
@@ -499,7 +501,7 @@ def every_message(output: Path) -> Iterator[dict[str, Any]]:
 def every_stored(output: Path) -> Iterator[dict[str, Any]]:
     """Rows of all parts of the store, also of those that no index names, or that were cut off."""
     for path in (output / "stored").glob("part-*.arrow"):
-        with path.open("rb") as file, suppress(pa.ArrowInvalid):
+        with path.open("rb") as file, suppress(pa.ArrowInvalid, OSError):
             file.seek(8)  # of a file, what follows its first bytes is a stream
             for batch in pa.ipc.open_stream(file):
                 yield from batch.to_pylist()

@@ -90,6 +90,7 @@ def test_the_ledger_is_a_dictionary(
 def test_rounds_run_out_after_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ledger = EventLedger(tmp_path / "events", rounds=20)
     allot(ledger, [(n, 0) for n in range(17)])
+    ledger.foretell()
     assert caplog.records == []
     allot(ledger, [(n, 0) for n in range(19)])
     assert [one.message[:24] for one in caplog.records] == ["19 of 20 rounds are used"]
@@ -98,6 +99,8 @@ def test_rounds_run_out_after_a_word(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert allot(ledger, [(3, 0), (19, 0)]) == ([3, 19], [False, False])
     assert len(caplog.records) == 1
     assert ledger.used() == 20
+    ledger.foretell()
+    assert caplog.records[1].message.startswith("20 of 20 rounds are used (with the")
 
 
 def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:

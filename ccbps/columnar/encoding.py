@@ -72,7 +72,8 @@ def event_messages(
     if count:
         called = [*_called(ids), *["the payload"] * payload]
         source = seeds(key) if matcher.keying is Keying.ROUNDS else None
-        valid, whole = readable(called, columns[:count], reject=reject, seed=source)
+        last = [len(ids) - 1]
+        valid, whole = readable(called, columns[:count], reject=reject, numbers=last, seed=source)
     columns = chosen(valid, *columns)
     public, names = columns[:count], list(matcher.schema)
     records = pa.RecordBatch.from_arrays(columns[count:], names=names)
@@ -118,7 +119,10 @@ def interest_messages(
     columns, private = row.flatten(), matcher.private_names
     parts = ["the predicate"] if private is None else [f"constant {one!r}" for one in private]
     source = seeds(key) if matcher.keying is Keying.ROUNDS else None
-    valid, whole = readable([*_called(ids), *parts], columns, reject=reject, seed=source)
+    last = [len(ids) - 1] if source is not None else []
+    valid, whole = readable(
+        [*_called(ids), *parts], columns, reject=reject, numbers=last, seed=source
+    )
     columns = chosen(valid, *columns)
     public, given = columns[: len(ids)], columns[len(ids) :]
     if private is None:

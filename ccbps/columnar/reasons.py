@@ -14,6 +14,7 @@ from ccbps.arrays import Bools
 from ccbps.arrow import binary_column, is_valid, row_name
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import DecodeError, EventError, PredicateError
+from ccbps.keys.epochs import EpochSeed
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract import Scheme
@@ -108,6 +109,7 @@ def readable(
     columns: Sequence[pa.Array],
     *,
     reject: bool,
+    numbers: Sequence[int] = (),
     seed: SharedSeed | SeedRing | None = None,
 ) -> tuple[Bools, Reasons]:
     """Rows that have what they need, and why the others are set aside; without `reject`, rows with
@@ -115,17 +117,17 @@ def readable(
 
     Args:
         names: of the columns, for reasons: "column 'round'".
-        columns: numbers from 0 on, or anything else.
-        seed: has seeds of the pairs in the first column, if these are strings.
+        numbers: which of the columns hold numbers that must not be negative.
+        seed: has seeds of the pairs in the first column, if that is none of them.
     """
     reasons = no_reasons(len(columns[0]))
     if not reject:
         return is_valid(*columns), reasons
-    for name, column in zip(names, columns, strict=True):
+    for place, (name, column) in enumerate(zip(names, columns, strict=True)):
         problems = {"NULL": column.is_null()}
-        if pa.types.is_integer(column.type):
+        if place in numbers:
             problems["negative"] = pc.less(column, 0)
-        elif column is columns[0] and isinstance(seed, SeedRing):
+        elif not place and isinstance(seed, SeedRing | EpochSeed):
             known = [one for one in column.unique().to_pylist() if one in seed]
             there = pc.is_in(column, pa.array(known, pa.string()))
             problems["of a pair for which the key has no seed"] = pc.invert(there)

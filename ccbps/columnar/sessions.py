@@ -92,14 +92,15 @@ class Opening:
             if self.on_error == "raise":
                 refuse_rows(problems, self.kept, others, SET_ASIDE)
             # Rows that are rejected come last, and have neither an interest nor a payload.
-            bad = sorted(problems) if reject else []
-            place = pa.array(np.append(row, bad).astype(np.intp))
-            interest = pa.array([*which.tolist(), *[None] * len(bad)], pa.int64())
+            bad = np.array(sorted(problems) if reject else [], dtype=np.intp)
+            place = pa.array(np.append(row, bad))
+            nothing = pa.nulls(len(bad), pa.int64())
+            interest = pa.concat_arrays([pa.array(which, pa.int64()), nothing])
             columns = [*(other.take(place) for other in others), interest]
             if len(self.names) - reject > len(columns):
                 columns.append(payloads.take(place))
             if reject:
-                whys = [None] * len(row) + [problems[at] for at in bad]
+                whys = [None] * len(row) + [problems[at] for at in bad.tolist()]
                 columns.append(pa.array(whys, pa.string()))
             yield pa.RecordBatch.from_arrays(columns, names=list(self.names))
 

@@ -165,6 +165,10 @@ class EpochSeed(SharedSeed):
             )
         raise AttributeError(f"{type(self).__name__} has no {name!r}")
 
+    def __contains__(self, label: object) -> bool:
+        """Was this pair named?"""
+        return label in self._pairs
+
     def __repr__(self) -> str:
         try:
             named = self.fingerprint()

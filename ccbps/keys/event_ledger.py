@@ -31,6 +31,7 @@ from ccbps.keys.randomness import TAG_BYTES
 __all__ = ["EventLedger"]
 
 _log: Final = logging.getLogger(__name__)
+_MORE: Final = "let subscribers encode interests for more"
 FORETOLD: Final = 0.9
 """Of the rounds: once so many are used, it is said that they run out."""
 _TABLES: Final = (
@@ -159,13 +160,23 @@ class EventLedger:
                 f"{begin} of {self.rounds} rounds are used, and {count} more events came: "
                 "subscribers must encode interests for more rounds, and EventLedger be told"
             )
-        foretold = int(FORETOLD * self.rounds)
-        if begin < foretold <= begin + count:
-            _log.warning(
-                "%d of %d rounds are used: let subscribers encode interests for more",
-                begin + count,
-                self.rounds,
-            )
+        if begin < self._foretold(self.rounds) <= begin + count:
+            _log.warning("%d of %d rounds are used: %s", begin + count, self.rounds, _MORE)
+
+    def foretell(self) -> None:
+        """Log a warning if nine tenths of the rounds are used, as a job that begins does.
+
+        Raises:
+            LedgerError: the file cannot be read.
+        """
+        if self.rounds is None or (used := self.used()) < self._foretold(self.rounds):
+            return
+        of = "(with the matcher and seed, or epoch, that used most)"
+        _log.warning("%d of %d rounds are used %s: %s", used, self.rounds, of, _MORE)
+
+    @staticmethod
+    def _foretold(rounds: int) -> int:
+        return max(1, int(FORETOLD * rounds))
 
 
 def _known(file: sqlite3.Connection, names: NDArray[np.int64]) -> tuple[Bools, Rounds, Bytes]:

@@ -21,8 +21,10 @@ from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import (
+    AGAIN,
     PLAN_BYTES,
     check_keep,
+    check_partitions,
     column,
     refuse_given,
     require,
@@ -32,10 +34,13 @@ from ccbps.spark.frames import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["address", "refuse_alone", "refuse_unstable", "with_refused"]
+__all__ = ["address", "ahead", "check_ahead", "refuse_alone", "refuse_unstable", "with_refused"]
 
 _REFUSED: Final = "__ccbps_refused"
 _ALLOTTED: Final = "__ccbps_allotted"
+_FIRST: Final = "__ccbps_first"
+_TOGETHER: Final = 1 << 14
+"""Rounds of a row that stay together when rows are spread."""
 _IDS: Final = ("byte", "short", "integer", "long", "string")
 _UNSTABLE: Final = re.compile(
     r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|"
@@ -72,6 +77,8 @@ def address(
     kept = check_keep(keep, [], [*attributes, *ids])
     require(df, [*attributes, *kept], rest=False)
     whom = _labels(df, matcher, labels, ledger, name)
+    if isinstance(ledger, EventLedger):
+        ledger.foretell()  # workers say it, too, but nobody may read what they say
 
     @row_function("round bigint, rejected string" if reject else "bigint")
     @confined
@@ -91,6 +98,43 @@ def address(
     if reject:
         columns.append(F.col(f"{_ALLOTTED}.rejected").alias(_REFUSED))
     return found.select(*columns), [*ids, *kept, *[_REFUSED] * reject]
+
+
+def check_ahead(rounds: range | None, partitions: int | None) -> None:
+    """Rounds to provide for, or None."""
+    check_partitions(partitions)
+    if rounds is None:
+        if partitions is not None:
+            raise ParameterError("partitions= is for rounds=, which it spreads over tasks")
+    elif (
+        not isinstance(rounds, range)
+        or rounds.step != 1
+        or not 0 <= rounds.start < rounds.stop <= 1 << 63
+    ):
+        raise ParameterError(
+            f"rounds must be a range of rounds from 0 on, such as range(5000, 6000), got {rounds!r}"
+        )
+
+
+def ahead(
+    df: DataFrame, columns: Sequence[str], name: str, rounds: range, partitions: int | None
+) -> DataFrame:
+    """Some columns of each row, once for each of `rounds`, which stand in the second column."""
+    count = rounds.stop - rounds.start
+    size = min(_TOGETHER, -(-count // (partitions or 1)))
+    if name in df.columns:
+        raise ParameterError(
+            f"round={name!r} is a new column with rounds=, and the DataFrame has one of that name"
+        )
+    last = F.lit(rounds.stop - 1).cast("long")
+    # In two steps, so that no array is long, and in some places few rows travel.
+    starts = F.sequence(F.lit(rounds.start).cast("long"), last, F.lit(size).cast("long"))
+    kept = [column(one) for one in (*columns, *[AGAIN] * (AGAIN in df.columns))]
+    some = df.select(*kept, F.explode(starts).alias(_FIRST))
+    some = some if partitions is None else some.repartition(partitions)
+    until = column(_FIRST) + F.least(F.lit(size - 1), last - column(_FIRST))
+    every = F.explode(F.sequence(column(_FIRST), until)).alias(name)
+    return some.select(kept[0], every, *kept[1:])
 
 
 def with_refused(df: DataFrame) -> DataFrame:

@@ -72,10 +72,11 @@ def match_all_pairs(
     if topic is not None:
         _require_one_type(events, interests, topic)
     reject = on_error == "reject"
-    if reject and "rejected" in events.columns:
+    kept = [name for name in events.columns if name != event]
+    if reject and "rejected" in {name.lower() for name in (*kept, subscription)}:
         raise ParameterError(
-            "events has a column 'rejected' already, and on_error='reject' makes one; drop it, and "
-            "what it rejects"
+            "there is a column 'rejected' already, and on_error='reject' makes one; drop it, and "
+            "the rows that it rejects"
         )
     pairs = _Pairs(events, matcher, key, subscription, event, on_error)
     needed = [column(subscription), column(interest), *map(column, topics)]
@@ -151,8 +152,10 @@ class _Pairs:
         packed = _packed(interests.repartition(max(1, tasks)), None)
         if report and self._broker.on_error == "reject":
             # Where events meet this one, those that are malformed are reported, so each once.
-            none = interests.sparkSession.range(1).select(F.lit(NO_INTERESTS).alias("block"))
-            packed = packed.union(none)
+            none = interests.sparkSession.range(0, 1, 1, 1)
+            none = none.select(F.lit(NO_INTERESTS).alias("block"))
+            # Events are packed once for each task of interests: there must be no more of these.
+            packed = packed.union(none).coalesce(max(1, tasks))
         return self._decided(
             _packed(events, None).crossJoin(packed.withColumnRenamed("block", "interests"))
         )

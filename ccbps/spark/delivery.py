@@ -81,6 +81,9 @@ def seal_payloads(
         raise ParameterError(f"event={event!r} is also the payload")
     kept = check_keep(keep, [event], [payload])
     require(df, [payload, *kept], whole=[event], rest=False)
+    kind = df.schema[payload].dataType.typeName()
+    if kind not in ("binary", "string"):
+        raise ParameterError(f"column {payload!r} must be binary or a string, got {kind}")
     if reject:
         df = mark_repeated(df, [event], _ONE_EVENT)
 
@@ -88,7 +91,8 @@ def seal_payloads(
     @confined
     def seal(row: pa.Array) -> pa.Array:
         columns = row.flatten()
-        valid, reasons = readable([f"column {event!r}", "the payload"], columns, reject=reject)
+        called = [f"column {event!r}", "the payload"]
+        valid, reasons = readable(called, columns, reject=reject, numbers=[0])
         numbers, payloads = chosen(valid, *columns)
         texts = payloads.cast(pa.binary()).to_pylist()
         sealed = PayloadSealer(master(key)).seal(texts, integers(numbers), pad_to=pad_to)
@@ -145,11 +149,12 @@ def wrap_keys(
     @confined
     def wrap(row: pa.Array) -> pa.Array:
         columns, called = row.flatten(), [f"column {name!r}" for name in (*ids, event)]
-        valid, reasons = readable(called, columns, reject=reject)
+        seed = master(key)
+        valid, reasons = readable(called, columns, reject=reject, numbers=[1, 2], seed=seed)
         pairs, rounds, numbers = chosen(valid, *columns)
         order, label, number = by_round(pairs, rounds)
         out = np.empty((len(order), KEY_BYTES), dtype=np.uint8)
-        sealer = PayloadSealer(master(key))
+        sealer = PayloadSealer(seed)
         out[order] = sealer.wrap(integers(numbers)[order], number, pairs=label)
         return encoded(out, valid, reasons if reject else None)
 
@@ -229,7 +234,7 @@ def open_payloads(
     def open_rows(row: pa.Array) -> pa.Array:
         columns, source = row.flatten(), seeds(key)
         called = [f"column {name!r}" for name in (*ids, sealed, wrapped)]
-        valid, reasons = readable(called, columns, reject=reject, seed=source)
+        valid, reasons = readable(called, columns, reject=reject, numbers=[1], seed=source)
         pairs, rounds, ciphertexts, keys = chosen(valid, *columns)
         order, label, number = by_round(pairs, rounds)
         rows, good = binary_rows(keys, KEY_BYTES)

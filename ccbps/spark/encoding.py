@@ -37,7 +37,14 @@ from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.addressing import address, refuse_alone, refuse_unstable, with_refused
+from ccbps.spark.addressing import (
+    address,
+    ahead,
+    check_ahead,
+    refuse_alone,
+    refuse_unstable,
+    with_refused,
+)
 from ccbps.spark.frames import (
     AGAIN,
     NUMBER_REPEATED,
@@ -142,7 +149,7 @@ def encode_events(
         RandomnessReuseError: with "raise" and no ledger, a (subscription, round) or a number occurs
             twice (runs one job to find out); or, when the result is computed, an event's id was
             used for other content, or a number may have been used before the role's key was saved.
-        LedgerError (when the result is computed): the ledger cannot be used, or rounds run out.
+        LedgerError: the ledger cannot be used; or, when the result is computed, rounds run out.
         KeyMismatchError (when the result is computed): a ledger's server has not the key of the
             seed.
         EventError (when the result is computed): with "raise", a row cannot be encoded; names it
@@ -192,6 +199,8 @@ def encode_interests(
     *,
     subscription: str = "subscription",
     round: str | None = None,
+    rounds: range | None = None,
+    partitions: int | None = None,
     predicate: str | None = None,
     constants: Mapping[str, str] | None = None,
     keep: Sequence[str] = (),
@@ -210,10 +219,11 @@ def encode_interests(
 
             interests = cs.encode_interests(wanted, matcher, key)
             # subscription, round, interest_message
+            wishes = wanted.select("subscription", "predicate").distinct()
+            ahead = cs.encode_interests(wishes, matcher, key, rounds=range(5000, 6000))
+            # the same columns, a thousand rows for each subscription
             kept = cs.encode_interests(
-                wanted.select("subscription", "predicate").distinct(),
-                tags,
-                cs.FileKey("/run/secrets/subscriber-role"),
+                wishes, tags, cs.FileKey("/run/secrets/subscriber-role")
             )
             # subscription, interest_message
 
@@ -224,7 +234,12 @@ def encode_interests(
             without rounds, a subscriber's `RoleKey`.
         subscription: string column that names the subscription; with rounds, the label of the pair.
             It is public, and is kept.
-        round: with rounds only, column with the round, a whole number; None for "round".
+        round: with rounds only, column with the round, a whole number; None for "round". With
+            `rounds`, a new column.
+        rounds: with rounds only: encode each row for all of these, which no job before has encoded
+            for. Each subscription has one row then.
+        partitions: with `rounds`, tasks that these are spread over; None leaves them in those of
+            the rows, which is one task where there is one subscription.
         predicate: column with SQL text, where an interest is a predicate; None for "predicate".
         constants: where the matcher has `private_names`, the column of each; by default, columns of
             the same names.
@@ -262,19 +277,25 @@ def encode_interests(
     if matcher.keying is Keying.ROUNDS:
         whole = ["round" if round is None else round]
     else:
-        refuse_given(matcher, matcher.keying, round=round)
+        refuse_given(matcher, matcher.keying, round=round, rounds=rounds)
         whole = []
+    check_ahead(rounds, partitions)
     ids, private = [subscription, *whole], _sources(matcher, predicate, constants)
     _require_apart(matcher, ids, private)
     kept = check_keep(keep, ids, private)
     # Where interests are predicates, they are text; constants are of any type.
     texts = [subscription] + private * (matcher.private_names is None)
-    require(df, [*private, *kept], whole=whole, text=texts, rest=False)
+    there = [name for name in kept if rounds is None or name not in whole]
+    known = whole if rounds is None else []
+    require(df, [*private, *there], whole=known, text=texts, rest=False)
     refuse_floats(df, private)
-    if whole:
-        refuse_unstable(df, whole[0], "round")
+    for name in known:
+        refuse_unstable(df, name, "round")
+    rows, once = df, [name for name in ids if rounds is None or name not in whole]
     if whole and reject:
-        df = mark_repeated(df, ids, _ONCE)
+        df = mark_repeated(df, once, _ONCE)
+    if rounds is not None:
+        df = ahead(df, [*there, *private], whole[0], rounds, partitions)
 
     @row_function(encoded_type(reject))
     @confined
@@ -284,7 +305,7 @@ def encode_interests(
     message = encode(struct([*ids, *private], marked=AGAIN in df.columns))
     result = finish_encoded(df, kept, message, output, reject)
     if whole and not reject:
-        check_once(df, ids, _ONCE)
+        check_once(rows, once, _ONCE)
     return result
 
 

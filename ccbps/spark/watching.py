@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["observe", "progress", "settings_for"]
 
 _POLL: Final = 0.2  # seconds
+_PATIENCE: Final = 5  # seconds for the last look
 # An Arrow batch of wide messages that stays in a core's cache, and rows of it at most.
 _BATCH_BYTES: Final = 8 << 20
 _BATCH_ROWS: Final = 10_000
@@ -104,7 +105,7 @@ def _watch_classic(spark: SparkSession, bar: Any) -> Iterator[None]:
         yield
     finally:
         done.set()
-        poller.join()
+        poller.join(_PATIENCE)  # a bar does not hold up what it shows
 
 
 @contextmanager

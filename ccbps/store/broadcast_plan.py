@@ -27,6 +27,8 @@ __all__ = ["RoundParts", "plan_rounds"]
 # Subscriptions of a piece: enough for the broker, and few enough for rounds that follow one another
 # in a file to be read together.
 TOGETHER: Final = 256
+# Fewer pieces than of pairs, since the plan lists the subscriptions of each.
+PIECES: Final = 64
 
 
 class _Runs(NamedTuple):
@@ -182,7 +184,7 @@ def plan_rounds(events: StoreIndex, interests: StoreIndex) -> tuple[pa.Table, Ro
     )
     runs, streams = _meeting(events, interests, order), []
     if total := int((runs.end - runs.begin).sum()):
-        size = pairs.piece_rows(total)
+        size = pairs.piece_rows(total, PIECES)
         for known in (True, False):
             for piece in _pieces(runs.take(np.flatnonzero((runs.first >= 0) == known)), size):
                 streams.append(_listed(piece, interests))

@@ -38,8 +38,9 @@ __all__ = [
 ]
 
 
-# Pieces of work, as far as each has `PIECE_ROWS` pairs and none has more than `MOST_ROWS`.
-PIECES: Final = 64
+# Pieces of work, as far as each has `PIECE_ROWS` pairs and none has more than `MOST_ROWS`: enough
+# for the cores of a cluster, and large, since each takes some time.
+PIECES: Final = 256
 MOST_ROWS: Final = 1 << 18
 # Pairs of a piece, at least; also at most the answers of a run in one row.
 PIECE_ROWS: Final = 1 << 15
@@ -148,7 +149,7 @@ def plan(events: Index, interests: Index, chosen: tuple[Places, Places] | None =
     # Put short runs of the same two parts together.
     parts = events.part[e][run], interests.part[i][run]
     rows = stop - start
-    number = (np.cumsum(rows) - rows) // piece_rows(int(rows.sum()))
+    number = (np.cumsum(rows) - rows) // piece_rows(int(rows.sum()), PIECES)
     new = np.ones(len(run), dtype=np.bool_)
     new[1:] = np.any([np.diff(x) != 0 for x in (*parts, number)], axis=0)
     starts = np.flatnonzero(new)
@@ -163,9 +164,9 @@ def plan(events: Index, interests: Index, chosen: tuple[Places, Places] | None =
     )
 
 
-def piece_rows(total: int) -> int:
-    """Pairs of a piece, of so many in all."""
-    return int(np.clip(total // PIECES, PIECE_ROWS, max(MOST_ROWS, PIECE_ROWS)))
+def piece_rows(total: int, pieces: int) -> int:
+    """Pairs of a piece, of so many in all, if there are to be so many pieces."""
+    return int(np.clip(total // pieces, PIECE_ROWS, max(MOST_ROWS, PIECE_ROWS)))
 
 
 def dense_runs(index: Index) -> NDArray[np.bool_]:

@@ -158,8 +158,7 @@ def pipeline(
     wishes = spark.createDataFrame(
         [(label, plain(label)) for label in LABELS], "subscription string, predicate string"
     )
-    rounds = spark.range(EVENTS).withColumnRenamed("id", "round")
-    made = cs.encode_interests(wishes.crossJoin(rounds), BOX, key["subscribers"])
+    made = cs.encode_interests(wishes, BOX, key["subscribers"], rounds=range(EVENTS), partitions=4)
     made.write.parquet(str(data / "interests"))
     interests = spark.read.parquet(str(data / "interests"))
     matches = cs.match(events, interests, BOX).where("matched")

@@ -23,8 +23,10 @@ MODE = os.environ.get("CCBPS_TEST_SPARK", "classic")
 KEY = EnvKey("CCBPS_TEST_SEED")
 # For so little data, Java's second compiler and its parallel collector take longer than they save.
 # Without that compiler the code cache is small: Spark fills it, and then compiles again and again.
+# Where memory runs out, Spark may wait for ever for a thread that has died.
 JAVA_OPTIONS = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m"
+    "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m"
 )
 ROOT = Path(__file__).parents[2]
 

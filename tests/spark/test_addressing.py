@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps import spark as cs
-from ccbps.errors import LedgerError, ParameterError
+from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
+from ccbps.spark import addressing
 from tests.spark.conftest import KEY, MODE
 
 pytestmark = pytest.mark.spark
@@ -77,8 +78,7 @@ def test_answers_are_the_plaintext_ones(spark: SparkSession, path: Path) -> None
     events = encode(df, cs.EventLedger(path))
     assert events.columns == ["subscription", "round", "id", "event_message"]
     wanted = spark.createDataFrame([*PREDICATES.items()], "subscription string, predicate string")
-    rounds = spark.range(45).withColumnRenamed("id", "round")
-    interests = cs.encode_interests(wanted.crossJoin(rounds), MATCHER, KEY)
+    interests = cs.encode_interests(wanted, MATCHER, KEY, rounds=range(45))
     matched = cs.match(events, interests, MATCHER).where("matched")
     got = {(row.subscription, row.id) for row in matched.collect()}
     records = df.collect()
@@ -90,6 +90,47 @@ def test_answers_are_the_plaintext_ones(spark: SparkSession, path: Path) -> None
         if answer
     }
     assert len(got) > 20
+
+
+def test_interests_are_encoded_ahead(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addressing, "_TOGETHER", 16)
+    wanted = spark.createDataFrame(
+        [(*one, "x") for one in PREDICATES.items()],
+        "subscription string, predicate string, owner string",
+    )
+    numbers = spark.range(7, 60).withColumnRenamed("id", "turn")
+    by_hand = cs.encode_interests(
+        wanted.crossJoin(numbers), MATCHER, KEY, round="turn", keep=["owner"]
+    )
+    by_hand = by_hand.select("subscription", "turn", "owner", "interest_message")
+    expected = sorted(map(tuple, by_hand.collect()))
+    for partitions in (None, 1, 3, 100):
+        made = cs.encode_interests(
+            wanted,
+            MATCHER,
+            KEY,
+            round="turn",
+            rounds=range(7, 60),
+            partitions=partitions,
+            keep=["owner"],
+        )
+        assert made.columns == ["subscription", "turn", "owner", "interest_message"]
+        assert made.dtypes == by_hand.dtypes
+        assert sorted(map(tuple, made.collect())) == expected
+        tasks = made.select(F.spark_partition_id()).distinct().count()
+        assert tasks <= (partitions or tasks) and (tasks > 1 or partitions in (None, 1))
+    name = min(PREDICATES)
+    twice = wanted.union(wanted.where(F.col("subscription") == name))
+    with pytest.raises(RandomnessReuseError, match=f"subscription '{name}' occurs 2 times"):
+        cs.encode_interests(twice, MATCHER, KEY, rounds=range(9))
+    aside = cs.encode_interests(twice, MATCHER, KEY, rounds=range(9), on_error="reject")
+    counts = aside.where("rejected IS NOT NULL").groupBy("subscription").count().collect()
+    assert [tuple(row) for row in counts] == [(name, 18)]
+    for bad in (9, range(0), range(-1, 5), range(0, 9, 2), [1, 2]):
+        with pytest.raises(ParameterError, match="rounds must be a range of rounds from 0 on"):
+            cs.encode_interests(wanted, MATCHER, KEY, rounds=bad)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="partitions= is for rounds="):
+        cs.encode_interests(wanted, MATCHER, KEY, partitions=3)
 
 
 def test_what_is_encoded_again_is_the_same_and_new_events_get_new_rounds(
@@ -165,12 +206,18 @@ def test_broadcasts_have_a_round_and_no_labels(spark: SparkSession, path: Path) 
         cs.encode_events(df, matcher, KEY, ledger=ledger, event="id", labels=["alice"])
 
 
-def test_rounds_run_out_with_a_word(spark: SparkSession, path: Path) -> None:
+def test_rounds_run_out_with_a_word(
+    spark: SparkSession, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger = cs.EventLedger(path, rounds=10)
     found(encode(quotes(spark, [*range(8)]), ledger))
     with pytest.raises(Exception, match="8 of 10 rounds are used, and"):
         encode(quotes(spark, [*range(11)]).coalesce(1), ledger).collect()
     assert ledger.used() == 8
+    found(encode(quotes(spark, [*range(9)]), ledger))
+    assert "rounds are used" not in caplog.text  # the worker has said it
+    encode(quotes(spark, [0]), ledger)
+    assert "9 of 10 rounds are used (" in caplog.text
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def test_rejected_messages_have_a_row_each_however_they_meet(
     assert bad.keys() == {(None, 7), (None, 8), ("s1", None)}
     assert "wrong number of bytes" in bad[None, 7] and "wrong number of bytes" in bad["s1", None]
     assert "not an event message" in bad[None, 8]
-    with pytest.raises(ParameterError, match="events has a column 'rejected' already"):
+    with pytest.raises(ParameterError, match="there is a column 'rejected' already"):
         cs.match(
             events.withColumn("rejected", F.lit("")), interests, MATCHER, keys["broker"], **options
         )
@@ -322,6 +322,17 @@ def test_match_column_takes_the_brokers_key(sides: Sides, keys: Keys) -> None:
     assert {("s0", n) for n, row in rows.items() if row["matched"]} == {
         pair for pair in WANTED if pair[0] == "s0" and pair[1] not in (7, 9)
     }
+    # The same in SQL.
+    spark = events.sparkSession
+    cs.register(spark, MATCHER, keys["broker"], name="mask_match", on_error="reject")
+    bad.createOrReplaceTempView("both_sides")
+    told = spark.sql(
+        "SELECT event, d.* FROM (SELECT event, mask_match(event_message, interest_message) AS d "
+        "FROM both_sides)"
+    )
+    assert {row["event"]: row for row in told.collect()} == rows
+    with pytest.raises(ParameterError, match="name must be an identifier"):
+        cs.register(spark, MATCHER, keys["broker"], name="mask match")
 
 
 def test_columns_that_do_not_fit_are_refused(sides: Sides, keys: Keys) -> None:

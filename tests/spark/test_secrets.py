@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import shutil
@@ -9,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +185,21 @@ def test_no_key_in_what_a_streaming_program_leaves(tmp_path: Path) -> None:
     """Checkpoints, state, ledger, stores, event log and output of the example that is killed."""
     for name in ("settings", "log", "local", "keys", "temporary"):
         (tmp_path / name).mkdir()
+    settings = {
+        "eventLog.enabled": "true",
+        "eventLog.dir": (tmp_path / "log").as_uri(),
+        "local.dir": str(tmp_path / "local"),
+        # What is searched must not be compressed.
+        "eventLog.compress": "false",
+        "shuffle.compress": "false",
+        "shuffle.spill.compress": "false",
+        "broadcast.compress": "false",
+        "rdd.compress": "false",
+        "sql.parquet.compression.codec": "uncompressed",
+        "sql.streaming.stateStore.rocksdb.compression": "none",
+    }
     (tmp_path / "settings" / "spark-defaults.conf").write_text(
-        f"spark.eventLog.enabled true\nspark.eventLog.compress false\n"
-        f"spark.eventLog.dir {(tmp_path / 'log').as_uri()}\nspark.local.dir {tmp_path / 'local'}\n"
+        "".join(f"spark.{name} {value}\n" for name, value in settings.items())
     )
     call = [sys.executable, str(ROOT / "examples" / "stream_quotes.py"), "--kills", "2"]
     call += ["--events", "120", "--files", "6", "--output", str(tmp_path / "output")]
@@ -211,9 +225,23 @@ def test_no_key_in_what_a_streaming_program_leaves(tmp_path: Path) -> None:
     assert b"differences                          0" in told
     hidden = needles(secrets_in((tmp_path / "keys").iterdir()))
     assert len(hidden) > 60
-    left = list(contents(*(tmp_path / name for name in ("output", "log", "local", "temporary"))))
+    places = [tmp_path / name for name in ("output", "log", "local", "temporary")]
+    left = [*contents(*places), *unzipped(contents(*places))]
     parts = [path.relative_to(tmp_path).parts for path, _ in left]
     assert {"checkpoint-delivered", "ledger", "stored", "delivered", "log"} <= {p[1] for p in parts}
     assert any(p[0] == "log" for p in parts)
-    assert any("state" in p for p in parts)
+    kept = [content for path, content in left if "state" in path.parts]
+    assert any(b"subscriber-0" in content for content in kept), "the state can be read"
+    assert any("MANIFEST" in path.name for path, _ in left), "and what is zipped in it"
+    written = [content for path, content in left if path.suffix == ".parquet"]
+    assert any(b"subscriber-0" in content for content in written), "and so can files"
     assert found_in([("output", told), *left], hidden) == []
+
+
+def unzipped(files: Iterable[tuple[Path, bytes]]) -> Iterator[tuple[Path, bytes]]:
+    """What is in files that are zipped, such as those of RocksDB's state."""
+    for path, content in files:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(io.BytesIO(content)) as file:
+                for name in file.namelist():
+                    yield path / name, file.read(name)
