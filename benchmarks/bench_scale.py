@@ -14,7 +14,7 @@ pair, is compared with the largest; and the model of a cluster follows from it.
 
     python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 1500m]
 
-With --most 8 it takes about half an hour, with --most 6 five minutes.
+With --most 8 it takes about forty minutes, with --most 6 five.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def main() -> None:
     print(f"FormulaMatch's kernel, one core, pairs/s: {speeds}\n")
     plan = [("FormulaMatch", "local[2]", size) for size in sizes]
     plan += [("FormulaMatch", "local[1]", min(sizes[-1], PART))]
-    plan += [(IN_NUMPY, "local[2]", min(sizes[-1], PART))]
+    plan += [(IN_NUMPY, "local[2]", min(sizes[-1], 5 * PART))]
     wide = min(sizes[-1], WIDTH_PAIRS)
     plan += [(name, "local[2]", wide) for name in WIDTHS]
     plan += [(name, "local[2]", size) for name in REUSABLE for size in sizes]
@@ -381,7 +381,7 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
         print(f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}, median {np.median(speeds):,.0f}")
     alone_took, match_took = (both[largest]["seconds"][step] for step in ("join alone", "match"))
     print(f"match to Spark's join of the same rows, in time: {match_took / alone_took:.2f}\n")
-    rates = fits({size: value["seconds"] for size, value in both.items()}, STEPS)
+    rates = fits(both, STEPS)
     width = BOX.event_bytes + BOX.interest_bytes
     print("\nA cluster, for 10^9 pairs (from these rates, two cores as measured):\n")
     print(f"{'':<20}{'core hours':>12}{'GB of messages':>16}{'GB shuffled':>13}")
@@ -441,20 +441,21 @@ def report_reusable(name: str, found: dict[int, dict[str, Any]]) -> None:
         )
         print(f"{size:>13,} {'local[2]':<10}{speed:>17,.0f}{encoded:>20,.0f}{memory_line(value)}")
     print()
-    fits({size: value["seconds"] for size, value in found.items()}, ("match",))
+    fits(found, ("match",))
 
 
-def fits(times: dict[int, dict[str, float]], steps: tuple[str, ...]) -> dict[str, float]:
-    """Print the fit of each step without the largest point, beside that; returns seconds a pair.
-    Of two points, the fit of both."""
-    sizes, largest = sorted(times), max(times)
-    used = sizes[:-1] if len(sizes) > 2 else sizes
+def fits(found: dict[int, dict[str, Any]], steps: tuple[str, ...]) -> dict[str, float]:
+    """Print the fit of each step without the largest point, beside that, whose parts take a fixed
+    time each; returns seconds a pair. Of two points, the fit of both."""
+    sizes, largest = sorted(found), max(found)
+    times = {size: value["seconds"] for size, value in found.items()}
+    jobs, used = len(found[largest]["parts"]), sizes[:-1] if len(sizes) > 2 else sizes
     rates = {}
     print(f"{'fit of':<20}{'fixed':>10}{'a million pairs':>18}", end="")
     print(f"{f'for {largest:,}':>22}{'measured':>12}{'ratio':>8}")
     for step in steps:
         fixed, rates[step] = fitted(used, [times[size][step] for size in used])
-        guess, true = fixed + rates[step] * largest, times[largest][step]
+        guess, true = jobs * fixed + rates[step] * largest, times[largest][step]
         print(f"{step:<20}{fixed:>9.2f}s{rates[step] * 1e6:>17.2f}s", end="")
         print(f"{guess:>21.1f}s{true:>11.1f}s{guess / true:>8.2f}")
     return rates

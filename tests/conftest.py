@@ -76,13 +76,17 @@ def changes(before: dict[str, Any], seconds: float = 1) -> list[str]:
 AT_START = process_state()
 
 
+APART = ("/test_connect.py", "/test_cluster.py", "/test_poison.py")
+
+
 def scope(nodeid: str) -> str:
     """What of the tests stays together in one process: a file, or all that share a Spark session.
 
-    Spark Connect has a process of its own anyway.
+    Spark Connect and a cluster have processes of their own anyway, and a million bad rows take
+    longer than a second session.
     """
     path = nodeid.partition("::")[0]
-    shared = path.startswith("tests/spark/") and not path.endswith("/test_connect.py")
+    shared = path.startswith("tests/spark/") and not path.endswith(APART)
     return "tests/spark" if shared else path
 
 
@@ -90,6 +94,9 @@ SECONDS = {
     "tests/spark": 60,
     "tests/test_conformance.py": 28,
     "tests/spark/test_connect.py": 20,
+    "tests/spark/test_cluster.py": 19,
+    "tests/spark/test_poison.py": 18,
+    "tests/test_examples.py": 17,
     "tests/test_hidden_trees.py": 14,
     "tests/test_matching_formula.py": 14,
     "tests/test_matching_group.py": 13,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps import Category, Decimal, EpochSeed, Schema, SeedRing, SharedSeed, UInt
+from ccbps import Category, Decimal, EpochSeed, Int, Schema, SeedRing, SharedSeed, UInt
 from ccbps.columnar import all_pairs
 from ccbps.columnar.all_pairs import AllPairs, _unpacked, blocks
 from ccbps.columnar.broadcast import RoundEvents
@@ -177,6 +177,34 @@ def test_records_that_cannot_be_encoded_are_set_aside(matcher: Matcher, keys: Ro
     # Nothing that a row could help.
     with pytest.raises(EventError, match="wrong type"):
         events_of(matcher, keys, *public, [5] * 6, *BAD[1:], reject=True)
+
+
+def test_only_what_is_public_must_not_be_negative(tmp_path: Path) -> None:
+    seed = SharedSeed.generate()
+    matcher = FormulaMatch(Schema(t=Int(16)), "t >= :low")
+    (tmp_path / "key").write_text(seed.to_text())
+    row = rows(["s", "s"], [1, -2], [-5, 5])
+    made = interest_messages(matcher, FileKey(tmp_path / "key"), row, IDS, reject=True)
+    messages, reasons = (part.to_pylist() for part in made.flatten())
+    assert messages[0] == matcher.subscriber(seed).encode([{"low": -5}], [1], pairs=["s"]).tobytes()
+    assert reasons == [None, "column 'round' is negative"]
+
+
+def test_pairs_that_a_key_does_not_know_are_set_aside(tmp_path: Path) -> None:
+    """But not those of a broadcast, where a label is only a name."""
+    seed = EpochSeed.start(SharedSeed.generate(), ["s"]).step()
+    keys = {"epoch": seed, "ring": SeedRing({"s": seed.pair("s")})}
+    row = rows(["s", "zz"], [1, 1], ["price < 3"] * 2)
+    for name, key in keys.items():
+        (tmp_path / name).write_text(key.to_text())
+        made = interest_messages(BOX, FileKey(tmp_path / name), row, IDS, reject=True)
+        messages, reasons = (part.to_pylist() for part in made.flatten())
+        assert [message is not None for message in messages] == [True, False]
+        why = "column 'subscription' is of a pair for which the key has no seed"
+        assert reasons == [None, why]
+    all_of_them = BroadcastMatch.box(SCHEMA)
+    made = interest_messages(all_of_them, FileKey(tmp_path / "epoch"), row, IDS, reject=True)
+    assert made.field("rejected").to_pylist() == [None, None]
 
 
 @pytest.mark.parametrize("matcher", [BOX, MASKS], ids=["rounds", "server"])

@@ -70,10 +70,8 @@ def event_messages(
     count, whole = len(ids) + payload, no_reasons(len(row))
     valid = np.ones(len(row), dtype=np.bool_)
     if count:
-        called = [*_called(ids), *["the payload"] * payload]
-        source = seeds(key) if matcher.keying is Keying.ROUNDS else None
-        last = [len(ids) - 1]
-        valid, whole = readable(called, columns[:count], reject=reject, numbers=last, seed=source)
+        others = ["the payload"] * payload
+        valid, whole = _readable(matcher, key, ids, others, columns[:count], reject)
     columns = chosen(valid, *columns)
     public, names = columns[:count], list(matcher.schema)
     records = pa.RecordBatch.from_arrays(columns[count:], names=names)
@@ -118,11 +116,7 @@ def interest_messages(
     """
     columns, private = row.flatten(), matcher.private_names
     parts = ["the predicate"] if private is None else [f"constant {one!r}" for one in private]
-    source = seeds(key) if matcher.keying is Keying.ROUNDS else None
-    last = [len(ids) - 1] if source is not None else []
-    valid, whole = readable(
-        [*_called(ids), *parts], columns, reject=reject, numbers=last, seed=source
-    )
+    valid, whole = _readable(matcher, key, ids, parts, columns, reject)
     columns = chosen(valid, *columns)
     public, given = columns[: len(ids)], columns[len(ids) :]
     if private is None:
@@ -227,8 +221,22 @@ def _back(order: Index, messages: Bytes) -> Bytes:
     return out
 
 
-def _called(ids: Sequence[str]) -> list[str]:
-    return [f"column {name!r}" for name in ids]
+def _readable(
+    matcher: Matcher,
+    key: KeySource,
+    ids: Sequence[str],
+    others: Sequence[str],
+    columns: Sequence[pa.Array],
+    reject: bool,
+) -> tuple[Bools, Reasons]:
+    """Rows with all that they need, and why the others are set aside."""
+    called = [*(f"column {name!r}" for name in ids), *others]
+    # Without a key server, the last of the ids is a round, or a number.
+    numbers = [] if matcher.keying is Keying.SERVER else [len(ids) - 1]
+    # A broadcast has one seed, whatever the labels.
+    paired = matcher.keying is Keying.ROUNDS and not is_broadcast(matcher)
+    seed = seeds(key) if paired and reject else None
+    return readable(called, columns, reject=reject, numbers=numbers, seed=seed)
 
 
 def _column(
