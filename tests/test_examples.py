@@ -84,7 +84,8 @@ def test_example_runs(name: str, running: Running) -> None:
         assert (folder / "networks.png").stat().st_size > 10_000
     if name == "stream_quotes.py":
         kills = re.findall(r"^killed .* (\d+)$", stdout, re.MULTILINE)
-        assert kills == ["1"] * 12
+        # On a busy machine the ledger's writer may be through before it is stopped.
+        assert kills[:11] == ["1"] * 11 and kills[11:] in (["0"], ["1"])
         assert "with one content each, but 0" in stdout
     if name == "stock_quotes.py":
         sizes = re.search(r"bytes written +([\d,]+) +announced: ([\d,]+)", stdout)
