@@ -27,6 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -224,7 +226,7 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
             "events": cs.encode_events(rows, box, KEY),
             "interests": cs.encode_interests(with_predicates(rows), box, KEY),
         }
-        took, counts, here = dict.fromkeys(STEPS, 0.0), [], folder / "part"
+        took, here = dict.fromkeys(STEPS, 0.0), folder / "part"
         for name, df in sides.items():
             path = str(here / name)
             took[f"encode {name}"] += timed(
@@ -234,11 +236,8 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
         joined = read["events"].join(read["interests"], ["subscription", "round"])
         widths = joined.selectExpr("length(event_message) + length(interest_message) AS width")
         took["join alone"] += timed(widths.agg(F.sum("width")).collect)
-        took["match"] += timed(
-            lambda read=read, counts=counts: counts.append(
-                matches_in(cs.match(read["events"], read["interests"], box))
-            )
-        )
+        wanted = rows.where(PLAIN).count()
+        took["match"] += matched(partial(cs.match, *read.values(), box), wanted)
         for name, df in read.items():
             store = (folder if keep else here) / f"{name}-store-{first}"
             stores[name].append(store)
@@ -248,14 +247,7 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
                 )
             )
         last = [of[-1:] for of in stores.values()]
-        took["match stores"] += timed(
-            lambda last=last, counts=counts: counts.append(
-                matches_in(cs.match_messages(spark, *last, box))
-            )
-        )
-        wanted = rows.where(PLAIN).count()
-        if counts != [wanted, wanted]:
-            raise SystemExit(f"wrong answers: {counts}, wanted {wanted}")
+        took["match stores"] += matched(partial(cs.match_messages, spark, *last, box), wanted)
         parts.append(took)
         matches += wanted
         shutil.rmtree(here)
@@ -264,21 +256,22 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
 
 def at_once(spark: SparkSession, stores: dict[str, list[Path]], wanted: int) -> AtOnce:
     """One job over all stores; the first one of all, which reads the files, is not counted."""
-    out: AtOnce = {}
-    for name, only in (("warm", True), ("all answers", False), ("matches only", True)):
-
-        def once(only: bool = only) -> None:
-            decided = cs.match_messages(spark, *stores.values(), BOX, matches_only=only)
-            if (count := matches_in(decided)) != wanted:
-                raise SystemExit(f"wrong answers: {count}, wanted {wanted}")
-
-        out[name] = [timed(once) for _ in range(1 if name == "warm" else 5)]
-    del out["warm"]
-    return out
+    every = partial(cs.match_messages, spark, *stores.values(), BOX)
+    matched(every, wanted)
+    return {
+        name: [matched(partial(every, matches_only=only), wanted) for _ in range(5)]
+        for name, only in (("all answers", False), ("matches only", True))
+    }
 
 
-def matches_in(decided: DataFrame) -> int:
-    return decided.where("matched").count()
+def matched(decide: Callable[[], DataFrame], wanted: int) -> float:
+    """Seconds from planning until all matches are counted."""
+
+    def count() -> None:
+        if (found := decide().where("matched").count()) != wanted:
+            raise SystemExit(f"wrong answers: {found} matches, wanted {wanted}")
+
+    return timed(count)
 
 
 def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:

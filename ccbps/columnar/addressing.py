@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from ccbps.arrays import Bools, Bytes, Rounds
 from ccbps.arrow import chosen, row_name
-from ccbps.columnar.reasons import examine_events, named, no_reasons, readable, usable
+from ccbps.columnar.reasons import (
+    examine_events,
+    named,
+    no_reasons,
+    readable,
+    usable,
+    with_reasons,
+)
 from ccbps.errors import EventError, KeyMismatchError, RandomnessReuseError
 from ccbps.filters.tokens import TopicTokens
 from ccbps.keys.event_ledger import EventLedger
@@ -53,7 +60,7 @@ def allotted_rounds(
         LedgerError: see `EventLedger.allot`.
     """
     columns = row.flatten()
-    valid, why = readable([f"column {event!r}"], columns[:1], reject=reject)
+    valid, why = readable([event], columns[:1], reject=reject)
     ids, *values = chosen(valid, *columns)
     records = pa.RecordBatch.from_arrays(values, names=list(matcher.schema))
     seed, reasons = seeds(key), no_reasons(len(records))
@@ -90,12 +97,8 @@ def allotted_rounds(
     there = valid.copy()
     there[valid] = usable(reasons)
     numbers = pa.array(rounds, mask=~there)
-    if not reject:
-        return numbers
     why[valid] = reasons
-    return pa.StructArray.from_arrays(
-        [numbers, pa.array(why, pa.string())], names=["round", "rejected"]
-    )
+    return with_reasons(numbers, why if reject else None, "round")
 
 
 @lru_cache(maxsize=8)

@@ -230,13 +230,12 @@ def _readable(
     reject: bool,
 ) -> tuple[Bools, Reasons]:
     """Rows with all that they need, and why the others are set aside."""
-    called = [*(f"column {name!r}" for name in ids), *others]
     # Without a key server, the last of the ids is a round, or a number.
     numbers = [] if matcher.keying is Keying.SERVER else [len(ids) - 1]
     # A broadcast has one seed, whatever the labels.
     paired = matcher.keying is Keying.ROUNDS and not is_broadcast(matcher)
     seed = seeds(key) if paired and reject else None
-    return readable(called, columns, reject=reject, numbers=numbers, seed=seed)
+    return readable(ids, columns, reject=reject, others=others, numbers=numbers, seed=seed)
 
 
 def _column(

@@ -105,10 +105,11 @@ def examine_events(schema: Schema, records: pa.RecordBatch) -> tuple[Events, Rea
 
 
 def readable(
-    names: Sequence[str],
+    ids: Sequence[str],
     columns: Sequence[pa.Array],
     *,
     reject: bool,
+    others: Sequence[str] = (),
     numbers: Sequence[int] = (),
     seed: SharedSeed | SeedRing | None = None,
 ) -> tuple[Bools, Reasons]:
@@ -116,14 +117,16 @@ def readable(
     a NULL are left out for no reason.
 
     Args:
-        names: of the columns, for reasons: "column 'round'".
+        ids: names of the first columns, for reasons.
+        others: what the other columns are, for reasons, such as "the payload".
         numbers: which of the columns hold numbers that must not be negative.
         seed: has seeds of the pairs in the first column, if that is none of them.
     """
     reasons = no_reasons(len(columns[0]))
     if not reject:
         return is_valid(*columns), reasons
-    for place, (name, column) in enumerate(zip(names, columns, strict=True)):
+    called = [*(f"column {name!r}" for name in ids), *others]
+    for place, (name, column) in enumerate(zip(called, columns, strict=True)):
         problems = {"NULL": column.is_null()}
         if place in numbers:
             problems["negative"] = pc.less(column, 0)
@@ -160,10 +163,10 @@ def encoded(messages: NDArray[np.uint8], valid: Bools, reasons: Reasons | None) 
     return with_reasons(binary_column(messages, valid), reasons)
 
 
-def with_reasons(column: pa.Array, reasons: Reasons | None) -> pa.Array:
+def with_reasons(column: pa.Array, reasons: Reasons | None, name: str = "message") -> pa.Array:
     """A function's answer, with the reasons of all rows if it sets rows aside."""
     if reasons is None:
         return column
     return pa.StructArray.from_arrays(
-        [column, pa.array(reasons, pa.string())], names=["message", "rejected"]
+        [column, pa.array(reasons, pa.string())], names=[name, "rejected"]
     )

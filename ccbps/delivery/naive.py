@@ -231,8 +231,9 @@ class PayloadOpener:
             DecodeError: a ciphertext is malformed, or its key, round or pair is another's.
         """
         opened, causes = self.examine(ciphertexts, wrapped, rounds, pairs=pairs)
-        for row, cause in causes.items():
-            raise DecodeError(f"row {row}: {cause}", rows=(row,))
+        if causes:
+            row = min(causes)
+            raise DecodeError(f"row {row}: {causes[row]}", rows=(row,))
         return [payload for payload in opened if payload is not None]
 
     def examine(

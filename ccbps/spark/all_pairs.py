@@ -71,13 +71,6 @@ def match_all_pairs(
         )
     if topic is not None:
         _require_one_type(events, interests, topic)
-    reject = on_error == "reject"
-    kept = [name for name in events.columns if name != event]
-    if reject and "rejected" in {name.lower() for name in (*kept, subscription)}:
-        raise ParameterError(
-            "there is a column 'rejected' already, and on_error='reject' makes one; drop it, and "
-            "the rows that it rejects"
-        )
     pairs = _Pairs(events, matcher, key, subscription, event, on_error)
     needed = [column(subscription), column(interest), *map(column, topics)]
     few = interests.select(*needed).dropna(subset=[subscription, interest])
@@ -86,7 +79,8 @@ def match_all_pairs(
     else:
         found = pairs.of_all(events, few.select(*needed[:2]), strategy)
     # A stream and a table have no union.
-    return pairs.with_interests(found, few) if reject and not events.isStreaming else found
+    told = on_error == "reject" and not events.isStreaming
+    return pairs.with_interests(found, few) if told else found
 
 
 class _Pairs:
@@ -102,6 +96,11 @@ class _Pairs:
         on_error: str,
     ) -> None:
         kept = tuple(name for name in events.columns if name != event)
+        if on_error == "reject" and "rejected" in {name.lower() for name in (*kept, subscription)}:
+            raise ParameterError(
+                "there is a column 'rejected' already, and on_error='reject' makes one; drop it, "
+                "and the rows that it rejects"
+            )
         label = StructField(subscription, StringType())
         why = [StructField("rejected", StringType())] * (on_error == "reject")
         fields = [field for field in events.schema.fields if field.name in kept]

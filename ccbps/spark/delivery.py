@@ -90,9 +90,8 @@ def seal_payloads(
     @row_function(encoded_type(reject))
     @confined
     def seal(row: pa.Array) -> pa.Array:
-        columns = row.flatten()
-        called = [f"column {event!r}", "the payload"]
-        valid, reasons = readable(called, columns, reject=reject, numbers=[0])
+        columns, others = row.flatten(), ["the payload"]
+        valid, reasons = readable([event], columns, reject=reject, others=others, numbers=[0])
         numbers, payloads = chosen(valid, *columns)
         texts = payloads.cast(pa.binary()).to_pylist()
         sealed = PayloadSealer(master(key)).seal(texts, integers(numbers), pad_to=pad_to)
@@ -142,15 +141,15 @@ def wrap_keys(
     reject = on_error == "reject"
     require(df, [], whole=[round, event], text=[subscription])
     kept, ids = df.columns, [subscription, round]
+    names = [*ids, event]
     if reject:
         df = mark_repeated(df, ids, _ONE_KEY)
 
     @row_function(encoded_type(reject))
     @confined
     def wrap(row: pa.Array) -> pa.Array:
-        columns, called = row.flatten(), [f"column {name!r}" for name in (*ids, event)]
-        seed = master(key)
-        valid, reasons = readable(called, columns, reject=reject, numbers=[1, 2], seed=seed)
+        columns, seed = row.flatten(), master(key)
+        valid, reasons = readable(names, columns, reject=reject, numbers=[1, 2], seed=seed)
         pairs, rounds, numbers = chosen(valid, *columns)
         order, label, number = by_round(pairs, rounds)
         out = np.empty((len(order), KEY_BYTES), dtype=np.uint8)
@@ -158,7 +157,7 @@ def wrap_keys(
         out[order] = sealer.wrap(integers(numbers)[order], number, pairs=label)
         return encoded(out, valid, reasons if reject else None)
 
-    message = wrap(struct([*ids, event], marked=reject))
+    message = wrap(struct(names, marked=reject))
     result = finish_encoded(df, kept, message, output, reject)
     if not reject:
         check_once(df, ids, _ONE_KEY)
@@ -228,13 +227,13 @@ def open_payloads(
     reject, ids = on_error == "reject", [subscription, round]
     require(df, [], whole=[round], text=[subscription], binary=[sealed, wrapped])
     kept = [name for name in df.columns if name not in (sealed, wrapped)]
+    names = [*ids, sealed, wrapped]
 
     @row_function(encoded_type(reject))
     @confined
     def open_rows(row: pa.Array) -> pa.Array:
         columns, source = row.flatten(), seeds(key)
-        called = [f"column {name!r}" for name in (*ids, sealed, wrapped)]
-        valid, reasons = readable(called, columns, reject=reject, numbers=[1], seed=source)
+        valid, reasons = readable(names, columns, reject=reject, numbers=[1], seed=source)
         pairs, rounds, ciphertexts, keys = chosen(valid, *columns)
         order, label, number = by_round(pairs, rounds)
         rows, good = binary_rows(keys, KEY_BYTES)
@@ -252,5 +251,5 @@ def open_payloads(
         back = pa.array(opened, pa.binary()).take(pa.array(np.argsort(order)))
         return with_reasons(with_nulls(back, valid), reasons if reject else None)
 
-    message = open_rows(struct([*ids, sealed, wrapped]))
+    message = open_rows(struct(names))
     return finish_encoded(df, kept, message, output, reject)

@@ -36,6 +36,17 @@ PLAIN = 271828182
 """A value that is not valid, and that no error shows."""
 
 
+READABLE = {
+    **{
+        f"{what}.compress": "false"
+        for what in ("eventLog", "broadcast", "rdd", "shuffle", "shuffle.spill")
+    },
+    "sql.parquet.compression.codec": "uncompressed",
+    "sql.streaming.stateStore.rocksdb.compression": "none",
+}
+"""Settings of Spark under which keys can be searched in what it writes."""
+
+
 def plain(label: str) -> str:
     number = int(label[1:])
     return f"price < {200 + 150 * number} AND issue = '{['AAPL', 'IBM', 'MSFT', 'IBM'][number]}'"
@@ -64,13 +75,7 @@ def main(master: str, keys: Path, data: Path, server: str) -> None:
         "eventLog.enabled": "true",
         "eventLog.dir": (data / "log").as_uri(),
         "local.dir": str(data / "local"),
-        # Keys are searched in what is written.
-        "eventLog.compress": "false",
-        "broadcast.compress": "false",
-        "rdd.compress": "false",
-        "shuffle.compress": "false",
-        "shuffle.spill.compress": "false",
-        "sql.parquet.compression.codec": "uncompressed",
+        **READABLE,
         # And in what errors show of the frames that they went through.
         "sql.execution.pyspark.udf.tracebackWithLocals.enabled": "true",
         # A task that takes longer than another one, and than this, is run beside itself.

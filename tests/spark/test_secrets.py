@@ -20,7 +20,7 @@ import pytest
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
-from tests.spark.cluster_program import pipeline
+from tests.spark.cluster_program import READABLE, pipeline
 from tests.spark.conftest import MODE, ROOT, Places, contents
 from tests.spark.key_search import check_errors, found_in, needles, secrets_in, write_keys
 from tests.spark.processes import kill, processes
@@ -189,14 +189,7 @@ def test_no_key_in_what_a_streaming_program_leaves(tmp_path: Path) -> None:
         "eventLog.enabled": "true",
         "eventLog.dir": (tmp_path / "log").as_uri(),
         "local.dir": str(tmp_path / "local"),
-        # What is searched must not be compressed.
-        "eventLog.compress": "false",
-        "shuffle.compress": "false",
-        "shuffle.spill.compress": "false",
-        "broadcast.compress": "false",
-        "rdd.compress": "false",
-        "sql.parquet.compression.codec": "uncompressed",
-        "sql.streaming.stateStore.rocksdb.compression": "none",
+        **READABLE,
     }
     (tmp_path / "settings" / "spark-defaults.conf").write_text(
         "".join(f"spark.{name} {value}\n" for name, value in settings.items())
@@ -226,7 +219,8 @@ def test_no_key_in_what_a_streaming_program_leaves(tmp_path: Path) -> None:
     hidden = needles(secrets_in((tmp_path / "keys").iterdir()))
     assert len(hidden) > 60
     places = [tmp_path / name for name in ("output", "log", "local", "temporary")]
-    left = [*contents(*places), *unzipped(contents(*places))]
+    files = list(contents(*places))
+    left = [*files, *unzipped(files)]
     parts = [path.relative_to(tmp_path).parts for path, _ in left]
     assert {"checkpoint-delivered", "ledger", "stored", "delivered", "log"} <= {p[1] for p in parts}
     assert any(p[0] == "log" for p in parts)
