@@ -66,6 +66,7 @@ IN_NUMPY = "FormulaMatch, in NumPy"
 KERNELS = {"compiled": "1", "in NumPy": "0"}  # CCBPS_COMPILED
 PART = 10_000_000  # pairs at a time
 SUBSCRIPTIONS = 1000
+WARM_UP = 8  # jobs
 STEPS = (
     "encode events",
     "encode interests",
@@ -255,9 +256,11 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
 
 
 def at_once(spark: SparkSession, stores: dict[str, list[Path]], wanted: int) -> AtOnce:
-    """One job over all stores; the first one of all, which reads the files, is not counted."""
+    """One job over all stores. The first ones are not counted: they read the files, and Java
+    compiles what it runs."""
     every = partial(cs.match_messages, spark, *stores.values(), BOX)
-    matched(every, wanted)
+    for _ in range(WARM_UP):
+        matched(every, wanted)
     return {
         name: [matched(partial(every, matches_only=only), wanted) for _ in range(5)]
         for name, only in (("all answers", False), ("matches only", True))

@@ -63,6 +63,7 @@ __all__ = [
     "check_key_headers",
     "check_round_headers",
     "key_header",
+    "padding_causes",
     "raise_for",
     "round_tags",
     "write_round_headers",
@@ -269,6 +270,11 @@ def check_key_headers(heads: Bytes, wanted: Bytes) -> Bytes:
     causes[other[:, 2:8].any(axis=1)] = Cause.EVENT_MATCHER if event else Cause.INTEREST_MATCHER
     causes[other[:, :2].any(axis=1)] = Cause.EVENT_KIND if event else Cause.INTEREST_KIND
     return causes
+
+
+def padding_causes(stray: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """The `Cause` for refusing each message that has an unused bit set, 0 for others."""
+    return stray.view(np.uint8) * np.uint8(Cause.PADDING)
 
 
 def raise_for(causes: NDArray[np.uint8]) -> None:

@@ -66,6 +66,7 @@ from ccbps.delivery import BuildUpCache, GroupSealer, Naive, SubscriberRing
 # Spark takes a checkpoint with a draft and no line for somebody else's, unless this is false.
 DRAFTS_ALLOWED = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
 IDLE = 1.0  # seconds between two looks for new files
+SLICE = 0.0003  # seconds that the ledger's writer runs between two looks: less than a transaction
 START = 90.0  # seconds that a program may take until something happens
 # When it is killed: as soon as a file appears whose path matches, within so many milliseconds.
 MOMENTS = {
@@ -363,25 +364,38 @@ def locked(output: Path) -> sqlite3.Connection:
 def kill_writer(session: int, ledger: Path, gate: sqlite3.Connection) -> int:
     """Kill the worker that allots rounds, amid its transaction; how many were killed so: 0 or 1.
 
-    It is found as it waits at the gate, and let through.
+    It is found as it waits at the gate, stopped, and let through a slice of time after the other.
     """
     until = time.monotonic() + START
     waiting: list[int] = []
     while not waiting and time.monotonic() < until:
         time.sleep(0.01)
         waiting = [n for n in workers_of(session) if ledger.resolve() in files_of(n)]
+    stop(waiting)
     gate.close()
     journal = ledger.with_name("ledger-journal")
-    while waiting and time.monotonic() < until:
+    killed = 0
+    while waiting and not killed and time.monotonic() < until:
+        signal_all(waiting, signal.SIGCONT)
+        time.sleep(SLICE)
+        stop(waiting)
         if journal.exists() and journal.stat().st_size:  # somebody has begun to write
-            signal_all(waiting, signal.SIGSTOP)
             writing = [number for number in waiting if number == writer_of(ledger)]
             signal_all(writing, signal.SIGKILL)
-            signal_all(waiting, signal.SIGCONT)
-            if writing:
-                return 1
+            killed = len(writing)
         waiting = [n for n in waiting if ledger.resolve() in files_of(n)]
-    return 0
+    signal_all(waiting, signal.SIGCONT)
+    return killed
+
+
+def stop(numbers: list[int]) -> None:
+    """Stop processes, and wait until they stand still."""
+    signal_all(numbers, signal.SIGSTOP)
+    for number in numbers:
+        with suppress(OSError):  # it has ended
+            status = Path(f"/proc/{number}/stat")
+            while status.read_text().rpartition(") ")[2][0] not in "TZX":
+                time.sleep(0.0001)
 
 
 def writer_of(path: Path) -> int | None:

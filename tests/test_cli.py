@@ -209,6 +209,30 @@ def test_the_story_of_help_with_real_processes(
     assert "Traceback" not in shown
 
 
+HEARS = """
+import signal, threading, time
+from ccbps.cli.signals import ended_by_signals
+
+def tell():
+    time.sleep(0.2)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+with ended_by_signals() as ended:
+    for _ in range(2):
+        threading.Thread(target=tell).start()
+        ended.wait()
+    signal.raise_signal(signal.SIGINT)
+    ended.wait()
+print("ended")
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="of POSIX")
+def test_a_signal_that_another_thread_gets_ends_a_server() -> None:
+    heard = subprocess.run([sys.executable, "-c", HEARS], capture_output=True, text=True, timeout=60)
+    assert (heard.stdout, heard.stderr) == ("ended\n", "")
+
+
 # -- explain and check-predicate -----------------------------------------------------------------
 
 

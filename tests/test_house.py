@@ -22,6 +22,7 @@ LONG = {
     "circuits/bristol.py": "one file format, read and written",
     "delivery/group_sealer.py": "one role, with what it keeps and what it refuses",
     "encodings/compiled_kernels.py": "the inner loops, compiled together",
+    "encodings/compiled_rows.py": "the passes over rows, compiled together",
     "matching/access.py": "seeds and keys: all that tells keyings apart",
     "matching/broker.py": "one role, with all that it refuses",
     "matching/contract.py": "the contract, with what each method promises",

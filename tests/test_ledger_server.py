@@ -561,7 +561,7 @@ def test_server_and_workers_are_killed(tmp_path: Path, source: FileKey, kills: i
         wait_for_lines(outs, 20 * (kills + 1))
         assert all(process.is_alive() for process in running)
         server.terminate()
-        assert server.communicate()[0] == "ended\n"
+        assert server.communicate(timeout=60)[0] == "ended\n"
         assert server.returncode == 0
     finally:
         for process in [*running, server]:

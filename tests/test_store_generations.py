@@ -22,7 +22,7 @@ from ccbps.store import plan as storeplan
 from ccbps.store.folder import Folder
 from ccbps.store.index import About, Index, StoreKind
 from ccbps.store.manifest import MANIFEST, collected, write_part
-from ccbps.store.versions import WriterRun, latest
+from ccbps.store.versions import WriterRun, current
 
 Rounds = dict[str, list[int]]
 SPELT: Any = SimpleNamespace(fingerprint=bytes(32), event_bytes=12, interest_bytes=12)
@@ -53,7 +53,7 @@ def columns(keys: Sequence[tuple[str, int]]) -> list[list[pa.Array]]:
 
 
 def add(folder: Folder, kind: StoreKind, rounds: Rounds) -> None:
-    run = WriterRun(latest(folder.names()) + 1)
+    run = WriterRun(current(folder)[0] + 1)
     new = fresh(folder, run, kind, rounds)
 
     try:
@@ -231,6 +231,87 @@ def test_many_append_at_once_and_none_is_lost(tmp_path: Path) -> None:
     assert len(folder.names()) == 1 + len(index.files.parts)
     added = [part.added for part in index.files.parts.values()]
     assert {low for low, high in added if low == high} == set(range(1, 13))
+
+
+def test_who_is_followed_at_once_has_committed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not taken for one who came too late, and made to append once more."""
+    folder, publish = Folder.of(tmp_path / "store", "path"), Folder.publish
+
+    def followed(self: Folder, draft: str, name: str) -> str | None:
+        found = publish(self, draft, name)
+        monkeypatch.setattr(Folder, "publish", publish)
+        add(folder, "event", {"s0": [2]})
+        compact(folder, "event", 1)
+        return found
+
+    monkeypatch.setattr(Folder, "publish", followed)
+    add(folder, "event", {"s0": [1]})
+    index = Index.read(folder)
+    assert index.version == 3 and pairs(index, index) == spelt({("s0", 1), ("s0", 2)})
+    assert len(folder.names()) == 1 + len(index.files.parts)
+
+
+def test_who_comes_so_late_that_the_name_is_free_again_appends_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, publish = Folder.of(tmp_path / "store", "path"), Folder.publish
+
+    def late(self: Folder, draft: str, name: str) -> str | None:
+        monkeypatch.setattr(Folder, "publish", publish)
+        for n in (1, 2):
+            add(folder, "event", {"s0": [n]})
+        assert name not in folder.names()
+        return publish(self, draft, name)
+
+    monkeypatch.setattr(Folder, "publish", late)
+    add(folder, "event", {"s0": [3]})
+    index = Index.read(folder)
+    assert index.version == 3
+    assert pairs(index, index) == spelt({("s0", n) for n in (1, 2, 3)})
+
+
+def test_what_a_compaction_is_about_to_remove_is_not_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, publish = Folder.of(tmp_path / "store", "path"), Folder.publish
+    add(folder, "event", {"s0": [1]})
+    slow = WriterRun(2)
+    waiting = fresh(folder, slow, "event", {"s0": [9]})
+    for n in (2, 3):
+        add(folder, "event", {"s0": [n]})
+    refused = []
+
+    def overtaken(self: Folder, draft: str, name: str) -> str | None:
+        found = publish(self, draft, name)
+        monkeypatch.setattr(Folder, "publish", publish)
+        with pytest.raises(ParameterError, match="Append once more") as error:
+            generations.add_generation(folder, slow, waiting, SPELT, None)
+        refused.append(error)
+        return found
+
+    monkeypatch.setattr(Folder, "publish", overtaken)
+    compact(folder, "event", 1)
+    assert len(refused) == 1
+    commit.abandon(folder, slow)
+    add(folder, "event", {"s0": [9]})
+    index = Index.read(folder)
+    assert pairs(index, index) == spelt({("s0", n) for n in (1, 2, 3, 9)})
+    assert len(folder.names()) == 1 + len(index.files.parts)
+
+
+def test_a_list_without_any_index_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that is made while one index replaces another may have neither."""
+    folder, names = Folder.of(tmp_path / "store", "path"), Folder.names
+    add(folder, "event", {"s0": [1]})
+    lists = [[n for n in folder.names() if "index" not in n]]
+    monkeypatch.setattr(Folder, "names", lambda self: lists.pop() if lists else names(self))
+    assert current(folder)[0] == 1
+    lists.append([])
+    assert Index.read(folder).version == 1
 
 
 def test_who_appends_comes_after_a_compaction_and_not_the_other_way(tmp_path: Path) -> None:

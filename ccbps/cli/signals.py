@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
-import threading
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
-__all__ = ["ended_by_signals", "interrupted_by_termination"]
+__all__ = ["Ending", "ended_by_signals", "interrupted_by_termination"]
+
+_ENDS: Final = signal.SIGINT, signal.SIGTERM
 
 
 @contextmanager
@@ -26,17 +28,37 @@ def interrupted_by_termination() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+class Ending:
+    """An end that a signal asks for, and the main thread waits for.
+
+    The system may give a signal to any thread, and only wakes that one; the main thread, which runs
+    Python's handlers, would sleep on in a lock. So whichever thread it is writes to a socket, and
+    the main thread reads it.
+    """
+
+    def __init__(self) -> None:
+        self._heard, self._told = socket.socketpair()
+        self._told.setblocking(False)
+
+    def wait(self) -> None:
+        """Return when a signal has come, also one from before."""
+        while self._heard.recv(1)[0] not in _ENDS:
+            pass  # somebody else's
+
+
 @contextmanager
-def ended_by_signals() -> Iterator[threading.Event]:
-    """An event that is set by Ctrl-C and SIGTERM, which do nothing else in the block.
+def ended_by_signals() -> Iterator[Ending]:
+    """Waits for Ctrl-C and SIGTERM, which do nothing else in the block.
 
     So a broker is never stopped halfway through what it does at its end.
     """
-    ended = threading.Event()
-    both = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(one, lambda number, frame: ended.set()) for one in both]
-    try:
-        yield ended
-    finally:
-        for one, handler in zip(both, before, strict=True):
-            signal.signal(one, handler)
+    ending = Ending()
+    with ending._heard, ending._told:
+        before = [signal.signal(one, lambda number, frame: None) for one in _ENDS]
+        told = signal.set_wakeup_fd(ending._told.fileno(), warn_on_full_buffer=False)
+        try:
+            yield ending
+        finally:
+            signal.set_wakeup_fd(told)
+            for one, handler in zip(_ENDS, before, strict=True):
+                signal.signal(one, handler)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.encodings.bit_planes import ArrayPlanes, plane_words
-from ccbps.encodings.rows import copy_rows, used_bits
+from ccbps.encodings.rows import Decoding, copy_rows, used_bits
 from ccbps.encodings.straight_line import WORD, StraightLine
 
 __all__ = ["ArrayDecoder", "ArrayEncoder"]
@@ -49,42 +49,32 @@ class ArrayDecoder:
     """REC; see `ccbps.encodings.compiled_rows.CompiledDecoder`."""
 
     @classmethod
-    def held(
-        cls,
-        program: StraightLine,
-        words: int,
-        own: tuple[int, int],
-        widths: tuple[int, int],
-        batch: int,
-    ) -> ArrayDecoder:
+    def held(cls, of: Decoding, batch: int) -> ArrayDecoder:
         """The decoder of this program that the thread used last, if it suits the batch, or another.
 
         To ask the system for its few megabytes anew, page by page, takes a third of the time of a
         batch of 10,000. Nothing secret is kept: the broker has the messages.
         """
         found: ArrayDecoder | None = getattr(_thread, "decoder", None)
-        rows = WORD * plane_words(program, batch)
-        if found is None or found._program is not program or found.rows != rows:
-            found = _thread.decoder = cls(program, words, own, widths, batch)
+        rows = WORD * plane_words(of.program, batch)
+        if found is None or found._program is not of.program or found.rows != rows:
+            found = _thread.decoder = cls(of, batch)
         return found
 
-    def __init__(
-        self,
-        program: StraightLine,
-        words: int,
-        own: tuple[int, int],
-        widths: tuple[int, int],
-        batch: int,
-    ) -> None:
+    def __init__(self, of: Decoding, batch: int) -> None:
+        program, words, own, self._widths, self._unused = of
         self._program, self._planes = program, ArrayPlanes(program, batch)
         self.rows = self._planes.rows
         self._joined = np.zeros((self.rows, program.inputs), dtype=np.uint64)
         self._other = np.zeros_like(self._joined)
-        self._sum, self._widths, (self._apart, self._start) = 8 * words, widths, own
+        self._sum, (self._apart, self._start) = 8 * words, own
 
-    def decode(self, events: Bytes, interests: Bytes, skip: int, out: Bools) -> None:
-        """Answers of messages behind `skip` bytes."""
-        joined, other = self._joined[: len(out)], self._other[: len(out)]
+    def decode(
+        self, events: Bytes, interests: Bytes, heads: Bytes, answers: Bools, stray: Bools
+    ) -> None:
+        """Answers of messages behind their heads; gathers these, and finds stray bits."""
+        skip = heads.shape[2]
+        joined, other = self._joined[: len(answers)], self._other[: len(answers)]
         bits = joined.view(np.uint8)
         if joined.shape[1] > self._sum // 8:
             own = (events, interests)[self._apart][:, skip + self._start :]
@@ -95,4 +85,9 @@ class ArrayDecoder:
         for rows, into in zip(sides, (bits, other.view(np.uint8)), strict=True):
             copy_rows(rows[:, skip:], into[:, : rows.shape[1] - skip])
         np.bitwise_xor(joined, other, out=joined)
-        self._planes.run(self._joined, out)
+        self._planes.run(self._joined, answers)
+        # All that is read of a message is read while it is in the cache.
+        for rows, into in zip((events, interests), heads, strict=True):
+            copy_rows(rows[:, :skip], into)
+        last = (events[:, -1] & self._unused[0]) | (interests[:, -1] & self._unused[1])
+        np.not_equal(last, 0, out=stray)

@@ -32,7 +32,7 @@ from ccbps.arrays import Bytes, Words
 from ccbps.compiled import rows_compiled
 from ccbps.encodings.array_kernels import ArrayDecoder, ArrayEncoder
 from ccbps.encodings.halves import Half
-from ccbps.encodings.rows import Draw, require_rows
+from ccbps.encodings.rows import Draw, require_heads, require_rows
 from ccbps.encodings.tiles import Shape
 from ccbps.encodings.triangle import WORD, TriangleLayout
 from ccbps.errors import ShapeError
@@ -179,6 +179,7 @@ class BranchingEncoding:
         batch = len(events)
         if batch != len(interests):
             raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
+        require_heads(heads, batch)
         events, interests = (
             rows if rows.strides[1] == 1 else np.ascontiguousarray(rows)
             for rows in (events, interests)

@@ -22,6 +22,7 @@ from ccbps.encodings.compiled_planes import (
     new_registers,
     run_steps,
 )
+from ccbps.encodings.rows import Decoding
 from ccbps.encodings.straight_line import WORD, StraightLine
 
 __all__ = ["CompiledDecoder", "CompiledEncoder"]
@@ -127,7 +128,8 @@ def _encode(  # type: ignore[no-untyped-def]
 @compile_kernel(
     types.void(
         _BYTES, types.int64, _PLACES, _WORDS, _BYTES, types.int64, _PLACES, _WORDS,
-        _BYTES, types.int64, _PLACES, _WORDS, _FLAGS, types.int64, types.int64, _STEPS,
+        _BYTES, types.int64, _PLACES, _WORDS, _BYTES_OUT, _BYTES_OUT, types.int64, types.int64,
+        types.int64, types.uint8, types.uint8, _FLAGS, _FLAGS, types.int64, types.int64, _STEPS,
     )
 )  # fmt: skip
 def _decode(  # type: ignore[no-untyped-def]
@@ -143,12 +145,23 @@ def _decode(  # type: ignore[no-untyped-def]
     own_step,
     own_places,
     own_shifts,
+    long_heads,
+    short_heads,
+    skip,
+    long_last,
+    short_last,
+    long_unused,
+    short_unused,
+    stray,
     out,
     count,
     output,
     steps,
 ):
-    """Answers of pairs: words of the longer and the shorter message are added, own ones follow."""
+    """Answers of pairs: words of the longer and the shorter message are added, own ones follow.
+
+    Also gathers their heads, and where bits of their last bytes are set that are `unused`.
+    """
     registers = new_registers(count)
     most, both, mine = long_places.shape[0], short_places.shape[0], own_places.shape[0]
     long_skip, short_skip = long_places[0], short_places[0]
@@ -191,6 +204,17 @@ def _decode(  # type: ignore[no-untyped-def]
         for row in range(base, stop):
             r, m = (row - base) // LANES, (row - base) % LANES
             out[row] = (registers[output, m] >> np.uint64(r)) & np.uint64(1) == np.uint64(1)
+        # All that is read of a message is read while it is in the cache.
+        for row in range(base, stop):
+            for k in range(0, skip - 7, 8):
+                _put(long_heads, row * skip + k, _get(long, row * long_step + k))  # type: ignore[call-arg]
+                _put(short_heads, row * skip + k, _get(short, row * short_step + k))
+            for k in range(skip // 8 * 8, skip):
+                long_heads[row * skip + k] = long[row * long_step + k]
+                short_heads[row * skip + k] = short[row * short_step + k]
+            set_ = long[row * long_step + long_last] & long_unused
+            set_ |= short[row * short_step + short_last] & short_unused
+            stray[row] = set_ != 0
 
 
 class CompiledEncoder:
@@ -228,27 +252,26 @@ class CompiledEncoder:
 
 
 class CompiledDecoder:
-    """REC.
+    """REC."""
 
-    Args:
-        program: from words of both messages, added, then one's own slots, to a bit.
-        words: of the sum.
-        own: whose own slots follow (0 for the event's), and from which byte of its message on.
-        widths: bytes of an event message and of an interest message.
-    """
+    # Calls into compiled code cost no time then, and it still returns a hundred times a second.
+    rows = 512 * LANES * WORD
 
-    rows = 16 * LANES * WORD
+    def __init__(self, of: Decoding) -> None:
+        self._program, words, (self._apart, self._start), self._widths, self._unused = of
+        self._own = self._program.inputs > words
+        self._steps = as_steps(self._program)
 
-    def __init__(
-        self, program: StraightLine, words: int, own: tuple[int, int], widths: tuple[int, int]
+    def decode(
+        self, events: Bytes, interests: Bytes, heads: Bytes, answers: Bools, stray: Bools
     ) -> None:
-        self._program, self._widths, (self._apart, self._start) = program, widths, own
-        self._own = program.inputs > words
-        self._steps = as_steps(program)
+        """Answers of messages behind their heads; gathers these, and finds stray bits.
 
-    def decode(self, events: Bytes, interests: Bytes, skip: int, out: Bools) -> None:
-        """Answers of messages behind `skip` bytes."""
-        sides = [_wide(events), _wide(interests)]
+        Args:
+            heads: shape (2, batch, skip): the first bytes of events and interests.
+            stray: shape (batch,): whether one of both has an unused bit that is set.
+        """
+        skip, sides = heads.shape[2], [_wide(events), _wide(interests)]
         parts = [
             (*_flat(whole), *_words(skip, width, whole.shape[1]))
             for whole, width in zip(sides, self._widths, strict=True)
@@ -256,8 +279,12 @@ class CompiledDecoder:
         whole, left = sides[self._apart], self._widths[self._apart] - self._start
         own = _words(skip + self._start, left if self._own else 0, whole.shape[1])
         program, longer = self._program, int(self._widths[1] > self._widths[0])
+        order = longer, 1 - longer
         _decode(
-            *parts[longer], *parts[1 - longer], *parts[self._apart][:2], *own, out,
+            *parts[longer], *parts[1 - longer], *parts[self._apart][:2], *own,
+            *(heads[side].reshape(-1) for side in order), skip,
+            *(skip + self._widths[side] - 1 for side in order),
+            *(self._unused[side] for side in order), stray, answers,
             program.registers, program.output, self._steps,
         )  # fmt: skip
 

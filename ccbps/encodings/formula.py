@@ -26,7 +26,7 @@ from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.compiled import rows_compiled
 from ccbps.encodings.array_rows import ArrayDecoder, ArrayEncoder
 from ccbps.encodings.rank_one import RankOne
-from ccbps.encodings.rows import Draw, copy_rows, require_rows, used_bits
+from ccbps.encodings.rows import Decoding, Draw, require_heads, require_rows, used_bits
 from ccbps.encodings.slot_programs import SIDES, DecoderInput, decoder_program, encoder_program
 from ccbps.encodings.straight_line import WORD, StraightLine
 from ccbps.errors import ParameterError, ShapeError
@@ -172,17 +172,12 @@ class FormulaEncoding:
         require_rows("interests", interests, skip + self.interest_bytes)
         if batch != len(interests):
             raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
+        require_heads(heads, batch)
         answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
         decoder = self._decoder(batch)
-        unused = [~used_bits(n) for n in self.slots.bits]
-        # All that is read of a message is read while it is in the cache.
         for start in range(0, batch, decoder.rows):
             at = slice(start, start + decoder.rows)
-            ours, theirs = events[at], interests[at]
-            decoder.decode(ours, theirs, skip, answers[at])
-            copy_rows(ours[:, :skip], heads[0, at])
-            copy_rows(theirs[:, :skip], heads[1, at])
-            np.not_equal((ours[:, -1] & unused[0]) | (theirs[:, -1] & unused[1]), 0, out=stray[at])
+            decoder.decode(events[at], interests[at], heads[:, at], answers[at], stray[at])
         return answers, stray
 
     def simulate(self, answers: Bools, uniform: Bytes) -> tuple[Bytes, Bytes]:
@@ -270,13 +265,17 @@ class FormulaEncoding:
 
     def _decoder(self, batch: int) -> ArrayDecoder | CompiledDecoder:
         given = DecoderInput.of(self.slots)
-        own = SIDES.index(given.apart), given.start
-        parts = self.broker, given.words, own, (self.event_bytes, self.interest_bytes)
+        own, widths = (
+            (SIDES.index(given.apart), given.start),
+            (self.event_bytes, self.interest_bytes),
+        )
+        unused = ~used_bits(self.slots.bits[0]), ~used_bits(self.slots.bits[1])
+        of = Decoding(self.broker, given.words, own, widths, unused)
         if rows_compiled(batch, self.broker.inputs, COMPILED):
             from ccbps.encodings.compiled_rows import CompiledDecoder
 
-            return CompiledDecoder(*parts)
-        return ArrayDecoder.held(*parts, batch)
+            return CompiledDecoder(of)
+        return ArrayDecoder.held(of, batch)
 
     def _encoder(
         self, program: StraightLine, width: int, batch: int

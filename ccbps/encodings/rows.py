@@ -4,14 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from ccbps.arrays import Bytes, Words
+from ccbps.encodings.straight_line import StraightLine
 from ccbps.errors import ShapeError
 
-__all__ = ["Draw", "copy_rows", "parts_of", "require_rows", "used_bits"]
+__all__ = [
+    "Decoding",
+    "Draw",
+    "copy_rows",
+    "parts_of",
+    "require_heads",
+    "require_rows",
+    "used_bits",
+]
+
+
+class Decoding(NamedTuple):
+    """What a formula's decoder is made for.
+
+    Attributes:
+        program: from words of both messages, added, then one's own slots, to a bit.
+        words: of the sum.
+        own: whose own slots follow (0 for the event's), and from which byte of its message on.
+        widths: bytes of an event message and of an interest message.
+        unused: bits of their last bytes that are zero.
+    """
+
+    program: StraightLine
+    words: int
+    own: tuple[int, int]
+    widths: tuple[int, int]
+    unused: tuple[np.uint8, np.uint8]
+
 
 Draw: TypeAlias = Callable[[int, int], Bytes]
 """``draw(start, stop)``: the shared randomness of pairs start .. stop - 1, asked for in order and
@@ -30,6 +58,16 @@ def require_rows(name: str, rows: Bytes, width: int) -> None:
             f"{name} must be uint8 of shape (batch, {width}) with contiguous rows, "
             f"got {rows.dtype} {rows.shape}"
         )
+
+
+def require_heads(heads: Bytes, batch: int) -> None:
+    """Raise ShapeError unless there is room for the heads of two messages of each pair."""
+    if heads.dtype != np.uint8 or heads.ndim != 3 or heads.shape[:2] != (2, batch):
+        raise ShapeError(
+            f"heads must be uint8 of shape (2, {batch}, skip), got {heads.dtype} {heads.shape}"
+        )
+    if not (heads.flags.c_contiguous and heads.flags.writeable):
+        raise ShapeError("heads must be C-contiguous and writeable")
 
 
 def copy_rows(rows: Bytes, out: Bytes) -> None:

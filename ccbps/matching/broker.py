@@ -128,7 +128,7 @@ class Broker(Confined):
             heads = np.empty((2, len(events), skip), dtype=np.uint8)
             answers, malformed = matcher.match_pairs(events, interests, skip, heads)
             causes = check_round_headers(heads[0], heads[1], matcher.fingerprint)
-            causes = np.where(causes == Cause.NONE, malformed, causes)
+            causes = np.where(causes, causes, malformed) if causes.any() else malformed
             answers[causes != Cause.NONE] = False
             return answers, causes
         causes = self.examine_events(events)

@@ -26,7 +26,7 @@ from ccbps.store.files import PartFile, PartFiles
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index
 from ccbps.store.plan import spans, stream
-from ccbps.store.versions import latest
+from ccbps.store.versions import current
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,8 +50,8 @@ def register_source(spark: SparkSession) -> None:
             # subscription, round, event_message
             fresh = spark.readStream.format("ccbps").load("/data/events")
 
-    The options are ``path``, of one store, and ``verify``: "true" compares the checksums of
-    messages, too. A table has the columns `subscription` (which a broadcast's events have not),
+    The options are ``path``, of one store, and ``verify``: "true" compares all
+    checksums. A table has the columns `subscription` (which a broadcast's events have not),
     `round`, and `event_message` or `interest_message`. A stream begins with the store as it is, and
     goes on with what is appended; its offsets are versions. Where generations that it has read are
     compacted with others that it has not, it fails, so compact what has been read. Messages that
@@ -153,7 +153,7 @@ class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
         self, start: Any = None, limit: Any = None
     ) -> dict[str, int]:
         """The version of the store."""
-        return {"version": latest(self._folder.names())}
+        return {"version": current(self._folder)[0]}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Piece]:
         """Pieces that came after version `start`, up to `end`."""

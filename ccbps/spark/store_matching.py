@@ -74,8 +74,8 @@ def match_messages(
             rows' answers as they are.
         matches_only: leave out pairs that do not match before Spark makes rows of them: sooner than
             ``.where("matched")`` does. Malformed rows stay, with "reject".
-        verify: compare the checksums of messages, too, which takes about half as long as deciding
-            them. Those of indexes and rounds are always compared.
+        verify: compare all checksums, which takes about half as long as deciding the messages.
+            Otherwise those of the indexes are, and those of rounds that must be looked up.
         partitions: tasks; by default the session's parallelism. A task costs some 0.05 s.
 
     Returns:

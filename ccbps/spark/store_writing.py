@@ -22,7 +22,7 @@ from ccbps.store.folder import Folder
 from ccbps.store.generations import add_generation
 from ccbps.store.index import About, Index, StoreKind, serves_all
 from ccbps.store.manifest import MANIFEST, collected, write_part
-from ccbps.store.versions import WriterRun, is_unfinished, latest
+from ccbps.store.versions import WriterRun, current, is_unfinished
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -108,9 +108,9 @@ def write_messages(
         )
     check_partitions(partitions)
     folder, about = Folder.of(path, "path"), About.of(matcher, kind)
-    found = folder.names()
-    _check_folder(folder, found, mode)
-    if mode == "append" and latest(found):
+    version, found = current(folder)
+    _check_folder(folder, version, found, mode)
+    if mode == "append" and version:
         before = Index.read(folder, matcher, kind)
         if batch is not None and before.about.batches.get(batch[0], -1) >= batch[1]:
             # Computed all the same: a stream with state, such as one of dropDuplicates, goes on
@@ -118,7 +118,7 @@ def write_messages(
             df.write.format("noop").mode("overwrite").save()
             return
     folder.make("path")
-    run = WriterRun(latest(found) + 1)
+    run = WriterRun(version + 1)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield write_part(folder, run.stem, about.width, (batch.columns for batch in batches))
@@ -161,11 +161,11 @@ def _check_batch(batch: tuple[str, int] | None, mode: str) -> None:
         )
 
 
-def _check_folder(folder: Folder, found: list[str], mode: str) -> None:
+def _check_folder(folder: Folder, version: int, found: list[str], mode: str) -> None:
     others = not all(map(is_unfinished, found))
     if mode == "error" and others:
         raise ParameterError(
             f"path={folder.path!r} is not empty; choose another folder, or mode='overwrite'"
         )
-    if mode == "append" and others and not latest(found):
+    if mode == "append" and others and not version:
         raise ParameterError(f"path={folder.path!r} holds files, and no store to append to")

@@ -20,11 +20,13 @@ from ccbps.store.files import RUNS, PartReader
 from ccbps.store.folder import Folder
 from ccbps.store.index import About, Index, StoreKind
 from ccbps.store.plan import meetings, open_piece, pair_names, plan
-from ccbps.store.versions import WriterRun, is_claim, latest
+from ccbps.store.versions import WriterRun, current, is_claim
 
 __all__ = ["Change", "abandon", "append", "commit", "dated", "refuse_twice", "renew"]
 
 _TRIES: Final = 20
+# Runs that an index names: more than may commit while one looks whether it has.
+_RUNS: Final = 64
 
 Change = Callable[[Index], Index | None]
 """What a store is to become; None for: it is that already."""
@@ -37,22 +39,29 @@ def commit(folder: Folder, run: WriterRun, index: Index) -> str | None:
         None; or what stood in the way, and nothing is changed.
     """
     with folder.create(run.draft) as file:
-        file.write(dated(index, run.version, run.version).to_bytes())
+        file.write(_signed(dated(index, run.version, run.version), run).to_bytes())
     names = folder.names()
     if set(index.files.parts) <= set(names):
         obstacle = folder.publish(run.draft, run.index)
     else:
         # Removed by the commit of another run, or by hand; either way this is no store.
         folder.remove(run.draft)
-        other = WriterRun(latest(names))
+        other = WriterRun(current(folder)[0])
         obstacle = other.index if other.version else "parts of this one are gone"
-    if obstacle is None:
-        # The name may be free again, since versions before the last are removed.
-        later = latest(folder.names())
-        if later > run.version:
+    if obstacle is None and current(folder)[0] > run.version:
+        # Others came after this version; or long before, and its name was free again, since
+        # versions before the last are removed.
+        later = Index.read(folder)
+        if run.run not in later.about.runs:
             folder.remove(run.index)
-            obstacle = WriterRun(later).index
+            obstacle = WriterRun(later.version).index
     return obstacle
+
+
+def _signed(index: Index, run: WriterRun) -> Index:
+    """The index, which says that this run has committed."""
+    runs = (*index.about.runs, run.run)[-_RUNS:]
+    return replace(index, about=index.about._replace(runs=runs))
 
 
 def renew(folder: Folder, run: WriterRun, index: Index, *, before: int) -> None:
@@ -61,7 +70,8 @@ def renew(folder: Folder, run: WriterRun, index: Index, *, before: int) -> None:
     Raises:
         ParameterError: another run has committed since this one began.
     """
-    obstacle = commit(folder, run, index)
+    void = max(index.about.void, before)
+    obstacle = commit(folder, run, replace(index, about=index.about._replace(void=void)))
     if obstacle is not None:
         raise ParameterError(
             f"path={folder.path!r}: another write_messages finished there while this one ran, "
@@ -76,8 +86,8 @@ def renew(folder: Folder, run: WriterRun, index: Index, *, before: int) -> None:
 
 def abandon(folder: Folder, run: WriterRun) -> None:
     """Remove what a run made, unless it has committed."""
-    names = folder.names()
-    kept = Index.read(folder).files.parts if latest(names) else {}
+    version, names = current(folder)
+    kept = Index.read(folder).files.parts if version else {}
     folder.remove(*(name for name in run.left(names) if name not in kept))
 
 
@@ -98,13 +108,17 @@ def append(
     """
     obstacle = ""
     for _ in range(_TRIES):
-        if latest(folder.names()):
+        if current(folder)[0]:
             now = Index.read(folder, matcher, kind)
         else:
             now = Index.of(folder, About.of(matcher, kind), RUNS.empty_table(), {})
         index = change(now)
         if index is None:
             return None
+        own = {name for name in index.files.parts if run.run in name}
+        if own and run.version < now.about.void:
+            obstacle = WriterRun(now.version).index
+            break
         attempt = run.after(now.version)
         found = commit(folder, attempt, index)
         if found is None:
@@ -114,7 +128,7 @@ def append(
                 folder.remove(*gone, *dropped)
             return index
         obstacle = found
-        if not {name for name in index.files.parts if run.run in name} <= set(folder.names()):
+        if not own <= set(folder.names()):
             break
     raise ParameterError(
         f"path={folder.path!r}: others finished there while this one ran ({obstacle}); nothing of "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -55,11 +57,17 @@ class Folder:
         return Folder, (self.path,)
 
     def open(self, name: str) -> pa.NativeFile:
-        """A file to read: mapped into memory where it is local."""
+        """A file to read."""
         system, root = self._found
-        if isinstance(system, fs.LocalFileSystem):
-            return pa.memory_map(f"{root}/{name}")
         return system.open_input_file(f"{root}/{name}")
+
+    def mapped(self, name: str) -> mmap | None:
+        """A file mapped into memory, if it is local."""
+        system, root = self._found
+        if not isinstance(system, fs.LocalFileSystem):
+            return None
+        with Path(root, name).open("rb") as file:
+            return mmap(file.fileno(), 0, access=ACCESS_READ)
 
     def create(self, name: str) -> pa.NativeFile:
         """A file to write, in a folder that exists (`make`)."""
@@ -115,6 +123,11 @@ class Folder:
     def names(self) -> list[str]:
         """Files in the folder; none where there is no folder."""
         system, root = self._found
+        if isinstance(system, fs.LocalFileSystem):
+            # Arrow would look at each file, and fail where another process has just removed one.
+            with suppress(FileNotFoundError):
+                return [path.name for path in Path(root).iterdir()]
+            return []
         selector = fs.FileSelector(root, allow_not_found=True)
         return [info.base_name for info in system.get_file_info(selector)]
 
@@ -123,7 +136,8 @@ class Folder:
         system, root = self._found
         for name in names:
             if system.get_file_info(f"{root}/{name}").type == fs.FileType.File:
-                system.delete_file(f"{root}/{name}")
+                with suppress(FileNotFoundError):  # another process was faster
+                    system.delete_file(f"{root}/{name}")
 
 
 def _is_uri(path: str) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ccbps.errors import ParameterError
 from ccbps.matching.matcher import Matcher
-from ccbps.store.commit import append, dated, refuse_twice, renew
+from ccbps.store.commit import abandon, append, dated, refuse_twice, renew
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind
 from ccbps.store.manifest import collected
@@ -48,7 +48,7 @@ def add_generation(
         return both
 
     if append(folder, run, added, matcher, fresh.about.kind) is None:
-        folder.remove(*run.left(folder.names()))
+        abandon(folder, run)
 
 
 def drop_below(folder: Folder, matcher: Matcher, kind: StoreKind, before: int) -> int:

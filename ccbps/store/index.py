@@ -39,7 +39,7 @@ from ccbps.matching.contract import is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.store.files import CHECKSUM_BYTES, RUNS, PartFile, PartFiles, batch_rows
 from ccbps.store.folder import Folder
-from ccbps.store.versions import WriterRun, is_old, is_part, latest
+from ccbps.store.versions import WriterRun, current, is_old, is_part
 
 __all__ = ["About", "Index", "StoreKind", "message_width", "serves_all"]
 
@@ -49,7 +49,7 @@ FORMAT: Final = "ccbps messages 3"
 ROUNDS_FORMAT: Final = "ccbps rounds 2"
 """Of a broadcast's events: no subscriptions, and each part has rounds of its own range."""
 _SHA256_BYTES: Final = 32
-_READS: Final = 5
+_READS: Final = 50
 # The index has few parts, so it codes them as a dictionary.
 _COLUMNS: Final = RUNS.set(0, pa.field("part", pa.dictionary(pa.int32(), pa.string())))
 
@@ -70,7 +70,8 @@ class About(NamedTuple):
     `kind`: whose side. `rounds`: they serve all subscriptions of their round, and name none.
     `matcher`: its fingerprint, in hex. `width`: of a message, bytes. `floor`: rounds below it were
     dropped, and none may come any more. `batches`: of each stream that appends, the number of its
-    last batch.
+    last batch. `runs`: those that committed last, by which each knows whether it has. `void`: what
+    was begun below that version, and is not in the store yet, is being removed.
     """
 
     kind: StoreKind
@@ -79,6 +80,8 @@ class About(NamedTuple):
     width: int
     floor: int
     batches: Mapping[str, int]
+    runs: tuple[str, ...] = ()
+    void: int = 0
 
     @classmethod
     def of(cls, matcher: Matcher, kind: StoreKind) -> About:
@@ -188,6 +191,8 @@ class Index:
             "batch_rows": self.files.batch_rows,
             "floor": self.about.floor,
             "batches": dict(self.about.batches),
+            "runs": self.about.runs,
+            "void": self.about.void,
             "parts": {
                 name: [part.rows, part.checksums.hex(), *part.added]
                 for name, part in self.files.parts.items()
@@ -239,10 +244,8 @@ class Index:
 def _read(folder: Folder, named: str) -> tuple[int, bytes]:
     """Version and bytes of the last index."""
     problem: OSError | None = None
-    version = 0
     for _ in range(_READS):
-        names = folder.names()
-        version = latest(names)
+        version, names = current(folder)
         if not version:
             if any(map(is_old, names)):
                 raise DecodeError(f"{named} has an older format; write it again")
@@ -300,7 +303,9 @@ def _about(told: Mapping[str, Any]) -> About:
         raise ValueError("width and rows of a batch do not go together")
     batches = {str(name): _whole_number(last) for name, last in told["batches"].items()}
     rounds, floor = told["format"] == ROUNDS_FORMAT, _whole_number(told["floor"])
-    return About(told["kind"], rounds, told["matcher"], width, floor, batches)
+    runs = tuple(map(str, told.get("runs", ())))  # stores of 0.4.0 may lack both
+    void = _whole_number(told.get("void", 0))
+    return About(told["kind"], rounds, told["matcher"], width, floor, batches, runs, void)
 
 
 def _whole_number(value: object) -> int:

@@ -24,7 +24,7 @@ __all__ = [
     "Block",
     "Part",
     "Work",
-    "chosen_pairs",
+    "chosen_rounds",
     "dense_runs",
     "lower_bound",
     "meetings",
@@ -40,9 +40,9 @@ __all__ = [
 
 # Pieces of work, as far as each has `PIECE_ROWS` pairs and none has more than `MOST_ROWS`: enough
 # for the cores of a cluster, and large, since each takes some time.
-PIECES: Final = 256
-MOST_ROWS: Final = 1 << 18
-# Pairs of a piece, at least; also at most the answers of a run in one row.
+PIECES: Final = 96
+MOST_ROWS: Final = 1 << 20
+# Pairs of a piece, at least; also at most the pairs of a run.
 PIECE_ROWS: Final = 1 << 15
 # Neighbouring messages are decided where they lie, if there are that many bytes at a time; fewer
 # are gathered in blocks, which the kernel prefers to many short calls.
@@ -220,23 +220,18 @@ def open_piece(piece: Mapping[str, Any], part: Part) -> Work:
 def pair_names(work: Work) -> tuple[pa.Array, pa.Array]:
     """Subscription and round of each pair."""
     run = np.repeat(np.arange(len(work.runs)), work.counts)
-    rounds = work.rounds
-    if rounds is None:
-        first = work.runs["first"].to_numpy()
-        rounds = spans(first, first + work.counts)[1]
+    rounds = chosen_rounds(work, np.arange(len(run)))
     return work.runs["subscription"].take(pa.array(run)), pa.array(rounds)
 
 
-def chosen_pairs(work: Work, places: Places) -> Work:
-    """Some of a piece's pairs, in order: without messages, but with the round of each."""
+def chosen_rounds(work: Work, chosen: Places) -> Numbers:
+    """Rounds of some of a piece's pairs, which are in order."""
+    if work.rounds is not None:
+        return work.rounds[chosen]
     ends = np.cumsum(work.counts)
-    counts = np.diff(np.searchsorted(places, ends), prepend=0)
-    if work.rounds is None:
-        before = work.runs["first"].to_numpy() - (ends - work.counts)
-        rounds = places + np.repeat(before, counts)
-    else:
-        rounds = work.rounds[places]
-    return Work(work.runs, counts, rounds, iter(()))
+    ahead = work.runs["first"].to_numpy() - (ends - work.counts)
+    out: Numbers = chosen + np.repeat(ahead, np.diff(np.searchsorted(chosen, ends), prepend=0))
+    return out
 
 
 def _joined(events: Numbers, interests: Numbers, lengths: Numbers) -> Segments:

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
-__all__ = ["WriterRun", "is_claim", "is_old", "is_part", "is_unfinished", "latest"]
+from ccbps.store.folder import Folder
+
+__all__ = ["WriterRun", "current", "is_claim", "is_old", "is_part", "is_unfinished", "latest"]
 
 _OLD: Final = re.compile(r"index\.arrow|part-[0-9a-f]{32}\.arrow")  # of "ccbps messages 1"
 _INDEX: Final = re.compile(r"index-(\d{8,})\.arrow")
@@ -25,6 +27,18 @@ _DRAFT: Final = re.compile(r"draft-(\d{8,})-([0-9a-f]{32})")
 def latest(names: Iterable[str]) -> int:
     """The version of the store in a folder with files of these names; 0 if there is none."""
     return max((int(found[1]) for found in map(_INDEX.fullmatch, names) if found), default=0)
+
+
+def current(folder: Folder) -> tuple[int, list[str]]:
+    """The version of the store in a folder, and its files.
+
+    A list of files that is made while one index replaces another may have neither: so a version is
+    believed in if two lists have none above it.
+    """
+    version, names = -1, folder.names()
+    while (found := latest(names)) > version:
+        version, names = found, folder.names()
+    return version, names
 
 
 def is_part(name: str) -> bool:

@@ -38,7 +38,7 @@ from ccbps.matching.texts import from_text
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
 from ccbps.programs.branching import sorted_edges
-from ccbps.wire import Cause
+from ccbps.wire import padding_causes
 
 __all__ = ["BranchingMatch"]
 
@@ -256,7 +256,7 @@ class BranchingMatch(Matcher, PairScheme):
     ) -> tuple[Bools, Bytes]:
         """See `PairScheme.match_pairs`."""
         answers, stray = self.encoding.decode_with_heads(events, interests, heads)
-        return answers, np.where(stray, np.uint8(Cause.PADDING), np.uint8(Cause.NONE))
+        return answers, padding_causes(stray)
 
 
 def _bounded(template: Any, nodes: Any) -> None:

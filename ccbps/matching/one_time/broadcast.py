@@ -32,7 +32,7 @@ from ccbps.matching.costs import Cost, Operation
 from ccbps.matching.one_time.formula_scheme import MAX_GATES, FormulaScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import LeafKind
-from ccbps.wire import Cause
+from ccbps.wire import padding_causes
 
 __all__ = ["BroadcastMatch"]
 
@@ -251,7 +251,7 @@ class BroadcastMatch(FormulaScheme):
     ) -> tuple[Bools, Bytes]:
         """See `PairScheme.match_pairs`."""
         answers, stray = self.encoding.decode_with_heads(events, interests, heads)
-        return answers, np.where(stray, np.uint8(Cause.PADDING), np.uint8(Cause.NONE))
+        return answers, padding_causes(stray)
 
 
 def _window(window: int) -> int:

@@ -48,9 +48,9 @@ from ccbps.predicates import Events
 from ccbps.wire import (
     ROUND_HEADER_BYTES,
     TAG_BYTES,
-    Cause,
     Kind,
     check_round_headers,
+    padding_causes,
     raise_for,
     write_round_headers,
 )
@@ -289,7 +289,7 @@ def completed(matcher: Scheme, encoding: AheadEncoding, labels: Bytes, ahead: By
     stray = encoding.complete(
         labels[:, ROUND_HEADER_BYTES:], ahead[:, BODY:], out[:, ROUND_HEADER_BYTES:]
     )
-    raise_for(np.where(stray, np.uint8(Cause.PADDING), np.uint8(Cause.NONE)))
+    raise_for(padding_causes(stray))
     return out
 
 
