@@ -229,7 +229,8 @@ print("ended")
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="of POSIX")
 def test_a_signal_that_another_thread_gets_ends_a_server() -> None:
-    heard = subprocess.run([sys.executable, "-c", HEARS], capture_output=True, text=True, timeout=60)
+    call = [sys.executable, "-c", HEARS]
+    heard = subprocess.run(call, capture_output=True, text=True, timeout=60)
     assert (heard.stdout, heard.stderr) == ("ended\n", "")
 
 
