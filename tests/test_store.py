@@ -284,3 +284,30 @@ def test_every_layout_finds_every_pair(
         for label in events.keys() & interests.keys()
         for n in set(events[label]) & set(interests[label])
     )
+
+
+def test_each_of_many_tasks_has_something_to_do(tmp_path: Path) -> None:
+    """Of 1,000 subscriptions with 100,000 rounds each."""
+    count, rounds = 1000, 100_000
+    starts = [rounds * n for n in range(count)]
+    runs = {
+        "part": ["p"] * count,
+        "subscription": [str(n) for n in range(count)],
+        "start": starts,
+        "stop": [start + rounds for start in starts],
+        "first_round": [0] * count,
+        "last_round": [rounds - 1] * count,
+    }
+    kinds: list[StoreKind] = ["event", "interest"]
+    sides = [
+        Index.of(Folder.of(tmp_path, "path"), About.of(SPELT, kind), pa.table(runs), {"p": b""})
+        for kind in kinds
+    ]
+    for tasks, most in ((0, 120), (50, 120), (500, 520)):
+        pieces = storeplan.plan(*sides, tasks=tasks).to_pylist()
+        assert max(tasks, 80) <= len(pieces) <= most
+        found = sum(
+            int((runs["event_stop"].to_numpy() - runs["event_start"].to_numpy()).sum())
+            for runs in map(storeplan.runs_of, pieces)
+        )
+        assert found == count * rounds

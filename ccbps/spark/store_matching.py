@@ -76,7 +76,8 @@ def match_messages(
             ``.where("matched")`` does. Malformed rows stay, with "reject".
         verify: compare all checksums, which takes about half as long as deciding the messages.
             Otherwise those of the indexes are, and those of rounds that must be looked up.
-        partitions: tasks; by default the session's parallelism. A task costs some 0.05 s.
+        partitions: tasks; by default the session's parallelism. A task costs some 0.05 s; with
+            fewer than 32,768 pairs a task, some have nothing to do.
 
     Returns:
         columns subscription (string), round (long), matched (boolean) and, with "reject", rejected
@@ -97,10 +98,10 @@ def match_messages(
     interest_index = _indexes(interests, matcher, "interest")
     opened, most = open_piece, _OPEN
     if is_broadcast(matcher):
-        planned, parts = plan_rounds(event_index, interest_index)
+        planned, parts = plan_rounds(event_index, interest_index, tasks=partitions or 0)
         opened, most = parts.open_piece, _OPEN_TOGETHER
     else:
-        planned = plan(event_index, interest_index)
+        planned = plan(event_index, interest_index, tasks=partitions or 0)
     pieces = spark.createDataFrame(planned, as_spark(planned.schema))
     if partitions is not None:
         pieces = pieces.repartition(partitions)

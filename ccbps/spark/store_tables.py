@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from ccbps.errors import ParameterError
 from ccbps.matching.contract import Answers
@@ -10,6 +23,14 @@ from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_matcher
 
 __all__ = ["as_spark", "check_kind", "check_pairs"]
+
+_KINDS: Final[dict[pa.DataType, type[DataType]]] = {
+    pa.string(): StringType,
+    pa.binary(): BinaryType,
+    pa.int32(): IntegerType,
+    pa.int64(): LongType,
+    pa.bool_(): BooleanType,
+}
 
 
 def check_pairs(matcher: Matcher) -> None:
@@ -28,16 +49,12 @@ def check_kind(kind: str) -> None:
         raise ParameterError(f"kind must be 'event' or 'interest', got {kind!r}")
 
 
-def as_spark(schema: pa.Schema) -> str:
-    """The same schema in Spark's words."""
-    kinds = {
-        pa.string(): "string",
-        pa.binary(): "binary",
-        pa.int64(): "long",
-        pa.bool_(): "boolean",
-    }
+def as_spark(schema: pa.Schema) -> StructType:
+    """The same schema as Spark has it."""
+    return StructType([StructField(field.name, _kind(field.type)) for field in schema])
 
-    def kind(of: pa.DataType) -> str:
-        return f"array<{kind(of.value_type)}>" if pa.types.is_list(of) else kinds[of]
 
-    return ", ".join(f"{field.name} {kind(field.type)}" for field in schema)
+def _kind(of: pa.DataType) -> DataType:
+    if pa.types.is_list(of):
+        return ArrayType(_kind(of.value_type), of.value_field.nullable)
+    return _KINDS[of]()

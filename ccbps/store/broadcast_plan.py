@@ -163,8 +163,10 @@ class RoundParts:
         return out
 
 
-def plan_rounds(events: StoreIndex, interests: StoreIndex) -> tuple[pa.Table, RoundParts]:
-    """Pieces of work, for stores of a broadcast.
+def plan_rounds(
+    events: StoreIndex, interests: StoreIndex, *, tasks: int = 0
+) -> tuple[pa.Table, RoundParts]:
+    """Pieces of work, for stores of a broadcast, and for so many `tasks`, as in `plan`.
 
     Returns:
         one row per piece: `runs`, an Arrow IPC stream with one row per subscription:
@@ -184,7 +186,7 @@ def plan_rounds(events: StoreIndex, interests: StoreIndex) -> tuple[pa.Table, Ro
     )
     runs, streams = _meeting(events, interests, order), []
     if total := int((runs.end - runs.begin).sum()):
-        size = pairs.piece_rows(total, PIECES)
+        size = pairs.piece_rows(total, max(PIECES, tasks))
         for known in (True, False):
             for piece in _pieces(runs.take(np.flatnonzero((runs.first >= 0) == known)), size):
                 streams.append(_listed(piece, interests))

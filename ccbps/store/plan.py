@@ -24,7 +24,6 @@ __all__ = [
     "Block",
     "Part",
     "Work",
-    "chosen_rounds",
     "dense_runs",
     "lower_bound",
     "meetings",
@@ -100,11 +99,18 @@ def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
     return event[both], interest[both]
 
 
-def plan(events: Index, interests: Index, chosen: tuple[Places, Places] | None = None) -> pa.Table:
+def plan(
+    events: Index,
+    interests: Index,
+    chosen: tuple[Places, Places] | None = None,
+    *,
+    tasks: int = 0,
+) -> pa.Table:
     """Pieces of work: which rows of which parts may belong together.
 
     Args:
         chosen: runs of both sides, `meetings` or some of them; None for all.
+        tasks: that the pieces are for, if that is known: each has some, if there is enough to do.
 
     Returns:
         one row per piece: `event_part`, `interest_part` and `runs`, an Arrow IPC stream with one
@@ -149,7 +155,7 @@ def plan(events: Index, interests: Index, chosen: tuple[Places, Places] | None =
     # Put short runs of the same two parts together.
     parts = events.part[e][run], interests.part[i][run]
     rows = stop - start
-    number = (np.cumsum(rows) - rows) // piece_rows(int(rows.sum()), PIECES)
+    number = (np.cumsum(rows) - rows) // piece_rows(int(rows.sum()), max(PIECES, tasks))
     new = np.ones(len(run), dtype=np.bool_)
     new[1:] = np.any([np.diff(x) != 0 for x in (*parts, number)], axis=0)
     starts = np.flatnonzero(new)
@@ -220,18 +226,11 @@ def open_piece(piece: Mapping[str, Any], part: Part) -> Work:
 def pair_names(work: Work) -> tuple[pa.Array, pa.Array]:
     """Subscription and round of each pair."""
     run = np.repeat(np.arange(len(work.runs)), work.counts)
-    rounds = chosen_rounds(work, np.arange(len(run)))
+    rounds = work.rounds
+    if rounds is None:
+        first = work.runs["first"].to_numpy()
+        rounds = spans(first, first + work.counts)[1]
     return work.runs["subscription"].take(pa.array(run)), pa.array(rounds)
-
-
-def chosen_rounds(work: Work, chosen: Places) -> Numbers:
-    """Rounds of some of a piece's pairs, which are in order."""
-    if work.rounds is not None:
-        return work.rounds[chosen]
-    ends = np.cumsum(work.counts)
-    ahead = work.runs["first"].to_numpy() - (ends - work.counts)
-    out: Numbers = chosen + np.repeat(ahead, np.diff(np.searchsorted(chosen, ends), prepend=0))
-    return out
 
 
 def _joined(events: Numbers, interests: Numbers, lengths: Numbers) -> Segments:

@@ -45,8 +45,10 @@ def some_work(
     firsts[-1] = (1 << 63) - max(1, counts[-1])  # up to the last round there is
     rounds = np.concatenate([f + np.arange(n) for f, n in zip(firsts, counts, strict=True)])
     if not dense:
+        # Near each other, or farther than the steps of one row reach.
+        apart = rng.choice([1, 1 << 28, 1 << 49])
         rounds = np.concatenate(
-            [np.sort(rng.choice(10 * n, n, replace=False)) for n in counts if n] or [rounds]
+            [apart * np.sort(rng.choice(10 * n, n, replace=False)) for n in counts if n] or [rounds]
         )
     causes = np.where(rng.random(total) < bad, rng.choice(CAUSES[1:], total), 0).astype(np.uint8)
     answers = (rng.random(total) < share) & (causes == 0)
@@ -100,7 +102,7 @@ def test_all_answers_come_out(spark: SparkSession) -> None:
             batches.append(answers_of(work, broker, reject=True, matches_only=only))
             wanted[only] |= {row for row in expected if row[2] is not False or not only}
     packed = pa.Table.from_batches(batches).combine_chunks()  # Spark 4.3 loses rows of others
-    assert packed["bits"].null_count < len(packed) > packed["rounds"].null_count > 0
+    assert packed["bits"].null_count < len(packed) > packed["steps"].null_count > 0
     assert {True, False} <= set(packed.filter(packed["bits"].is_valid())["matched"].to_pylist())
     df = unfolded(spark.createDataFrame(packed), reject=True)
     assert df.columns == ["subscription", "round", "matched", "rejected"]
