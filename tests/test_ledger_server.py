@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -250,6 +251,27 @@ def test_who_has_no_key_gets_nothing(
         assert file.used() == 0
         assert allot(ledger, [(0, 0)]) == ([0], [False])
     assert sum("refused" in one.message for one in caplog.records) == 4
+
+
+def test_refusals_do_not_fill_the_log(
+    tmp_path: Path,
+    source: FileKey,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger_server, "REFUSALS", 3)
+    other = SharedSeed.generate().ledger_key()
+    with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
+        for now in (server._hour, server._hour + 3600):
+            clock = SimpleNamespace(monotonic=lambda now=now: now)
+            monkeypatch.setattr(ledger_server, "time", clock)
+            for _ in range(7):
+                with pytest.raises(KeyMismatchError):
+                    allot(RemoteLedger(server.address), [(0, 0)], key=other)
+            while server._refusals < 7:  # it answers, and then counts
+                time.sleep(0.01)
+    told = [one.message.partition("; ")[2] for one in caplog.records if "refused" in one.message]
+    assert told == 2 * ["", "", "no more refusals are logged in this hour"]
 
 
 def test_connections_are_bounded_and_those_that_say_nothing_end(

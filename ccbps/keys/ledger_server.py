@@ -23,6 +23,7 @@ import os
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -60,6 +61,8 @@ CONNECTIONS: Final = 64
 ANSWER_SECONDS: Final = 10
 """Within which a worker answers, while the file is locked for it; twice, if it is told of others'
 content."""
+REFUSALS: Final = 100
+"""That are logged in an hour: whoever can connect would fill the disk otherwise."""
 LOST_SECONDS: Final = 6
 """After which a machine that says nothing any more is lost."""
 
@@ -117,6 +120,7 @@ class LedgerServer:
         if type(port) is not int or not 0 <= port < 1 << 16:
             raise ParameterError(f"port must be 0 to 65535, got {port!r}")
         self._process = os.getpid()
+        self._counting, self._refusals, self._hour = threading.Lock(), 0, time.monotonic() + 3600
         try:
             self._server = _Server(host, port, self._serve)
         except OSError as error:
@@ -157,9 +161,19 @@ class LedgerServer:
             channel = accept(connection, self._key, ANSWER_SECONDS)
             self._allot(channel)
         except Forged as error:
-            _log.warning("the ledger's server refused %s: %s", peer, error)
+            self._refused(peer, error)
         except Broken as error:
             _log.info("the connection with %s broke: %s", peer, error)
+
+    def _refused(self, peer: str, error: Forged) -> None:
+        with self._counting:
+            if (now := time.monotonic()) >= self._hour:
+                self._refusals, self._hour = 0, now + 3600
+            self._refusals += 1
+            number = self._refusals
+        if number <= REFUSALS:
+            last = "; no more refusals are logged in this hour" if number == REFUSALS else ""
+            _log.warning("the ledger's server refused %s: %s%s", peer, error, last)
 
     def _key(self, name: bytes) -> LedgerKey | None:
         for source in self._keys:

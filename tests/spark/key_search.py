@@ -13,8 +13,9 @@ import numpy as np
 from ccbps import SeedRing, SharedSeed
 from ccbps.delivery import GroupSealer, Naive, SubscriberRing
 from tests.spark.cluster_program import LABELS, PLAIN, TAGS
+from tests.spark.processes import memory
 
-__all__ = ["check_errors", "found_in", "needles", "secrets_in", "write_keys"]
+__all__ = ["check_errors", "check_memory", "found_in", "needles", "secrets_in", "write_keys"]
 
 
 def write_keys(folder: Path) -> None:
@@ -101,3 +102,17 @@ def found_in(contents: Iterable[tuple[str | Path, bytes]], hidden: list[bytes]) 
         if any(content[at : at + longest].startswith(some) for at in places.tolist()):
             found.append(name)
     return found
+
+
+def check_memory(sessions: Iterable[int], own: Iterable[Path], others: Iterable[Path]) -> None:
+    """All processes of some sessions hold keys of their own, and no others. They are stopped."""
+    mine = secrets_in(own)
+    foreign = secrets_in(others) - mine
+    assert len(foreign) > 20
+    hidden, seen, control = needles(foreign), set(), False
+    for name, content in (part for session in sessions for part in memory(session)):
+        seen.add(name)
+        assert found_in([(name, content)], hidden) == []
+        control = control or any(one in content for one in mine)
+    assert {"java", "driver", "worker"} <= seen
+    assert control, "a key of its own is in its memory, and the search finds it"

@@ -27,7 +27,14 @@ from packaging.requirements import Requirement
 from ccbps.keys import EventLedger, FileKey, LedgerServer
 from tests.spark import cluster_program
 from tests.spark.conftest import JAVA_OPTIONS, MODE, ROOT, contents
-from tests.spark.key_search import check_errors, found_in, needles, secrets_in, write_keys
+from tests.spark.key_search import (
+    check_errors,
+    check_memory,
+    found_in,
+    needles,
+    secrets_in,
+    write_keys,
+)
 from tests.spark.processes import kill
 
 pytestmark = [
@@ -37,6 +44,7 @@ pytestmark = [
 ]
 
 PROGRAM = Path(cluster_program.__file__)
+BROKER = PROGRAM.with_name("broker_program.py")
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CCBPS_TEST_SEED")}
 
 
@@ -228,6 +236,16 @@ def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
     stores = {f"data/{kind}-store" for kind in ("event", "interest")}
     assert {"data/checkpoint/offsets", "cluster", *stores} <= folders
     assert "physicalPlanDescription" in log
+
+    # A broker that matches on the cluster what they have left holds its own key alone.
+    own = tmp_path / "own"
+    own.mkdir()
+    (keys / "tag-broker").rename(own / "tag-broker")
+    cluster.start("broker", str(python), str(BROKER), cluster.url, str(own), str(data))
+    cluster.wait("broker", (data / "broker-found").exists, 240)
+    assert int((data / "broker-found").read_text()) == len(found["wanted"]) + len(found["tags"])
+    sessions = [cluster.processes[name].pid for name in ("two", "broker")]
+    check_memory(sessions, own.iterdir(), keys.iterdir())
 
 
 def messages(folder: Path) -> set[tuple[str, int, bytes]]:
