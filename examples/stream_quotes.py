@@ -83,6 +83,8 @@ MOMENTS = {
 }
 # Of these two the program goes on, and Spark tries the task again.
 WORKER, WRITER = "of Python, one worker", "of the ledger, its writer"
+# Of these two, what is left of it ends by itself.
+DRIVER, JAVA = "of the driver, its Python", "of the driver, its Java"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -250,12 +252,15 @@ def run_and_kill(
 ) -> dict[str, int]:
     """Send the files of quotes and kill the program that many times; returns when, how often."""
     rng, files = random.Random(options.seed), list(range(options.files))
-    kinds, process = [*MOMENTS, WORKER, WRITER], None
+    kinds, process = [*MOMENTS, WORKER, WRITER, DRIVER, JAVA], None
     kills = dict.fromkeys(kinds, 0)
     moments = [kinds[turn % len(kinds)] for turn in range(options.kills)]
     rng.shuffle(moments)
     at_once = options.files // (options.kills + 1)
     for moment in tqdm(moments, desc="killed and started again", mininterval=1):
+        if moment == "when it starts" and process is not None:
+            end(process, running(process.pid), output)
+            process = None
         process = process or launch(output, secrets, options)
         pattern, delay = MOMENTS.get(moment, MOMENTS["while it is written"])
         some, files = files[:at_once], files[at_once:]
@@ -266,16 +271,18 @@ def run_and_kill(
         if gate is not None:
             kills[moment] += kill_writer(process.pid, output / "ledger", gate)
             continue
-        wait_for_new(pattern, known, output, process)
+        hit = wait_for_new(pattern, known, output, process)
         time.sleep(rng.uniform(0, delay / 1000))
         if moment == WORKER:
-            kills[moment] += kill_worker(process.pid)
+            kills[moment] += hit and kill_worker(process.pid)
             continue
-        signal_all(running(process.pid), signal.SIGKILL)
-        process.wait()
+        found = running(process.pid)
+        if moment in (DRIVER, JAVA):
+            java = {number for number in found if b"java" in command(number).partition(b"\0")[0]}
+            found = java if moment == JAVA else {process.pid}
+        end(process, found, output)
         process = None
-        (output / "started").unlink(missing_ok=True)
-        kills[moment] += 1
+        kills[moment] += hit
     process = process or launch(output, secrets, options)
     for number in files:
         send(quotes, number, options)
@@ -283,6 +290,17 @@ def run_and_kill(
     if process.wait() or not (output / "through").exists():
         raise SystemExit("the program failed by itself")
     return kills
+
+
+def end(process: subprocess.Popen[bytes], killed: Iterable[int], output: Path) -> None:
+    """Kill some processes of a program, and wait until there are no others."""
+    signal_all(killed, signal.SIGKILL)
+    until = time.monotonic() + START
+    while process.poll() is None or running(process.pid):
+        if time.monotonic() > until:
+            raise SystemExit("what is left of a killed program goes on")
+        time.sleep(0.01)
+    (output / "started").unlink(missing_ok=True)
 
 
 def launch(output: Path, secrets: Path, options: argparse.Namespace) -> subprocess.Popen[bytes]:
@@ -314,15 +332,16 @@ def times(output: Path, pattern: str) -> set[tuple[Path, int]]:
 
 def wait_for_new(
     pattern: str, known: set[tuple[Path, int]], output: Path, process: subprocess.Popen[bytes]
-) -> None:
-    """Wait until a file whose path matches is made or changed, for some time."""
+) -> bool:
+    """Wait until a file whose path matches is made or changed, for some time; whether one was."""
     until = time.monotonic() + START
     while time.monotonic() < until:
         if process.poll() is not None:
             raise SystemExit("the program failed by itself")
         if times(output, pattern) - known:
-            return
+            return True
         time.sleep(0.002)
+    return False
 
 
 def running(session: int) -> dict[int, int]:
@@ -330,8 +349,8 @@ def running(session: int) -> dict[int, int]:
     found: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            _, parent, _, of, *_ = path.read_text().rpartition(")")[2].split()
-            if int(of) == session:
+            state, parent, _, of, *_ = path.read_text().rpartition(")")[2].split()
+            if int(of) == session and state not in "ZX":  # else it has ended
                 found[int(path.parent.name)] = int(parent)
         except OSError:  # it has ended
             continue
