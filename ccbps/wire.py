@@ -65,6 +65,7 @@ __all__ = [
     "key_header",
     "padding_causes",
     "raise_for",
+    "round_kind",
     "round_tags",
     "write_round_headers",
 ]
@@ -186,11 +187,16 @@ _TEXTS: Final = {
 }
 
 
+def round_kind(kind: Kind) -> int:
+    """The first byte of a round's message: its kind and version."""
+    return kind | ROUND_VERSION << 4
+
+
 @lru_cache(maxsize=256)
 def _unmasked(kind: Kind, fingerprint: bytes) -> Bytes:
     """The header of a round whose tag is zero, shape (ROUND_HEADER_BYTES,)."""
     start = TAG_BYTES if kind in (Kind.INTEREST, Kind.AHEAD) else 0
-    first = bytes([kind | ROUND_VERSION << 4])
+    first = bytes([round_kind(kind)])
     return np.frombuffer(first + fingerprint[start : start + TAG_BYTES], dtype=np.uint8)
 
 

@@ -30,6 +30,7 @@ from ccbps.spark.matching import match, match_column, register
 from ccbps.spark.names import clean_names
 from ccbps.spark.networks import simulate
 from ccbps.spark.source import register_source
+from ccbps.spark.store_checking import check_messages
 from ccbps.spark.store_matching import match_messages
 from ccbps.spark.store_upkeep import compact_messages, drop_rounds
 from ccbps.spark.store_writing import write_messages
@@ -44,6 +45,7 @@ __all__ = [
     "LedgerServer",
     "RemoteLedger",
     "answer_key_requests",
+    "check_messages",
     "clean_names",
     "compact_messages",
     "deliver",

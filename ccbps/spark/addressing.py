@@ -218,18 +218,15 @@ def _labels(
 
 
 def _parts(line: str) -> list[str]:
-    """What stands between commas in the brackets of a plan's line."""
-    begin = line.find("[")
-    parts, depth = [""], 0
-    for char in line[begin + 1 :] if begin >= 0 else "":
+    """What stands between commas in all brackets of a plan's line."""
+    parts, depth = list[str](), 0
+    for char in line:
+        if char in ")]":
+            depth = max(0, depth - 1)
+        if depth and not (depth == 1 and char == ","):
+            parts[-1] += char
+        elif depth or char in "([":
+            parts.append("")
         if char in "([":
             depth += 1
-        elif char in ")]":
-            depth -= 1
-            if depth < 0:
-                break
-        if char == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += char
     return parts

@@ -32,8 +32,8 @@ __all__ = ["match_all_pairs"]
 BLOCK_BYTES: Final = 8 << 20
 """Of interests, or of events, in a row of the cross join, about."""
 CONNECT_BYTES: Final = 64 << 20
-CLASSIC_BYTES: Final = 256 << 20
-"""Of interests in a plan, at most."""
+CLASSIC_BYTES: Final = 128 << 20
+"""Of interests and their labels in a plan, at most."""
 
 
 def match_all_pairs(
@@ -110,8 +110,10 @@ class _Pairs:
     def of_all(self, events: DataFrame, interests: DataFrame, strategy: str) -> DataFrame:
         """Without topics."""
         # Counted without the messages, which are perhaps encoded only when they are asked for.
-        labels = interests.select(column(interests.columns[0]))
-        size = labels.count() * self._broker.matcher.interest_bytes
+        label = column(interests.columns[0])
+        told = interests.select(label).agg(F.count(label), F.sum(F.octet_length(label))).first()
+        count, text = (0, 0) if told is None else (int(told[0]), int(told[1] or 0))
+        size = count * self._broker.matcher.interest_bytes + text
         if strategy == "closure":
             _check_closure(events, size)
         if strategy == "closure" or (strategy == "auto" and size <= PLAN_BYTES):
@@ -222,7 +224,8 @@ def _check_closure(events: DataFrame, size: int) -> None:
         why = (
             "a plan of Spark Connect is one gRPC message of 128 MiB at most"
             if connect
-            else "the driver collects interests, and sends them to every worker"
+            else "the driver holds all interests several times, in Java's memory "
+            "(spark.driver.memory) and in Python's, and sends them to every worker"
         )
         raise ParameterError(
             f"strategy='closure' takes at most {most >> 20} MiB of interests, got "

@@ -15,6 +15,7 @@ from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, master, seeds
+from ccbps.spark.addressing import refuse_unstable
 from ccbps.spark.frames import (
     NUMBER_REPEATED,
     check_keep,
@@ -70,8 +71,8 @@ def seal_payloads(
             a string column "rejected".
 
     Raises:
-        ParameterError: a column is missing or of the wrong type; `keep` names the payload; or, when
-            the result is computed, a number is negative.
+        ParameterError: a column is missing or of the wrong type; `keep` names the payload; a number
+            comes from rand() or the like; or, when the result is computed, is negative.
         RandomnessReuseError: with "raise", an event number occurs twice. Runs one job to find out.
     """
     check_key(key)
@@ -84,6 +85,7 @@ def seal_payloads(
     kind = df.schema[payload].dataType.typeName()
     if kind not in ("binary", "string"):
         raise ParameterError(f"column {payload!r} must be binary or a string, got {kind}")
+    refuse_unstable(df, event, "event")
     if reject:
         df = mark_repeated(df, [event], _ONE_EVENT)
 
@@ -132,8 +134,8 @@ def wrap_keys(
             reason in a string column "rejected".
 
     Raises:
-        ParameterError: a column is missing or of the wrong type; or, when the result is computed, a
-            number is negative.
+        ParameterError: a column is missing or of the wrong type; a number comes from rand() or the
+            like; or, when the result is computed, is negative.
         RandomnessReuseError: with "raise", a (pair, round) occurs twice. Runs one job to find out.
     """
     check_key(key)
@@ -142,6 +144,8 @@ def wrap_keys(
     require(df, [], whole=[round, event], text=[subscription])
     kept, ids = df.columns, [subscription, round]
     names = [*ids, event]
+    for name, argument in ((round, "round"), (event, "event")):
+        refuse_unstable(df, name, argument)
     if reject:
         df = mark_repeated(df, ids, _ONE_KEY)
 

@@ -20,6 +20,7 @@ from ccbps.delivery.whole_groups import Naive
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, broker_state
+from ccbps.spark.addressing import refuse_unstable
 from ccbps.spark.frames import (
     check_key,
     check_on_error,
@@ -110,6 +111,7 @@ def seal_for_groups(
         raise ParameterError(f"lanes must be a whole number, at least 1, got {lanes!r}")
     GroupSealer(Naive(1), pad_to=pad_to)
     require(df, [payload], whole=[event] if as_of is None else [event, as_of], rest=False)
+    refuse_unstable(df, event, "event")
     pairs = _are_pairs(df, members)
     _require_store(df)
     if pairs:

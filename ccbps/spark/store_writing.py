@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from ccbps.errors import ParameterError
-from ccbps.matching.contract import Keying
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_partitions, column, refuse_given, require
-from ccbps.spark.store_tables import as_spark, check_kind, check_pairs
+from ccbps.spark.frames import check_partitions, column
+from ccbps.spark.store_tables import as_spark, message_columns
 from ccbps.store.commit import abandon, renew
 from ccbps.store.folder import Folder
 from ccbps.store.generations import add_generation
-from ccbps.store.index import About, Index, StoreKind, serves_all
+from ccbps.store.index import About, Index, StoreKind
 from ccbps.store.manifest import MANIFEST, collected, write_part
 from ccbps.store.versions import WriterRun, current, is_unfinished
 
@@ -86,21 +85,16 @@ def write_messages(
             the folder is not empty or cannot be made, or holds a store of another matcher or side;
             a row has a NULL, a negative round, one that `drop_rounds` dropped, or a message of
             another width; a (pair, round), or a round of a broadcast's events, comes twice; another
-            call finished a store there while this one ran. Nothing of this call is left.
+            call finished a store there while this one ran. Nothing of this call is left. Where rows
+            come from others, set such rows aside before: see `check_messages`.
         RandomnessReuseError: with "append", a (pair, round) has a message already; or, with the
             events of a broadcast, the range of a file's rounds has events. Nothing is left, either.
     """
     if mode not in ("error", "overwrite", "append"):
         raise ParameterError(f"mode must be 'error', 'overwrite' or 'append', got {mode!r}")
-    check_kind(kind)
-    check_pairs(matcher)
+    message, labels = message_columns(df, matcher, kind, message, subscription, round)
+    by_round = not labels
     _check_batch(batch, mode)
-    message = f"{kind}_message" if message is None else message
-    by_round = serves_all(matcher, kind)
-    if by_round:
-        refuse_given(matcher, Keying.ROUNDS, subscription=subscription)
-    labels = [] if by_round else ["subscription" if subscription is None else subscription]
-    require(df, [], whole=[round], text=labels, binary=[message], rest=False)
     if df.isStreaming:
         raise ParameterError(
             "a stream is written batch by batch: call this in foreachBatch, with mode='append' and "

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps import spark as cs
+from ccbps.delivery import SimpleCache
 from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
 from ccbps.spark import addressing
@@ -283,6 +284,21 @@ def test_ids_that_change_when_a_task_runs_again_are_refused(
         addressed = make().withColumn("subscription", F.lit("alice"))
         with pytest.raises(ParameterError, match="round='round' comes from"):
             cs.encode_events(addressed, MATCHER, KEY)
+        news = addressed.select("subscription", "round", F.col("round").alias("event"), "issue")
+        with pytest.raises(ParameterError, match="event='event' comes from"):
+            cs.seal_payloads(news, KEY, payload="issue")
+        with pytest.raises(ParameterError, match="round='round' comes from"):
+            cs.wrap_keys(news, KEY)
+        with pytest.raises(ParameterError, match="event='event' comes from"):
+            cs.wrap_keys(news.withColumn("number", F.lit(1)), KEY, round="number")
+        members = news.select("event", F.lit(0).alias("members"), F.col("issue").alias("payload"))
+        with pytest.raises(ParameterError, match="event='event' comes from"):
+            cs.seal_for_groups(members, SimpleCache(2, 2), KEY)
+        grouped = addressed.groupBy("issue").agg(F.min("round").alias("round"))
+        with pytest.raises(ParameterError, match="round='round' comes from"):
+            cs.encode_events(
+                grouped.selectExpr("*", "1 AS price", "'alice' AS subscription"), MATCHER, KEY
+            )
         wide = addressed.select("*", *[F.lit(n).alias(f"column {n}") for n in range(40)])
         wishes = wide.withColumn("predicate", F.lit("price > 3"))
         with pytest.raises(ParameterError, match="round='round' comes from"):

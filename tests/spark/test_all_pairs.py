@@ -194,6 +194,14 @@ def test_strategies_agree_and_say_what_they_cannot(
     key = keys["broker"]
     for strategy in ("closure", "blocks"):
         assert pairs(cs.match(*sides, MATCHER, key, strategy=strategy)) == WANTED  # type: ignore[arg-type]
+    # Labels travel, too.
+    long = interests.withColumn("subscription", F.repeat(F.lit("x"), 1000))
+    size = interests.count() * MATCHER.interest_bytes
+    for name in ("CONNECT_BYTES", "CLASSIC_BYTES"):
+        monkeypatch.setattr(all_pairs, name, 2 * size)
+    assert pairs(cs.match(*sides, MATCHER, key, strategy="closure")) == WANTED
+    with pytest.raises(ParameterError, match="strategy='closure' takes at most 0 MiB"):
+        cs.match(events, long, MATCHER, key, strategy="closure")
     for name in ("CONNECT_BYTES", "CLASSIC_BYTES"):
         monkeypatch.setattr(all_pairs, name, 10)
     with pytest.raises(ParameterError, match=r"strategy='closure' takes at most 0 MiB .*'blocks'"):

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.matching import FormulaMatch
+from ccbps.matching import BroadcastMatch, FormulaMatch
 from ccbps.spark import store_writing
 from ccbps.store.folder import Folder
 from ccbps.store.versions import WriterRun
@@ -442,3 +442,86 @@ def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path:
             cs.match_messages(spark, *paths, BOX, partitions=number)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="holds interest messages, not event messages"):
         cs.match_messages(spark, *paths[::-1], BOX)
+
+
+BAD: dict[str, Callable[[bytes], Any]] = {
+    "column '{0}_message' is NULL": lambda message: None,
+    "the {0} message has the wrong number of bytes": lambda message: message[:-1],
+    "the {0} bytes are not an {0} message of this version": lambda message: (
+        bytes([message[0] ^ 1]) + message[1:]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["event", "interest"])
+def test_rows_that_are_no_messages_are_set_aside(
+    spark: SparkSession, tmp_path: Path, kind: Any
+) -> None:
+    """A batch after the other, as of a stream that goes on; each has all that can be wrong."""
+    names = f"subscription string, round long, {kind}_message binary, note string"
+    rounds = {f"s{i}": list(range(40)) for i in range(3)}
+    rows = {"event": event_rows, "interest": interest_rows}[kind](rounds)
+    batches: list[list[tuple[str | None, int | None, Any, str | None]]] = []
+    for number in range(2):
+        batch: list[tuple[str | None, int | None, Any, str | None]] = [
+            (label, at, rows[label, at], None)
+            for label in rounds
+            for at in range(20 * number, 20 * number + 20)
+        ]
+        for place, (why, change) in enumerate(BAD.items()):
+            label, at, message, _ = batch[7 * place]
+            batch[7 * place] = (label, at, change(message), why.format(kind))
+        label, at, message, _ = batch[30]
+        again = "the pair and round occurs more than once"
+        batch[30] = (label, at, message, again)
+        batch += [(label, at, rows["s0", 1], again), (label, at, message, again)]
+        batch += [
+            (None, 3, rows["s0", 3], "column 'subscription' is NULL"),
+            ("s1", None, rows["s1", 3], "column 'round' is NULL"),
+            ("s1", -3, rows["s1", 3], "column 'round' is negative"),
+            (None, -3, rows["s1", 3], "column 'subscription' is NULL"),
+        ]
+        np.random.default_rng(number).shuffle(batch)  # type: ignore[arg-type]
+        batches.append(batch)
+
+    table = spark.createDataFrame([], f"{names}, rejected string")
+    for number, batch in enumerate(batches):
+        sent = spark.createDataFrame(batch, names)
+        told = cs.check_messages(sent, BOX, kind=kind).persist()
+        assert told.columns == table.columns
+        assert told.where("NOT (rejected <=> note)").collect() == []
+        assert told.count() == len(batch)
+        good = told.where("rejected IS NULL")
+        cs.write_messages(
+            good, tmp_path / "store", BOX, kind=kind, mode="append", batch=("quotes", number)
+        )
+        told.unpersist()
+    cs.register_source(spark)
+    kept = spark.read.format("ccbps").load(str(tmp_path / "store"))
+    assert {tuple(row) for row in kept.collect()} == {
+        row[:3] for batch in batches for row in batch if row[3] is None
+    }
+
+
+def test_messages_of_a_broadcast_are_checked_by_round(spark: SparkSession) -> None:
+    box = BroadcastMatch.box(SCHEMA)
+    made = box.publisher(SEED).encode([{"a": 1, "b": n} for n in range(4)], range(4))
+    rows = [(n, bytes(message)) for n, message in enumerate(made)]
+    rows += [(2, bytes(made[0])), (5, bytes(made[0][1:]))]
+    sent = spark.createDataFrame(rows, "round long, event_message binary")
+    told = cs.check_messages(sent, box, kind="event").select("round", "rejected").collect()
+    again = "the number occurs more than once"
+    assert sorted(map(tuple, told)) == [
+        (0, None),
+        (1, None),
+        (2, again),
+        (2, again),
+        (3, None),
+        (5, "the event message has the wrong number of bytes"),
+    ]
+    with pytest.raises(ParameterError, match="subscription= does not apply"):
+        cs.check_messages(sent, box, kind="event", subscription="round")
+    with pytest.raises(ParameterError, match="a column 'rejected' already"):
+        cs.check_messages(sent.selectExpr("*", "1 AS rejected"), box, kind="event")
+    with pytest.raises(ParameterError, match="kind must be"):
+        cs.check_messages(sent, box, kind="events")  # type: ignore[arg-type]
