@@ -25,6 +25,10 @@ FILES = [
     "tests/spark/test_store_generations.py",
     "tests/spark/test_streams.py",
     "tests/spark/test_watching.py",
+    "tests/spark/test_broadcast.py",
+    "tests/spark/test_store_answers.py",
+    "tests/spark/test_suggest.py",
+    "tests/spark/test_vocabulary.py",
 ]
 
 
@@ -35,7 +39,7 @@ FILES = [
 @pytest.mark.timeout(2000)
 def test_pipeline_and_stores_work_under_spark_connect() -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", *FILES],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", *FILES],
         cwd=ROOT,
         env={
             **os.environ,

@@ -1,0 +1,323 @@
+"""Every scheme of the catalogue through the same functions: rows that are no events, predicates or
+messages are set aside with their reasons, in batches, streams and stores, and all others are
+answered as in plaintext."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ccbps import Category, Schema, UInt, matching
+from ccbps import spark as cs
+from ccbps.matching import SCHEMES, Answers, Keying, Matcher
+from ccbps.matching.contract import is_broadcast
+from tests.spark.conftest import KEY
+from tests.spark.test_all_pairs import issued
+from tests.spark.test_sessions import save
+from tests.topic_strategies import introduce
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+KINDS: Final = Schema(kind=Category(["a", "b", "c"]))
+SMALL: Final = Schema(x=UInt(2))
+MATCHERS: Final[dict[type[Matcher], Matcher]] = {
+    type(matcher): matcher
+    for matcher in (
+        matching.FormulaMatch.box(KINDS),
+        matching.BroadcastMatch.box(KINDS),
+        matching.BranchingMatch(KINDS, "kind = :kind"),
+        matching.PublicFunctionMatch.hamming(2),
+        matching.OFSGPMatch(KINDS, 2, group="S5"),
+        matching.FSGPMatch(KINDS, 2),
+        matching.UGPMatch(SMALL, 0),
+        matching.TagMatch(KINDS, topic=["kind"]),
+        matching.AdditiveMaskMatch(KINDS),
+        matching.PrefixMatch(KINDS),
+        matching.AspeMatch(KINDS, exact=True),
+        matching.PaillierRangeMatch(KINDS, modulus_bits=256, toy=True),
+        matching.AccessTreeMatch(KINDS, group="toy64"),
+        matching.KeywordMatch(KINDS, group="toy64"),
+        matching.CommutativeMatch(KINDS, group="toy64"),
+        matching.KeywordFilterMatch(KINDS, false_positives=1e-9),
+        matching.KeywordDictionaryMatch(KINDS),
+        matching.MaskedTopicMatch(KINDS),
+        matching.ObliviousTopicMatch(KINDS, ["kind"], group="toy64"),
+    )
+}
+"""One of each."""
+
+EVENTS: Final = 9
+GONE: Final = {5: "NULL", 6: "no value"}
+"""Events that cannot be encoded: one has a NULL, one a value that its type has not."""
+every_matcher = pytest.mark.parametrize(
+    "matcher", MATCHERS.values(), ids=[scheme.__name__ for scheme in MATCHERS]
+)
+
+
+def test_the_whole_catalogue_is_here() -> None:
+    assert {*MATCHERS} == {*SCHEMES}
+
+
+def attribute(matcher: Matcher) -> str:
+    (name,) = matcher.schema
+    return name
+
+
+def value(matcher: Matcher, number: int) -> str | int:
+    """Of an event."""
+    return "abc"[number % 3] if matcher.schema is KINDS else number % 4
+
+
+def records(spark: SparkSession, matcher: Matcher) -> DataFrame:
+    """Events, and those that are none."""
+    text = isinstance(value(matcher, 0), str)
+    rows = [(number, value(matcher, number)) for number in range(EVENTS) if number not in GONE]
+    rows += [(5, None), (6, "d" if text else 1000)]  # type: ignore[list-item]
+    kind = "string" if text else "long"
+    return spark.createDataFrame(rows, f"event long, {attribute(matcher)} {kind}").coalesce(1)
+
+
+def wishes(spark: SparkSession, matcher: Matcher) -> tuple[DataFrame, dict[str, set[Any]]]:
+    """Subscriptions s0 and s1, and bad, which cannot be encoded; and the values that each wants."""
+    name = attribute(matcher)
+    if matcher.private_names is not None:
+        kind, values = "string", [("b",), ("c",), (None,)]
+        if matcher.schema is not KINDS:
+            kind, values = "long", [(0, 0), (3, 1), (None, 0)]
+        names = matcher.private_names
+        every = sorted({value(matcher, number) for number in range(EVENTS)})
+        events = matcher.schema.encode([{name: one} for one in every])
+        wanted = {}
+        for label, of in zip(("s0", "s1"), values, strict=False):
+            met = matcher.meaning(dict(zip(names, of, strict=True)), events)
+            wanted[label] = {one for one, is_met in zip(every, met, strict=True) if is_met}
+        columns = ", ".join(f"{name} {kind}" for name in names)
+        rows = [(label, *of) for label, of in zip(("s0", "s1", "bad"), values, strict=True)]
+        return spark.createDataFrame(rows, f"subscription string, {columns}"), wanted
+    texts = [("s0", f"{name} = 'b'"), ("s1", f"{name} = 'c'"), ("bad", "nothing = 3")]
+    wanted = {"s0": {"b"}, "s1": {"c"}}
+    if matcher.schema is SMALL:
+        texts[:2] = [("s0", "x >= 2"), ("s1", "x < 2")]
+        wanted = {"s0": {2, 3}, "s1": {0, 1}}
+    return spark.createDataFrame(texts, "subscription string, predicate string"), wanted
+
+
+def stored(df: DataFrame, path: Path) -> DataFrame:
+    df.write.parquet(str(path))
+    return df.sparkSession.read.parquet(str(path))
+
+
+def as_stream(spark: SparkSession, path: Path) -> DataFrame:
+    schema = spark.read.parquet(str(path)).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(path))
+
+
+def ended(df: DataFrame, path: Path) -> DataFrame:
+    """What a stream writes until there is no more to read."""
+    stream = df.writeStream.format("parquet").option("checkpointLocation", f"{path}-checkpoint")
+    stream.trigger(availableNow=True).start(str(path)).awaitTermination()
+    return df.sparkSession.read.schema(df.schema).parquet(str(path))
+
+
+def damaged(df: DataFrame, name: str, cut: str, other: str) -> DataFrame:
+    """One message is too short, another one begins with another kind."""
+    message = F.col(name)
+    flipped = F.concat(F.lit(b"\xee"), F.expr(f"substring({name}, 2)"))
+    short = F.expr(f"substring({name}, 2)")
+    changed = F.when(F.expr(cut), short).when(F.expr(other), flipped).otherwise(message)
+    return df.withColumn(name, changed)
+
+
+def reasons(df: DataFrame, *ids: str) -> dict[Any, str | None]:
+    """Of each row, by its ids."""
+    rows = [tuple(row) for row in df.select(*ids, "rejected").collect()]
+    out = {row[:-1]: row[-1] for row in rows}
+    assert len(out) == len(rows)
+    return out
+
+
+def check_encoded(events: DataFrame, matcher: Matcher, *ids: str) -> DataFrame:
+    """Those that cannot be encoded are set aside, no others; returns the others."""
+    told = {row[0]: why for row, why in reasons(events, *ids).items()}
+    assert {number for number, why in told.items() if why} == {*GONE}
+    assert all(f"attribute {attribute(matcher)!r}: " in str(told[number]) for number in GONE)
+    assert "1000" not in str(told[6]) and "'d'" not in str(told[6])
+    return events.where("rejected IS NULL").drop("rejected")
+
+
+WRONG_BYTES, WRONG_KIND = "wrong number of bytes", "message of this version"
+
+
+@pytest.mark.parametrize(
+    "matcher",
+    [one for one in MATCHERS.values() if one.answers is Answers.PAIRS],
+    ids=lambda matcher: type(matcher).__name__,
+)
+def test_pairs(spark: SparkSession, seed: object, tmp_path: Path, matcher: Matcher) -> None:
+    wanted, meaning = wishes(spark, matcher)
+    plain = records(spark, matcher).withColumn("round", F.col("event"))
+    ids = ["event"] if is_broadcast(matcher) else ["event", "subscription"]
+    labels = spark.createDataFrame([("s0",), ("s1",)], "subscription string")
+    addressed = plain if is_broadcast(matcher) else plain.crossJoin(labels)
+    events = stored(
+        cs.encode_events(addressed, matcher, KEY, keep=["event"], on_error="reject"),
+        tmp_path / "events",
+    )
+    if not is_broadcast(matcher):
+        assert events.where("rejected IS NOT NULL").count() == 2 * len(GONE)
+        one = events.where("subscription = 's0'")
+        check_encoded(one, matcher, *ids)
+    else:
+        check_encoded(events, matcher, *ids)
+    events = events.where("rejected IS NULL").drop("rejected")
+    interests = stored(
+        cs.encode_interests(wanted, matcher, KEY, rounds=range(EVENTS), on_error="reject"),
+        tmp_path / "interests",
+    )
+    told = reasons(interests, "subscription", "round")
+    assert {row for row, why in told.items() if why} == {("bad", n) for n in range(EVENTS)}
+    interests = interests.where("rejected IS NULL").drop("rejected")
+
+    answers = {
+        (label, number): value(matcher, number) in meaning[label]
+        for label in ("s0", "s1")
+        for number in range(EVENTS)
+        if number not in GONE
+    }
+    assert {*answers.values()} == {True, False}
+    cut, other = "subscription = 's0' AND round = 1", "subscription = 's1' AND round = 2"
+    bad = damaged(interests, "interest_message", cut, other)
+    found = cs.match(events, bad, matcher, on_error="reject")
+    check_answers(found, answers, {("s0", 1): WRONG_BYTES, ("s1", 2): WRONG_KIND})
+
+    # Stores take the rows that are messages; what the others lack is missing.
+    for kind, df in (("event", events), ("interest", bad)):
+        told_of = cs.check_messages(df, matcher, kind=kind)  # type: ignore[arg-type]
+        assert told_of.where("rejected IS NOT NULL").count() == 2 * (kind == "interest")
+        good = told_of.where("rejected IS NULL")
+        cs.write_messages(good, tmp_path / f"{kind}-store", matcher, kind=kind)  # type: ignore[arg-type]
+    paths = tmp_path / "event-store", tmp_path / "interest-store"
+    rest = {pair: answer for pair, answer in answers.items() if pair not in (("s0", 1), ("s1", 2))}
+    check_answers(cs.match_messages(spark, *paths, matcher, on_error="reject"), rest, {})
+
+    events.write.parquet(str(tmp_path / "sent"))
+    stream = as_stream(spark, tmp_path / "sent")
+    found = ended(cs.match(stream, bad, matcher, on_error="reject"), tmp_path / "streamed")
+    check_answers(found, answers, {("s0", 1): WRONG_BYTES, ("s1", 2): WRONG_KIND})
+
+
+def check_answers(
+    found: DataFrame, answers: dict[tuple[str, int], bool], aside: dict[tuple[str, int], str]
+) -> None:
+    """Each pair has its answer, but those that are set aside, whose reason says so."""
+    rows = found.select("subscription", "round", "matched", "rejected").collect()
+    got = {(row["subscription"], row["round"]): row["matched"] for row in rows}
+    assert len(got) == len(rows)
+    assert got == {**answers, **dict.fromkeys(aside)}
+    told = {(row["subscription"], row["round"]): row["rejected"] for row in rows if row["rejected"]}
+    assert told.keys() == aside.keys()
+    assert all(aside[pair] in why for pair, why in told.items())
+
+
+@pytest.mark.parametrize(
+    "matcher",
+    [one for one in MATCHERS.values() if one.answers is Answers.ALL],
+    ids=lambda matcher: type(matcher).__name__,
+)
+def test_all_pairs(spark: SparkSession, tmp_path: Path, matcher: Matcher) -> None:
+    (tmp_path / "keys").mkdir()
+    keys = issued(matcher, tmp_path / "keys")
+    wanted, meaning = wishes(spark, matcher)
+    encoded = cs.encode_events(
+        records(spark, matcher), matcher, keys["publisher"], keep=["event"], on_error="reject"
+    )
+    events = check_encoded(stored(encoded, tmp_path / "events"), matcher, "event")
+    another = wanted.where("subscription = 's0'").withColumn("subscription", F.lit("cut"))
+    foreign = another.withColumn("subscription", F.lit("other"))
+    asked = wanted.union(another).union(foreign)
+    interests = stored(
+        cs.encode_interests(asked, matcher, keys["subscriber"], on_error="reject"),
+        tmp_path / "interests",
+    )
+    told = reasons(interests, "subscription")
+    assert {label for (label,), why in told.items() if why} == {"bad"}
+    interests = interests.where("rejected IS NULL").drop("rejected")
+
+    sent = damaged(events, "event_message", "event = 1", "event = 2")
+    bad = damaged(interests, "interest_message", "subscription = 'cut'", "subscription = 'other'")
+    matches = {
+        (label, number)
+        for label in ("s0", "s1")
+        for number in range(EVENTS)
+        if number not in (1, 2, *GONE) and value(matcher, number) in meaning[label]
+    }
+    assert {label for label, _ in matches} == {"s0", "s1"}
+    sides = {("cut", None): WRONG_BYTES, ("other", None): "interest", (None, 1): WRONG_BYTES}
+    sides |= {(None, 2): "event"}
+    for strategy in ("closure", "blocks"):
+        found = cs.match(
+            sent,
+            bad,
+            matcher,
+            keys["broker"],
+            strategy=strategy,
+            on_error="reject",  # type: ignore[arg-type]
+        )
+        check_matches(found, matches, sides)
+    sent.write.parquet(str(tmp_path / "sent"))
+    stream = as_stream(spark, tmp_path / "sent")
+    found = ended(
+        cs.match(stream, bad, matcher, keys["broker"], on_error="reject"), tmp_path / "streamed"
+    )
+    check_matches(found, matches, {row: why for row, why in sides.items() if row[0] is None})
+
+
+def check_matches(
+    found: DataFrame, matches: set[tuple[str, int]], aside: dict[tuple[str | None, int | None], str]
+) -> None:
+    rows = [tuple(row) for row in found.select("subscription", "event", "rejected").collect()]
+    assert len(rows) == len(matches) + len(aside)
+    assert {row[:2] for row in rows if row[2] is None} == matches
+    told = {row[:2]: row[2] for row in rows if row[2]}
+    assert told.keys() == aside.keys()
+    assert all(aside[row] in why for row, why in told.items())
+
+
+@pytest.mark.parametrize(
+    "matcher",
+    [one for one in MATCHERS.values() if one.keying is Keying.SESSION],
+    ids=lambda matcher: type(matcher).__name__,
+)
+def test_sessions(spark: SparkSession, tmp_path: Path, matcher: Any) -> None:
+    texts = ["kind = 'a'", "kind = 'b'", "kind = 'c'"]
+    publisher, alice = matcher.new_publisher(texts), matcher.new_subscriber()
+    introduce(publisher, alice)
+    alice.accept(publisher.answer(alice.encode(texts[1:])))
+    plain = records(spark, matcher).withColumn("round", F.col("event") + 100)
+    encoded = cs.encode_events(
+        plain, matcher, save(tmp_path / "p", publisher.key), keep=["event"], on_error="reject"
+    )
+    events = check_encoded(stored(encoded, tmp_path / "events"), matcher, "event")
+    key = save(tmp_path / "s", alice.key)
+    sent = damaged(events, "event_message", "event = 1", "event = 2")
+    matches = {
+        (place, number)
+        for place in range(2)
+        for number in range(EVENTS)
+        if number not in (1, 2, *GONE) and value(matcher, number) == "bc"[place]
+    }
+    sent.write.parquet(str(tmp_path / "sent"))
+    stream = cs.match(as_stream(spark, tmp_path / "sent"), None, matcher, key, on_error="reject")
+    for found in (
+        cs.match(sent, None, matcher, key, on_error="reject"),
+        ended(stream, tmp_path / "streamed"),
+    ):
+        rows = found.select("interest", "event", "rejected").collect()
+        assert {(r["interest"], r["event"]) for r in rows if r["rejected"] is None} == matches
+        told = {row["event"]: row["rejected"] for row in rows if row["rejected"]}
+        assert told.keys() == {1, 2} and len(rows) == len(matches) + 2
+        assert "bytes" in told[1]
