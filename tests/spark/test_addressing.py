@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -91,6 +95,40 @@ def test_answers_are_the_plaintext_ones(spark: SparkSession, path: Path) -> None
         if answer
     }
     assert len(got) > 20
+
+
+def test_two_jobs_at_once_share_a_ledger_and_read_their_input_once(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    """Each has events that the other has, too."""
+    ledger, both = cs.EventLedger(path), threading.Barrier(2)
+    records = quotes(spark, [*range(900)]).toArrow().to_pylist()
+
+    def job(number: int) -> dict[tuple[str, Any], tuple[int, bytes]]:
+        seen = tmp_path / f"seen {number}"
+        seen.mkdir()
+
+        def note(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                (seen / uuid4().hex).write_text("\n".join(map(str, batch["id"].to_pylist())))
+                yield batch
+
+        rows = [row for row in records if 300 * number <= row["id"] < 300 * number + 600]
+        df = spark.createDataFrame(rows, "id long, issue string, price int").repartition(4)
+        both.wait(60)
+        made = found(encode(df.mapInArrow(note, df.schema), ledger))
+        read = [line for file in seen.iterdir() for line in file.read_text().split()]
+        assert sorted(map(int, read)) == sorted(row["id"] for row in rows)
+        return made
+
+    with ThreadPoolExecutor(2) as jobs:
+        one, other = jobs.map(job, range(2))
+    assert len(one) == len(other) == 600 * len(PREDICATES)
+    shared = one.keys() & other.keys()
+    assert len(shared) == 300 * len(PREDICATES)
+    assert {key: one[key] for key in shared} == {key: other[key] for key in shared}
+    rounds = {key[1]: number for key, (number, _) in (one | other).items()}
+    assert sorted(rounds.values()) == [*range(900)] and ledger.used() == 900
 
 
 def test_interests_are_encoded_ahead(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
