@@ -234,6 +234,32 @@ def test_a_signal_that_another_thread_gets_ends_a_server() -> None:
     assert (heard.stdout, heard.stderr) == ("ended\n", "")
 
 
+EARLY = """
+import signal
+from ccbps.cli.signals import ended_by_signals
+
+install = signal.signal
+
+def early(number, handler):
+    before = install(number, handler)
+    signal.raise_signal(number)
+    return before
+
+signal.signal = early
+with ended_by_signals() as ended:
+    signal.signal = install
+    ended.wait()
+print("ended")
+"""
+
+
+def test_a_signal_that_comes_while_it_is_being_listened_for_is_heard() -> None:
+    heard = subprocess.run(
+        [sys.executable, "-c", EARLY], capture_output=True, text=True, timeout=60
+    )
+    assert (heard.stdout, heard.stderr) == ("ended\n", "")
+
+
 # -- explain and check-predicate -----------------------------------------------------------------
 
 

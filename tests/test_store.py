@@ -303,9 +303,9 @@ def test_each_of_many_tasks_has_something_to_do(tmp_path: Path) -> None:
         Index.of(Folder.of(tmp_path, "path"), About.of(SPELT, kind), pa.table(runs), {"p": b""})
         for kind in kinds
     ]
-    for tasks, most in ((0, 120), (50, 120), (500, 520)):
+    for tasks, least, most in ((0, 256, 300), (50, 300, 330), (500, 500, 530)):
         pieces = storeplan.plan(*sides, tasks=tasks).to_pylist()
-        assert max(tasks, 80) <= len(pieces) <= most
+        assert least <= len(pieces) <= most
         found = sum(
             int((runs["event_stop"].to_numpy() - runs["event_start"].to_numpy()).sum())
             for runs in map(storeplan.runs_of, pieces)

@@ -339,6 +339,27 @@ def test_who_appends_comes_after_a_compaction_and_not_the_other_way(tmp_path: Pa
     )
 
 
+def test_who_looks_into_a_part_that_a_compaction_removes_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, look, compactions = Folder.of(tmp_path / "store", "path"), generations.refuse_twice, [1]
+    add(folder, "event", {"s0": [1, 5]})
+    add(folder, "event", {"s0": [2]})
+
+    def late(index: Index, number: int) -> None:
+        if compactions:
+            compact(folder, "event", compactions.pop())
+        look(index, number)
+
+    monkeypatch.setattr(generations, "refuse_twice", late)
+    add(folder, "event", {"s0": [3]})
+    assert sum(Index.read(folder).stop - Index.read(folder).start) == 4
+    # A part that is missing, and no compaction came, is damage.
+    folder.remove(*Index.read(folder).files.parts)
+    with pytest.raises(DecodeError, match="missing"):
+        add(folder, "event", {"s0": [4]})
+
+
 def test_a_run_that_committed_is_not_abandoned(tmp_path: Path) -> None:
     folder = Folder.of(tmp_path / "store", "path")
     add(folder, "event", {"s0": [1]})

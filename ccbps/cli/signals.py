@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 __all__ = ["Ending", "ended_by_signals", "interrupted_by_termination"]
 
@@ -53,12 +53,15 @@ def ended_by_signals() -> Iterator[Ending]:
     So a broker is never stopped halfway through what it does at its end.
     """
     ending = Ending()
+    before: dict[signal.Signals, Any] = {}
     with ending._heard, ending._told:
-        before = [signal.signal(one, lambda number, frame: None) for one in _ENDS]
+        # First, so that there is no moment in which a signal is neither heard nor does what it did.
         told = signal.set_wakeup_fd(ending._told.fileno(), warn_on_full_buffer=False)
         try:
+            for one in _ENDS:
+                before[one] = signal.signal(one, lambda number, frame: None)
             yield ending
         finally:
-            signal.set_wakeup_fd(told)
-            for one, handler in zip(_ENDS, before, strict=True):
+            for one, handler in before.items():
                 signal.signal(one, handler)
+            signal.set_wakeup_fd(told)

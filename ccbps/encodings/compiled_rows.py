@@ -254,13 +254,12 @@ class CompiledEncoder:
 class CompiledDecoder:
     """REC."""
 
-    # Calls into compiled code cost no time then, and it still returns a hundred times a second.
-    rows = 512 * LANES * WORD
-
     def __init__(self, of: Decoding) -> None:
         self._program, words, (self._apart, self._start), self._widths, self._unused = of
         self._own = self._program.inputs > words
         self._steps = as_steps(self._program)
+        # Calls into compiled code cost no time then, and it still returns some times a second.
+        self.rows = LANES * WORD * max(4, min(512, (1 << 18) // max(1, len(self._steps))))
 
     def decode(
         self, events: Bytes, interests: Bytes, heads: Bytes, answers: Bools, stray: Bools

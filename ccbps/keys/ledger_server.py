@@ -161,11 +161,12 @@ class LedgerServer:
             channel = accept(connection, self._key, ANSWER_SECONDS)
             self._allot(channel)
         except Forged as error:
-            self._refused(peer, error)
+            self._log_some(logging.WARNING, "the ledger's server refused %s: %s", peer, error)
         except Broken as error:
             _log.info("the connection with %s broke: %s", peer, error)
 
-    def _refused(self, peer: str, error: Forged) -> None:
+    def _log_some(self, level: int, text: str, *details: object) -> None:
+        """Log what somebody without the key can cause: so many times an hour."""
         with self._counting:
             if (now := time.monotonic()) >= self._hour:
                 self._refusals, self._hour = 0, now + 3600
@@ -173,14 +174,16 @@ class LedgerServer:
             number = self._refusals
         if number <= REFUSALS:
             last = "; no more refusals are logged in this hour" if number == REFUSALS else ""
-            _log.warning("the ledger's server refused %s: %s%s", peer, error, last)
+            _log.log(level, text + "%s", *details, last)
 
     def _key(self, name: bytes) -> LedgerKey | None:
         for source in self._keys:
             try:
                 key = ledger_key(source)
             except Exception as error:  # one publisher's key is missing; the others' are not
-                _log.error("the ledger's server has no key from %r: %s", source, error)
+                self._log_some(
+                    logging.ERROR, "the ledger's server has no key from %r: %s", source, error
+                )
                 continue
             if key.fingerprint() == name.hex():
                 return key

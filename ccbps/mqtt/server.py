@@ -125,7 +125,6 @@ class LocalServer:
             "plugins": {f"{here}.Passwords": {"users": dict(users)}, f"{here}.OwnTopics": {}},
         }
         self._tls, self.url = certificate is not None, ""
-        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="MQTT server", daemon=True)
         self._up = threading.Event()
         self._error: BaseException | None = None
@@ -156,6 +155,8 @@ class LocalServer:
         self.stop()
 
     def _run(self) -> None:
+        # Not made in the main thread: on Windows it would take the signals' wake-up from others.
+        self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._serve())

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from ccbps.errors import ParameterError
@@ -36,6 +37,7 @@ __all__ = ["match_messages"]
 # the events of a broadcast meet together.
 _OPEN: Final = 8
 _OPEN_TOGETHER: Final = 128
+_NUMBER: Final = "number"
 
 Stores: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """Path of a store, or of several."""
@@ -102,9 +104,13 @@ def match_messages(
         opened, most = parts.open_piece, _OPEN_TOGETHER
     else:
         planned = plan(event_index, interest_index, tasks=partitions or 0)
-    pieces = spark.createDataFrame(planned, as_spark(planned.schema))
+    numbered = planned.append_column(_NUMBER, pa.array(np.arange(len(planned))))
+    # A plan that is large has a task for each chunk.
+    chunks = [numbered.slice(row, 1) for row in range(len(numbered))] or [numbered]
+    pieces = spark.createDataFrame(pa.concat_tables(chunks), as_spark(numbered.schema))
     if partitions is not None:
-        pieces = pieces.repartition(partitions)
+        # Pieces in turn, to random tasks, would leave a third of them with none.
+        pieces = pieces.repartitionByRange(partitions, _NUMBER)
     reject = on_error == "reject"
     stores = [index.files for index in (event_index, interest_index)]
 

@@ -41,7 +41,8 @@ def compact_messages(
 
     Runs one job, whose tasks read and write files by themselves; messages do not pass through
     Spark, and their checksums are compared. Who matches at that time may find files gone, and
-    starts again; who appends waits for nobody.
+    starts again; who appends waits for nobody, but who began several commits before is told to
+    append once more.
 
     Example:
         .. code-block:: python

@@ -186,7 +186,7 @@ def plan_rounds(
     )
     runs, streams = _meeting(events, interests, order), []
     if total := int((runs.end - runs.begin).sum()):
-        size = pairs.piece_rows(total, max(PIECES, tasks))
+        size = pairs.piece_rows(total, PIECES, tasks)
         for known in (True, False):
             for piece in _pieces(runs.take(np.flatnonzero((runs.first >= 0) == known)), size):
                 streams.append(_listed(piece, interests))

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 from ccbps.matching.matcher import Matcher
 from ccbps.store.files import RUNS, PartReader
 from ccbps.store.folder import Folder
@@ -112,7 +112,13 @@ def append(
             now = Index.read(folder, matcher, kind)
         else:
             now = Index.of(folder, About.of(matcher, kind), RUNS.empty_table(), {})
-        index = change(now)
+        try:
+            index = change(now)
+        except DecodeError:
+            if current(folder)[0] == now.version:
+                raise
+            obstacle = WriterRun(now.version).index
+            continue  # a compaction has removed a part that was looked into
         if index is None:
             return None
         own = {name for name in index.files.parts if run.run in name}

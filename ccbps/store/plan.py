@@ -39,7 +39,7 @@ __all__ = [
 
 # Pieces of work, as far as each has `PIECE_ROWS` pairs and none has more than `MOST_ROWS`: enough
 # for the cores of a cluster, and large, since each takes some time.
-PIECES: Final = 96
+PIECES: Final = 256
 MOST_ROWS: Final = 1 << 20
 # Pairs of a piece, at least; also at most the pairs of a run.
 PIECE_ROWS: Final = 1 << 15
@@ -155,7 +155,7 @@ def plan(
     # Put short runs of the same two parts together.
     parts = events.part[e][run], interests.part[i][run]
     rows = stop - start
-    number = (np.cumsum(rows) - rows) // piece_rows(int(rows.sum()), max(PIECES, tasks))
+    number = (np.cumsum(rows) - rows) // piece_rows(int(rows.sum()), PIECES, tasks)
     new = np.ones(len(run), dtype=np.bool_)
     new[1:] = np.any([np.diff(x) != 0 for x in (*parts, number)], axis=0)
     starts = np.flatnonzero(new)
@@ -170,8 +170,10 @@ def plan(
     )
 
 
-def piece_rows(total: int, pieces: int) -> int:
-    """Pairs of a piece, of so many in all, if there are to be so many pieces."""
+def piece_rows(total: int, pieces: int, tasks: int) -> int:
+    """Pairs of a piece, of so many in all, if there are to be so many pieces, or some more, so that
+    all tasks have equally many."""
+    pieces = -(-pieces // tasks) * tasks if tasks else pieces
     return int(np.clip(total // pieces, PIECE_ROWS, max(MOST_ROWS, PIECE_ROWS)))
 
 

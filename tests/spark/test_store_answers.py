@@ -46,10 +46,11 @@ def some_work(
     rounds = np.concatenate([f + np.arange(n) for f, n in zip(firsts, counts, strict=True)])
     if not dense:
         # Near each other, or farther than the steps of one row reach.
-        apart = rng.choice([1, 1 << 28, 1 << 49])
+        apart = rng.choice([1, 1 << 28, 1 << 48])
         rounds = np.concatenate(
             [apart * np.sort(rng.choice(10 * n, n, replace=False)) for n in counts if n] or [rounds]
         )
+    assert rounds.min(initial=0) == 0
     causes = np.where(rng.random(total) < bad, rng.choice(CAUSES[1:], total), 0).astype(np.uint8)
     answers = (rng.random(total) < share) & (causes == 0)
     runs = pa.record_batch(

@@ -18,6 +18,7 @@ from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching import BroadcastMatch, FormulaMatch
 from ccbps.spark import store_writing
+from ccbps.store import plan
 from ccbps.store.folder import Folder
 from ccbps.store.versions import WriterRun
 
@@ -442,6 +443,22 @@ def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path:
             cs.match_messages(spark, *paths, BOX, partitions=number)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="holds interest messages, not event messages"):
         cs.match_messages(spark, *paths[::-1], BOX)
+
+
+def test_all_tasks_have_as_much_to_do(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = {f"s{i}": list(range(40)) for i in range(3)}
+    write(spark, event_rows(rounds), tmp_path / "e", "event", partitions=1)
+    write(spark, interest_rows(rounds), tmp_path / "i", "interest", partitions=1)
+    monkeypatch.setattr(plan, "PIECE_ROWS", 4)
+    for partitions, share in ((10, {12}), (30, {4}), (7, {16, 20})):
+        answers = cs.match_messages(
+            spark, tmp_path / "e", tmp_path / "i", BOX, partitions=partitions
+        )
+        tasks = answers.groupBy(F.spark_partition_id()).count().collect()
+        assert len(tasks) == partitions
+        assert {row["count"] for row in tasks} == share
 
 
 BAD: dict[str, Callable[[bytes], Any]] = {
