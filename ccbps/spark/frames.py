@@ -15,7 +15,7 @@ from ccbps.matching.contract import Answers, Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = [
     "NUMBER_REPEATED",
@@ -30,6 +30,7 @@ __all__ = [
     "finish",
     "finish_encoded",
     "is_connect",
+    "parallelism",
     "refuse_floats",
     "refuse_given",
     "require",
@@ -150,6 +151,11 @@ def check_key(key: object) -> KeySource:
             f"{type(key).__name__}; a key itself must not enter a Spark plan"
         )
     return key
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Tasks that the session runs at a time; 0 where it does not say, as in Spark Connect."""
+    return 0 if is_connect(spark) else int(spark.sparkContext.defaultParallelism)
 
 
 def is_connect(of: object) -> bool:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ccbps.errors import ParameterError
 from ccbps.matching.contract import is_broadcast
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_on_error, check_partitions
+from ccbps.spark.frames import check_on_error, check_partitions, parallelism
 from ccbps.spark.store_answers import ANSWERS, answers_of, unfolded
 from ccbps.spark.store_tables import as_spark, check_pairs
 from ccbps.store.broadcast_plan import plan_rounds
@@ -98,12 +98,13 @@ def match_messages(
     check_partitions(partitions)
     event_index = _indexes(events, matcher, "event")
     interest_index = _indexes(interests, matcher, "interest")
+    tasks = parallelism(spark) if partitions is None else partitions
     opened, most = open_piece, _OPEN
     if is_broadcast(matcher):
-        planned, parts = plan_rounds(event_index, interest_index, tasks=partitions or 0)
+        planned, parts = plan_rounds(event_index, interest_index, tasks=tasks)
         opened, most = parts.open_piece, _OPEN_TOGETHER
     else:
-        planned = plan(event_index, interest_index, tasks=partitions or 0)
+        planned = plan(event_index, interest_index, tasks=tasks)
     numbered = planned.append_column(_NUMBER, pa.array(np.arange(len(planned))))
     # A plan that is large has a task for each chunk.
     chunks = [numbered.slice(row, 1) for row in range(len(numbered))] or [numbered]

@@ -38,8 +38,10 @@ __all__ = [
 
 
 # Pieces of work, as far as each has `PIECE_ROWS` pairs and none has more than `MOST_ROWS`: enough
-# for the cores of a cluster, and large, since each takes some time.
+# for the cores of a cluster, or some for each task, and large, since each takes some time.
 PIECES: Final = 256
+LEAST_PIECES: Final = 96
+TASK_PIECES: Final = 4
 MOST_ROWS: Final = 1 << 20
 # Pairs of a piece, at least; also at most the pairs of a run.
 PIECE_ROWS: Final = 1 << 15
@@ -171,9 +173,10 @@ def plan(
 
 
 def piece_rows(total: int, pieces: int, tasks: int) -> int:
-    """Pairs of a piece, of so many in all, if there are to be so many pieces, or some more, so that
-    all tasks have equally many."""
-    pieces = -(-pieces // tasks) * tasks if tasks else pieces
+    """Pairs of a piece, of so many in all, if there are to be so many pieces; or equally many for
+    each task, if it is known how many these are."""
+    if tasks:
+        pieces = max(TASK_PIECES, -(-min(pieces, LEAST_PIECES) // tasks)) * tasks
     return int(np.clip(total // pieces, PIECE_ROWS, max(MOST_ROWS, PIECE_ROWS)))
 
 
