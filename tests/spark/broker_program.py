@@ -1,6 +1,8 @@
 """A broker by itself, for tests: matches what others wrote, and waits to be looked at.
 
 python broker_program.py local[2] /folder/with/the/brokers/key /folder/of/data
+
+With "connect" for the master it is a client of Spark Connect, whose server it starts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from ccbps import spark as cs
 
 
 def main(master: str, keys: Path, data: Path) -> None:
-    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    start = SparkSession.builder
+    builder = start.remote("local[2]") if master == "connect" else start.master(master)
+    builder = builder.config("spark.ui.enabled", "false")
     for name in ("driver", "executor"):
         builder = builder.config(f"spark.{name}.memory", "512m")
     spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()

@@ -141,7 +141,9 @@ def run_twice(spark: SparkSession, keys: Path, data: Path, ledger: cs.RemoteLedg
     kept.write.parquet(str(data / "first"))
 
 
-def run_as_stream(spark: SparkSession, keys: Path, data: Path, ledger: cs.RemoteLedger) -> None:
+def run_as_stream(
+    spark: SparkSession, keys: Path, data: Path, ledger: cs.EventLedger | cs.RemoteLedger
+) -> None:
     """Encode, in a few micro-batches."""
     quotes(spark).write.parquet(str(data / "quotes"))
     source = spark.readStream.schema(quotes(spark).schema).option("maxFilesPerTrigger", 3)

@@ -17,7 +17,8 @@ import pytest
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
-from tests.spark.cluster_program import READABLE, pipeline
+from ccbps import spark as cs
+from tests.spark.cluster_program import READABLE, pipeline, run_as_stream
 from tests.spark.conftest import MODE, ROOT, Places, contents
 from tests.spark.key_search import (
     check_errors,
@@ -91,6 +92,9 @@ def test_no_key_in_what_the_driver_sends_or_spark_writes(
     write_keys(tmp_path / "keys")
     (tmp_path / "data").mkdir()
     found = pipeline(spark, tmp_path / "keys", tmp_path / "data")
+    ledger = cs.EventLedger(tmp_path / "data" / "ledger", rounds=10_000)
+    run_as_stream(spark, tmp_path / "keys", tmp_path / "data", ledger)
+    assert any(contents(tmp_path / "data" / "checkpoint"))
     for name in ("match", "stores", "delivered"):
         assert found[name] == found["wanted"], name
     assert found["tags"] == found["wanted tags"]
@@ -114,7 +118,10 @@ def test_no_key_in_what_the_driver_sends_or_spark_writes(
 
 @OWN_SESSION
 @pytest.mark.slow
-def test_no_key_of_others_in_the_memory_of_a_broker(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("master", ["local[2]", "connect"])
+def test_no_key_of_others_in_the_memory_of_a_broker(
+    spark: SparkSession, tmp_path: Path, master: str
+) -> None:
     keys, own, data = tmp_path / "keys", tmp_path / "own", tmp_path / "data"
     write_keys(keys)
     data.mkdir()
@@ -123,7 +130,7 @@ def test_no_key_of_others_in_the_memory_of_a_broker(spark: SparkSession, tmp_pat
     (keys / "tag-broker").rename(own / "tag-broker")
     with (tmp_path / "log").open("w") as log:
         broker = subprocess.Popen(
-            [sys.executable, str(BROKER), "local[2]", str(own), str(data)],
+            [sys.executable, str(BROKER), master, str(own), str(data)],
             stdout=log,
             stderr=log,
             start_new_session=True,
