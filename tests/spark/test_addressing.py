@@ -97,6 +97,7 @@ def test_answers_are_the_plaintext_ones(spark: SparkSession, path: Path) -> None
     assert len(got) > 20
 
 
+@pytest.mark.slow
 def test_two_jobs_at_once_share_a_ledger_and_read_their_input_once(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:

@@ -445,6 +445,7 @@ def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path:
         cs.match_messages(spark, *paths[::-1], BOX)
 
 
+@pytest.mark.slow
 def test_all_tasks_have_as_much_to_do(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,7 +471,7 @@ BAD: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["event", "interest"])
+@pytest.mark.parametrize("kind", [pytest.param("event", marks=pytest.mark.slow), "interest"])
 def test_rows_that_are_no_messages_are_set_aside(
     spark: SparkSession, tmp_path: Path, kind: Any
 ) -> None:
