@@ -22,14 +22,14 @@ FILES = [
     "tests/spark/test_prefilter.py",
     "tests/spark/test_addressing.py",
     "tests/spark/test_secrets.py",
-    "tests/spark/test_store_generations.py",
-    "tests/spark/test_streams.py",
     "tests/spark/test_watching.py",
     "tests/spark/test_broadcast.py",
     "tests/spark/test_store_answers.py",
     "tests/spark/test_suggest.py",
     "tests/spark/test_vocabulary.py",
 ]
+# Whose slow tests, too, say something of Connect.
+WHOLE = ["tests/spark/test_streams.py", "tests/spark/test_store_generations.py"]
 
 
 @pytest.mark.spark
@@ -37,9 +37,10 @@ FILES = [
 @pytest.mark.skipif(MODE == "connect", reason="this is the other process")
 @pytest.mark.slow
 @pytest.mark.timeout(2000)
-def test_pipeline_and_stores_work_under_spark_connect() -> None:
+@pytest.mark.parametrize(("files", "marks"), [(FILES, "not slow"), (WHOLE, "")])
+def test_pipeline_stores_and_streams_work_under_spark_connect(files: list[str], marks: str) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", *FILES],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-m", marks, *files],
         cwd=ROOT,
         env={
             **os.environ,
