@@ -170,10 +170,9 @@ class LedgerServer:
         with self._counting:
             if (now := time.monotonic()) >= self._hour:
                 self._refusals, self._hour = 0, now + 3600
-            self._refusals += 1
-            number = self._refusals
+            self._refusals = number = self._refusals + 1
         if number <= REFUSALS:
-            last = "; no more refusals are logged in this hour" if number == REFUSALS else ""
+            last = "; no more refusals are logged in this hour" * (number == REFUSALS)
             _log.log(level, text + "%s", *details, last)
 
     def _key(self, name: bytes) -> LedgerKey | None:
