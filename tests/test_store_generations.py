@@ -34,10 +34,11 @@ ROUNDS = st.dictionaries(
 
 
 def fresh(folder: Folder, run: WriterRun, kind: StoreKind, rounds: Rounds) -> Index:
-    """Messages that spell their subscription and round, in two parts, not yet committed."""
+    """Messages that spell their subscription and round, in two parts, not yet committed. A part
+    has eight rounds of a subscription, and not the next eight."""
     keys = [(label, n) for label in sorted(rounds) for n in sorted(rounds[label])]
     folder.make("path")
-    halves = [[k for k in keys if (k[0] == "s1") == odd] for odd in (False, True)]
+    halves = [[k for k in keys if (int(k[0][1]) + (k[1] >> 3)) % 2 == odd] for odd in (0, 1)]
     batches = [write_part(folder, run.stem, 12, columns(half)) for half in halves]
     return collected(folder, About.of(SPELT, kind), pa.Table.from_batches(batches, MANIFEST))
 
@@ -94,6 +95,18 @@ def pairs(events: Index, interests: Index) -> list[str]:
     return sorted(out)
 
 
+def runs_of(index: Index) -> list[set[tuple[str, int]]]:
+    """What each run of a store has."""
+    rows = zip(
+        index.subscription.to_pylist(),
+        [index.files.reader(index.parts[number]).rounds for number in index.part],
+        index.start.tolist(),
+        index.stop.tolist(),
+        strict=True,
+    )
+    return [{(label, n) for n in rounds[a:b].tolist()} for label, rounds, a, b in rows]
+
+
 def spelt(keys: set[tuple[str, int]]) -> list[str]:
     return sorted(f"{label:>4}{n:08d}" for label, n in keys)
 
@@ -112,21 +125,28 @@ STEPS = st.lists(
 )
 
 
-@given(steps=STEPS, other=ROUNDS, piece=st.integers(1, 20), at_once=st.sampled_from([1, 7, 1000]))
+@given(
+    steps=STEPS,
+    other=ROUNDS,
+    piece=st.integers(1, 20),
+    at_once=st.sampled_from([1, 7, 1000]),
+    run_rows=st.sampled_from([1, 2, 5, 1000]),
+)
 def test_a_store_holds_what_a_dictionary_would(
     steps: list[tuple[str, Any]],
     other: Rounds,
     piece: int,
     at_once: int,
+    run_rows: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     path = tmp_path_factory.mktemp("store")
     folder, against = Folder.of(path / "a", "path"), Folder.of(path / "b", "path")
     held: set[tuple[str, int]] = set()
-    held_runs: list[list[set[tuple[str, int]]]] = []
     floor = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storefiles, "BATCH_BYTES", 12 * 5)
+        patch.setattr(storefiles, "RUN_ROWS", run_rows)
         patch.setattr(storeplan, "PIECE_ROWS", piece)
         patch.setattr(merging, "ROWS_AT_ONCE", at_once)
         add(folder, "event", {})
@@ -146,34 +166,66 @@ def test_a_store_holds_what_a_dictionary_would(
                     )
                     continue
                 add(folder, "event", argument)
-                runs = [{(s, n) for n in numbers} for s, numbers in argument.items()]
-                held_runs.append(runs)
+                held |= keys(argument)
             elif step == "drop":
                 floor = max(floor, argument)
-                gone = sum(
-                    len(run)
-                    for runs in held_runs
-                    for run in runs
-                    if max(n for _, n in run) < argument
-                )
-                assert generations.drop_below(folder, SPELT, "event", argument) == gone
-                held_runs = [
-                    [run for run in runs if max(n for _, n in run) >= argument]
-                    for runs in held_runs
-                ]
+                runs = [run for run in runs_of(Index.read(folder)) if max(run)[1] < argument]
+                gone = generations.drop_below(folder, SPELT, "event", argument)
+                assert gone == sum(map(len, runs))
+                held = held.difference(*runs)
             else:
                 compact(folder, "event", argument)
-                every = {key for runs in held_runs for run in runs for key in run}
-                every = {key for key in every if key[1] >= floor}
-                labels = {label for label, _ in every}
-                held_runs = [[{k for k in every if k[0] == label} for label in labels]]
-                assert len(Index.read(folder, SPELT, "event").part) == len(labels)
-            held = {key for runs in held_runs for run in runs for key in run}
+                held = {key for key in held if key[1] >= floor}
+                assert len(Index.read(folder).parts) <= argument
             events, interests = Index.read(folder), Index.read(against)
             assert pairs(events, interests) == spelt(held & keys(other))
+            runs = runs_of(events)
+            assert sorted(key for run in runs for key in run) == sorted(held)
+            assert {len({label for label, _ in run}) for run in runs} <= {1}
+            numbers = [sorted(n for _, n in run) for run in runs]
+            assert [[n[0], n[-1]] for n in numbers] == np.c_[events.first, events.last].tolist()
             assert pairs(events, events) == spelt(held)
             assert events.about.floor == floor
             assert {p for p in folder.names() if p.startswith("part")} == set(events.files.parts)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    gaps=st.lists(st.booleans(), min_size=11, max_size=11),
+    batch=st.integers(1, 20),
+    least=st.integers(1, 12),
+)
+def test_runs_end_at_gaps_when_they_are_long(
+    lengths: list[int],
+    gaps: list[bool],
+    batch: int,
+    least: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Stretches of rounds without gaps, of one or two subscriptions, in batches of some rows."""
+    folder = Folder.of(tmp_path_factory.mktemp("part"), "path")
+    rows, wanted = list[tuple[str, int]](), list[list[tuple[str, int]]]()
+    label, number, new = 0, 0, True
+    for length, gap in zip(lengths, [*gaps, False], strict=False):
+        here = [(f"s{label:02d}", n) for n in range(number, number + length)]
+        rows += here
+        if new or len(wanted[-1]) >= least:
+            wanted.append(here)
+        else:
+            wanted[-1] += here
+        number, label, new = number + length + 1, label + (not gap), not gap
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storefiles, "RUN_ROWS", least)
+        part = storefiles.PartWriter(folder, WriterRun(1).stem, 12)
+        for at in range(0, len(rows), batch):
+            part.append(*columns(rows[at : at + batch])[0])
+        runs = pa.table(part.finish())
+    assert runs["start"].to_pylist() == np.cumsum([0, *map(len, wanted[:-1])]).tolist()
+    assert runs["stop"].to_pylist() == np.cumsum([*map(len, wanted)]).tolist()
+    assert list(zip(runs["subscription"].to_pylist(), runs["first_round"].to_pylist())) == [
+        run[0] for run in wanted
+    ]
+    assert runs["last_round"].to_pylist() == [run[-1][1] for run in wanted]
 
 
 @given(stores=st.lists(ROUNDS, min_size=1, max_size=4), other=ROUNDS)
@@ -185,13 +237,14 @@ def test_several_stores_are_one(
     for folder, rounds in zip(folders, stores, strict=True):
         add(folder, "interest", rounds)
     add(Folder.of(path / "e", "path"), "event", other)
-    together = Index.together([Index.read(folder) for folder in folders])
+    several = [Index.read(folder) for folder in folders]
+    together = Index.together(several)
     every = [key for rounds in stores for key in keys(rounds)]
     if len(set(every)) < len(every):
         with pytest.raises(RandomnessReuseError, match="has a message already"):
-            commit.refuse_twice(together, 0)
+            commit.refuse_twice(together, several)
         return
-    commit.refuse_twice(together, 0)
+    commit.refuse_twice(together, several)
     events = Index.read(Folder.of(path / "e", "path"))
     assert pairs(events, together) == spelt(keys(other) & set(every))
 
@@ -346,10 +399,10 @@ def test_who_looks_into_a_part_that_a_compaction_removes_looks_again(
     add(folder, "event", {"s0": [1, 5]})
     add(folder, "event", {"s0": [2]})
 
-    def late(index: Index, number: int) -> None:
+    def late(index: Index, several: Sequence[Index]) -> None:
         if compactions:
             compact(folder, "event", compactions.pop())
-        look(index, number)
+        look(index, several)
 
     monkeypatch.setattr(generations, "refuse_twice", late)
     add(folder, "event", {"s0": [3]})

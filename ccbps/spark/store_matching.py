@@ -141,5 +141,5 @@ def _indexes(paths: Stores, matcher: Matcher, kind: StoreKind) -> Index:
     indexes = [Index.read(folder, matcher, kind) for folder in folders]
     found = Index.together(indexes)
     if len(indexes) > 1:
-        refuse_twice(found, 0)
+        refuse_twice(found, indexes)
     return found

@@ -37,7 +37,7 @@ def compact_messages(
     kind: StoreKind,
     partitions: int | None = None,
 ) -> None:
-    """Put the generations of a store together: afterwards each subscription is in one file again.
+    """Put the generations of a store together, in as few files as their size allows.
 
     Runs one job, whose tasks read and write files by themselves; messages do not pass through
     Spark, and their checksums are compared. Who matches at that time may find files gone, and
@@ -90,9 +90,9 @@ def drop_rounds(
 ) -> int:
     """Drop messages of rounds below `before`, and refuse such rounds from now on.
 
-    A run, the messages of one subscription in one generation, is dropped when all its rounds are
-    below; one that goes beyond stays whole, until the store is compacted. A file is removed when
-    none of its runs is left. Runs no job.
+    A run, messages of one subscription that a generation has one after the other, is dropped when
+    all its rounds are below; one that goes beyond stays whole, until the store is compacted. A file
+    is removed when none of its runs is left. Runs no job.
 
     Example:
         .. code-block:: python

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
+
+from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError
 from ccbps.matching.matcher import Matcher
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["write_messages"]
+
+SPAN_BITS: Final = 16
+"""2^16 rounds of a subscription, or those that there are of these, are written by one task."""
 
 
 def write_messages(
@@ -67,9 +72,9 @@ def write_messages(
         matcher: whose messages these are; public.
         kind: "event" or "interest": which side's messages these are.
         message: binary column with messages; by default "event_message" or "interest_message".
-        subscription: string column with the label of the pair; None for "subscription". One pair's
-            messages go into one file. It does not apply to the events of a broadcast, such as
-            `BroadcastMatch`: there is one for each round, and each file has a range of rounds.
+        subscription: string column with the label of the pair; None for "subscription". It does
+            not apply to the events of a broadcast, such as `BroadcastMatch`: there is one for each
+            round, and each file has a range of rounds.
         round: column with the round, a whole number.
         mode: "error" refuses a folder that is not empty, apart from what unfinished writers left;
             "overwrite" replaces a store once the new one is complete; "append" adds a generation to
@@ -123,8 +128,9 @@ def write_messages(
         *[column(name).alias("subscription") for name in labels],
     )
     spread = chosen.repartitionByRange if by_round else chosen.repartition
-    by = "round" if by_round else "subscription"
-    parts = spread(by) if partitions is None else spread(partitions, by)
+    # However many messages a subscription has, several tasks write them.
+    by = ["round"] if by_round else ["subscription", F.shiftright("round", SPAN_BITS)]
+    parts = spread(*by) if partitions is None else spread(partitions, *by)
     ordered = parts.sortWithinPartitions(*["subscription"] * (not by_round), "round")
     try:
         manifest = ordered.mapInArrow(write, as_spark(MANIFEST)).toArrow()

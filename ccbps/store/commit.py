@@ -6,7 +6,7 @@ one. Whoever appends, or drops rounds, comes after whatever was committed meanwh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -144,9 +144,9 @@ def append(
     )
 
 
-def refuse_twice(index: Index, fresh: int) -> None:
-    """Refuse a (subscription, round) that is in two runs, one of them from place `fresh` on; or of
-    a broadcast's events a round. Reads rounds where runs overlap, and nothing elsewhere.
+def refuse_twice(index: Index, several: Sequence[Index]) -> None:
+    """Refuse a (subscription, round) that two of `several` indexes have, which `index` has all of;
+    or of a broadcast's events a round. Reads rounds where runs overlap, and nothing elsewhere.
 
     Raises:
         RandomnessReuseError: names one.
@@ -162,7 +162,9 @@ def refuse_twice(index: Index, fresh: int) -> None:
             )
         return
     one, other = meetings(index, index)
-    new = (one < other) & (other >= fresh)
+    # What one call has written has no pair and round twice: its tasks have seen to it.
+    of = np.repeat(np.arange(len(several)), [len(each.part) for each in several])
+    new = of[one] < of[other]
 
     @cache
     def part(_side: int, name: str) -> PartReader:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes, Index, Numbers
+from ccbps.arrays import Bools, Bytes, Index, Numbers
 from ccbps.arrow import binary_rows, integers, is_valid, row_name
 from ccbps.errors import CcbpsError, DecodeError
 from ccbps.store.folder import Folder
@@ -36,6 +36,9 @@ __all__ = ["CHECKSUM_BYTES", "RUNS", "PartFile", "PartFiles", "PartReader", "Par
 BATCH_BYTES: Final = 32 << 20
 CHECKSUM_BYTES: Final = 32
 """Of each batch: 16 bytes for the rounds and 16 for the messages."""
+RUN_ROWS: Final = 1 << 12
+"""Rows of a run, before it ends where rounds have a gap: the rounds of long runs are consecutive,
+and a store whose rounds have many gaps has few runs all the same."""
 
 RUNS: Final = pa.schema(
     [
@@ -47,8 +50,9 @@ RUNS: Final = pa.schema(
         ("last_round", pa.int64()),
     ]
 )
-"""Runs as `PartWriter` lists them: the rows of one subscription, all in one part. Messages without
-subscriptions have one run for each part, whose `subscription` is NULL."""
+"""Runs as `PartWriter` lists them: rows of one subscription, of which a part has several runs
+where rounds have gaps. Messages without subscriptions have one run for each part, whose
+`subscription` is NULL."""
 
 
 class Refused(CcbpsError):
@@ -84,7 +88,7 @@ class PartWriter:
         self._schema = pa.schema([("round", pa.int64()), ("message", pa.binary(width))])
         self._file: pa.NativeFile | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._rows = self._waiting_rows = 0
+        self._rows = self._waiting_rows = self._begun = 0
         # Of each run: its label and first row and round, and the last round of the run before it.
         self._labels: list[pa.Array] = []
         self._starts: list[Numbers] = []
@@ -143,12 +147,16 @@ class PartWriter:
             where = row_name(names, columns, int(twice[0]))
             what = "pair and round" if named else "round"
             raise Refused(f"{where} occurs twice; a {what} has one message")
+        if named:
+            new[self._gaps(new, number != before + 1)] = True
         starts = np.flatnonzero(new)
         self._labels.append(subscriptions.take(pa.array(starts)))
         self._starts.append(starts + self._rows)
         self._firsts.append(number[starts])
         self._lasts.append(before[starts])
         self._previous = subscriptions[-1].as_py(), int(number[-1])
+        if len(starts):
+            self._begun = self._rows + int(starts[-1])
         self._rows += count
         message = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(self.width), count, [None, pa.py_buffer(rows)]
@@ -157,6 +165,17 @@ class PartWriter:
         self._waiting_rows += count
         if self._waiting_rows >= batch_rows(self.width):
             self._write(self._waiting_rows // batch_rows(self.width) * batch_rows(self.width))
+
+    def _gaps(self, new: Bools, gap: Bools) -> list[int]:
+        """Where a run ends, of the rows in front of which rounds have a gap: it has `RUN_ROWS`."""
+        starts, gaps = np.flatnonzero(new), np.flatnonzero(gap & ~new)
+        begun = np.append(self._begun - self._rows, starts)
+        gaps = gaps[gaps - begun[np.searchsorted(starts, gaps)] >= RUN_ROWS]
+        found = list[int]()
+        while len(gaps):
+            found.append(int(gaps[0]))
+            gaps = gaps[np.searchsorted(gaps, gaps[0] + RUN_ROWS) :]
+        return found
 
     def finish(self) -> dict[str, pa.Array]:
         """End the file. Returns the columns of its runs for `index.arrow`; no file if no rows."""

@@ -44,7 +44,7 @@ def add_generation(
                 f"{now.about.floor}, and rounds below that were dropped"
             )
         both = replace(Index.together([now, fresh]), about=now.about._replace(batches=last))
-        refuse_twice(both, len(now.part))
+        refuse_twice(both, [now, fresh])
         return both
 
     if append(folder, run, added, matcher, fresh.about.kind) is None:

@@ -7,8 +7,9 @@ file                                 holds
 ===================================  ===============================================================
 ``part-<version>-<run>-<id>.arrow``  messages (`ccbps.store.files`)
 ``index-<version>.arrow``            Arrow IPC, one row per run (rows of one subscription that one
-                                     part holds one after the other; of a broadcast's events, those
-                                     of one part, whose subscription is NULL): `part`,
+                                     part holds one after the other, and several where rounds have
+                                     gaps; of a broadcast's events, those of one part, whose
+                                     subscription is NULL): `part`,
                                      `subscription`, `start`, `stop`, `first_round`, `last_round`;
                                      in the schema's metadata the side, the matcher's fingerprint,
                                      the message width, `batch_rows`, the least round that may
@@ -124,7 +125,7 @@ class Index:
             checksums: of each part's batches.
 
         Raises:
-            ParameterError: rows of one subscription, or of one round, are in two runs.
+            ParameterError: rows of one round, which has no subscription, are in two runs.
         """
         if clash := _clash(runs, about.rounds):
             raise ParameterError(f"path={folder.path!r}: nothing was written: {clash}")
@@ -338,7 +339,7 @@ def _checked(table: pa.Table, about: About, parts: Mapping[str, PartFile]) -> li
         for found in parts.values()
     ):
         raise ValueError("it lacks checksums of a part")
-    if clash := _clash(table, about.rounds, several=True):
+    if clash := _clash(table, about.rounds):
         raise ValueError(clash)
     start, stop, first, last = (column.to_numpy() for column in columns[2:])
     order = np.lexsort((start, numbers))
@@ -349,20 +350,24 @@ def _checked(table: pa.Table, about: About, parts: Mapping[str, PartFile]) -> li
         raise ValueError("runs do not follow one another")
     if (first < 0).any() or (last - first < stop - start - 1).any():
         raise ValueError("a run has fewer rounds than rows")
+    if not about.rounds:
+        labels = columns[1].dictionary_encode().indices.to_numpy()[order]
+        same &= np.diff(labels) == 0
+        if (same & (first[order][1:] <= last[order][:-1])).any():
+            raise ValueError("rounds of a subscription go back within a part")
     return columns
 
 
-def _clash(runs: pa.Table, rounds: bool, *, several: bool = False) -> str:
-    """What is wrong if rows of one subscription (with `several`, in one part), or with `rounds` of
-    one round, may be in two runs; empty if nothing is."""
-    if rounds:
-        if runs["subscription"].null_count < len(runs):
-            return "events of a broadcast have a subscription"
-        first, last = (runs[name].to_numpy() for name in ("first_round", "last_round"))
-        order = np.argsort(first)
-        return "a round has two runs" if (first[order][1:] <= last[order][:-1]).any() else ""
-    labels = runs.group_by(["part"] * several + ["subscription"], use_threads=False)
-    return "a subscription has two runs" if len(labels.aggregate([])) < len(runs) else ""
+def _clash(runs: pa.Table, rounds: bool) -> str:
+    """What is wrong if these are events of a broadcast, and rows of one round may be in two runs;
+    empty if nothing is."""
+    if not rounds:
+        return ""
+    if runs["subscription"].null_count < len(runs):
+        return "events of a broadcast have a subscription"
+    first, last = (runs[name].to_numpy() for name in ("first_round", "last_round"))
+    order = np.argsort(first)
+    return "a round has two runs" if (first[order][1:] <= last[order][:-1]).any() else ""
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

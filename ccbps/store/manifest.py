@@ -55,7 +55,7 @@ def collected(folder: Folder, about: About, manifest: pa.Table) -> Index:
     """The index of the parts that tasks report.
 
     Raises:
-        ParameterError: one of them has a problem, or two have rows of one subscription.
+        ParameterError: one of them has a problem, or two have events of a broadcast's round.
     """
     manifest = manifest.cast(MANIFEST)
     problems = manifest["problem"].drop_null()

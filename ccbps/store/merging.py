@@ -1,7 +1,8 @@
-"""Parts of a store merged into fewer: each task takes some subscriptions, and reads the files.
+"""Parts of a store merged into fewer: each task takes some runs, and reads the files.
 
-No message passes through Spark. A broadcast's events, which have no subscriptions, are merged in
-order of their rounds.
+Runs of a subscription that share rounds, perhaps, go to one task; others need not, however many
+messages the subscription has. No message passes through Spark. A broadcast's events, which have no
+subscriptions, are merged in order of their rounds.
 """
 
 from __future__ import annotations
@@ -18,32 +19,34 @@ from ccbps.arrays import Bytes, Numbers
 from ccbps.arrow import binary_column
 from ccbps.store.files import PartFiles, PartReader
 from ccbps.store.index import Index
-from ccbps.store.plan import BLOCK_BYTES, spans, stream
+from ccbps.store.plan import BLOCK_BYTES, last_so_far, spans, stream
 
 __all__ = ["merged_rows", "plan_merge"]
 
-# Rows whose places are held in memory at a time, unless one subscription has more.
+# Rows whose places are held in memory at a time, unless runs that share rounds have more.
 ROWS_AT_ONCE: Final = 1 << 20
 
 
 def plan_merge(index: Index, tasks: int) -> pa.Table:
     """Work for at most so many tasks, about equal: a row for each with the column `runs`, an Arrow
-    IPC stream with `part`, `subscription`, `label` (its rank), `start`, `stop`, and `first`."""
+    IPC stream with `part`, `subscription`, `group` (the same of runs that share rounds, perhaps,
+    and growing), `start`, `stop`, and `first`."""
     rows = index.stop - index.start
     # Of a broadcast's events, each part by itself.
     by = pa.array(index.first) if index.about.rounds else index.subscription
     label = pc.rank(by, tiebreaker="dense").to_numpy().astype(np.int64)
     order = np.lexsort((index.first, label))
-    label = label[order]
     size = max(1, -(-int(rows.sum()) // tasks))
-    new = np.diff(label, prepend=-1) != 0
+    new = np.diff(label[order], prepend=-1) != 0
+    new[1:] |= index.first[order][1:] > last_so_far(label[order], index.last[order])[:-1]
+    group = np.cumsum(new) - 1
     before = (np.cumsum(rows[order]) - rows[order])[np.flatnonzero(new)]
-    task = (before // size)[np.cumsum(new) - 1]
+    task = (before // size)[group]
     table = pa.table(
         {
             "part": pa.array(index.parts, pa.string()).take(pa.array(index.part[order])),
             "subscription": index.subscription.take(pa.array(order)),
-            "label": label,
+            "group": group,
             "start": index.start[order],
             "stop": index.stop[order],
             "first": index.first[order],
@@ -62,17 +65,17 @@ def merged_rows(files: PartFiles, piece: bytes, floor: int) -> Iterator[list[pa.
     """
     with pa.ipc.open_stream(piece) as found:
         runs = found.read_next_batch()
-    label, start, stop = (runs[name].to_numpy() for name in ("label", "start", "stop"))
+    group, start, stop = (runs[name].to_numpy() for name in ("group", "start", "stop"))
     named = runs["subscription"].null_count == 0
     readers = {name: files.reader(name, verify=True) for name in runs["part"].unique().to_pylist()}
     numbers = runs["part"].dictionary_encode()
     parts = [readers[name] for name in numbers.dictionary.to_pylist()]
     part = numbers.indices.to_numpy()
-    # Whole subscriptions, as many as are to be held.
+    # Whole groups, as many as are to be held.
     ends = np.cumsum(stop - start)
-    edges = np.flatnonzero(np.diff(label, prepend=-1))
+    edges = np.flatnonzero(np.diff(group, prepend=-1))
     chunk = (ends - (stop - start))[edges] // ROWS_AT_ONCE
-    cuts = [*edges[np.diff(chunk, prepend=-1) != 0].tolist(), len(label)]
+    cuts = [*edges[np.diff(chunk, prepend=-1) != 0].tolist(), len(group)]
     for a, b in pairwise(cuts):
         run, rows = spans(start[a:b], stop[a:b])
         run += a
@@ -81,7 +84,7 @@ def merged_rows(files: PartFiles, piece: bytes, floor: int) -> Iterator[list[pa.
             here = np.flatnonzero(part[run] == number)
             rounds[here] = parts[number].rounds[rows[here]]
             parts[number].release()
-        order = np.lexsort((rounds, label[run]))
+        order = np.lexsort((rounds, group[run]))
         order = order[rounds[order] >= floor]
         step = max(1, BLOCK_BYTES // files.width)
         for at in (order[i : i + step] for i in range(0, len(order), step)):

@@ -87,11 +87,7 @@ def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
     own, label = labels[: len(events.part)], labels[len(events.part) :]
     order = np.lexsort((interests.first, label))
     label, first = label[order], interests.first[order]
-    # Of the runs up to each of its subscription, in order of first rounds, the last round: it
-    # grows, too. Numbers are replaced by their ranks, since sums of two may not fit.
-    values, rank = np.unique(interests.last[order], return_inverse=True)
-    high = np.maximum.accumulate(label * max(1, len(values)) + rank.reshape(-1))
-    until = values[high - label * max(1, len(values))]
+    until = last_so_far(label, interests.last[order])
     begin, end = np.searchsorted(label, own), np.searchsorted(label, own, side="right")
     low = lower_bound(until, begin, end, events.first)
     after = np.minimum(events.last, np.iinfo(np.int64).max - 1) + 1
@@ -99,6 +95,16 @@ def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
     interest = order[place]
     both = interests.last[interest] >= events.first[event]
     return event[both], interest[both]
+
+
+def last_so_far(label: Numbers, last: Numbers) -> Numbers:
+    """Of runs in order of their labels, which are small, the last round of each and of those of its
+    label before it. It grows in a label."""
+    # Numbers are replaced by their ranks, since sums of two may not fit.
+    values, rank = np.unique(last, return_inverse=True)
+    own = label * max(1, len(values))
+    found: Numbers = values[np.maximum.accumulate(own + rank.reshape(-1)) - own]
+    return found
 
 
 def plan(

@@ -15,11 +15,12 @@ from pyspark.sql import functions as F
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch
 from ccbps.spark import store_writing
 from ccbps.store import plan
 from ccbps.store.folder import Folder
+from ccbps.store.index import Index
 from ccbps.store.versions import WriterRun
 
 pytestmark = pytest.mark.spark
@@ -460,6 +461,36 @@ def test_all_tasks_have_as_much_to_do(
         tasks = answers.groupBy(F.spark_partition_id()).count().collect()
         assert len(tasks) == partitions
         assert {row["count"] for row in tasks} == share
+
+
+def test_several_tasks_write_a_subscription_that_has_most_messages(
+    spark: SparkSession,
+    sides: tuple[Rounds, Rounds],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_writing, "SPAN_BITS", 4)
+    paths = tmp_path / "events", tmp_path / "interests"
+    write(spark, event_rows(sides[0]), paths[0], "event", partitions=4)
+    write(spark, interest_rows(sides[1]), paths[1], "interest", partitions=3)
+    for path, count in zip(paths, (4, 3), strict=True):
+        index = Index.read(Folder.of(path, "path"))
+        hot = [label == "s0" for label in index.subscription.to_pylist()]
+        assert len({*index.part[hot].tolist()}) == count
+    assert answers(cs.match_messages(spark, *paths, BOX)) == wanted(*sides)
+
+    some = {key: row for key, row in event_rows(sides[0]).items() if key[0] == "s0"}
+    df = frame(spark, some, "event_message")
+    again = df.union(df.where("round = 77"))
+    with pytest.raises(ParameterError, match="subscription='s0', round=77 occurs twice"):
+        cs.write_messages(again, tmp_path / "again", BOX, kind="event", partitions=4)
+    late = event_rows({"s0": [*range(200, 300), 77]})
+    with pytest.raises(RandomnessReuseError, match="'s0', round=77 has a message already"):
+        write(spark, late, paths[0], "event", mode="append", partitions=4)
+
+    cs.compact_messages(spark, paths[0], BOX, kind="event", partitions=2)
+    assert len(Index.read(Folder.of(paths[0], "path")).parts) == 2
+    assert answers(cs.match_messages(spark, *paths, BOX)) == wanted(*sides)
 
 
 BAD: dict[str, Callable[[bytes], Any]] = {
