@@ -98,7 +98,10 @@ def elsewhere(table: pa.Table) -> pa.Array:
         (lambda t: t.slice(0, 0), "lacks checksums"),
         (lambda t: t.set_column(3, "stop", t["start"]), "runs do not follow one another"),
         (lambda t: t.set_column(5, "last_round", t["first_round"]), "fewer rounds than rows"),
-        (lambda t: t.set_column(1, "subscription", pa.array(["s"] * len(t))), "go back within a part"),
+        (
+            lambda t: t.set_column(1, "subscription", pa.array(["s"] * len(t))),
+            "go back within a part",
+        ),
         (lambda t: t.set_column(1, "subscription", pa.nulls(len(t), pa.string())), "missing"),
         (lambda t: t.set_column(4, "first_round", pc.subtract(t["first_round"], 9)), "rounds"),
         (lambda t: about(t, width=0), "do not go together"),

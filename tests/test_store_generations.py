@@ -222,9 +222,8 @@ def test_runs_end_at_gaps_when_they_are_long(
         runs = pa.table(part.finish())
     assert runs["start"].to_pylist() == np.cumsum([0, *map(len, wanted[:-1])]).tolist()
     assert runs["stop"].to_pylist() == np.cumsum([*map(len, wanted)]).tolist()
-    assert list(zip(runs["subscription"].to_pylist(), runs["first_round"].to_pylist())) == [
-        run[0] for run in wanted
-    ]
+    named = zip(runs["subscription"].to_pylist(), runs["first_round"].to_pylist(), strict=True)
+    assert [*named] == [run[0] for run in wanted]
     assert runs["last_round"].to_pylist() == [run[-1][1] for run in wanted]
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
-
 from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError
