@@ -11,18 +11,26 @@ A broker's key travels by name, too, since some schemes give it a share for each
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ccbps.columnar.all_pairs import NO_INTERESTS, AllPairs, blocks
 from ccbps.errors import ParameterError
-from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import PLAN_BYTES, check_on_error, column, is_connect, require
+from ccbps.spark.frames import (
+    PLAN_BYTES,
+    check_on_error,
+    column,
+    is_connect,
+    map_batches,
+    require,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,6 +42,7 @@ BLOCK_BYTES: Final = 8 << 20
 CONNECT_BYTES: Final = 64 << 20
 CLASSIC_BYTES: Final = 128 << 20
 """Of interests and their labels in a plan, at most."""
+_NESTED: Final = ("struct", "array", "map", "variant")
 
 
 def match_all_pairs(
@@ -73,7 +82,9 @@ def match_all_pairs(
         _require_one_type(events, interests, topic)
     pairs = _Pairs(events, matcher, key, subscription, event, on_error)
     needed = [column(subscription), column(interest), *map(column, topics)]
-    few = interests.select(*needed).dropna(subset=[subscription, interest])
+    few = interests.select(*needed)
+    for one in needed[:2]:
+        few = few.where(one.isNotNull())
     if topic is not None:
         found = pairs.by_topic(events, few, topic)
     else:
@@ -124,11 +135,7 @@ class _Pairs:
         """Also a row for each interest that is malformed."""
         broker, labels = self._broker, interests.columns[:2]
 
-        @confined
-        def rejected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from broker.rejected(batches)
-
-        bad = interests.select(*map(column, labels)).mapInArrow(rejected, self._bad)
+        bad = map_batches(interests.select(*map(column, labels)), broker.rejected, self._bad)
         return found.unionByName(bad, allowMissingColumns=True)
 
     def by_closure(self, events: DataFrame, interests: DataFrame) -> DataFrame:
@@ -140,11 +147,7 @@ class _Pairs:
         )
 
         # The plan holds messages, which the broker sees anyway, and no key.
-        @confined
-        def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from broker.matches(labels, content, batches)
-
-        return events.mapInArrow(match, self._schema)
+        return map_batches(events, partial(broker.matches, labels, content), self._schema)
 
     def by_blocks(
         self, events: DataFrame, interests: DataFrame, tasks: int, *, report: bool
@@ -179,13 +182,7 @@ class _Pairs:
         return found
 
     def _decided(self, pairs: DataFrame) -> DataFrame:
-        broker = self._broker
-
-        @confined
-        def match_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from broker.block_matches(batches)
-
-        return pairs.mapInArrow(match_blocks, self._schema)
+        return map_batches(pairs, self._broker.block_matches, self._schema)
 
 
 def _packed(df: DataFrame, topic: str | None) -> DataFrame:
@@ -199,13 +196,12 @@ def _packed(df: DataFrame, topic: str | None) -> DataFrame:
         apart = df.isStreaming
         df = df if apart else df.sortWithinPartitions(column(topic))
 
-    @confined
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if topic is not None and apart:
-            batches = (batch.sort_by(topic) for batch in batches)
+            batches = (batch.take(pc.array_sort_indices(batch[topic])) for batch in batches)
         yield from blocks(batches, block_bytes, topic)
 
-    return df.mapInArrow(pack, schema)
+    return map_batches(df, pack, schema)
 
 
 def _require_one_type(events: DataFrame, interests: DataFrame, topic: str) -> None:
@@ -214,6 +210,8 @@ def _require_one_type(events: DataFrame, interests: DataFrame, topic: str) -> No
         raise ParameterError(
             f"topic={topic!r} must be of one type in both DataFrames, got {' and '.join(kinds)}"
         )
+    if events.schema[topic].dataType.typeName() in _NESTED:
+        raise ParameterError(f"topic={topic!r} must be a column of single values, got {kinds[0]}")
 
 
 def _check_closure(events: DataFrame, size: int) -> None:

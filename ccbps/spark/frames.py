@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError
+from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Answers, Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
@@ -30,6 +31,7 @@ __all__ = [
     "finish",
     "finish_encoded",
     "is_connect",
+    "map_batches",
     "parallelism",
     "refuse_floats",
     "refuse_given",
@@ -58,6 +60,7 @@ REPEATED: Final = "the pair and round occurs more than once"
 NUMBER_REPEATED: Final = "the number occurs more than once"
 """Why such a row is set aside."""
 _WHOLE = ("byte", "short", "integer", "long")
+Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def column(name: str) -> Column:
@@ -82,6 +85,19 @@ def row_function(kind: str) -> Callable[[Callable[..., pa.Array]], Callable[...,
     comes out below the function, compute it there, and again above for the rows that are left."""
 
     return lambda function: F.arrow_udf(kind)(function).asNondeterministic()
+
+
+def map_batches(df: DataFrame, function: Batches, schema: Any) -> DataFrame:
+    """`DataFrame.mapInArrow`, whatever characters the columns' names have; a failure shows no
+    locals of `function`."""
+    names = df.columns
+
+    @confined
+    def mapped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from function(batch.rename_columns(names) for batch in batches)
+
+    # Spark looks its columns up as if their names were expressions, in which a dot has a meaning.
+    return df.toDF(*[f"c{place}" for place in range(len(names))]).mapInArrow(mapped, schema)
 
 
 def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) -> DataFrame:

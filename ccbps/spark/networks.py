@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 from ccbps.errors import ParameterError
 from ccbps.overlay import Trial
 from ccbps.overlay.trials import TrialResult
+from ccbps.spark.frames import map_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,7 +99,7 @@ def simulate(trials: DataFrame) -> DataFrame:
                 [*batch.columns, *columns], names=[*batch.schema.names, *_RESULT]
             )
 
-    return trials.mapInArrow(run, schema)
+    return map_batches(trials, run, schema)
 
 
 def _trial(row: dict[str, Any]) -> Trial:

@@ -9,18 +9,15 @@ anyone who knows the other's (`ccbps.spark.encode_events` says whose care number
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from ccbps.columnar.sessions import Opening, payload_bytes
 from ccbps.errors import ParameterError
-from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_on_error, require
+from ccbps.spark.frames import check_on_error, map_batches, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,9 +43,4 @@ def match_own(
     schema = StructType([*(f for f in events.schema.fields if f.name in kept), *new])
     names = tuple(schema.names)
     opening = Opening(matcher, key, event, kept, names, on_error)
-
-    @confined
-    def opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from opening.matches(batches)
-
-    return events.mapInArrow(opened, schema)
+    return map_batches(events, opening.matches, schema)

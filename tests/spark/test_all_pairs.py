@@ -103,6 +103,29 @@ def test_all_pairs_equal_the_plaintext_filter(sides: Sides, keys: Keys) -> None:
     assert pairs(found) == WANTED
 
 
+@pytest.mark.parametrize("odd", ["a.b", "a`b", ".a b", "c1"])
+def test_columns_have_any_names(sides: Sides, keys: Keys, odd: str) -> None:
+    """In Spark a dot in a name is an expression, unless somebody quotes it."""
+    events, interests = sides
+    topic, event, label = f"t.{odd}", f"e.{odd}", f"s.{odd}"
+    asked = interests.withColumnRenamed("subscription", label).withColumnRenamed(
+        "interest_message", odd
+    )
+    sent = events.withColumnRenamed("event", event).withColumnRenamed("event_message", odd)
+    options: dict[str, Any] = {"event": odd, "interest": odd, "subscription": label}
+    options["on_error"] = "reject"
+    decided = [
+        cs.match(sent, asked, MATCHER, keys["broker"], strategy=strategy, **options)
+        for strategy in ("closure", "blocks")
+    ]
+    sent, asked = (df.withColumn(topic, F.lit("all")) for df in (sent, asked))
+    decided.append(cs.match(sent, asked, MATCHER, keys["broker"], topic=topic, **options))
+    for found in decided:
+        assert found.columns[:2] == [label, event]
+        rows = [(row[label], row[event]) for row in found.collect()]
+        assert len(rows) == len(WANTED) and {*rows} == WANTED
+
+
 def test_all_pairs_of_interests_too_many_for_a_plan_are_found_in_blocks(
     sides: Sides, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,13 @@ def test_subscribers_open_what_the_plaintext_filter_finds(
     assert rows_of(cs.match(events, None, MATCHER, keys["bob"])) == wanted(["issue = 'GOOG'"])
 
 
+def test_columns_have_any_names(events: DataFrame, keys: dict[str, cs.FileKey]) -> None:
+    odd = events.toDF("an.event", "a`number", ".message")
+    opened = cs.match(odd, None, MATCHER, keys["alice"], event=".message")
+    assert opened.columns == ["an.event", "a`number", "interest", "payload"]
+    assert rows_of(opened.withColumnRenamed("an.event", "event")) == wanted(WISHES)
+
+
 def test_without_payloads_there_are_answers_only(spark: SparkSession, tmp_path: Path) -> None:
     matcher = ObliviousTopicMatch(SCHEMA, ["issue"], group="toy64")
     publisher, alice = matcher.new_publisher(TOPICS), matcher.new_subscriber()
