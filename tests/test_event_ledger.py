@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sqlite3
 import time
@@ -19,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps.arrays import Bools, Bytes, Rounds
-from ccbps.errors import LedgerError
+from ccbps.errors import LedgerError, ParameterError
 from ccbps.keys import EventLedger
 from ccbps.keys.ledger import DiskLedger
 
@@ -101,6 +102,43 @@ def test_rounds_run_out_after_a_word(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert ledger.used() == 20
     ledger.foretell()
     assert caplog.records[1].message.startswith("20 of 20 rounds are used (with the")
+
+
+def test_another_file_in_its_place_allots_nothing(tmp_path: Path) -> None:
+    """It would use the seed's rounds once more."""
+    ledger = EventLedger(tmp_path / "ledger")
+    assert allot(ledger, [(1, 0), (2, 0)]) == ([0, 1], [False, False])
+    sent = pickle.dumps(ledger)
+    (tmp_path / "ledger").rename(tmp_path / "first")
+    for one in (ledger, pickle.loads(sent)):
+        with pytest.raises(LedgerError, match="so nothing was encoded"):
+            allot(one, [(3, 0)])
+    other = EventLedger(tmp_path / "ledger")
+    for one in (ledger, pickle.loads(sent)):
+        for use in (lambda one=one: allot(one, [(3, 0)]), one.used, one.identity):
+            with pytest.raises(LedgerError, match="is another ledger"):
+                use()
+    assert other.used() == 0
+    (tmp_path / "first").rename(tmp_path / "ledger")
+    assert allot(pickle.loads(sent), [(3, 0), (1, 0)]) == ([2, 0], [False, False])
+
+
+def test_a_ledger_of_known_identity_is_not_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    with pytest.raises(LedgerError, match="is missing, so nothing was encoded"):
+        EventLedger(path, identity="0" * 32)
+    assert not path.exists()
+    ledger = EventLedger(path)
+    allot(ledger, [(1, 0)])
+    again = EventLedger(path, rounds=10, identity=ledger.identity())
+    assert allot(again, [(1, 0), (2, 0)]) == ([0, 1], [False, False])
+    with pytest.raises(LedgerError, match="is another ledger"):
+        EventLedger(path, identity="0" * 32)
+    path.write_bytes(b"")
+    with pytest.raises(LedgerError, match="was emptied"):
+        EventLedger(path, identity=ledger.identity())
+    with pytest.raises(ParameterError, match="32 hexadecimal digits"):
+        EventLedger(path, identity="first")
 
 
 def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:

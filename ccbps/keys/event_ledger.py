@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -44,6 +46,9 @@ _TABLES: Final = (
 class EventLedger:
     """Rounds of events, in a file. Several processes may use it at once.
 
+    The object stands for one file: where another one is under its path by now, also on another
+    machine that it is sent to, nothing is allotted.
+
     Attributes:
         rounds: that subscribers have interests for: 0 .. rounds - 1; None for no bound.
 
@@ -55,21 +60,39 @@ class EventLedger:
         0
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, rounds: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        rounds: int | None = None,
+        identity: str | None = None,
+    ) -> None:
         """
         Args:
-            path: of the file; if there is none, it is created for its owner only. All processes
-                that encode must reach it by this path.
+            path: of the file. All processes that encode must reach it by this path.
             rounds: that subscribers have interests for. Beyond them events are refused, and a
                 warning is logged once nine tenths are used.
+            identity: of the file, from `identity()` when it was made. A program that starts again,
+                a stream for one, should give it: a file that is missing by then, or another one, is
+                refused, since a new ledger would use the seed's rounds once more. None makes the
+                file if there is none, for its owner only.
 
         Raises:
-            LedgerError: the file cannot be opened or created, or is not such a ledger.
+            LedgerError: the file cannot be opened or created, or is not such a ledger; or not the
+                one that `identity` means.
         """
         if rounds is not None and (type(rounds) is not int or not 0 < rounds <= 1 << 63):
             raise ParameterError(f"rounds must be a whole number above 0, or None, got {rounds!r}")
-        self.rounds = rounds
-        self._file = LedgerFile.at(path, b"ccbe", 2, _TABLES, "a ledger of events", "event")
+        if identity is not None and not re.fullmatch("[0-9a-f]{32}", str(identity)):
+            raise ParameterError(
+                "identity must be 32 hexadecimal digits, as EventLedger.identity() gives them, or "
+                f"None, got {identity!r}"
+            )
+        self.rounds, self._identity = rounds, identity
+        self._file = LedgerFile.at(
+            path, b"ccbe", 2, _TABLES, "a ledger of events", "event", new=identity is None
+        )
+        self._identity = self.identity()
 
     def __repr__(self) -> str:
         return f"<EventLedger {self._file.path}>"
@@ -81,9 +104,8 @@ class EventLedger:
         Raises:
             LedgerError: the file cannot be read.
         """
-        with self._file.transaction() as file:
-            (found,) = file.execute("SELECT identity FROM identity").fetchone()
-        return bytes(found).hex()
+        with self._transaction() as file:
+            return _identity_of(file)
 
     def used(self) -> int:
         """How many rounds are used; of the matcher and seed that used most, if there are several.
@@ -91,7 +113,7 @@ class EventLedger:
         Raises:
             LedgerError: the file cannot be read.
         """
-        with self._file.transaction() as file:
+        with self._transaction() as file:
             (most,) = file.execute("SELECT max(next) FROM streams").fetchone()
         return int(most or 0)
 
@@ -127,7 +149,7 @@ class EventLedger:
             return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.bool_)
         # In the order of the file.
         distinct, first, place = np.unique(names, return_index=True, return_inverse=True)
-        with self._file.transaction() as file:
+        with self._transaction() as file:
             known, numbers, kept = _known(file, distinct)
             start = file.execute("SELECT next FROM streams WHERE stream = ?", (stream,)).fetchone()
             begin = 0 if start is None else int(start[0])
@@ -150,6 +172,22 @@ class EventLedger:
                     "INSERT OR REPLACE INTO streams VALUES (?, ?)", (stream, begin + len(new))
                 )
         return rounds, other
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """The file, locked, if it is the one that it was.
+
+        Raises:
+            LedgerError: it is another one, or cannot be used.
+        """
+        with self._file.transaction() as file:
+            if self._identity not in (None, found := _identity_of(file)):
+                raise LedgerError(
+                    f"{self._file.path} is another ledger ({found}) than the one that was meant "
+                    f"({self._identity}), so nothing was encoded: it would use rounds once more. "
+                    "Bring that one back; if it is lost, take a new seed and a new ledger"
+                )
+            yield file
 
     def _require(self, begin: int, count: int) -> None:
         """Raises LedgerError if there are too few rounds; tells before there are."""
@@ -177,6 +215,11 @@ class EventLedger:
     @staticmethod
     def _foretold(rounds: int) -> int:
         return max(1, int(FORETOLD * rounds))
+
+
+def _identity_of(file: sqlite3.Connection) -> str:
+    (found,) = file.execute("SELECT identity FROM identity").fetchone()
+    return bytes(found).hex()
 
 
 def _known(file: sqlite3.Connection, names: NDArray[np.int64]) -> tuple[Bools, Rounds, Bytes]:

@@ -67,8 +67,10 @@ class LedgerFile:
         tables: tuple[str, ...],
         kind: str,
         forgets: str,
+        *,
+        new: bool = True,
     ) -> LedgerFile:
-        """The file at a path, made for its owner only if there is none.
+        """The file at a path; with `new`, made for its owner only if there is none.
 
         Raises:
             LedgerError: it cannot be opened or created, or is something else.
@@ -76,16 +78,22 @@ class LedgerFile:
         if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
             raise ParameterError(f"ledger must be the path of a file, got {type(path).__name__}")
         where = Path(path).absolute()
+        found = cls(where, int.from_bytes(application, "big"), version, tables, kind, forgets)
+        if not new and not where.exists():
+            raise LedgerError(
+                f"the ledger {where} is missing, so nothing was encoded: bring it back. A new one "
+                f"would have forgotten every {forgets}; if it is lost, take new seeds with it"
+            )
         try:
             # Made here: SQLite would make a file that others can read, and later on a second one
             # where the first was lost.
-            os.close(os.open(where, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            if new:
+                os.close(os.open(where, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             pass
         except OSError as error:
             raise LedgerError(f"no ledger can be made at {where}: {error.strerror}") from None
-        found = cls(where, int.from_bytes(application, "big"), version, tables, kind, forgets)
-        with found.transaction(new=True):
+        with found.transaction(new=new):
             pass
         return found
 
