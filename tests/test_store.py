@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -100,7 +102,7 @@ def elsewhere(table: pa.Table) -> pa.Array:
         (lambda t: t.set_column(5, "last_round", t["first_round"]), "fewer rounds than rows"),
         (
             lambda t: t.set_column(1, "subscription", pa.array(["s"] * len(t))),
-            "go back within a part",
+            "rounds go back within a part",
         ),
         (lambda t: t.set_column(1, "subscription", pa.nulls(len(t), pa.string())), "missing"),
         (lambda t: t.set_column(4, "first_round", pc.subtract(t["first_round"], 9)), "rounds"),
@@ -175,7 +177,9 @@ def test_at_most_one_of_many_publishes(
 ) -> None:
     folder = Folder.of(tmp_path, "path")
     if not links:
-        monkeypatch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError("no links")))
+        monkeypatch.setattr(
+            "os.link", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOTSUP, "no links"))
+        )
     for turn in range(10):
         drafts = [f"draft{i}" for i in range(8)]
         for name in drafts:
@@ -193,6 +197,32 @@ def test_at_most_one_of_many_publishes(
     (tmp_path / "draft").write_text("late")
     assert folder.publish("draft", "alone") == "alone"
     assert (tmp_path / "alone").read_text() == "alone"
+
+
+def test_a_file_system_that_fails_is_not_one_without_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that link ignore the claims of those that cannot."""
+    folder, link = Folder.of(tmp_path, "path"), os.link
+    for name in ("draft0", "draft1", "draft2"):
+        (tmp_path / name).write_text(name)
+
+    def lost(old: str, new: str) -> None:
+        link(old, new)
+        raise FileExistsError
+
+    def failing(old: str, new: str) -> None:
+        raise OSError(errno.EIO, "a disk")
+
+    monkeypatch.setattr("os.link", failing)
+    with pytest.raises(OSError, match="a disk"):
+        folder.publish("draft0", "index")
+    assert "index" not in folder.names()
+    monkeypatch.setattr("os.link", lost)
+    assert folder.publish("draft1", "index") is None
+    assert folder.publish("draft2", "index") == "index"
+    assert folder.publish("draft3", "index4") == "draft3"
+    assert folder.names() == ["index"] and (tmp_path / "index").read_text() == "draft1"
 
 
 def refused(*rows: tuple[str | None, int | None, bytes | None]) -> str:

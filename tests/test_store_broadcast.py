@@ -26,7 +26,7 @@ from ccbps.store import broadcast_plan, index
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
 from ccbps.store.broadcast_plan import plan_rounds
-from ccbps.store.commit import renew
+from ccbps.store.commit import refuse_twice, renew
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind
 from ccbps.store.versions import WriterRun
@@ -170,6 +170,53 @@ def test_every_layout_finds_every_pair_round_by_round(
             assert sent == [names[place][1] for place in seen]
             assert sent == sorted(sent)
             assert len(names) < piece + together + max(piece, len(wanted))
+            found += names
+    assert len(found) == len(set(found))
+    assert set(found) == {(s, n) for s, own in wanted.items() for n in own if n in set(rounds)}
+
+
+@settings(max_examples=examples(100))
+@given(
+    rounds=numbers,
+    turns=st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    wanted=st.dictionaries(st.sampled_from([f"s{i}" for i in range(5)]), numbers),
+    cut=st.integers(1, 9),
+    piece=st.integers(1, 40),
+)
+def test_generations_whose_rounds_alternate_find_every_pair(
+    rounds: list[int],
+    turns: list[int],
+    wanted: Rounds,
+    cut: int,
+    piece: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """As a ledger allots rounds to several jobs."""
+    width = BOX.event_bytes
+    with small(BATCH_BYTES=4 * width, PIECE_ROWS=piece, BLOCK_BYTES=5 * width):
+        owners = {n: turns[place % len(turns)] for place, n in enumerate(sorted(rounds))}
+        stores = [
+            event_store(
+                tmp_path_factory.mktemp("events"),
+                [{n: spelt("", n, width) for n in rounds if owners[n] == owner}],
+                cut,
+            )
+            for owner in range(4)
+        ]
+        rows = {(s, n): spelt(s, n, BOX.interest_bytes) for s, own in wanted.items() for n in own}
+        interests = interest_store(tmp_path_factory.mktemp("interests"), [rows], cut)
+        found = []
+        refuse_twice(stores)
+        for work in works(Index.together(stores), interests):
+            names, events = named(work), []
+            for at, event_rows, interest_rows in work.blocks:
+                for place, event, row in zip(at.tolist(), event_rows, interest_rows, strict=True):
+                    assert bytes(row) == spelt(*names[place], BOX.interest_bytes)
+                    assert int(bytes(event)) == names[place][1]
+                    events.append(names[place][1])
+            # All interests of an event together, which the broker then prepares once.
+            changes = [a for a, b in pairwise([*events, None]) if a != b]
+            assert len(changes) == len(set(events))
             found += names
     assert len(found) == len(set(found))
     assert set(found) == {(s, n) for s, own in wanted.items() for n in own if n in set(rounds)}
@@ -322,8 +369,10 @@ def test_a_round_in_two_batches_or_in_two_parts_is_refused(tmp_path: Path) -> No
     part = storefiles.PartWriter(Folder.of(tmp_path, "path"), "part", 4)
     batch = pa.array([1, 2]), pa.array([b"abcd"] * 2, pa.binary())
     part.append(*batch)
+    part.append(batch[0].slice(1), batch[1].slice(1))  # the same once more
     with pytest.raises(storefiles.Refused, match="round=2 occurs twice"):
-        part.append(batch[0].slice(1), batch[1].slice(1))
+        part.append(batch[0].slice(1), pa.array([b"efgh"], pa.binary()))
+    assert part.finish()["stop"].to_pylist() == [2]
     message = spelt("", 5, BOX.event_bytes)
     with pytest.raises(ParameterError, match="nothing was written: a round has two runs"):
         event_store(tmp_path, [{1: message, 7: message}, {5: message}])
@@ -346,7 +395,6 @@ def with_labels(table: pa.Table) -> pa.Table:
     ("damage", "cause"),
     [
         (with_labels, "events of a broadcast have a subscription"),
-        (lambda t: t.set_column(5, "last_round", pa.array([9, 9])), "a round has two runs"),
         (lambda t: t.set_column(4, "first_round", pa.nulls(2, pa.int64())), "is missing"),
         (lambda t: about(t, format="ccbps messages 3"), "a value is missing"),
         (

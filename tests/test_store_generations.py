@@ -33,29 +33,31 @@ ROUNDS = st.dictionaries(
 )
 
 
-def fresh(folder: Folder, run: WriterRun, kind: StoreKind, rounds: Rounds) -> Index:
+def fresh(
+    folder: Folder, run: WriterRun, kind: StoreKind, rounds: Rounds, other: str = ""
+) -> Index:
     """Messages that spell their subscription and round, in two parts, not yet committed. A part
     has eight rounds of a subscription, and not the next eight."""
     keys = [(label, n) for label in sorted(rounds) for n in sorted(rounds[label])]
     folder.make("path")
     halves = [[k for k in keys if (int(k[0][1]) + (k[1] >> 3)) % 2 == odd] for odd in (0, 1)]
-    batches = [write_part(folder, run.stem, 12, columns(half)) for half in halves]
+    batches = [write_part(folder, run.stem, 12, columns(half, other)) for half in halves]
     return collected(folder, About.of(SPELT, kind), pa.Table.from_batches(batches, MANIFEST))
 
 
-def columns(keys: Sequence[tuple[str, int]]) -> list[list[pa.Array]]:
+def columns(keys: Sequence[tuple[str, int]], other: str = "") -> list[list[pa.Array]]:
     return [
         [
             pa.array([n for _, n in keys], pa.int64()),
-            pa.array([f"{label:>4}{n:08d}".encode() for label, n in keys], pa.binary()),
+            pa.array([f"{other or label:>4}{n:08d}".encode() for label, n in keys], pa.binary()),
             pa.array([label for label, _ in keys], pa.string()),
         ]
     ]
 
 
-def add(folder: Folder, kind: StoreKind, rounds: Rounds) -> None:
+def add(folder: Folder, kind: StoreKind, rounds: Rounds, other: str = "") -> None:
     run = WriterRun(current(folder)[0] + 1)
-    new = fresh(folder, run, kind, rounds)
+    new = fresh(folder, run, kind, rounds, other)
 
     try:
         generations.add_generation(folder, run, new, SPELT, None)
@@ -118,6 +120,7 @@ def keys(rounds: Rounds) -> set[tuple[str, int]]:
 STEPS = st.lists(
     st.one_of(
         ROUNDS.map(lambda rounds: ("add", rounds)),
+        ROUNDS.map(lambda rounds: ("alter", rounds)),
         st.tuples(st.just("drop"), st.integers(0, 31)),
         st.tuples(st.just("compact"), st.integers(1, 4)),
     ),
@@ -152,19 +155,20 @@ def test_a_store_holds_what_a_dictionary_would(
         add(folder, "event", {})
         add(against, "interest", other)
         for step, argument in steps:
-            if step == "add":
+            if step in ("add", "alter"):
                 if any(n < floor for _, n in keys(argument)):
                     with pytest.raises(ParameterError, match="rounds below that were dropped"):
                         add(folder, "event", argument)
                     continue
                 clash = keys(argument) & held
-                if clash:
+                if clash and step == "alter":
                     with pytest.raises(RandomnessReuseError) as failure:
-                        add(folder, "event", argument)
+                        add(folder, "event", argument, "else")
                     assert any(
                         f"subscription={s!r}, round={n} " in str(failure.value) for s, n in clash
                     )
                     continue
+                # What is there already comes once more, and is kept once.
                 add(folder, "event", argument)
                 held |= keys(argument)
             elif step == "drop":
@@ -237,15 +241,14 @@ def test_several_stores_are_one(
         add(folder, "interest", rounds)
     add(Folder.of(path / "e", "path"), "event", other)
     several = [Index.read(folder) for folder in folders]
-    together = Index.together(several)
     every = [key for rounds in stores for key in keys(rounds)]
     if len(set(every)) < len(every):
-        with pytest.raises(RandomnessReuseError, match="has a message already"):
-            commit.refuse_twice(together, several)
+        with pytest.raises(RandomnessReuseError, match="has a message in two stores"):
+            commit.refuse_twice(several)
         return
-    commit.refuse_twice(together, several)
+    commit.refuse_twice(several)
     events = Index.read(Folder.of(path / "e", "path"))
-    assert pairs(events, together) == spelt(keys(other) & set(every))
+    assert pairs(events, Index.together(several)) == spelt(keys(other) & set(every))
 
 
 def test_runs_meet_as_intervals_do() -> None:
@@ -353,6 +356,21 @@ def test_what_a_compaction_is_about_to_remove_is_not_appended(
     assert len(folder.names()) == 1 + len(index.files.parts)
 
 
+def test_an_append_that_an_overwrite_overtakes_is_told_to_append_once_more(
+    tmp_path: Path,
+) -> None:
+    """Its parts are gone, and the store is whole."""
+    folder = Folder.of(tmp_path / "store", "path")
+    add(folder, "event", {"s0": [1, 3]})
+    slow, fast = WriterRun(2), WriterRun(2)
+    waiting = fresh(folder, slow, "event", {"s0": [2, 3]})
+    commit.renew(folder, fast, fresh(folder, fast, "event", {"s0": [1, 3]}), before=3)
+    assert not slow.left(folder.names())
+    with pytest.raises(ParameterError, match="Append once more"):
+        generations.add_generation(folder, slow, waiting, SPELT, None)
+    assert sorted(map(sorted, runs_of(Index.read(folder)))) == [[("s0", 1), ("s0", 3)]]
+
+
 def test_a_list_without_any_index_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,7 +401,7 @@ def test_who_appends_comes_after_a_compaction_and_not_the_other_way(tmp_path: Pa
     stale = Index.read(folder)
     add(folder, "event", {"s0": [8]})
     late = WriterRun(stale.version + 1)
-    with pytest.raises(ParameterError, match="another write_messages finished there"):
+    with pytest.raises(ParameterError, match="another call finished there"):
         commit.renew(folder, late, stale, before=late.version)
     again = Index.read(folder)
     assert pairs(again, again) == spelt(
@@ -394,16 +412,17 @@ def test_who_appends_comes_after_a_compaction_and_not_the_other_way(tmp_path: Pa
 def test_who_looks_into_a_part_that_a_compaction_removes_looks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, look, compactions = Folder.of(tmp_path / "store", "path"), generations.refuse_twice, [1]
+    folder, compactions = Folder.of(tmp_path / "store", "path"), [1]
+    look = generations.without_known
     add(folder, "event", {"s0": [1, 5]})
     add(folder, "event", {"s0": [2]})
 
-    def late(index: Index, several: Sequence[Index]) -> None:
+    def late(now: Index, new: Index) -> Index:
         if compactions:
             compact(folder, "event", compactions.pop())
-        look(index, several)
+        return look(now, new)
 
-    monkeypatch.setattr(generations, "refuse_twice", late)
+    monkeypatch.setattr(generations, "without_known", late)
     add(folder, "event", {"s0": [3]})
     assert sum(Index.read(folder).stop - Index.read(folder).start) == 4
     # A part that is missing, and no compaction came, is damage.

@@ -12,7 +12,7 @@ from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.spark.frames import AGAIN, column
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Column, DataFrame, Row
 
 __all__ = ["check_once", "has_exact", "mark_repeated"]
 
@@ -23,12 +23,19 @@ _EXACT_TYPES: Final = {
 }
 
 
-def mark_repeated(df: DataFrame, columns: Sequence[str], what: str) -> DataFrame:
-    """With a column `AGAIN`: do the same values of `columns`, none NULL, occur in other rows, too?
-    Computed with the result, from rows in the order of `columns`, in which they stay."""
+def mark_repeated(
+    df: DataFrame, columns: Sequence[str], what: str, content: Column | None = None
+) -> DataFrame:
+    """With a column `AGAIN`: do the same values of `columns`, none NULL, occur in other rows, too,
+    with other `content`, if that is given? Computed with the result, from rows in the order of
+    `columns`, in which they stay."""
     _refuse_stream(df, what)
     names = [column(name) for name in columns]
-    again = F.count("*").over(Window.partitionBy(*names)) > 1
+    same = Window.partitionBy(*names)
+    again = F.count("*").over(same) > 1
+    if content is not None:
+        # NULL is no content of its own.
+        again = F.coalesce(F.min(content).over(same) < F.max(content).over(same), F.lit(False))
     for name in names:
         again = again & name.isNotNull()
     return df.select("*", again.alias(AGAIN))

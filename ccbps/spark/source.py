@@ -53,9 +53,10 @@ def register_source(spark: SparkSession) -> None:
     The options are ``path``, of one store, and ``verify``: "true" compares all
     checksums. A table has the columns `subscription` (which a broadcast's events have not),
     `round`, and `event_message` or `interest_message`. A stream begins with the store as it is, and
-    goes on with what is appended; its offsets are versions. Where generations that it has read are
-    compacted with others that it has not, it fails, so compact what has been read. Messages that
-    `drop_rounds` dropped before they were read are not seen.
+    goes on with what is appended; its offsets are versions of that store. Where generations that it
+    has read are compacted with others that it has not, or another store is in its place, it fails,
+    so compact what has been read. Messages that `drop_rounds` dropped before they were read are not
+    seen.
     """
     spark.dataSource.register(MessageSource)
 
@@ -145,22 +146,42 @@ class _Reader(_Rows, DataSourceReader):  # type: ignore[misc]
 
 
 class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def __init__(self, folder: Folder, verify: bool, names: Sequence[str]) -> None:
+        super().__init__(folder, verify, names)
+        self._latest: dict[str, Any] = {"version": -1}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Before the first version."""
         return {"version": 0}
 
     def latestOffset(  # noqa: N802
         self, start: Any = None, limit: Any = None
-    ) -> dict[str, int]:
-        """The version of the store."""
-        return {"version": current(self._folder)[0]}
+    ) -> dict[str, Any]:
+        """The version of the store, and which store it is."""
+        if current(self._folder)[0] != self._latest["version"]:
+            index = Index.read(self._folder)
+            self._refuse_other(index, start or {})
+            self._latest = {"version": index.version, "store": index.about.store}
+        return self._latest
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Piece]:
+    def _refuse_other(self, index: Index, *offsets: dict[str, Any]) -> None:
+        """Raises DecodeError if offsets are of another store than the one that is there."""
+        for offset in offsets:
+            known = offset.get("store") or index.about.store
+            if known != index.about.store or offset.get("version", 0) > index.version:
+                raise DecodeError(
+                    f"path={self._folder.path!r}: this stream has read version "
+                    f"{offset['version']} of another store than the one that is there now: it "
+                    "cannot go on. Begin with a new checkpoint"
+                )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[_Piece]:
         """Pieces that came after version `start`, up to `end`."""
         low, high = start["version"], end["version"]
+        index = Index.read(self._folder)
+        self._refuse_other(index, start, end)
         if low == high:
             return []
-        index = Index.read(self._folder)
         new = np.zeros(len(index.parts), dtype=np.bool_)
         for number, name in enumerate(index.parts):
             first, last = index.files.parts[name].added

@@ -60,8 +60,9 @@ def check_messages(
 
     Returns:
         all columns of `df`, and the reason: a NULL, a negative round, a message of another width,
-        side or version, or that the pair and round occurs more than once (all such rows: nobody
-        knows which of them is right). Computed by Spark alone, in one shuffle.
+        side or version, or that the pair and round occurs more than once, with several messages
+        (all such rows: nobody knows which of them is right; of one message that came twice,
+        `write_messages` keeps one). Computed by Spark alone, in one shuffle.
 
     Raises:
         ParameterError: a column is missing or of the wrong type, or `subscription` does not apply;
@@ -75,13 +76,16 @@ def check_messages(
     side, other_width, other_kind = _CAUSES[kind]
     ids, content = [*labels, round], column(message)
     again = REPEATED if labels else NUMBER_REPEATED
+    width = F.octet_length(content) == message_width(matcher, kind)
+    begun = F.substring(content, 1, 1) == F.lit(bytes([round_kind(side)]))
     wrong = {
         **{f"column {name!r} is NULL": column(name).isNull() for name in (*ids, message)},
         f"column {round!r} is negative": column(round) < 0,
-        other_width.text: F.octet_length(content) != message_width(matcher, kind),
-        other_kind.text: F.substring(content, 1, 1) != F.lit(bytes([round_kind(side)])),
+        other_width.text: ~width,
+        other_kind.text: ~begun,
         again: column(AGAIN),
     }
     why = F.coalesce(*[F.when(condition, F.lit(text)) for text, condition in wrong.items()])
-    marked = mark_repeated(df, ids, again)
+    # What is no message does not count, or anybody could have a good one set aside.
+    marked = mark_repeated(df, ids, again, F.when(width & begun, content))
     return marked.select(*map(column, df.columns), why.alias("rejected"))

@@ -89,7 +89,7 @@ def match_messages(
         ParameterError: a path has no complete store, or one of another matcher or side; or comes
             twice.
         RandomnessReuseError: two stores of a side have a message for one (pair, round); or, of a
-            broadcast's events, rounds of ranges that overlap.
+            broadcast's events, for one round.
         DecodeError: an index is damaged; or (as the cause of Spark's error, when the result is
             computed) a file is, or see `on_error`.
     """
@@ -139,7 +139,6 @@ def _indexes(paths: Stores, matcher: Matcher, kind: StoreKind) -> Index:
     if len({folder.path for folder in folders}) < len(folders):
         raise ParameterError(f"{name} names the same store twice")
     indexes = [Index.read(folder, matcher, kind) for folder in folders]
-    found = Index.together(indexes)
     if len(indexes) > 1:
-        refuse_twice(found, indexes)
-    return found
+        refuse_twice(indexes)
+    return Index.together(indexes)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from ccbps.errors import ParameterError
+from ccbps.errors import CcbpsError, ParameterError
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_partitions, column
 from ccbps.spark.store_tables import as_spark, message_columns
@@ -78,9 +80,9 @@ def write_messages(
         mode: "error" refuses a folder that is not empty, apart from what unfinished writers left;
             "overwrite" replaces a store once the new one is complete; "append" adds a generation to
             a store, or makes one. Several may append at once.
-        batch: with "append", a stream's name and the number of its batch: a batch that is there
-            already, or an earlier one of that stream, is computed (a stream's state may need it),
-            and not written again.
+        batch: with "append", a stream's name and the number of its batch: the last batch that is
+            there, if it comes again, is computed (a stream's state may need it), and not written
+            again. A stream that begins anew, with another checkpoint, needs another name.
         partitions: tasks, and files at most; by default as many as Spark chooses. Two stores of the
             same pairs with the same number are laid out alike.
 
@@ -88,11 +90,13 @@ def write_messages(
         ParameterError: a column is missing or of the wrong type, or `subscription` does not apply;
             the folder is not empty or cannot be made, or holds a store of another matcher or side;
             a row has a NULL, a negative round, one that `drop_rounds` dropped, or a message of
-            another width; a (pair, round), or a round of a broadcast's events, comes twice; another
-            call finished a store there while this one ran. Nothing of this call is left. Where rows
-            come from others, set such rows aside before: see `check_messages`.
-        RandomnessReuseError: with "append", a (pair, round) has a message already; or, with the
-            events of a broadcast, the range of a file's rounds has events. Nothing is left, either.
+            another width; a (pair, round), or a round of a broadcast's events, comes with two
+            messages (the same one twice is kept once); an earlier batch of a stream comes after a
+            later one; another call finished a store there while this one ran. Nothing of this call
+            is left. Where rows come from others, set such rows aside before: see `check_messages`.
+        RandomnessReuseError: with "append", the store has another message for a (pair, round), or
+            for a round of a broadcast's events. (What it has already, as where a stream's source
+            sends it again, is kept once.) Nothing is left, either.
     """
     if mode not in ("error", "overwrite", "append"):
         raise ParameterError(f"mode must be 'error', 'overwrite' or 'append', got {mode!r}")
@@ -110,7 +114,13 @@ def write_messages(
     _check_folder(folder, version, found, mode)
     if mode == "append" and version:
         before = Index.read(folder, matcher, kind)
-        if batch is not None and before.about.batches.get(batch[0], -1) >= batch[1]:
+        last = -1 if batch is None else before.about.batches.get(batch[0], -1)
+        if batch is not None and last > batch[1]:
+            raise ParameterError(
+                f"batch={batch!r} comes after number {last} of that stream, which the store has. "
+                "If the stream begins anew, with another checkpoint, give it another name"
+            )
+        if batch is not None and last == batch[1]:
             # Computed all the same: a stream with state, such as one of dropDuplicates, goes on
             # from the state that a batch leaves, and fails where nobody computed it.
             df.write.format("noop").mode("overwrite").save()
@@ -134,6 +144,8 @@ def write_messages(
     try:
         manifest = ordered.mapInArrow(write, as_spark(MANIFEST)).toArrow()
         fresh = collected(folder, about, manifest)
+        if mode == "overwrite" and version:
+            fresh = _in_place(fresh, folder, matcher, kind)
         if mode != "append":
             renew(folder, run, fresh, before=run.version + 1)
         elif len(fresh.part) or batch is not None:
@@ -141,6 +153,14 @@ def write_messages(
     except BaseException:
         abandon(folder, run)
         raise
+
+
+def _in_place(fresh: Index, folder: Folder, matcher: Matcher, kind: StoreKind) -> Index:
+    """A store that goes on as the one that it replaces, for streams that read it."""
+    with suppress(CcbpsError):  # it is another matcher's, or damaged
+        store = Index.read(folder, matcher, kind).about.store
+        return replace(fresh, about=fresh.about._replace(store=store))
+    return fresh
 
 
 def _check_batch(batch: tuple[str, int] | None, mode: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heappush, heapreplace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -64,8 +65,8 @@ class RoundParts:
     """The parts of both stores by number, as pieces name them. Picklable, and travels to workers.
 
     Attributes:
-        events: by their rounds.
-        ends: rows of events up to the end of each.
+        events: parts of their runs, by their rounds.
+        ends: rows of events up to the end of each run.
         starts: row in its part of the first of these.
         interests: as the index has them.
         width: bytes of a message of the wider side.
@@ -175,7 +176,8 @@ def plan_rounds(
         `first` is not NULL, both sides hold the consecutive rounds from there on; else rounds must
         be looked up. Also the parts, which open pieces.
     """
-    order = np.argsort(events.first)
+    layers = _layers(events)
+    order = np.concatenate(layers)
     rows = (events.stop - events.start)[order]
     parts = RoundParts(
         tuple(events.parts[part] for part in events.part[order].tolist()),
@@ -184,7 +186,10 @@ def plan_rounds(
         tuple(interests.parts),
         max(events.files.width, interests.files.width),
     )
-    runs, streams = _meeting(events, interests, order), []
+    ends = np.cumsum([0, *map(len, layers)])
+    row = np.append(0, np.cumsum(rows))[ends[:-1]].tolist()
+    met = [_meeting(events, interests, *one) for one in zip(layers, row, strict=True)]
+    runs, streams = _Runs(*map(np.concatenate, zip(*met, strict=True))), []
     if total := int((runs.end - runs.begin).sum()):
         size = pairs.piece_rows(total, PIECES, tasks)
         for known in (True, False):
@@ -193,11 +198,32 @@ def plan_rounds(
     return pa.table({"runs": pa.array(streams, pa.binary())}), parts
 
 
-def _meeting(events: StoreIndex, interests: StoreIndex, order: Index) -> _Runs:
-    """Runs of interests that may meet events, neighbours in a file one after the other."""
+def _layers(events: StoreIndex) -> list[Index]:
+    """Runs of events in layers, one at least, each in order of rounds: runs of a layer do not
+    overlap. Generations do where several jobs, to which a ledger allots rounds in turn, append."""
+    order = np.argsort(events.first, kind="stable")
+    layers: list[list[int]] = [[]]
+    ends = [(-1, 0)]  # the last round of each layer, the least first
+    for run, first, last in zip(
+        order.tolist(), events.first[order].tolist(), events.last[order].tolist(), strict=True
+    ):
+        if ends[0][0] < first:
+            layer = ends[0][1]
+            heapreplace(ends, (last, layer))
+        else:
+            layer = len(layers)
+            layers.append([])
+            heappush(ends, (last, layer))
+        layers[layer].append(run)
+    return [np.array(layer, dtype=np.intp) for layer in layers]
+
+
+def _meeting(events: StoreIndex, interests: StoreIndex, order: Index, row: int) -> _Runs:
+    """Runs of interests that may meet events of a layer, whose rows are counted from `row` on;
+    neighbours in a file one after the other."""
     first, last = events.first[order], events.last[order]
     dense, rows = pairs.dense_runs(events)[order], (events.stop - events.start)[order]
-    before = np.append(0, np.cumsum(rows))
+    before = row + np.append(0, np.cumsum(rows))
     # Of each run, the first part of events that ends late enough, and the first that begins too
     # late.
     low_part = np.searchsorted(last, interests.first)

@@ -6,7 +6,7 @@ one. Whoever appends, or drops rounds, comes after whatever was committed meanwh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -14,19 +14,32 @@ from typing import Final
 
 import numpy as np
 
+from ccbps.arrays import Index as Places
+from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 from ccbps.matching.matcher import Matcher
 from ccbps.store.files import RUNS, PartReader
 from ccbps.store.folder import Folder
 from ccbps.store.index import About, Index, StoreKind
-from ccbps.store.plan import meetings, open_piece, pair_names, plan
+from ccbps.store.plan import Work, meetings, open_rows, pair_names, plan, spans
 from ccbps.store.versions import WriterRun, current, is_claim
 
-__all__ = ["Change", "abandon", "append", "commit", "dated", "refuse_twice", "renew"]
+__all__ = [
+    "Change",
+    "abandon",
+    "append",
+    "commit",
+    "dated",
+    "refuse_twice",
+    "renew",
+    "without_known",
+]
 
 _TRIES: Final = 20
 # Runs that an index names: more than may commit while one looks whether it has.
 _RUNS: Final = 64
+
+AGAIN: Final = "Write to another folder, or once more with mode='overwrite'"
 
 Change = Callable[[Index], Index | None]
 """What a store is to become; None for: it is that already."""
@@ -60,12 +73,17 @@ def commit(folder: Folder, run: WriterRun, index: Index) -> str | None:
 
 def _signed(index: Index, run: WriterRun) -> Index:
     """The index, which says that this run has committed."""
-    runs = (*index.about.runs, run.run)[-_RUNS:]
-    return replace(index, about=index.about._replace(runs=runs))
+    runs, store = (*index.about.runs, run.run)[-_RUNS:], index.about.store or run.run
+    return replace(index, about=index.about._replace(runs=runs, store=store))
 
 
-def renew(folder: Folder, run: WriterRun, index: Index, *, before: int) -> None:
+def renew(
+    folder: Folder, run: WriterRun, index: Index, *, before: int, instead: str = AGAIN
+) -> None:
     """Replace the store that the run began from, and remove what was begun below version `before`.
+
+    Args:
+        instead: what to do if another run was first, for the error.
 
     Raises:
         ParameterError: another run has committed since this one began.
@@ -74,9 +92,8 @@ def renew(folder: Folder, run: WriterRun, index: Index, *, before: int) -> None:
     obstacle = commit(folder, run, replace(index, about=index.about._replace(void=void)))
     if obstacle is not None:
         raise ParameterError(
-            f"path={folder.path!r}: another write_messages finished there while this one ran, "
-            f"or is about to ({obstacle}); nothing of this one is kept. Write to another "
-            "folder, or once more with mode='overwrite'"
+            f"path={folder.path!r}: another call finished there while this one ran, or is about to "
+            f"({obstacle}); nothing of this one is kept. {instead}"
             + is_claim(obstacle)
             * ", after removing that file if no other writer is at work"
         )
@@ -115,9 +132,11 @@ def append(
         try:
             index = change(now)
         except DecodeError:
+            obstacle = WriterRun(now.version).index
+            if run.version < now.about.void:
+                break  # its own parts have been removed
             if current(folder)[0] == now.version:
                 raise
-            obstacle = WriterRun(now.version).index
             continue  # a compaction has removed a part that was looked into
         if index is None:
             return None
@@ -144,40 +163,67 @@ def append(
     )
 
 
-def refuse_twice(index: Index, several: Sequence[Index]) -> None:
-    """Refuse a (subscription, round) that two of `several` indexes have, which `index` has all of;
-    or of a broadcast's events a round. Reads rounds where runs overlap, and nothing elsewhere.
+def refuse_twice(several: Sequence[Index]) -> None:
+    """Refuse a (subscription, round) that two stores of a side have; or of a broadcast's events a
+    round. Reads rounds where runs overlap, and nothing elsewhere.
 
     Raises:
         RandomnessReuseError: names one.
     """
-    if index.about.rounds:
-        order = np.argsort(index.first, kind="stable")
-        first, last = index.first[order], index.last[order]
-        twice = np.flatnonzero(first[1:] <= last[:-1])
-        if len(twice):
-            raise RandomnessReuseError(
-                f"round {first[twice[0] + 1]} is in a range of rounds that has events already, and "
-                "a round has one event: take rounds beyond those that were used"
-            )
-        return
-    one, other = meetings(index, index)
-    # What one call has written has no pair and round twice: its tasks have seen to it.
+    index = Index.together(several)
+    one, other = meetings(index.labelled(), index.labelled())
     of = np.repeat(np.arange(len(several)), [len(each.part) for each in several])
     new = of[one] < of[other]
+    for work, *_ in _shared(index, index, (one[new], other[new])):
+        raise RandomnessReuseError(
+            f"{_name(work, 0, index)} has a message in two stores; a pair and round has one message"
+        )
+
+
+def without_known(now: Index, fresh: Index) -> Index:
+    """What was just written, without messages that the store has already, as where they were sent
+    again. Reads rounds where runs overlap, and messages where rounds are the same.
+
+    Raises:
+        RandomnessReuseError: the store has another message for a pair and round; names one.
+    """
+    known: dict[str, list[Numbers]] = {}
+    for work, name, rows in _shared(now, fresh):
+        for at, *messages in work.blocks:
+            other = (messages[0] != messages[1]).any(axis=1)
+            if other.any():
+                place = np.arange(len(rows))[at][other.argmax()]
+                raise RandomnessReuseError(
+                    f"{_name(work, int(place), now)} has a message already, and this is another "
+                    "one; a pair and round has one message"
+                )
+        known.setdefault(name, []).append(rows)
+    return fresh.without({name: np.unique(np.concatenate(rows)) for name, rows in known.items()})
+
+
+def _shared(
+    one: Index, other: Index, chosen: tuple[Places, Places] | None = None
+) -> Iterator[tuple[Work, str, Numbers]]:
+    """Messages of two indexes for the same pair and round, or of a broadcast's events for the same
+    round: some at a time, with the part of `other` that has them, and their rows there. Of all
+    runs, or those that are `chosen`."""
+    sides = one.labelled(), other.labelled()
 
     @cache
-    def part(_side: int, name: str) -> PartReader:
-        return index.files.reader(name)
+    def part(side: int, name: str) -> PartReader:
+        return sides[side].files.reader(name)
 
-    for piece in plan(index, index, (one[new], other[new])).to_pylist():
-        work = open_piece(piece, part)
+    for piece in plan(*sides, chosen).to_pylist():
+        work, segments = open_rows(piece, part)
         if work.counts.sum():
-            labels, rounds = pair_names(work)
-            raise RandomnessReuseError(
-                f"subscription={labels[0].as_py()!r}, round={rounds[0].as_py()} has a message "
-                "already; a pair and round has one message"
-            )
+            rows = spans(segments.interests, segments.interests + segments.lengths)[1]
+            yield work, piece["interest_part"], rows
+
+
+def _name(work: Work, place: int, index: Index) -> str:
+    """Of a pair, for errors."""
+    labels, rounds = (column[place].as_py() for column in pair_names(work))
+    return f"round={rounds}" if index.about.rounds else f"subscription={labels!r}, round={rounds}"
 
 
 def dated(index: Index, first: int, last: int) -> Index:

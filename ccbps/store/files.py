@@ -95,6 +95,7 @@ class PartWriter:
         self._firsts: list[Numbers] = []
         self._lasts: list[Numbers] = []
         self._previous: tuple[str | None, int] = (None, 0)
+        self._message = np.zeros(width, dtype=np.uint8)
 
     def append(
         self, rounds: pa.Array, messages: pa.Array, subscriptions: pa.Array | None = None
@@ -103,7 +104,8 @@ class PartWriter:
 
         Raises:
             Refused: a row has a NULL, a negative round or a message of another width, or a
-                (subscription, round) comes twice, or without subscriptions a round.
+                (subscription, round) comes with two messages, or without subscriptions a round. The
+                same message once more is left out.
         """
         count = len(rounds)
         if not count:
@@ -142,11 +144,18 @@ class PartWriter:
             other = pc.not_equal(subscriptions[1:], subscriptions[:-1])
             new[1:] = other.to_numpy(zero_copy_only=False)
         before = np.concatenate([[last], number[:-1]])
-        twice = np.flatnonzero(~new & (number == before))
-        if len(twice):
-            where = row_name(names, columns, int(twice[0]))
-            what = "pair and round" if named else "round"
-            raise Refused(f"{where} occurs twice; a {what} has one message")
+        again = ~new & (number == before)
+        if again.any():
+            twice = np.flatnonzero(again)
+            other = (rows[twice] != np.concatenate([[self._message], rows[:-1]])[twice]).any(axis=1)
+            if other.any():
+                where = row_name(names, columns, int(twice[other][0]))
+                what = "pair and round" if named else "round"
+                raise Refused(f"{where} occurs twice; a {what} has one message")
+            subscriptions = subscriptions.filter(pa.array(~again))
+            new, number, before, rows = (a[~again] for a in (new, number, before, rows))
+            if not (count := len(number)):
+                return
         if named:
             new[self._gaps(new, number != before + 1)] = True
         starts = np.flatnonzero(new)
@@ -154,7 +163,7 @@ class PartWriter:
         self._starts.append(starts + self._rows)
         self._firsts.append(number[starts])
         self._lasts.append(before[starts])
-        self._previous = subscriptions[-1].as_py(), int(number[-1])
+        self._previous, self._message = (subscriptions[-1].as_py(), int(number[-1])), rows[-1]
         if len(starts):
             self._begun = self._rows + int(starts[-1])
         self._rows += count
@@ -294,7 +303,8 @@ class PartReader:
     def _damaged(self, what: str) -> DecodeError:
         return DecodeError(
             f"{self._part.folder.path}/{self._name}: a file of this message store is missing, cut "
-            f"off or damaged ({what}); write the store again"
+            f"off or damaged ({what}). If the store was compacted or overwritten, or rounds were "
+            "dropped, since this was planned, plan it anew; otherwise write the store again"
         )
 
     def _check(self, number: int, column: int, data: NDArray[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from contextlib import suppress
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -18,6 +19,9 @@ from pyarrow import fs
 from ccbps.errors import ParameterError
 
 __all__ = ["Folder"]
+
+_NO_LINKS: Final = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
+"""What a file system without links says."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,10 @@ class Folder:
         may be taken, each first claims the name and checks whether others do: at most one succeeds.
 
         Returns:
-            None, or the file that stood in the way.
+            None, or the file that stood in the way: the draft, if somebody has removed it.
+
+        Raises:
+            OSError: the file system failed.
         """
         system, root = self._found
         try:
@@ -103,9 +110,16 @@ class Folder:
                     os.link(f"{root}/{draft}", f"{root}/{name}")
                     return None
                 except FileExistsError:
+                    # Where a network loses the answer, a link that was made is made again.
+                    with suppress(FileNotFoundError):
+                        if Path(root, name).samefile(Path(root, draft)):
+                            return None
                     return name
-                except OSError:
-                    pass  # a file system without links
+                except FileNotFoundError:
+                    return draft
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
             claim = f"{name}.claim-{uuid4().hex}"
             self.create(claim).close()
             try:
@@ -113,7 +127,10 @@ class Folder:
                 others = [n for n in names if n.startswith(f"{name}.claim-") and n != claim]
                 if name in names or others:
                     return name if name in names else others[0]
-                system.move(f"{root}/{draft}", f"{root}/{name}")
+                try:
+                    system.move(f"{root}/{draft}", f"{root}/{name}")
+                except FileNotFoundError:
+                    return draft
                 return None
             finally:
                 self.remove(claim)

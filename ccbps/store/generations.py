@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ccbps.errors import ParameterError
 from ccbps.matching.matcher import Matcher
-from ccbps.store.commit import abandon, append, dated, refuse_twice, renew
+from ccbps.store.commit import abandon, append, dated, renew, without_known
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind
 from ccbps.store.manifest import collected
@@ -28,7 +28,7 @@ def add_generation(
 
     Raises:
         ParameterError: a round was dropped; or see `append`.
-        RandomnessReuseError: see `refuse_twice`.
+        RandomnessReuseError: see `without_known`.
     """
 
     def added(now: Index) -> Index | None:
@@ -43,9 +43,8 @@ def add_generation(
                 f"path={folder.path!r}: nothing was written: round {low} is below "
                 f"{now.about.floor}, and rounds below that were dropped"
             )
-        both = replace(Index.together([now, fresh]), about=now.about._replace(batches=last))
-        refuse_twice(both, [now, fresh])
-        return both
+        both = Index.together([now, without_known(now, fresh)])
+        return replace(both, about=now.about._replace(batches=last))
 
     if append(folder, run, added, matcher, fresh.about.kind) is None:
         abandon(folder, run)
@@ -78,4 +77,10 @@ def replace_generations(folder: Folder, run: WriterRun, now: Index, manifest: pa
     """
     merged = collected(folder, now.about, manifest)
     added = [version for part in now.files.parts.values() for version in part.added]
-    renew(folder, run, dated(merged, min(added), max(added)), before=run.version)
+    renew(
+        folder,
+        run,
+        dated(merged, min(added), max(added)),
+        before=run.version,
+        instead="Compact once more",
+    )

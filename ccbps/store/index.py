@@ -8,8 +8,8 @@ file                                 holds
 ``part-<version>-<run>-<id>.arrow``  messages (`ccbps.store.files`)
 ``index-<version>.arrow``            Arrow IPC, one row per run (rows of one subscription that one
                                      part holds one after the other, and several where rounds have
-                                     gaps; of a broadcast's events, those of one part, whose
-                                     subscription is NULL): `part`,
+                                     gaps; of a broadcast's events the subscription is NULL):
+                                     `part`,
                                      `subscription`, `start`, `stop`, `first_round`, `last_round`;
                                      in the schema's metadata the side, the matcher's fingerprint,
                                      the message width, `batch_rows`, the least round that may
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple
 
@@ -48,7 +48,7 @@ StoreKind = Literal["event", "interest"]
 
 FORMAT: Final = "ccbps messages 3"
 ROUNDS_FORMAT: Final = "ccbps rounds 2"
-"""Of a broadcast's events: no subscriptions, and each part has rounds of its own range."""
+"""Of a broadcast's events: no subscriptions."""
 _SHA256_BYTES: Final = 32
 _READS: Final = 50
 # The index has few parts, so it codes them as a dictionary.
@@ -72,7 +72,8 @@ class About(NamedTuple):
     `matcher`: its fingerprint, in hex. `width`: of a message, bytes. `floor`: rounds below it were
     dropped, and none may come any more. `batches`: of each stream that appends, the number of its
     last batch. `runs`: those that committed last, by which each knows whether it has. `void`: what
-    was begun below that version, and is not in the store yet, is being removed.
+    was begun below that version, and is not in the store yet, is being removed. `store`: the run
+    that made the store, which tells it from another one in its place.
     """
 
     kind: StoreKind
@@ -83,6 +84,7 @@ class About(NamedTuple):
     batches: Mapping[str, int]
     runs: tuple[str, ...] = ()
     void: int = 0
+    store: str = ""
 
     @classmethod
     def of(cls, matcher: Matcher, kind: StoreKind) -> About:
@@ -95,8 +97,8 @@ class About(NamedTuple):
 class Index:
     """What a store holds, or several together: for each run its part, subscription, rows, rounds.
 
-    `start`, `stop`, `first` and `last` have shape (runs,). Of a broadcast's events, a part has one
-    run, whose subscription is NULL.
+    `start`, `stop`, `first` and `last` have shape (runs,). Of a broadcast's events, subscriptions
+    are NULL.
 
     Attributes:
         version: of the store; 0 where it is not written yet.
@@ -127,8 +129,8 @@ class Index:
         Raises:
             ParameterError: rows of one round, which has no subscription, are in two runs.
         """
-        if clash := _clash(runs, about.rounds):
-            raise ParameterError(f"path={folder.path!r}: nothing was written: {clash}")
+        if about.rounds and _overlap(runs):
+            raise ParameterError(f"path={folder.path!r}: nothing was written: a round has two runs")
         part, subscription, *numbers = map(_whole, runs.cast(RUNS).columns)
         coded = part.dictionary_encode()
         rows = np.zeros(len(coded.dictionary), dtype=np.int64)
@@ -182,6 +184,41 @@ class Index:
             *(array[runs] for array in (self.start, self.stop, self.first, self.last)),
         )
 
+    def labelled(self) -> Index:
+        """The same; events of a broadcast as those of one subscription."""
+        if not self.about.rounds:
+            return self
+        return replace(self, subscription=pa.repeat("", len(self.part)))
+
+    def without(self, gone: Mapping[str, Numbers]) -> Index:
+        """Without some rows, of parts by their names, in order; runs are cut where these are."""
+        out = self
+        for name, rows in gone.items():
+            out = out._cut(out.parts.index(name), rows)
+        return out.keeping(np.ones(len(out.part), dtype=np.bool_)) if gone else out
+
+    def _cut(self, number: int, rows: Numbers) -> Index:
+        here = np.flatnonzero(self.part == number)
+        here = here[np.argsort(self.start[here])]
+        # Each row ends a piece, and begins one: pieces in order have ends in order.
+        start = np.sort(np.append(self.start[here], rows + 1))
+        stop = np.sort(np.append(self.stop[here], rows))
+        left = start < stop
+        start, stop = start[left], stop[left]
+        of = here[np.searchsorted(self.start[here], start, side="right") - 1]
+        rounds = self.files.reader(self.parts[number]).rounds
+        others = np.flatnonzero(self.part != number)
+        runs = pa.array(np.append(others, of))
+        return replace(
+            self,
+            part=np.append(self.part[others], self.part[of]),
+            subscription=self.subscription.take(runs),
+            start=np.append(self.start[others], start),
+            stop=np.append(self.stop[others], stop),
+            first=np.append(self.first[others], rounds[start]),
+            last=np.append(self.last[others], rounds[stop - 1]),
+        )
+
     def to_bytes(self) -> bytes:
         """The file's content."""
         about = {
@@ -194,6 +231,7 @@ class Index:
             "batches": dict(self.about.batches),
             "runs": self.about.runs,
             "void": self.about.void,
+            "store": self.about.store,
             "parts": {
                 name: [part.rows, part.checksums.hex(), *part.added]
                 for name, part in self.files.parts.items()
@@ -304,9 +342,9 @@ def _about(told: Mapping[str, Any]) -> About:
         raise ValueError("width and rows of a batch do not go together")
     batches = {str(name): _whole_number(last) for name, last in told["batches"].items()}
     rounds, floor = told["format"] == ROUNDS_FORMAT, _whole_number(told["floor"])
-    runs = tuple(map(str, told.get("runs", ())))  # stores of 0.4.0 may lack both
-    void = _whole_number(told.get("void", 0))
-    return About(told["kind"], rounds, told["matcher"], width, floor, batches, runs, void)
+    runs = tuple(map(str, told.get("runs", ())))  # stores of 0.4.0 may lack these three
+    void, store = _whole_number(told.get("void", 0)), str(told.get("store", ""))
+    return About(told["kind"], rounds, told["matcher"], width, floor, batches, runs, void, store)
 
 
 def _whole_number(value: object) -> int:
@@ -339,8 +377,8 @@ def _checked(table: pa.Table, about: About, parts: Mapping[str, PartFile]) -> li
         for found in parts.values()
     ):
         raise ValueError("it lacks checksums of a part")
-    if clash := _clash(table, about.rounds):
-        raise ValueError(clash)
+    if about.rounds and columns[1].null_count < len(table):
+        raise ValueError("events of a broadcast have a subscription")
     start, stop, first, last = (column.to_numpy() for column in columns[2:])
     order = np.lexsort((start, numbers))
     same = np.diff(numbers[order]) == 0
@@ -351,23 +389,17 @@ def _checked(table: pa.Table, about: About, parts: Mapping[str, PartFile]) -> li
     if (first < 0).any() or (last - first < stop - start - 1).any():
         raise ValueError("a run has fewer rounds than rows")
     if not about.rounds:
-        labels = columns[1].dictionary_encode().indices.to_numpy()[order]
-        same &= np.diff(labels) == 0
-        if (same & (first[order][1:] <= last[order][:-1])).any():
-            raise ValueError("rounds of a subscription go back within a part")
+        same &= np.diff(columns[1].dictionary_encode().indices.to_numpy()[order]) == 0
+    if (same & (first[order][1:] <= last[order][:-1])).any():
+        raise ValueError("rounds go back within a part")
     return columns
 
 
-def _clash(runs: pa.Table, rounds: bool) -> str:
-    """What is wrong if these are events of a broadcast, and rows of one round may be in two runs;
-    empty if nothing is."""
-    if not rounds:
-        return ""
-    if runs["subscription"].null_count < len(runs):
-        return "events of a broadcast have a subscription"
+def _overlap(runs: pa.Table) -> bool:
+    """May a round be in two runs?"""
     first, last = (runs[name].to_numpy() for name in ("first_round", "last_round"))
     order = np.argsort(first)
-    return "a round has two runs" if (first[order][1:] <= last[order][:-1]).any() else ""
+    return bool((first[order][1:] <= last[order][:-1]).any())
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

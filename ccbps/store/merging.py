@@ -32,9 +32,7 @@ def plan_merge(index: Index, tasks: int) -> pa.Table:
     IPC stream with `part`, `subscription`, `group` (the same of runs that share rounds, perhaps,
     and growing), `start`, `stop`, and `first`."""
     rows = index.stop - index.start
-    # Of a broadcast's events, each part by itself.
-    by = pa.array(index.first) if index.about.rounds else index.subscription
-    label = pc.rank(by, tiebreaker="dense").to_numpy().astype(np.int64)
+    label = pc.rank(index.labelled().subscription, tiebreaker="dense").to_numpy().astype(np.int64)
     order = np.lexsort((index.first, label))
     size = max(1, -(-int(rows.sum()) // tasks))
     new = np.diff(label[order], prepend=-1) != 0

@@ -217,13 +217,18 @@ def runs_of(piece: Mapping[str, Any]) -> pa.RecordBatch:
 
 def open_piece(piece: Mapping[str, Any], part: Part) -> Work:
     """Pairs of messages that belong together in a piece, which is a row of a plan."""
+    return open_rows(piece, part)[0]
+
+
+def open_rows(piece: Mapping[str, Any], part: Part) -> tuple[Work, Segments]:
+    """The same, and the rows of both parts."""
     runs = runs_of(piece)
     events, interests = part(0, piece["event_part"]), part(1, piece["interest_part"])
     names = "event_start", "event_stop", "interest_start", "interest_stop"
     start, stop, other, end = (runs[name].to_numpy() for name in names)
     if not runs["first"].null_count:
         segments = _joined(start, other, stop - start)
-        return Work(runs, stop - start, None, _blocks(segments, events, interests))
+        return Work(runs, stop - start, None, _blocks(segments, events, interests)), segments
     run, rows = spans(start, stop)
     rounds = events.rounds[rows]
     found = lower_bound(interests.rounds, other[run], end[run], rounds)
@@ -231,7 +236,7 @@ def open_piece(piece: Mapping[str, Any], part: Part) -> Work:
     there[there] = interests.rounds[found[there]] == rounds[there]
     segments = _joined(rows[there], found[there], np.ones(int(there.sum()), dtype=np.int64))
     counts = np.bincount(run[there], minlength=len(start))
-    return Work(runs, counts, rounds[there], _blocks(segments, events, interests))
+    return Work(runs, counts, rounds[there], _blocks(segments, events, interests)), segments
 
 
 def pair_names(work: Work) -> tuple[pa.Array, pa.Array]:

@@ -356,7 +356,7 @@ def test_of_two_writers_the_later_one_fails(
         commit(*arguments, **options)
 
     monkeypatch.setattr(store_writing, "renew", late)
-    with pytest.raises(ParameterError, match=r"another write_messages finished there .*index-0"):
+    with pytest.raises(ParameterError, match=r"another call finished there .*index-0"):
         write(spark, event_rows(first), path, "event", mode=mode)
     got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
     assert got == wanted(second, interests)
@@ -393,7 +393,7 @@ def test_of_two_writers_at_once_one_has_written_the_store(
             wanted(half, rounds) for half, wrote in zip(halves, done, strict=True) if wrote
         ]
         assert len(list(path.iterdir())) == 2
-    assert all("another write_messages" in text or "is not empty" in text for text in problems)
+    assert all("another call finished" in text or "is not empty" in text for text in problems)
 
 
 def test_what_a_killed_writer_left_is_ignored_and_removed(
@@ -481,21 +481,57 @@ def test_several_tasks_write_a_subscription_that_has_most_messages(
 
     some = {key: row for key, row in event_rows(sides[0]).items() if key[0] == "s0"}
     df = frame(spark, some, "event_message")
-    again = df.union(df.where("round = 77"))
+    other = df.where("round = 78").withColumn("round", F.lit(77).cast("long"))
     with pytest.raises(ParameterError, match="subscription='s0', round=77 occurs twice"):
-        cs.write_messages(again, tmp_path / "again", BOX, kind="event", partitions=4)
-    late = event_rows({"s0": [*range(200, 300), 77]})
-    with pytest.raises(RandomnessReuseError, match="'s0', round=77 has a message already"):
-        write(spark, late, paths[0], "event", mode="append", partitions=4)
+        cs.write_messages(df.union(other), tmp_path / "other", BOX, kind="event", partitions=4)
+    with pytest.raises(RandomnessReuseError, match="'s0', round=77 has a message already, and"):
+        cs.write_messages(other, paths[0], BOX, kind="event", mode="append")
+
+
+def test_what_is_sent_again_is_kept_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a source does that delivers at least once, in the same batch or a later one."""
+    monkeypatch.setattr(store_writing, "SPAN_BITS", 4)
+    path, append = tmp_path / "events", {"mode": "append", "partitions": 3}
+    first, second = ({"s0": [*range(low, low + 60)], "s1": [7]} for low in (0, 40))
+    df = frame(spark, event_rows(first), "event_message")
+    again = df.union(df.where("round % 9 = 7"))
+    cs.write_messages(again, path, BOX, kind="event", **append)
+    write(spark, event_rows(second), path, "event", **append)
+    write(spark, event_rows(first), path, "event", batch=("quotes", 3), **append)
+    index = Index.read(Folder.of(path, "path"))
+    assert (index.stop - index.start).sum() == 101
+    assert index.about.batches == {"quotes": 3}
+    parts = {name for name in Folder.of(path, "path").names() if name.startswith("part")}
+    assert parts == {*index.parts}
+    interests = {"s0": [*range(120)], "s1": [7]}
+    write(spark, interest_rows(interests), tmp_path / "interests", "interest")
+    found = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX, verify=True))
+    assert found == wanted({"s0": [*range(100)], "s1": [7]}, interests)
+
+
+@pytest.mark.slow
+def test_a_store_that_several_tasks_wrote_is_compacted_by_several(
+    spark: SparkSession,
+    sides: tuple[Rounds, Rounds],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_writing, "SPAN_BITS", 4)
+    paths = tmp_path / "events", tmp_path / "interests"
+    write(spark, event_rows(sides[0]), paths[0], "event", partitions=4)
+    write(spark, interest_rows(sides[1]), paths[1], "interest", partitions=3)
 
     cs.compact_messages(spark, paths[0], BOX, kind="event", partitions=2)
     assert len(Index.read(Folder.of(paths[0], "path")).parts) == 2
     assert answers(cs.match_messages(spark, *paths, BOX)) == wanted(*sides)
 
 
+BAD_WIDTH = "the {0} message has the wrong number of bytes"
 BAD: dict[str, Callable[[bytes], Any]] = {
     "column '{0}_message' is NULL": lambda message: None,
-    "the {0} message has the wrong number of bytes": lambda message: message[:-1],
+    BAD_WIDTH: lambda message: message[:-1],
     "the {0} bytes are not an {0} message of this version": lambda message: (
         bytes([message[0] ^ 1]) + message[1:]
     ),
@@ -523,6 +559,8 @@ def test_rows_that_are_no_messages_are_set_aside(
         label, at, message, _ = batch[30]
         again = "the pair and round occurs more than once"
         batch[30] = (label, at, message, again)
+        # The same once more is kept once; what is no message does not count.
+        batch += [batch[31], (*batch[32][:2], message[:-1], BAD_WIDTH.format(kind))]
         batch += [(label, at, rows["s0", 1], again), (label, at, message, again)]
         batch += [
             (None, 3, rows["s0", 3], "column 'subscription' is NULL"),
@@ -546,17 +584,18 @@ def test_rows_that_are_no_messages_are_set_aside(
         )
         told.unpersist()
     cs.register_source(spark)
-    kept = spark.read.format("ccbps").load(str(tmp_path / "store"))
-    assert {tuple(row) for row in kept.collect()} == {
+    kept = spark.read.format("ccbps").load(str(tmp_path / "store")).collect()
+    assert {tuple(row) for row in kept} == {
         row[:3] for batch in batches for row in batch if row[3] is None
     }
+    assert len({*kept}) == len(kept)
 
 
 def test_messages_of_a_broadcast_are_checked_by_round(spark: SparkSession) -> None:
     box = BroadcastMatch.box(SCHEMA)
     made = box.publisher(SEED).encode([{"a": 1, "b": n} for n in range(4)], range(4))
     rows = [(n, bytes(message)) for n, message in enumerate(made)]
-    rows += [(2, bytes(made[0])), (5, bytes(made[0][1:]))]
+    rows += [(2, bytes(made[0])), (5, bytes(made[0][1:])), (3, bytes(made[3]))]
     sent = spark.createDataFrame(rows, "round long, event_message binary")
     told = cs.check_messages(sent, box, kind="event").select("round", "rejected").collect()
     again = "the number occurs more than once"
@@ -565,6 +604,7 @@ def test_messages_of_a_broadcast_are_checked_by_round(spark: SparkSession) -> No
         (1, None),
         (2, again),
         (2, again),
+        (3, None),
         (3, None),
         (5, "the event message has the wrong number of bytes"),
     ]
