@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 from collections.abc import Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -47,7 +47,11 @@ _UNSTABLE: Final = re.compile(
     r"spark_partition_id)\(",
     re.IGNORECASE,
 )
-_ALIAS: Final = re.compile(r"^(?P<value>.*) AS (?P<name>.+)#(?P<id>\d+)L?$")
+# Of a plan as text: its parts, and the setting that cuts off long rows, while it is changed.
+_OPTIMIZED: Final = "== Optimized Logical Plan =="
+_PHYSICAL: Final = "== Physical Plan =="
+_FIELDS: Final = "spark.sql.debug.maxToStringFields"
+_explaining: Final = Lock()
 
 
 def address(
@@ -93,7 +97,7 @@ def address(
     columns = [number.alias(ids[-1]), *others]
     if whom is not None:
         # As one constant, however many there are.
-        every = F.from_json(F.lit(json.dumps(whom)), "array<string>")
+        every = F.from_json(F.lit(json.dumps(whom, ensure_ascii=False)), "array<string>")
         columns.insert(0, F.explode_outer(F.when(number.isNotNull(), every)).alias(ids[0]))
     if reject:
         columns.append(F.col(f"{_ALLOTTED}.rejected").alias(_REFUSED))
@@ -154,34 +158,39 @@ def refuse_alone(**arguments: object) -> None:
 def refuse_unstable(df: DataFrame, name: str, argument: str) -> None:
     """Refuse a column that Spark computes anew, and otherwise, when a task is run again.
 
-    Finds what the plan shows: not what stands in the plan of a table, which is stable, or what
-    comes from more columns than Spark prints.
+    Looks for functions whose values change, in whatever of the plan the column is computed from.
+    Does not see what a plan does not show: functions of the caller's own, and an order that is
+    not one, as `row_number` gives numbers to equal rows.
 
     Raises:
-        ParameterError: it comes from rand(), monotonically_increasing_id(), uuid() or the like.
+        ParameterError: there is rand(), monotonically_increasing_id(), uuid() or the like.
     """
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        # Of this column alone, so that few others stand in the plan.
-        df.select(column(name)).explain(extended=True)
-    unstable: dict[str, str] = {}
-    aliases = [
-        found
-        for line in out.getvalue().splitlines()
-        for part in _parts(line)
-        if (found := _ALIAS.match(part.strip()))
-    ]
-    # Lines of a plan go from the result to the sources.
-    for alias in reversed(aliases):
-        value = alias["value"]
-        own = _UNSTABLE.search(value)
-        used = [unstable[one] for one in re.findall(r"#(\d+)", value) if one in unstable]
-        if own or used:
-            unstable[alias["id"]] = own[1].lower() if own else used[0]
-            if alias["name"].strip("`").lower() == name.lower():
-                raise ParameterError(
-                    f"{argument}={name!r} comes from {unstable[alias['id']]}(), which gives a row "
-                    "another value when its task is run again: number rows once, in a table"
-                )
+    found = _UNSTABLE.search(_plan_of(df, name))
+    if found:
+        raise ParameterError(
+            f"{argument}={name!r} comes from {found[1].lower()}(), or from rows that are chosen or "
+            "put in order by it, and has another value when a task is run again: number rows once, "
+            "in a table, and read that"
+        )
+
+
+def _plan_of(df: DataFrame, name: str) -> str:
+    """What Spark is about to compute for a column, and nothing that it leaves out for that."""
+    spark, view = df.sparkSession, f"ccbps_{uuid4().hex}"
+    df.select(column(name)).createTempView(view)
+    try:
+        # `explain` prints, and so would have to take the output of all threads.
+        with _explaining:
+            fields = spark.conf.get(_FIELDS)
+            spark.conf.set(_FIELDS, str(1 << 20))
+            try:
+                (row,) = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()  # noqa: S608
+            finally:
+                spark.conf.set(_FIELDS, fields)
+    finally:
+        spark.catalog.dropTempView(view)
+    plan = str(row[0])
+    return plan.partition(_OPTIMIZED)[2].partition(_PHYSICAL)[0] or plan
 
 
 def _labels(
@@ -202,12 +211,12 @@ def _labels(
     if is_broadcast(matcher):
         refuse_given(matcher, Keying.ROUNDS, labels=labels)
         return None
-    if isinstance(labels, str) or not labels or not all(isinstance(one, str) for one in labels):
+    if isinstance(labels, str) or not labels or not all(map(_is_label, labels)):
         raise ParameterError(
             f"labels must name the subscriptions that events are encoded for, such as "
             f"['alice/cheap', 'bob/all'], got {labels!r}"
         )
-    size = sum(map(len, labels))
+    size = sum(len(one.encode()) for one in labels)
     if size > PLAN_BYTES:
         raise ParameterError(
             f"labels= takes at most {PLAN_BYTES >> 20} MiB of names, got {size >> 20} MiB: they "
@@ -217,16 +226,10 @@ def _labels(
     return [*dict.fromkeys(labels)]
 
 
-def _parts(line: str) -> list[str]:
-    """What stands between commas in all brackets of a plan's line."""
-    parts, depth = list[str](), 0
-    for char in line:
-        if char in ")]":
-            depth = max(0, depth - 1)
-        if depth and not (depth == 1 and char == ","):
-            parts[-1] += char
-        elif depth or char in "([":
-            parts.append("")
-        if char in "([":
-            depth += 1
-    return parts
+def _is_label(label: object) -> bool:
+    """Text that a plan can hold: no half of a character, and short enough for Java's JSON."""
+    return (
+        isinstance(label, str)
+        and len(label) <= 1 << 20
+        and label == label.encode("utf-8", "replace").decode()
+    )

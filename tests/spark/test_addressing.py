@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ccbps import Category, Schema, SharedSeed, UInt
@@ -302,9 +303,17 @@ def test_streams_go_on_where_they_were(spark: SparkSession, path: Path, tmp_path
 
 
 def unstable(df: DataFrame, name: str) -> list[Callable[[], DataFrame]]:
+    number = F.monotonically_increasing_id()
+    wide = [number.alias("x0"), *[F.lit(n).alias(f"x{n}") for n in range(1, 40)]]
     return [
-        lambda: df.withColumn(name, F.monotonically_increasing_id()),
+        lambda: df.withColumn(name, number),
         lambda: df.withColumn(name, (F.rand(3) * 1000).cast("long")),
+        lambda: df.withColumn(name, F.explode(F.array(number))),
+        lambda: df.select("*", *wide).distinct().withColumn(name, F.col("x0")),
+        lambda: df.withColumn("s", F.struct(*wide)).withColumn(name, F.col("s.x0")),
+        lambda: df.withColumn(name, F.concat_ws(")\n", F.lit("(\n["), number)),
+        lambda: df.withColumn(name, F.row_number().over(Window.orderBy(F.rand()))),
+        lambda: df.withColumn(name, F.lit(1)).union(df.withColumn(name, number)),
         lambda: df.withColumn("x", F.uuid()).withColumn(name, F.col("x")).drop("x"),
         lambda: df.withColumn("y", F.monotonically_increasing_id()).select(
             F.col("y").alias(name), "issue", "price"
@@ -346,6 +355,28 @@ def test_ids_that_change_when_a_task_runs_again_are_refused(
     unstable(df, "id")[0]().write.parquet(str(tmp_path / "numbered"))
     numbered = spark.read.parquet(str(tmp_path / "numbered")).withColumn("noise", F.rand())
     assert len(found(encode(numbered, ledger, labels=["alice"]))) == 9
+    assert not [name for name in spark.catalog.listTables() if name.isTemporary]
+
+
+def test_ids_are_looked_through_in_threads(
+    spark: SparkSession, path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    df, ledger, output = quotes(spark, [*range(9)]).drop("id"), cs.EventLedger(path), sys.stdout
+    changing = unstable(df, "id")[0]()
+
+    def refused(_: int) -> bool:
+        print("a line of the caller's")
+        try:
+            encode(changing, ledger)
+        except ParameterError:
+            return True
+        return False
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(refused, range(12)))
+    assert sys.stdout is output
+    assert capfd.readouterr().out == "a line of the caller's\n" * 12
+    assert spark.conf.get("spark.sql.debug.maxToStringFields") == "25"
 
 
 def test_arguments_are_checked(spark: SparkSession, path: Path, tmp_path: Path) -> None:
@@ -357,7 +388,12 @@ def test_arguments_are_checked(spark: SparkSession, path: Path, tmp_path: Path) 
         ({"labels": None}, "labels must name the subscriptions"),
         ({"labels": []}, "labels must name"),
         ({"labels": "alice"}, "labels must name"),
-        ({"labels": ["x" * (33 << 20)]}, "at most 32 MiB of names, got 33 MiB: they travel"),
+        ({"labels": ["\ud800"]}, "labels must name"),
+        ({"labels": ["x" * (2 << 20)]}, "labels must name"),
+        (
+            {"labels": [f"{n:03d}" + "\u00fc" * (99 << 10) for n in range(171)]},
+            "at most 32 MiB of names, got 33 MiB: they travel",
+        ),
         ({"keep": ["price"]}, "keep names 'price'"),
         ({"round": "price"}, "round='price' is also a column to be encoded"),
     ]
