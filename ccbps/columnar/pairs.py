@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ccbps.arrays import Bools, Bytes
 from ccbps.arrow import binary_rows, is_valid
+from ccbps.errors import ParameterError
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
 from ccbps.matching.broker import Broker
@@ -32,6 +33,7 @@ def examine_rows(
     """Answers, rows without NULL, and `Cause`s of a batch; a NULL row has no cause, and neither has
     a message of a user who was revoked, which matches nothing."""
     broker = broker_of(matcher, None if key is None else role_key(key))
+    events, interests = _messages(events, "event"), _messages(interests, "interest")
     valid = is_valid(events, interests)
     event_rows, event_good = binary_rows(events, matcher.event_bytes)
     interest_rows, interest_good = binary_rows(interests, matcher.interest_bytes)
@@ -40,6 +42,23 @@ def examine_rows(
     causes[~event_good] = Cause.EVENT_WIDTH
     causes[~valid | (causes == Cause.USER)] = Cause.NONE
     return answers, valid, causes
+
+
+def _messages(array: pa.Array, kind: str) -> pa.Array:
+    """A binary column; one of SQL's untyped NULL is one of NULLs.
+
+    Raises:
+        ParameterError: the column is of another type.
+    """
+    if pa.types.is_null(array.type):
+        return array.cast(pa.binary())
+    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    if not any(is_one(array.type) for is_one in binary):
+        raise ParameterError(
+            f"{kind} messages must be a binary column, got {array.type}: take the column that "
+            f"encode_{kind}s made"
+        )
+    return array
 
 
 def with_repeated(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ __all__ = [
     "is_connect",
     "map_batches",
     "parallelism",
+    "refuse_alike",
     "refuse_floats",
     "refuse_given",
     "require",
@@ -105,6 +106,7 @@ def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) ->
     kept = [name for name in df.columns if name not in dropped]
     if output in kept:
         raise ParameterError(f"output={output!r}: the DataFrame has a column of that name")
+    refuse_alike(df, {"the DataFrame": kept, "the result": [output]})
     return df.select(*[column(name) for name in kept], value.alias(output))
 
 
@@ -224,6 +226,7 @@ def require(
     whole: Sequence[str] = (),
     text: Sequence[str] = (),
     binary: Sequence[str] = (),
+    boolean: Sequence[str] = (),
     name: str = "the DataFrame",
     rest: bool = True,
 ) -> None:
@@ -233,9 +236,10 @@ def require(
         whole: columns that must hold whole numbers.
         text: columns that must hold strings.
         binary: columns that must hold bytes.
+        boolean: columns that must hold true and false.
         rest: the other columns are used, too: they are kept.
     """
-    used = [*columns, *whole, *text, *binary]
+    used = [*columns, *whole, *text, *binary, *boolean]
     _require_unique(df, df.columns if rest else used, name)
     missing = [c for c in used if c not in df.columns]
     if missing:
@@ -248,6 +252,7 @@ def require(
         ("a whole number", whole, _WHOLE),
         ("a string", text, ("string",)),
         ("binary", binary, ("binary",)),
+        ("a boolean", boolean, ("boolean",)),
     ):
         for c in names:
             kind = df.schema[c].dataType.typeName()
@@ -255,11 +260,35 @@ def require(
                 raise ParameterError(f"column {c!r} must be {wanted}, got {kind}; cast it first")
 
 
+def refuse_alike(df: DataFrame, sides: Mapping[str, Iterable[str]]) -> None:
+    """Refuse a result whose columns differ in case only, where Spark does not tell these apart.
+
+    Args:
+        df: of the session.
+        sides: where columns are from, in words, and their names. What one side has twice, and what
+            two sides have in the same case, is left to others.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    for side, names in sides.items():
+        for name in names:
+            other, place = seen.setdefault(name.lower(), (name, side))
+            if other != name and place != side and not _tells_case(df):
+                raise ParameterError(
+                    f"column {other!r} of {place} and column {name!r} of {side} differ in case "
+                    "only, which Spark does not tell apart; rename one"
+                )
+
+
+def _tells_case(df: DataFrame) -> bool:
+    """Are names that differ in case two names in this session?"""
+    return bool(df.sparkSession.conf.get("spark.sql.caseSensitive").lower() == "true")
+
+
 def _require_unique(df: DataFrame, columns: Iterable[str], name: str) -> None:
     """Refuse two columns of one name: Spark could not tell which is meant."""
     if len({c.lower() for c in df.columns}) == len(df.columns):
         return
-    exact = df.sparkSession.conf.get("spark.sql.caseSensitive").lower() == "true"
+    exact = _tells_case(df)
 
     def fold(c: str) -> str:
         return c if exact else c.lower()

@@ -22,6 +22,8 @@ from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, broker_state
 from ccbps.spark.addressing import refuse_unstable
 from ccbps.spark.frames import (
+    AGAIN,
+    NUMBER_REPEATED,
     check_key,
     check_on_error,
     column,
@@ -30,7 +32,7 @@ from ccbps.spark.frames import (
     row_function,
     struct,
 )
-from ccbps.spark.repeated import check_once
+from ccbps.spark.repeated import check_once, mark_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,6 +41,8 @@ __all__ = ["answer_key_requests", "open_from_groups", "seal_for_groups"]
 
 CAPACITY: Final = 1 << 12
 REMEMBER: Final = 1 << 12
+_ONE_EVENT: Final = "each number names one event, always"
+_MEMBER_REPEATED: Final = "the event and member occur more than once"
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -77,7 +81,8 @@ def seal_for_groups(
             and equal groups may be in several.
         pad_to: payloads are padded to a multiple of this many bytes, as lengths leak information.
         on_error: "raise"; or "reject": a row that cannot be sealed gives one row with the reason in
-            a column `rejected`, and no message.
+            a column `rejected`, and no message. In a batch, so does each row whose event number
+            (and member) occurs more than once; to find out, `df` is computed twice.
 
     Returns:
         a row for each event and member: `event`, `subscriber`, the member's number, and `message`,
@@ -87,8 +92,10 @@ def seal_for_groups(
     Raises:
         ParameterError: a column is missing or of the wrong type; or the stream's state store is not
             RocksDB. When the result is computed: a row cannot be sealed.
-        RandomnessReuseError: an event number (and member) occurs twice in a batch. Runs one job to
-            find out.
+        RandomnessReuseError: with "raise", an event number (and member) occurs twice in a batch.
+            Runs one job to find out. A stream is not looked through, with "reject" neither: what
+            comes twice in it is sealed twice, and each receiver opens the first that it gets. Drop
+            copies before, for example with ``dropDuplicatesWithinWatermark``.
 
     Example:
         .. code-block:: python
@@ -119,6 +126,14 @@ def seal_for_groups(
     else:
         group = column(members)
         lane = F.array_sort(F.array_distinct(group))
+    reject, ids = on_error == "reject", [event, *[members] * pairs]
+    aside = None
+    if not df.isStreaming:
+        if reject:
+            df = mark_repeated(df, ids, _ONE_EVENT)
+            aside, df = _set_aside(df, event, members if pairs else None), df.where(~column(AGAIN))
+        else:
+            check_once(df, ids, _ONE_EVENT)
     rows = df.select(
         column(event).cast("long").alias("event"),
         group.cast("array<long>").alias("members"),
@@ -126,19 +141,17 @@ def seal_for_groups(
         (F.lit(None) if as_of is None else column(as_of)).cast("long").alias("as_of"),
         F.pmod(F.xxhash64(lane), F.lit(lanes)).alias("lane"),
     )
-    if not df.isStreaming:
-        check_once(df, [event, *[members] * pairs], "each number names one event, always")
     # This import loads pandas.
     from ccbps.spark.group_state import Sealing
 
-    reject = on_error == "reject"
-    return rows.groupBy("lane").transformWithState(
+    sealed = rows.groupBy("lane").transformWithState(
         statefulProcessor=Sealing(strategy, state, pad_to, reject, pairs),
         outputStructType="event long, subscriber long, message binary"
         + reject * ", rejected string",
         outputMode="Append",
         timeMode="None",
     )
+    return sealed if aside is None else sealed.unionByName(aside)
 
 
 def open_from_groups(
@@ -270,6 +283,17 @@ def answer_key_requests(
     dropped = [] if reject else [both]
     result = finish(result, dropped, F.col(f"{both}.answer"), output)
     return finish(result, [both], F.col(f"{both}.rejected"), "rejected") if reject else result
+
+
+def _set_aside(df: DataFrame, event: str, member: str | None) -> DataFrame:
+    """A row of the result for each row that `mark_repeated` has marked."""
+    why = NUMBER_REPEATED if member is None else _MEMBER_REPEATED
+    return df.where(column(AGAIN)).select(
+        column(event).cast("long").alias("event"),
+        (F.lit(None) if member is None else column(member)).cast("long").alias("subscriber"),
+        F.lit(None).cast("binary").alias("message"),
+        F.lit(why).alias("rejected"),
+    )
 
 
 def _are_pairs(df: DataFrame, members: str) -> bool:

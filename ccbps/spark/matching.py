@@ -28,7 +28,7 @@ from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Answers, Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.all_pairs import match_all_pairs
-from ccbps.spark.frames import check_key, check_matcher, check_on_error, refuse_given
+from ccbps.spark.frames import check_key, check_matcher, check_on_error, refuse_alike, refuse_given
 from ccbps.spark.pairs import match_pairs
 from ccbps.spark.sessions import match_own
 
@@ -116,7 +116,8 @@ def match(
         `payload`. A message that is NULL matches nothing.
 
     Raises:
-        ParameterError: a column is missing, of the wrong type, or in both DataFrames; an argument
+        ParameterError: a column is missing, of the wrong type, or in both DataFrames, or names of
+            the result differ in case only (unless ``spark.sql.caseSensitive`` is on); an argument
             does not apply to this matcher, or is missing.
         RandomnessReuseError (as the cause of Spark's error, when the result is computed; at once
             for a broadcast, for what is joined with a stream, and unless columns of `on` are whole
@@ -145,6 +146,8 @@ def match(
             on=on,
             output=output,
         )
+        kept, made = _without(events, event), ["interest", "payload", "rejected"]
+        refuse_alike(events, {"events": kept, "the result": made})
         return match_own(events, matcher, check_key(key), event, on_error)
     if interests is None:
         raise ParameterError(
@@ -156,6 +159,7 @@ def match(
         label = "subscription" if subscription is None else subscription
         source = check_key(key)
         how = "auto" if strategy is None else strategy
+        refuse_alike(events, {"events": _without(events, event), "interests": [label]})
         return match_all_pairs(
             events, interests, matcher, source, label, event, message, topic, how, on_error
         )
@@ -167,7 +171,13 @@ def match(
     else:
         refuse_given(matcher, answers, subscription=subscription)
         labels, ids = [], ["subscription", "round"] if on is None else list(on)
+    refuse_alike(events, {"events": events.columns, "interests": interests.columns})
     return match_pairs(events, interests, matcher, labels, ids, event, message, name, on_error)
+
+
+def _without(df: DataFrame, name: str) -> list[str]:
+    """The columns that are kept beside a message."""
+    return [one for one in df.columns if one != name]
 
 
 def match_column(
@@ -200,7 +210,8 @@ def match_column(
             says why, or NULL.
 
     Raises:
-        ParameterError: no broker answers, or the key does not apply or is missing.
+        ParameterError: no broker answers, or the key does not apply or is missing; or, when
+            computed, a column is neither binary nor NULL.
         DecodeError (as the cause of Spark's error, when computed): with "raise", a malformed
             message; names its row by position in the Arrow batch.
     """

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from ccbps.arrow import binary_column, chosen, is_valid
-from ccbps.errors import ParameterError
+from ccbps.errors import DecodeError, ParameterError
 from ccbps.filters.bloom import BloomFilter
 from ccbps.filters.cuckoo import CuckooFilter
 from ccbps.filters.hashing import Murmur3
-from ccbps.filters.tokens import TopicTokens
+from ccbps.filters.tokens import TOKEN_BYTES, TopicTokens
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, filter_key
 from ccbps.spark.frames import PLAN_BYTES, check_key, column, require
@@ -81,10 +82,17 @@ def make_filter(df: DataFrame, tokens: str = "token") -> CuckooFilter:
 
     Raises:
         ParameterError: the column is missing or not binary.
+        DecodeError: some tokens have not 16 bytes.
         FilterFullError: somebody who could choose tokens has chosen some that do not fit together.
     """
     require(df, [], binary=[tokens], rest=False)
     found = df.select(column(tokens)).dropna().distinct().toArrow().column(0)
+    malformed = pc.sum(pc.not_equal(pc.binary_length(found), TOKEN_BYTES)).as_py()
+    if malformed:
+        raise DecodeError(
+            f"column {tokens!r} has {malformed} tokens, of those that differ, that are not of "
+            f"{TOKEN_BYTES} bytes: take what topic_tokens makes, or leave such rows out"
+        )
     made = CuckooFilter.for_capacity(max(1, len(found)), hashing=Murmur3(randbits(32)))
     made.add_all(found)
     return made
@@ -93,7 +101,8 @@ def make_filter(df: DataFrame, tokens: str = "token") -> CuckooFilter:
 def prefilter(
     df: DataFrame, wanted: BloomFilter | CuckooFilter, tokens: str = "token"
 ) -> DataFrame:
-    """Rows whose token may be in a filter, and rows whose token is NULL: for all topics.
+    """Rows whose token may be in a filter, and rows whose token is NULL: for all topics. A token
+    that is malformed, not of 16 bytes, says nothing about its row, which passes, too.
 
     Call it before `match`: what it drops takes part in no join and in no match, so pairs of a
     dropped row are missing from the result instead of false. It drops only what the filter knows
@@ -133,10 +142,11 @@ def prefilter(
     @F.arrow_udf("boolean")
     @confined
     def passes(found: pa.Array) -> pa.Array:
-        valid = is_valid(found)
-        (some,) = chosen(valid, found)
+        sized = pc.equal(pc.binary_length(found), TOKEN_BYTES).fill_null(False)
+        known = sized.to_numpy(zero_copy_only=False)
+        (some,) = chosen(known, found)
         out = np.ones(len(found), dtype=np.bool_)
-        out[valid] = _read(name, content).has_all(some)
+        out[known] = _read(name, content).has_all(some)
         return pa.array(out)
 
     return df.where(passes(column(tokens)))

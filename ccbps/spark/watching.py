@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 from tqdm import tqdm
 
 from ccbps.errors import ParameterError
+from ccbps.matching.contract import Answers
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_matcher, column, is_connect
+from ccbps.spark.frames import check_matcher, column, is_connect, refuse_given, require
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -27,7 +28,13 @@ _BATCH_ROWS: Final = 10_000
 _MOST_BYTES: Final = (1 << 31) - 1
 
 
-def observe(df: DataFrame, name: str | Observation) -> DataFrame:
+def observe(
+    df: DataFrame,
+    name: str | Observation,
+    matcher: Matcher | None = None,
+    *,
+    matched: str | None = None,
+) -> DataFrame:
     """The same rows, counted while they pass: no job of its own, in batches and in streams.
 
     Example:
@@ -36,32 +43,66 @@ def observe(df: DataFrame, name: str | Observation) -> DataFrame:
             from pyspark.sql import Observation
 
             seen = Observation("match")
-            decided = cs.observe(cs.match(events, interests, matcher, on_error="reject"), seen)
-            decided.collect()
-            # seen.get == {"rows": 2, "bytes": 0, "matches": 1, "rejected": 0}
+            decided = cs.match(events, interests, matcher, on_error="reject")
+            cs.observe(decided, seen, matcher).collect()
+            # seen.get == {"pairs": 2, "matches": 1, "bytes": 68, "rejected": 0}
 
     Args:
         df: what encoders or matchers give; batch or streaming.
         name: an `Observation`, whose ``get`` waits for the first action on the result; or in a
             stream, the metrics' name in the query's progress (``observedMetrics``).
+        matcher: where `df` is what `match` gives: the matcher that gave it.
+        matched: the boolean column, if `match` was told another `output`, or `match_column` was
+            called with a matcher for all pairs; None for "matched".
 
     Returns:
         the DataFrame, which counts ``rows``; ``bytes``, of all binary columns; ``matches``, where
         there is a boolean `matched`, and those rows are pairs; and ``rejected``, rows with a
         reason, where there is a column `rejected`. Numbers are of rows that are computed: with a
         ``limit`` behind it, or a task that is tried twice, they differ.
+
+        With `matcher`, where rows are pairs: ``pairs``; ``matches``; ``bytes``, of the two messages
+        of each pair, which the result has no more: pairs x (``event_bytes`` + ``interest_bytes``);
+        and ``rejected``. Where rows are matches: ``matches``, rows without a reason, and
+        ``rejected``. A result of those shows no pairs: observe the events, too, whose ``rows``,
+        times the interests, are the pairs (without a topic).
+
+    Raises:
+        ParameterError: the boolean column is missing or of another type, or does not apply.
     """
+    if matcher is not None:
+        check_matcher(matcher)
+        if matcher.answers is Answers.SUBSCRIBER:
+            refuse_given(matcher, matcher.answers, matched=matched)
+        if matcher.answers is Answers.PAIRS and matched is None:
+            matched = "matched"
+    if matched is not None:
+        require(df, [], boolean=[matched], name="df", rest=False)
     kinds = {field.name: field.dataType.typeName() for field in df.schema.fields}
-    metrics: list[Column] = [F.count(F.lit(1)).alias("rows")]
+    rejects = kinds.get("rejected") == "string"
+    rows = F.count(F.lit(1))
+    if matcher is None:
+        metrics = [rows.alias("rows"), _binary_bytes(kinds).alias("bytes")]
+        if matched is not None or kinds.get("matched") == "boolean":
+            metrics.append(F.count_if(column(matched or "matched")).alias("matches"))
+    elif matched is not None:
+        width = matcher.event_bytes + matcher.interest_bytes
+        metrics = [rows.alias("pairs"), F.count_if(column(matched)).alias("matches")]
+        metrics.append((rows * F.lit(width)).alias("bytes"))
+    else:
+        answers = F.count_if(column("rejected").isNull()) if rejects else rows
+        metrics = [answers.alias("matches")]
+    if rejects:
+        metrics.append(F.count(column("rejected")).alias("rejected"))
+    return df.observe(name, *metrics)
+
+
+def _binary_bytes(kinds: Mapping[str, str]) -> Column:
+    """Of all binary columns."""
     total = F.lit(0)
     for of in (name for name, kind in kinds.items() if kind == "binary"):
         total = total + F.coalesce(F.octet_length(column(of)), F.lit(0))
-    metrics.append(F.coalesce(F.sum(total.cast("long")), F.lit(0)).alias("bytes"))
-    if kinds.get("matched") == "boolean":
-        metrics.append(F.count_if(column("matched")).alias("matches"))
-    if kinds.get("rejected") == "string":
-        metrics.append(F.count(column("rejected")).alias("rejected"))
-    return df.observe(name, *metrics)
+    return F.coalesce(F.sum(total.cast("long")), F.lit(0))
 
 
 @contextmanager

@@ -53,9 +53,6 @@ MATCHERS: Final[dict[type[Matcher], Matcher]] = {
 EVENTS: Final = 9
 GONE: Final = {5: "NULL", 6: "no value"}
 """Events that cannot be encoded: one has a NULL, one a value that its type has not."""
-every_matcher = pytest.mark.parametrize(
-    "matcher", MATCHERS.values(), ids=[scheme.__name__ for scheme in MATCHERS]
-)
 
 
 def test_the_whole_catalogue_is_here() -> None:
@@ -193,6 +190,11 @@ def test_pairs(spark: SparkSession, seed: object, tmp_path: Path, matcher: Match
     bad = damaged(interests, "interest_message", cut, other)
     found = cs.match(events, bad, matcher, on_error="reject")
     check_answers(found, answers, {("s0", 1): WRONG_BYTES, ("s1", 2): WRONG_KIND})
+    on = ["round"] if is_broadcast(matcher) else ["subscription", "round"]
+    met = {
+        pair for pair, answer in answers.items() if answer and pair not in (("s0", 1), ("s1", 2))
+    }
+    check_column(spark, events.join(bad, on), matcher, None, met)
 
     # Stores take the rows that are messages; what the others lack is missing.
     for kind, df in (("event", events), ("interest", bad)):
@@ -258,22 +260,58 @@ def test_all_pairs(spark: SparkSession, tmp_path: Path, matcher: Matcher) -> Non
     assert {label for label, _ in matches} == {"s0", "s1"}
     sides = {("cut", None): WRONG_BYTES, ("other", None): "interest", (None, 1): WRONG_BYTES}
     sides |= {(None, 2): "event"}
-    for strategy in ("closure", "blocks"):
+    for strategy in ("closure", "blocks", "auto"):
         found = cs.match(
             sent,
             bad,
             matcher,
             keys["broker"],
-            strategy=strategy,
-            on_error="reject",  # type: ignore[arg-type]
+            strategy=strategy,  # type: ignore[arg-type]
+            on_error="reject",
         )
         check_matches(found, matches, sides)
+    # What s0 wants is about one topic, what the others want about all.
+    topic = F.when(F.col("subscription") == "s0", 0).cast("long")
+    found = cs.match(
+        sent.withColumn("topic", F.col("event") % 2),
+        bad.withColumn("topic", topic),
+        matcher,
+        keys["broker"],
+        topic="topic",
+        strategy="topic",
+        on_error="reject",
+    )
+    about = {(label, number) for label, number in matches if label != "s0" or number % 2 == 0}
+    assert len(about) < len(matches)
+    check_matches(found, about, sides)
+    check_column(spark, sent.crossJoin(bad), matcher, keys["broker"], matches)
     sent.write.parquet(str(tmp_path / "sent"))
     stream = as_stream(spark, tmp_path / "sent")
     found = ended(
         cs.match(stream, bad, matcher, keys["broker"], on_error="reject"), tmp_path / "streamed"
     )
     check_matches(found, matches, {row: why for row, why in sides.items() if row[0] is None})
+
+
+def check_column(
+    spark: SparkSession,
+    both: DataFrame,
+    matcher: Matcher,
+    key: cs.KeySource | None,
+    matches: set[tuple[str, int]],
+) -> None:
+    """What a column of both messages, and SQL's function, say of rows that have both."""
+    column = cs.match_column("event_message", "interest_message", matcher, key, on_error="reject")
+    cs.register(spark, matcher, key, on_error="reject")
+    both.createOrReplaceTempView("both_sides")
+    said = spark.sql(
+        "SELECT *, ccbps_match(event_message, interest_message) AS said FROM both_sides"
+    )
+    rows = said.withColumn("answer", column).select("subscription", "event", "answer", "said")
+    told = rows.collect()
+    assert {(r["subscription"], r["event"]) for r in told if r["answer"]["matched"]} == matches
+    assert [r for r in told if r["answer"]["rejected"]]
+    assert all(r["said"] == r["answer"] for r in told)
 
 
 def check_matches(

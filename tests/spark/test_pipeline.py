@@ -250,6 +250,19 @@ def test_match_column_decides_within_a_row(stages: Stages) -> None:
     assert got == {key: None if key[1] == 3 else answer for key, answer in good.items()}
 
 
+def test_sql_matches_null_with_nothing(spark: SparkSession) -> None:
+    """Also a NULL without a type."""
+    cs.register(spark, BOX)
+    found = spark.sql("SELECT ccbps_match(NULL, X'00') AS one, ccbps_match(NULL, NULL) AS both")
+    assert [tuple(row) for row in found.collect()] == [(None, None)]
+
+
+def test_sql_says_which_message_is_not_binary(spark: SparkSession) -> None:
+    cs.register(spark, BOX)
+    with pytest.raises(Exception, match="interest messages must be a binary column, got int64"):
+        spark.sql("SELECT ccbps_match(X'00', id) FROM range(2)").collect()
+
+
 def test_empty_frames_give_empty_frames(stages: Stages) -> None:
     _, events, interests, _ = stages
     assert cs.match(events.where("false"), interests, BOX).count() == 0

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ccbps import Schema, UInt
 from ccbps import spark as cs
-from ccbps.errors import ParameterError
+from ccbps.errors import DecodeError, ParameterError
 from ccbps.filters import (
     BloomFilter,
     CountingBloomFilter,
@@ -80,6 +80,23 @@ def test_nothing_passes_an_empty_filter_but_what_is_for_all(sent: DataFrame) -> 
     nobody = cs.make_filter(sent.where("topic IS NULL"))
     assert len(nobody) == 0
     assert [row.topic for row in cs.prefilter(sent, nobody).collect()] == [None] * 3
+
+
+def test_a_malformed_token_passes(sent: DataFrame, wanted: CuckooFilter) -> None:
+    """It says nothing about its row, so the matcher decides."""
+    cut = F.when(F.col("round") % 2 == 0, F.expr("substring(token, 2)")).otherwise(F.col("token"))
+    broken = sent.withColumn("token", cut)
+    odd = {row.round for row in cs.prefilter(sent, wanted).collect() if row.round % 2}
+    assert {row.round for row in cs.prefilter(broken, wanted).collect()} == {
+        *odd,
+        *range(0, 3 * len(TOPICS), 2),
+    }
+
+
+def test_a_filter_of_a_malformed_token_is_refused(sent: DataFrame) -> None:
+    cut = F.when(F.col("round") == 3, F.expr("substring(token, 2)")).otherwise(F.col("token"))
+    with pytest.raises(DecodeError, match=r"column 'token' has 1 tokens.*not of 16 bytes"):
+        cs.make_filter(sent.withColumn("token", cut))
 
 
 def test_what_is_dropped_reaches_no_match(

@@ -116,6 +116,34 @@ def test_state_of_two_streams_is_dropped_behind_the_watermark(
     assert answers(found.drop("hour")) == wanted(EVENTS, INTERESTS)
 
 
+@pytest.mark.slow
+def test_what_comes_twice_in_a_stream_is_dropped_within_the_watermark(
+    spark: SparkSession, written: Path, tmp_path: Path
+) -> None:
+    """And the state that knows what came is dropped behind it, here of ten rounds an hour."""
+    rows = spark.read.parquet(str(written / "event"))
+    twice = rows.where("round % 2 = 0")
+    for hour in range(4):
+        part = rows.union(twice).where(F.expr(f"round DIV 10 = {hour}")).coalesce(1)
+        part.write.mode("append").parquet(str(tmp_path / "event"))
+        time.sleep(0.01)  # files are read in the order of their times
+    late = twice.where("round DIV 10 = 3").coalesce(1)  # again in another micro-batch
+    late.write.mode("append").parquet(str(tmp_path / "event"))
+    once = (
+        stream(spark, tmp_path, "event")
+        .withColumn("hour", F.timestamp_seconds(F.expr("(500000 + round DIV 10) * 3600")))
+        .withWatermark("hour", "1 hour")
+        .dropDuplicatesWithinWatermark(["subscription", "round"])
+    )
+    interests = spark.read.parquet(str(written / "interest"))
+    query = ended(cs.match(once, interests, BOX), tmp_path)
+    found = spark.read.parquet(str(tmp_path / "out")).drop("hour")
+    assert found.count() == found.distinct().count()
+    assert answers(found) == wanted(EVENTS, INTERESTS)
+    states = [one["stateOperators"][0] for one in query.recentProgress if one["stateOperators"]]
+    assert max(state["numRowsTotal"] for state in states) < sum(map(len, EVENTS.values()))
+
+
 @pytest.mark.parametrize("kind", ["source", pytest.param("batch", marks=pytest.mark.slow)])
 def test_a_stream_of_events_meets_a_store_that_grows(
     spark: SparkSession, written: Path, tmp_path: Path, kind: str

@@ -92,6 +92,69 @@ def test_what_does_not_apply_is_refused(
         calls[call](matcher, **options)
 
 
+ALIKE: list[tuple[Any, str, str, dict[str, Any], str]] = [
+    (
+        ROUNDS,
+        "subscription, round, Note",
+        "subscription, round, note",
+        {},
+        "'Note' of events.*'note",
+    ),
+    (
+        ROUNDS,
+        "subscription, round AS Round",
+        "subscription, round",
+        {},
+        "'Round' of events.*'round",
+    ),
+    (
+        ROUNDS,
+        "subscription, round, Note",
+        "subscription, round",
+        {"output": "note"},
+        "'Note' of the DataFrame.*'note' of the result",
+    ),
+    (ONE_FOR_ALL, "round, Subscription", "subscription, round", {}, "'Subscription' of events"),
+    (
+        SERVER,
+        "Subscription",
+        "subscription",
+        {"key": KEY},
+        "'Subscription' of events.*'subscription",
+    ),
+    (SESSION, "Interest", "", {"key": KEY}, "'Interest' of events.*'interest' of the result"),
+]
+
+
+@pytest.mark.parametrize(("matcher", "left", "right", "options", "problem"), ALIKE)
+def test_names_that_differ_in_case_only_are_refused(
+    spark: SparkSession, matcher: Any, left: str, right: str, options: dict[str, Any], problem: str
+) -> None:
+    plain = spark.createDataFrame([], "subscription string, round long, note long, interest long")
+    events = plain.selectExpr(*left.split(", "), "binary('') AS event_message")
+    interests = None
+    if right:
+        interests = plain.selectExpr(*right.split(", "), "binary('') AS interest_message")
+    with pytest.raises(ParameterError, match=f"{problem}.* differ in case only.*rename one"):
+        cs.match(events, interests, matcher, **options)
+
+
+def test_names_that_differ_in_case_are_two_where_spark_tells_them_apart(
+    spark: SparkSession,
+) -> None:
+    plain = spark.createDataFrame([], "subscription string, round long, note long")
+    events = plain.selectExpr("*", "binary('') AS event_message")
+    interests = plain.selectExpr("*", "binary('') AS interest_message")
+    interests = interests.withColumnRenamed("note", "Note")
+    before = spark.conf.get("spark.sql.caseSensitive")
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        matches = cs.match(events, interests, ROUNDS)
+        assert matches.columns == ["subscription", "round", "note", "Note", "matched"]
+    finally:
+        spark.conf.set("spark.sql.caseSensitive", before)
+
+
 def test_a_matcher_is_a_matcher(calls: dict[str, Call], tmp_path: Path) -> None:
     for call in calls.values():
         with pytest.raises(ParameterError, match="matcher must be a matcher, got str"):

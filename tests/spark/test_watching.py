@@ -11,18 +11,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ccbps import spark as cs
 from ccbps.errors import ParameterError
-from ccbps.matching import FormulaMatch, UGPMatch
-from ccbps.predicates import Schema, UInt
+from ccbps.matching import AdditiveMaskMatch, FormulaMatch, ObliviousTopicMatch, UGPMatch
+from ccbps.predicates import Category, Schema, UInt
 from ccbps.spark import watching
+from tests.spark.test_all_pairs import issued
 from tests.spark.test_stores import BOX, event_rows, frame, interest_rows
 from tests.spark.test_streams import ended
 
 pytestmark = pytest.mark.spark
+
+KINDS = Schema(kind=Category(["a", "b"]))
 
 
 def test_a_job_counts_what_passes(spark: SparkSession) -> None:
@@ -41,6 +44,80 @@ def test_a_job_counts_what_passes(spark: SparkSession) -> None:
     nothing = Observation()
     cs.observe(frame(spark, {}, "event_message"), nothing).collect()
     assert nothing.get == {"rows": 0, "bytes": 0}
+
+
+@pytest.fixture(scope="module")
+def decided(spark: SparkSession) -> DataFrame:
+    """Answers for 22 pairs, one of which has a malformed event."""
+    rounds = {"s0": list(range(20)), "s40": [1, 2]}
+    events = event_rows(rounds)
+    events["s0", 4] = b"short"
+    return cs.match(
+        frame(spark, events, "event_message"),
+        frame(spark, interest_rows(rounds), "interest_message"),
+        BOX,
+        output="hit",
+        on_error="reject",
+    ).cache()
+
+
+def test_pairs_are_counted_with_the_bytes_of_their_messages(decided: DataFrame) -> None:
+    seen = Observation()
+    rows = cs.observe(decided, seen, BOX, matched="hit").collect()
+    matches = sum(bool(row["hit"]) for row in rows)
+    assert 0 < matches < 21
+    width = BOX.event_bytes + BOX.interest_bytes
+    assert seen.get == {"pairs": 22, "matches": matches, "bytes": 22 * width, "rejected": 1}
+
+
+def test_matches_are_counted_in_the_column_that_is_named(decided: DataFrame) -> None:
+    seen = Observation()
+    rows = cs.observe(decided, seen, matched="hit").collect()
+    matches = sum(bool(row["hit"]) for row in rows)
+    assert seen.get == {"rows": 22, "bytes": 0, "matches": matches, "rejected": 1}
+
+
+def test_a_column_of_matches_that_is_not_there_is_refused(decided: DataFrame) -> None:
+    for matcher, name, problem in (
+        (BOX, None, "column 'matched' is missing"),
+        (None, "found", "column 'found' is missing"),
+        (None, "round", "column 'round' must be a boolean, got long"),
+        (ObliviousTopicMatch(KINDS, ["kind"], group="toy64"), "hit", "matched= does not apply"),
+    ):
+        with pytest.raises(ParameterError, match=problem):
+            cs.observe(decided, "seen", matcher, matched=name)
+
+
+@pytest.mark.slow
+def test_matches_of_all_pairs_are_rows_without_a_reason(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    matcher = AdditiveMaskMatch(KINDS)
+    keys = issued(matcher, tmp_path)
+    plain = spark.createDataFrame([(n, "ab"[n % 2]) for n in range(6)], "event long, kind string")
+    events = cs.encode_events(plain, matcher, keys["publisher"], keep=["event"])
+    short = F.when(F.col("event") == 0, F.lit(b"short")).otherwise(F.col("event_message"))
+    wishes = spark.createDataFrame(
+        [("s0", "kind = 'a'"), ("s1", "kind = 'b'")], "subscription string, predicate string"
+    )
+    interests = cs.encode_interests(wishes, matcher, keys["subscriber"])
+    found = cs.match(
+        events.withColumn("event_message", short),
+        interests,
+        matcher,
+        keys["broker"],
+        on_error="reject",
+    )
+    seen = Observation()
+    assert len(cs.observe(found, seen, matcher).collect()) == 6
+    assert seen.get == {"matches": 5, "rejected": 1}
+    # In a row of both messages, there are pairs again.
+    column = cs.match_column("event_message", "interest_message", matcher, keys["broker"])
+    both = events.crossJoin(interests).withColumn("hit", column)
+    cells = Observation()
+    cs.observe(both, cells, matcher, matched="hit").collect()
+    width = matcher.event_bytes + matcher.interest_bytes
+    assert cells.get == {"pairs": 12, "matches": 6, "bytes": 12 * width}
 
 
 @pytest.mark.slow
@@ -74,13 +151,19 @@ def test_a_stream_tells_matches_and_rejected_rows(spark: SparkSession, tmp_path:
     interests = frame(spark, interest_rows(rounds), "interest_message")
     decided = cs.match(stream.parquet(str(tmp_path / "in")), interests, BOX, on_error="reject")
     with cs.progress(spark, "matching"):
-        query = ended(cs.observe(decided, "decided"), tmp_path)
+        counted = cs.observe(decided, "decided", BOX)
+        query = ended(cs.observe(counted, "passed"), tmp_path)
     out = spark.read.parquet(str(tmp_path / "out"))
     matches = out.where("matched").count()
     assert 0 < matches < 9
-    told = [one["observedMetrics"]["decided"] for one in query.recentProgress]
-    rows = [one if isinstance(one, dict) else one.asDict() for one in told]
-    assert [9, 0, matches, 1] in [one.get("values", [*one.values()]) for one in rows]
+    width = BOX.event_bytes + BOX.interest_bytes
+    for name, numbers in (
+        ("passed", [9, 0, matches, 1]),
+        ("decided", [9, matches, 9 * width, 1]),
+    ):
+        told = [one["observedMetrics"][name] for one in query.recentProgress]
+        rows = [one if isinstance(one, dict) else one.asDict() for one in told]
+        assert numbers in [one.get("values", [*one.values()]) for one in rows]
 
 
 def test_progress_is_shown(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +175,7 @@ def test_progress_is_shown(spark: SparkSession, capsys: pytest.CaptureFixture[st
     with cs.progress(spark, "counting"):
         assert rows.mapInArrow(slow, rows.schema).selectExpr("sum(id)").collect()[0][0] == 499500
     shown = capsys.readouterr().err
-    assert re.search(r"counting: .*[1-4]/[4-9]", shown), shown
+    assert re.search(r"counting: .*[0-9]/[4-9]", shown), shown
     with pytest.raises(ValueError, match="inside"), cs.progress(spark, "failing"):
         raise ValueError("inside")
 
