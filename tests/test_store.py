@@ -154,7 +154,7 @@ def test_a_late_writer_of_an_old_version_fails_too(tmp_path: Path) -> None:
     folder = Folder.of(tmp_path, "path")
     for version in (1, 2):
         small_store(folder, "event", {"s0": [version]}, 1, WriterRun(version))
-    with pytest.raises(ParameterError, match=r"another write_messages .*index-00000002"):
+    with pytest.raises(ParameterError, match=r"another call .*index-00000002"):
         small_store(folder, "event", {"s0": [9]}, 1, WriterRun(1))
     assert Index.read(folder, SPELT, "event").first.tolist() == [2]
     assert not (tmp_path / WriterRun(1).index).exists()

@@ -251,6 +251,30 @@ def test_several_stores_are_one(
     assert pairs(events, Index.together(several)) == spelt(keys(other) & set(every))
 
 
+@given(several=st.lists(ROUNDS, max_size=4), floor=st.integers(0, 12))
+def test_rounds_are_provided_up_to_the_first_gap(
+    several: list[Rounds], floor: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = Folder.of(tmp_path_factory.mktemp("store"), "path")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storefiles, "RUN_ROWS", 3)
+        for rounds in several:
+            add(folder, "interest", rounds)
+    if not several:
+        return
+    generations.drop_below(folder, SPELT, "interest", floor)
+    index = Index.read(folder)
+    left, wanted = dict[str, set[int]](), {}
+    for label, number in set().union(*runs_of(index)):
+        left.setdefault(label, set()).add(number)
+    for label, numbers in left.items():
+        first = stop = min(numbers)
+        while stop in numbers:
+            stop += 1
+        wanted[label] = range(first, stop)
+    assert storeplan.without_gaps(index) == wanted
+
+
 def test_runs_meet_as_intervals_do() -> None:
     rng = np.random.default_rng(3)
     for _ in range(50):

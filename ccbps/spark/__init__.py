@@ -32,7 +32,7 @@ from ccbps.spark.networks import simulate
 from ccbps.spark.source import register_source
 from ccbps.spark.store_checking import check_messages
 from ccbps.spark.store_matching import match_messages
-from ccbps.spark.store_upkeep import compact_messages, drop_rounds
+from ccbps.spark.store_upkeep import compact_messages, drop_rounds, provided_rounds
 from ccbps.spark.store_writing import write_messages
 from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
 from ccbps.spark.watching import observe, progress, settings_for
@@ -61,6 +61,7 @@ __all__ = [
     "open_payloads",
     "prefilter",
     "progress",
+    "provided_rounds",
     "register",
     "register_source",
     "seal_for_groups",

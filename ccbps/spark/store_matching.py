@@ -7,25 +7,20 @@ the workers map the files into memory and hand back answers alone. Nothing secre
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from ccbps.errors import ParameterError
 from ccbps.matching.contract import is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_on_error, check_partitions, parallelism
 from ccbps.spark.store_answers import ANSWERS, answers_of, unfolded
-from ccbps.spark.store_tables import as_spark, check_pairs
+from ccbps.spark.store_tables import Stores, as_spark, check_pairs, indexes
 from ccbps.store.broadcast_plan import plan_rounds
-from ccbps.store.commit import refuse_twice
 from ccbps.store.files import PartReader
-from ccbps.store.folder import Folder
-from ccbps.store.index import Index, StoreKind
 from ccbps.store.plan import open_piece, plan
 
 if TYPE_CHECKING:
@@ -38,9 +33,6 @@ __all__ = ["match_messages"]
 _OPEN: Final = 8
 _OPEN_TOGETHER: Final = 128
 _NUMBER: Final = "number"
-
-Stores: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
-"""Path of a store, or of several."""
 
 
 def match_messages(
@@ -96,8 +88,8 @@ def match_messages(
     check_on_error(on_error)
     check_pairs(matcher)
     check_partitions(partitions)
-    event_index = _indexes(events, matcher, "event")
-    interest_index = _indexes(interests, matcher, "interest")
+    event_index = indexes(events, matcher, "event")
+    interest_index = indexes(interests, matcher, "interest")
     tasks = parallelism(spark) if partitions is None else partitions
     opened, most = open_piece, _OPEN
     if is_broadcast(matcher):
@@ -127,18 +119,3 @@ def match_messages(
             yield answers_of(work, broker, reject=reject, matches_only=matches_only)
 
     return unfolded(pieces.mapInArrow(decide, as_spark(ANSWERS)), reject=reject)
-
-
-def _indexes(paths: Stores, matcher: Matcher, kind: StoreKind) -> Index:
-    """The indexes of all stores of a side as one."""
-    name = f"{kind}s"
-    several = [paths] if isinstance(paths, str | os.PathLike) else paths
-    if not isinstance(several, list | tuple) or not several:
-        raise ParameterError(f"{name} must be a path or a URI as text, or several, got {paths!r}")
-    folders = [Folder.of(path, name) for path in several]
-    if len({folder.path for folder in folders}) < len(folders):
-        raise ParameterError(f"{name} names the same store twice")
-    indexes = [Index.read(folder, matcher, kind) for folder in folders]
-    if len(indexes) > 1:
-        refuse_twice(indexes)
-    return Index.together(indexes)

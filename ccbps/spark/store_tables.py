@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -21,12 +23,17 @@ from ccbps.errors import ParameterError
 from ccbps.matching.contract import Answers, Keying
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_matcher, refuse_given, require
-from ccbps.store.index import StoreKind, serves_all
+from ccbps.store.commit import refuse_twice
+from ccbps.store.folder import Folder
+from ccbps.store.index import Index, StoreKind, serves_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["as_spark", "check_kind", "check_pairs", "message_columns"]
+__all__ = ["Stores", "as_spark", "check_kind", "check_pairs", "indexes", "message_columns"]
+
+Stores: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+"""Path of a store, or of several."""
 
 _KINDS: Final[dict[pa.DataType, type[DataType]]] = {
     pa.string(): StringType,
@@ -72,6 +79,21 @@ def message_columns(
         labels = []
     require(df, [], whole=[round], text=labels, binary=[message], rest=False)
     return message, labels
+
+
+def indexes(paths: Stores, matcher: Matcher, kind: StoreKind) -> Index:
+    """The indexes of all stores of a side as one."""
+    name = f"{kind}s"
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if not isinstance(several, list | tuple) or not several:
+        raise ParameterError(f"{name} must be a path or a URI as text, or several, got {paths!r}")
+    folders = [Folder.of(path, name) for path in several]
+    if len({folder.path for folder in folders}) < len(folders):
+        raise ParameterError(f"{name} names the same store twice")
+    found = [Index.read(folder, matcher, kind) for folder in folders]
+    if len(found) > 1:
+        refuse_twice(found)
+    return Index.together(found)
 
 
 def as_spark(schema: pa.Schema) -> StructType:

@@ -11,19 +11,20 @@ import pyarrow as pa
 from ccbps.errors import ParameterError
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_partitions
-from ccbps.spark.store_tables import as_spark, check_kind, check_pairs
+from ccbps.spark.store_tables import Stores, as_spark, check_kind, check_pairs, indexes
 from ccbps.store.commit import abandon
 from ccbps.store.folder import Folder
 from ccbps.store.generations import drop_below, replace_generations
 from ccbps.store.index import Index, StoreKind
 from ccbps.store.manifest import MANIFEST, write_part
 from ccbps.store.merging import merged_rows, plan_merge
+from ccbps.store.plan import without_gaps
 from ccbps.store.versions import WriterRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["compact_messages", "drop_rounds"]
+__all__ = ["compact_messages", "drop_rounds", "provided_rounds"]
 
 # Of messages in a file that compaction writes, about.
 _PART_BYTES: Final = 256 << 20
@@ -119,3 +120,34 @@ def drop_rounds(
     folder = Folder.of(path, "path")
     Index.read(folder, matcher, kind)
     return drop_below(folder, matcher, kind, before)
+
+
+def provided_rounds(interests: Stores, matcher: Matcher) -> dict[str, range]:
+    """For which rounds subscribers have provided interests. Reads indexes, and runs no job.
+
+    An event of a round for which a subscription has no interest is not answered, and nobody says
+    so. Give the least of these bounds to the ledger, which foretells that rounds run out.
+
+    Example:
+        .. code-block:: python
+
+            provided = cs.provided_rounds(["/data/interests"], matcher)
+            # {"alice": range(0, 2)}
+            bound = min(rounds.stop for rounds in provided.values())
+            allotting = cs.EventLedger("/data/bounded.ledger", rounds=bound)
+
+    Args:
+        interests: path of a store of interest messages, from `write_messages`; or of several.
+        matcher: public.
+
+    Returns:
+        of each subscription the rounds from its first one (those before were dropped, or were
+        never there) to the first gap.
+
+    Raises:
+        ParameterError: a path has no complete store, or one of another matcher or side.
+        RandomnessReuseError: two stores have an interest for one (pair, round).
+        DecodeError: an index, or a file, is damaged.
+    """
+    check_pairs(matcher)
+    return without_gaps(indexes(interests, matcher, "interest"))
