@@ -404,7 +404,10 @@ def _literal(schema: Schema, attribute: str, constant: Const, sqlite: bool) -> s
         return "TRUE" if value else "FALSE"
     if isinstance(value, Moment):
         keyword = "DATE " if "T" not in value.iso() else "TIMESTAMP "
-        return f"{keyword if value.seconds % 2 else ''}'{value.iso()}'"
+        kind = schema[attribute]
+        # A bare string with a time of day is refused for days: Spark has two meanings of it.
+        days = isinstance(kind, Timestamp) and kind.unit == "day" and "T" in value.iso()
+        return f"{keyword if days or value.seconds % 2 else ''}'{value.iso()}'"
     if isinstance(value, str):
         escaped = value.replace("'", "''")
         return f"'{escaped}'"

@@ -40,8 +40,10 @@ LONG = {
     "predicates/types.py": "the attribute type and the types without a family",
     "programs/barrington.py": "one transform, with and without a fixed structure",
     "spark/encoding.py": "two functions, each mostly its documentation",
+    "spark/groups.py": "three functions, each mostly its documentation",
     "store/files.py": "one file format, read and written",
     "store/index.py": "one index, written, read and checked",
+    "store/plan.py": "one plan, from runs of both sides to blocks of messages",
 }
 """Files of more than `FREE` lines, and what keeps each together."""
 

@@ -103,7 +103,7 @@ def keeps(text: str, **values: Any) -> bool:
         ("price < 3 AND NOT price BETWEEN 0 AND 9", True),
         ("price = 1000 OR price < 0", True),
         ("day = '2023-12-31'", True),
-        ("day = '2024-05-01 12:00'", True),
+        ("day = TIMESTAMP '2024-05-01 12:00'", True),
         ("price IS NULL", True),
         ("volume IS NULL", False),
         ("volume = NULL", True),
@@ -290,6 +290,18 @@ UNKNOWN, UNSUPPORTED = UnknownAttributeError, UnsupportedPredicateError
         ("day > §'yesterday'", TYPE, "'yesterday'", "ISO"),
         ("day > §'2024-02-30'", TYPE, "'2024-02-30'", "no such date"),
         ("day > §5", TYPE, "5", "ISO"),
+        ("day < §'2024-01-03 12:00:00'", UNSUPPORTED, "'2024", "DATE '2024-01-31', or TIMESTAMP"),
+        ("day IN (§'2024-01-03 00:00+02:00')", UNSUPPORTED, "'2024", "time of day"),
+        ("day = §to_date('soon')", TYPE, "to_date", "ISO"),
+        ("day = §to_date('03.01.2024', 'dd.MM')", UNSUPPORTED, "to_date", "without a format"),
+        ("day = §date(:x)", UNSUPPORTED, "date", "take one string"),
+        ("day > TIMESTAMP_NTZ §'2024-01-03'", UNSUPPORTED, "'2024", "DATE or TIMESTAMP"),
+        ("price = §128Y", TYPE, "128Y", "8, 16 or 64 bits"),
+        ("price = §2.5L", TYPE, "2.5L", "whole"),
+        ("price = §1e400D", TYPE, "1e400D", "binary float"),
+        ("note = §3L", TYPE, "3L", "strings"),
+        ("price = 3 §L", SYNTAX, "L", "unexpected"),
+        ("hamming(price, 3) <= §1L", TYPE, "1L", "public"),
         ("day > DATE §'soon'", TYPE, "'soon'", "ISO"),
         ("day > §'2024-01-01T25:00'", TYPE, "'2024", "time of day"),
         ("flag OR §price", TYPE, "price", "not a condition"),
@@ -328,7 +340,12 @@ UNKNOWN, UNSUPPORTED = UnknownAttributeError, UnsupportedPredicateError
         ("§NULL IS NULL", UNSUPPORTED, "NULL", "needs an attribute"),
         ("price IS NULL AND NULL = §3", UNSUPPORTED, "3", "needs an attribute"),
         ("§price IS NULL IS NULL", UNSUPPORTED, "price", "IS"),
-        ("§flag IS TRUE", UNSUPPORTED, "flag", "IS is only"),
+        ("§price IS TRUE", TYPE, "price", "not a condition"),
+        ("(§flag AND price > 3) IS NULL", UNSUPPORTED, "flag", "about one attribute"),
+        ("(§price = NULL) IS NULL", UNSUPPORTED, "price", "without NULL"),
+        ("price > §2 IS NULL", UNSUPPORTED, "2", "in parentheses"),
+        ("(§price > 2) = TRUE", UNSUPPORTED, "price", "IS TRUE"),
+        ("isnull(§isnull(volume))", UNSUPPORTED, "isnull", "function"),
         ("§price IN (SELECT 1)", UNSUPPORTED, "price", "IN"),
         ("§price IN :xs", UNSUPPORTED, "price", "IN needs a list"),
         ("§issue IN 'IBM'", UNSUPPORTED, "issue", "IN needs a list"),
@@ -340,6 +357,10 @@ UNKNOWN, UNSUPPORTED = UnknownAttributeError, UnsupportedPredicateError
         ("note LIKE §'%a'", UNSUPPORTED, "'%a'", "final %"),
         ("note LIKE §'a%%'", UNSUPPORTED, "'a%%'", "final %"),
         ("note LIKE §'a_%'", UNSUPPORTED, "'a_%'", "final %"),
+        ("note = §'a\\x'", UNSUPPORTED, "'a", "backslash.*Spark.*:name"),
+        ("note IN ('b', §'a\\')", UNSUPPORTED, "'a", "backslash"),
+        ("issue != §'a\\\\%'", UNSUPPORTED, "'a", "backslash"),
+        ("note LIKE §'a\\x%'", UNSUPPORTED, "'a", "backslash"),
         ("note LIKE §'a\\%'", UNSUPPORTED, "'a\\%'", "backslash"),
         ("§price = ?", UNSUPPORTED, "price", ":name"),
         ("§price < -:x", UNSUPPORTED, "price", "sign"),
@@ -367,9 +388,53 @@ def test_every_error_has_its_class_and_place(
         assert plain[place:].startswith(marked)
 
 
+def test_strings_may_be_in_double_quotes() -> None:
+    for text, plain in [
+        ('issue = "IBM"', "issue = 'IBM'"),
+        ('"IBM" = `issue` OR note = \'a"b\'', "'IBM' = `issue` OR note = 'a\"b'"),
+        ('note IN ("it\'s", "a""b")', "note IN ('it''s', 'a\"b')"),
+        ('flag /* "no string" */', 'flag /* "no string" */'),
+    ]:
+        predicate = SCHEMA.parse(text, double_quoted_strings=True)
+        assert predicate.text == plain
+        assert predicate.expression == SCHEMA.parse(plain).expression
+
+
+def test_places_are_right_in_texts_with_double_quotes() -> None:
+    for text, kind, marked in [
+        ('issue = "IBM" AND prise < 3', UnknownAttributeError, "prise"),
+        ('issue = "IBM" AND price < "3"', PredicateTypeError, "'3'"),
+        ('issue = "IBM" AND "price" = 3', UnsupportedPredicateError, "'price'"),
+        ('issue = "IBM', PredicateSyntaxError, '"IBM'),
+        ('note = "a\\x"', UnsupportedPredicateError, "'a"),
+    ]:
+        with pytest.raises(PredicateError) as caught:
+            SCHEMA.parse(text, double_quoted_strings=True)
+        assert type(caught.value) is kind
+        place = caught.value.position
+        assert place is not None and caught.value.text[place:].startswith(marked)
+        assert len(caught.value.text) == len(text)
+
+
+def test_a_name_in_double_quotes_is_no_string_unasked() -> None:
+    for text in ('issue = "IBM"', 'issue = "note"'):
+        with pytest.raises(PredicateError, match="double_quoted_strings=True"):
+            SCHEMA.parse(text)
+    assert SCHEMA.parse('"price" = 3').box().ranges["price"] == (3, 3)
+    with pytest.raises(PredicateError, match="in backticks"):
+        SCHEMA.parse('"price" = 3', double_quoted_strings=True)
+
+
+def test_private_constants_may_have_backslashes() -> None:
+    records = {name: ["x"] for name in ("a", "b")}
+    schema = Schema(a=Text(4), b=Keyword(64))
+    template = schema.parse("a != :x AND b != :y")
+    assert template.bind(x="\\u00", y="C:\\x").evaluate(records).all()
+
+
 def test_a_reserved_word_is_explained() -> None:
     schema = Schema(when=UInt(4), price=UInt(4))
-    with pytest.raises(PredicateSyntaxError, match='written "when"'):
+    with pytest.raises(PredicateSyntaxError, match="written `when`"):
         schema.parse("price = 1 AND when = 3")
     assert schema.parse('"when" = 3').evaluate([{"when": 3, "price": 0}])[0]
 

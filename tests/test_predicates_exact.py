@@ -20,9 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps.errors import EventError
+from ccbps.errors import EventError, PredicateTypeError
 from ccbps.predicates import AttributeType, Category, Decimal, Int, Schema, UInt
 from ccbps.predicates.codes import unpack
+from ccbps.predicates.literals import compares_like_float
+from tests.effort import examples
 
 D = decimal.Decimal
 COARSE = Decimal(0, 10**9, 10**6)
@@ -56,6 +58,47 @@ def number(kind: AttributeType, value: Fraction) -> int | None:
     position = (value - low) / step
     whole = position.denominator == 1 and 0 <= position < kind.cardinality
     return int(position) if whole else None
+
+
+@given(
+    st.sampled_from(
+        [MONEY, Int(64), UInt(64), Decimal("0.1", "0.7", "0.3"), Decimal(0, 9, "1e-9")]
+    ),
+    st.integers(0, 2**64 - 1),
+    st.fractions(-2, 2).map(lambda part: part.limit_denominator(10**4)),
+    st.sampled_from([Fraction(1), Fraction(1, 10**12), Fraction(0)]),
+)
+@settings(deadline=None, max_examples=examples(400))
+def test_a_float_is_taken_where_it_compares_like_the_number(
+    kind: AttributeType, place: int, part: Fraction, scale: Fraction
+) -> None:
+    low, step = described(kind)
+    near = low + step * (place % kind.cardinality)
+    constant = near + step * part * scale
+    digits = decimal.Context(prec=40).divide(D(constant.numerator), D(constant.denominator))
+    exact = Fraction(digits)
+    last = low + step * (kind.cardinality - 1)
+    # Floats keep the order, so that no value further away can compare otherwise.
+    values = [v for v in (near + step * k for k in range(-3, 4)) if low <= v <= last]
+    sign = [(value > exact) - (value < exact) for value in values]
+    as_float = [(float(v) > float(exact)) - (float(v) < float(exact)) for v in values]
+    assert compares_like_float(kind, digits, single=False) == (sign == as_float)
+
+
+@pytest.mark.parametrize(
+    ("number", "taken"),
+    [("0.5F", True), ("0.1F", False), ("0.105F", True), ("1e39F", False), ("16777217F", True),
+     ("0.1D", True), ("0.10000000000000001D", False), ("1e400D", False), ("-1e300D", True)],
+)  # fmt: skip
+def test_suffixes_of_floats_are_taken_where_they_change_nothing(number: str, taken: bool) -> None:
+    schema = Schema(price=MONEY)
+    if taken:
+        assert (
+            schema.parse(f"price < {number}").box() == schema.parse(f"price < {number[:-1]}").box()
+        )
+    else:
+        with pytest.raises(PredicateTypeError, match="binary float"):
+            schema.parse(f"price < {number}")
 
 
 def spelled(units: int, scale: int) -> D:

@@ -61,6 +61,19 @@ def test_every_reading_selects_what_sqlite_selects(
     assert np.flatnonzero(box.evaluate(events)).tolist() == expected
 
 
+@given(case=cases(), form=st.sampled_from(["TRUE", "NOT TRUE", "FALSE", "NOT FALSE"]))
+@settings(max_examples=examples(300), deadline=None)
+def test_is_true_selects_what_sqlite_selects(
+    case: tuple[Drawn, list[dict[str, Any]]], form: str
+) -> None:
+    drawn, batch = case
+    expected = selected_by_sqlite(drawn.schema, batch, f"NOT (({drawn.where}) IS {form})")
+    predicate = drawn.schema.parse(f"NOT (({drawn.text}) IS {form})").bind(**drawn.private)
+    events = drawn.schema.encode([record(row) for row in batch])
+    assert np.flatnonzero(predicate.evaluate(events)).tolist() == expected
+    assert np.flatnonzero(predicate.true_form().evaluate(events)).tolist() == expected
+
+
 @pytest.mark.parametrize(
     "where",
     [
@@ -78,6 +91,8 @@ def test_every_reading_selects_what_sqlite_selects(
         "price < 1e3 AND price > -1.5",
         "price < 2.5 AND price != 1.5",
         "price = 2.0",
+        "(price > 3) IS NULL",
+        "NOT ((NOT price BETWEEN 2 AND 3) IS NOT NULL)",
     ],
 )
 def test_null_and_fractions_mean_what_sqlite_means(where: str) -> None:

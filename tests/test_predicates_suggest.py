@@ -208,7 +208,7 @@ def test_the_room_that_is_promised_is_there() -> None:
         ([1, "a"], "several kinds"),
         ([True, 1], "several kinds"),
         ([b"a"], "several kinds"),
-        ([float("inf")], "no finite values"),
+        ([1.5, float("inf")], "infinite"),
         ([1 / 3], "more than 6 decimals"),
         ([2**64], "do not fit 64 bits"),
         ([2**63, -1], "do not fit 64 bits"),
@@ -290,6 +290,11 @@ def test_rows_may_lack_a_name_and_columns_of_one_length() -> None:
     for thing in (None, 5, "a", [1, 2]):
         with pytest.raises(ParameterError, match="suggest takes"):
             Schema.suggest(thing)
+
+
+def test_nan_is_said_to_be_null() -> None:
+    kind, report = suggested([1.5, float("nan")])
+    assert kind.nullable and "NaN is NULL" in report
 
 
 def test_what_is_given_is_taken() -> None:

@@ -26,9 +26,10 @@ from ccbps.store import broadcast_plan, index
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
 from ccbps.store.broadcast_plan import plan_rounds
-from ccbps.store.commit import refuse_twice, renew
+from ccbps.store.commit import renew
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind
+from ccbps.store.once import refuse_twice
 from ccbps.store.versions import WriterRun
 from tests.effort import examples
 from tests.test_store import about, read_index, write_index

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
-from ccbps.store import commit, generations, merging
+from ccbps.store import commit, generations, merging, once
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
 from ccbps.store.folder import Folder
@@ -244,9 +244,9 @@ def test_several_stores_are_one(
     every = [key for rounds in stores for key in keys(rounds)]
     if len(set(every)) < len(every):
         with pytest.raises(RandomnessReuseError, match="has a message in two stores"):
-            commit.refuse_twice(several)
+            once.refuse_twice(several)
         return
-    commit.refuse_twice(several)
+    once.refuse_twice(several)
     events = Index.read(Folder.of(path / "e", "path"))
     assert pairs(events, Index.together(several)) == spelt(keys(other) & set(every))
 
@@ -272,7 +272,7 @@ def test_rounds_are_provided_up_to_the_first_gap(
         while stop in numbers:
             stop += 1
         wanted[label] = range(first, stop)
-    assert storeplan.without_gaps(index) == wanted
+    assert generations.without_gaps(index) == wanted
 
 
 def test_runs_meet_as_intervals_do() -> None:

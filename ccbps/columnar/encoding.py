@@ -35,6 +35,7 @@ from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
 from ccbps.matching.roles import Publisher, Subscriber
 from ccbps.predicates import Events
+from ccbps.predicates.syntax import single_quoted
 
 __all__ = ["event_messages", "interest_messages"]
 
@@ -100,6 +101,7 @@ def interest_messages(
     row: pa.StructArray,
     ids: Sequence[str],
     *,
+    double_quoted_strings: bool = False,
     reject: bool = False,
 ) -> pa.Array:
     """Messages for interests, NULL where an id or any part of the interest is NULL.
@@ -108,6 +110,7 @@ def interest_messages(
         row: fields by position: `ids`; and predicates as SQL text, or values of the matcher's
             `private_names`.
         ids: names, for errors: of pair and round, or of the subscription alone.
+        double_quoted_strings: how predicates are read; see `Schema.parse`.
         reject: as for `event_messages`, which see.
 
     Raises:
@@ -121,6 +124,9 @@ def interest_messages(
     public, given = columns[: len(ids)], columns[len(ids) :]
     if private is None:
         interests: DictionaryColumn[Any] = strings(given[0])
+        if double_quoted_strings:
+            texts = [single_quoted(text) for text in interests.values]
+            interests = DictionaryColumn(texts, interests.index)
     else:
         interests = _bindings(private, given, int(valid.sum()))
     subscriber, reasons = _subscriber(matcher, key), no_reasons(len(interests))

@@ -18,7 +18,7 @@ COMPARISONS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">",
 _SYMBOLS: Final = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 _LANGUAGE: Final = (
     "accepted are comparisons of an attribute with a constant, BETWEEN, IN, LIKE 'prefix%', "
-    "IS NULL, AND, OR, NOT, at_least(k, ...) and hamming(attribute, value) <= t"
+    "IS NULL, IS TRUE, AND, OR, NOT, at_least(k, ...) and hamming(attribute, value) <= t"
 )
 
 
@@ -50,8 +50,12 @@ class Complaints:
         if kind in COMPARISONS:
             what = (
                 "a comparison stands where an attribute or a constant is expected; join "
-                "comparisons with AND, as in 1 < price AND price < 3, or write BETWEEN"
+                "comparisons with AND, as in 1 < price AND price < 3, or write BETWEEN; whether a "
+                "condition holds is written (price < 3) IS TRUE"
             )
+            return self._error(UnsupportedPredicateError, what, at or node)
+        if kind == "Is":
+            what = "the condition before IS is written in parentheses, as in (price < 3) IS TRUE"
             return self._error(UnsupportedPredicateError, what, at or node)
         if kind in _SYMBOLS:
             what = (

@@ -25,7 +25,7 @@ __all__ = [
 
 
 class PatternError(ConstantError):
-    """A LIKE pattern or Hamming attribute that is valid SQL but outside the language."""
+    """A constant, pattern or Hamming attribute that is valid SQL but outside the language."""
 
 
 def is_prefix(pattern: Any) -> bool:

@@ -1,5 +1,8 @@
 """Literals: what the text of a constant in SQL stands for, exactly.
 
+Where Spark's SQL and standard SQL would read a literal in two ways, it is refused: the same text
+must not select other rows here than in `DataFrame.filter`.
+
 A `Reading` takes a number's digits, or what is between the quotes of a string, to a value. Which
 reading a constant needs is a matter of what stands around it, so that two predicates that differ
 in nothing but literals have the same readings.
@@ -8,20 +11,48 @@ in nothing but literals have the same readings.
 from __future__ import annotations
 
 import decimal
+import math
+import re
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
 
+import numpy as np
+
+from ccbps.predicates.constants import PatternError
+from ccbps.predicates.numeric import Decimal, Int, UInt
 from ccbps.predicates.temporal import Instant
-from ccbps.predicates.types import ConstantError
+from ccbps.predicates.types import AttributeType, ConstantError
 
-__all__ = ["Reading", "date", "minus", "number", "timestamp", "words"]
+__all__ = [
+    "Reading",
+    "compares_like_float",
+    "date",
+    "day",
+    "minus",
+    "number",
+    "suffixed",
+    "timestamp",
+    "words",
+]
 
 Reading: TypeAlias = Callable[[str], Any]
 """From the text of a literal to its value; raises ConstantError."""
 
 
+# Spark keeps the backslash of these two, for LIKE.
+_ESCAPE: Final = re.compile(r"\\(?![%_])")
+_SUFFIXED: Final = re.compile(r"(.*?)(BD|[A-Z])", re.IGNORECASE)
+_WIDTHS: Final = {"Y": 8, "S": 16, "L": 64}
+
+
 def words(text: str) -> str:
     """A string."""
+    if _ESCAPE.search(text):
+        raise PatternError(
+            "a backslash in a string is an escape in Spark's SQL, and itself in standard SQL, so "
+            "none is taken here; pass such a string as the value of a private constant, :name"
+        )
     return text
 
 
@@ -43,6 +74,64 @@ def minus(digits: str) -> int | decimal.Decimal:
     return -value if isinstance(value, int) else value.copy_negate()
 
 
+def suffixed(text: str, kind: AttributeType, *, negative: bool) -> int | decimal.Decimal:
+    """A number with one of Spark's suffixes, which give it a type, for an attribute of `kind`."""
+    match = _SUFFIXED.fullmatch(text)
+    assert match is not None
+    value, suffix = (minus if negative else number)(match[1]), match[2].upper()
+    if suffix in _WIDTHS:
+        bound = 1 << _WIDTHS[suffix] - 1
+        if not isinstance(value, int) or not -bound <= value < bound:
+            raise ConstantError(
+                "with the suffix Y, S or L a number is whole and has 8, 16 or 64 bits; write it "
+                "without the suffix"
+            )
+    elif suffix != "BD" and not compares_like_float(kind, value, single=suffix == "F"):
+        raise ConstantError(
+            "with the suffix D or F a number is a binary float, which compares with this "
+            "attribute's values in another way than the decimal number; write it without the suffix"
+        )
+    return value
+
+
+def compares_like_float(
+    kind: AttributeType, constant: int | decimal.Decimal, *, single: bool
+) -> bool:
+    """Whether the values of a type compare with a number as they do with the nearest float.
+
+    Spark compares decimals with floats as float64, and integers with a float32 as either. True also
+    for types that have no numbers.
+
+    Args:
+        kind: the type.
+        constant: the number.
+        single: the float is a float32.
+
+    Raises:
+        ConstantError: the type does not compare with the number.
+    """
+    if not isinstance(kind, Decimal | Int | UInt):
+        return True
+    below, upto = kind.bisect(constant)
+    try:
+        double = float(constant)
+    except OverflowError:
+        return False
+    with np.errstate(over="ignore"):
+        nearest = float(np.float32(double)) if single else double
+    # Rounding keeps the order, so that the neighbours decide.
+    if not math.isfinite(nearest) or (below < upto and nearest != double):
+        return False
+    low, step = (kind.low, kind.step) if isinstance(kind, Decimal) else (kind.least, 1)
+    for number, sign in ((below - 1, -1), (upto, 1)):
+        if 0 <= number < kind.cardinality:
+            value = float(Fraction(low) + number * Fraction(step))
+            shown = [value, float(np.float32(value))] if single else [value]
+            if any(sign * one <= sign * nearest for one in shown):
+                return False
+    return True
+
+
 def timestamp(text: str) -> Instant:
     """TIMESTAMP '...'."""
     try:
@@ -54,5 +143,27 @@ def timestamp(text: str) -> Instant:
 
 
 def date(text: str) -> Instant:
-    """DATE '...': the day that a point in time is in."""
-    return timestamp(text).date()
+    """DATE '...': the date as written; time of day and zone are left out, as in Spark."""
+    timestamp(text)
+    return Instant.parse(text.strip()[:10])
+
+
+def day(text: str) -> Instant:
+    """A string that is compared with days.
+
+    Spark takes it for a date where the column is a DATE, and for a point in time where it is a
+    TIMESTAMP, which an attribute does not tell.
+    """
+    try:
+        instant = Instant.of(words(text))
+    except ValueError as problem:
+        raise ConstantError(
+            f"{problem}; days compare with text such as '2024-01-31', or TIMESTAMP "
+            "'2024-01-31 12:30:00'"
+        ) from None
+    if instant != date(text):
+        raise PatternError(
+            "with a time of day, a string compares in one way with dates and in another with "
+            "timestamps; write DATE '2024-01-31', or TIMESTAMP '2024-01-31 12:30:00'"
+        )
+    return instant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -45,8 +45,13 @@ class Choice:
     check: str
 
 
-def choice_for(column: Column) -> Choice:
+def choice_for(column: Column, extremes: int = 0) -> Choice:
     """The choice for a column's values.
+
+    Args:
+        column: the values.
+        extremes: how many of the last rows are no records, but extremes of such: they widen ranges,
+            and do not count.
 
     Raises:
         LeftOut: no attribute type takes them.
@@ -56,9 +61,9 @@ def choice_for(column: Column) -> Choice:
     if not len(values):
         raise LeftOut("it has no values")
     if column.distinct is not None:
-        places, counts = np.unique(values, return_counts=True)
-        seen = [column.distinct[place] for place in places.tolist()]
-        choice = _of_objects(seen, int(counts.sum()), nullable)
+        seen = [column.distinct[place] for place in np.unique(values).tolist()]
+        count = np.count_nonzero(~column.missing[: len(column.missing) - extremes])
+        choice = _of_objects(seen, int(count), nullable)
     elif values.dtype.kind == "b":
         choice = _truth(nullable)
     elif values.dtype.kind == "f":
@@ -115,9 +120,9 @@ def _of_integers(values: npt.NDArray[Any], scale: int, nullable: bool) -> Choice
 
 
 def _of_floats(values: npt.NDArray[Any], nullable: bool) -> Choice:
-    values = values[np.isfinite(values)].astype(np.float64)
-    if not len(values):
-        raise LeftOut("it has no finite values")
+    values = values.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise LeftOut("some of its floats are infinite, which no type takes; make them NULL")
     if np.abs(values).max() > 1 << 53:
         raise LeftOut("its floats are beyond 2^53, where whole numbers have gaps; read exact ones")
     for decimals in range(_MAX_DECIMALS + 1):
@@ -127,7 +132,8 @@ def _of_floats(values: npt.NDArray[Any], nullable: bool) -> Choice:
         if np.all(np.abs(scaled - np.rint(scaled)) <= off):
             unit = Fraction(1, 10**decimals)
             low, high = (round(float(end)) * unit for end in (scaled.min(), scaled.max()))
-            return _of_range(low, high, decimals, nullable)
+            choice = _of_range(low, high, decimals, nullable)
+            return replace(choice, check=f"{choice.check}; NaN is NULL") if nullable else choice
     raise LeftOut(
         f"its floats have more than {_MAX_DECIMALS} decimals; round them, and pass a Decimal type"
     )

@@ -34,6 +34,7 @@ from ccbps.predicates.lowering import lower
 from ccbps.predicates.meaning import evaluate
 from ccbps.predicates.sql import read_sql
 from ccbps.predicates.suggest import Suggestion, suggest
+from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError
 
 __all__ = ["Predicate", "Schema"]
@@ -163,20 +164,28 @@ class Schema(Attributes):
         """
         return to_text("schema", self.describe())
 
-    def parse(self, text: str) -> Predicate:
+    def parse(self, text: str, *, double_quoted_strings: bool = False) -> Predicate:
         """Read a predicate: what you would write after WHERE, with ``:name`` for private constants.
 
         Example:
-            >>> from ccbps import Schema, UInt
+            >>> from ccbps import Schema, Text, UInt
             >>> schema = Schema(price=UInt(16), volume=UInt(16))
             >>> schema.parse("price < 120 AND volume BETWEEN 100 AND 200")
             <Predicate over price, volume>
             >>> schema.parse("price < :limit").private_names
             ('limit',)
+            >>> Schema(issue=Text(4)).parse('issue = "IBM"', double_quoted_strings=True).text
+            "issue = 'IBM'"
+
+        Args:
+            text: the predicate.
+            double_quoted_strings: double quotes are for strings, as in Spark, and not for names, as
+                in standard SQL; the predicate's text, also in errors, then has single quotes.
 
         Raises:
             PredicateError: one of its subclasses, with text and position.
         """
+        text = single_quoted(text) if double_quoted_strings else text
         expression, _ = read_sql(self, text)
         return Predicate(self, text, expression)
 

@@ -4,8 +4,9 @@ sqlglot reads the text; this module accepts the part of its syntax tree that is 
 language. sqlglot is imported on the first parse.
 
 Convention: standard SQL quoting: 'strings' in single quotes, "names" in double quotes, no
-backslash escapes. Of Spark's SQL there are `names` in backticks, ``<=>``, `isnull` and `isnotnull`,
-too; "strings" in double quotes are not, since the same text would mean another thing elsewhere.
+backslashes. Of Spark's SQL there are `names` in backticks, ``<=>``, `isnull` and `isnotnull`, IS
+TRUE, and numbers with suffixes, too; "strings" in double quotes only where they are asked for (see
+`ccbps.predicates.syntax.single_quoted`), since the same text would mean another thing elsewhere.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["read_sql"]
 
 _FLIPPED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+_NOT_COMPARED: Final = frozenset({"Anonymous", "Boolean", "Column", "Null"})
+"""Conditions that are no comparisons: IS NULL of these is IS NULL of an attribute, or refused."""
 
 
 def read_sql(schema: Attributes, text: str) -> tuple[tree.Expression, dict[int, Reading]]:
@@ -158,11 +162,26 @@ class _Reader(Operands):
 
     def _is(self, node: exp.Expr) -> tree.Expression:
         self._only(node, "this", "expression", "negate")
-        name = self._subject(unwrapped(node.this))
-        if type(node.args["expression"]).__name__ != "Null":
-            what = "IS is only supported with NULL; a Bool attribute is a condition by itself"
-            raise self._unsupported(what, node)
-        return _negated(node, tree.IsNull(name, self.syntax.position(node.this)))
+        subject, kind = unwrapped(node.this), type(node.args["expression"]).__name__
+        if kind == "Null":
+            return _negated(node, self._is_null(subject))
+        if kind != "Boolean":
+            raise self._unsupported("IS is only supported with NULL, TRUE and FALSE", node)
+        return _negated(node, _is(self.condition(subject), bool(node.args["expression"].this)))
+
+    def _is_null(self, subject: exp.Expr) -> tree.Expression:
+        """IS NULL of an attribute, or of a condition: whether it is unknown."""
+        position = self.syntax.position(subject)
+        if type(subject).__name__ not in self._conditions.keys() - _NOT_COMPARED:
+            return tree.IsNull(self._subject(subject), position)
+        condition = self.condition(subject)
+        while isinstance(condition, tree.Not):
+            condition = condition.part
+        names, operands = tree.attributes_of(condition), tree.operands_of(condition)
+        if operands and not any(_is_null_constant(operand) for *_, operand in operands):
+            return tree.IsNull(names[0], position)
+        what = "IS NULL is for attributes and for conditions about one attribute, without NULL"
+        raise self._unsupported(what, subject)
 
     def _same(self, node: exp.Expr) -> tree.Expression:
         """``<=>`` and IS [NOT] DISTINCT FROM, for which NULL is a value."""
@@ -185,8 +204,7 @@ class _Reader(Operands):
             if is_call(node, function):
                 if len(node.expressions) != 1:
                     raise self._error(PredicateTypeError, f"{function} takes an attribute", node)
-                name = self._subject(unwrapped(node.expressions[0]))
-                null = tree.IsNull(name, self.syntax.position(node))
+                null = self._is_null(unwrapped(node.expressions[0]))
                 return tree.Not(null, null.position) if negate else null
         return self._at_least(node)
 
@@ -225,6 +243,43 @@ class _Reader(Operands):
 def _negated(node: exp.Expr, condition: tree.Expression) -> tree.Expression:
     # Some versions of sqlglot keep NOT LIKE as a flag of LIKE, others as NOT around it.
     return tree.Not(condition, condition.position) if node.args.get("negate") else condition
+
+
+def _is(node: tree.Expression, value: bool) -> tree.Expression:
+    """Whether a condition is TRUE (FALSE): never unknown, and no longer than the condition."""
+    if isinstance(node, tree.Not):
+        return _is(node.part, not value)
+    if isinstance(node, (tree.And, tree.Or)):
+        parts = tuple(_is(part, value) for part in node.parts)
+        build = tree.And if isinstance(node, tree.And) == value else tree.Or
+        return build(parts, node.position)
+    if isinstance(node, tree.AtLeast):
+        count = node.count if value else len(node.parts) - node.count + 1
+        return tree.AtLeast(count, tuple(_is(part, value) for part in node.parts), node.position)
+    if isinstance(node, tree.Truth):
+        return tree.Truth(node.value is value, node.position)
+    if isinstance(node, tree.IsNull):
+        return node if value else tree.Not(node, node.position)
+    if isinstance(node, tree.Between) and (
+        _is_null_constant(node.low) or _is_null_constant(node.high)
+    ):
+        low = tree.Compare(node.attribute, ">=", node.low, node.position)
+        high = tree.Compare(node.attribute, "<=", node.high, node.position)
+        return _is(tree.And((low, high), node.position), value)
+    if isinstance(node, tree.In):
+        items = tuple(item for item in node.items if not _is_null_constant(item))
+        if not items or (len(items) < len(node.items) and not value):
+            return tree.Truth(False, node.position)
+        node = tree.In(node.attribute, items, node.position)
+    elif any(_is_null_constant(operand) for *_, operand in tree.operands_of(node)):
+        return tree.Truth(False, node.position)
+    known = tree.Not(tree.IsNull(node.attribute, node.position), node.position)
+    decided = node if value else tree.Not(node, node.position)
+    return tree.And((known, decided), node.position)
+
+
+def _is_null_constant(operand: tree.Operand) -> bool:
+    return isinstance(operand, tree.Constant) and operand.value is None
 
 
 def _is_subject(node: exp.Expr) -> bool:

@@ -10,7 +10,7 @@ Hazard: ranges and lists of words come from the data, and a schema is public.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -20,12 +20,17 @@ from ccbps.predicates.attributes import Attributes, closest
 from ccbps.predicates.columns import arrow_table, column_of, comes_from, is_arrow, length_of
 from ccbps.predicates.declared import has_values
 from ccbps.predicates.ranges import Choice, LeftOut, choice_for
+from ccbps.predicates.textual import Category
 from ccbps.predicates.types import AttributeType
 
 __all__ = ["Suggestion", "suggest"]
 
 _ROWS: Final = 100_000
 """Rows of a Spark DataFrame that are collected."""
+
+_EXTREMES: Final = 3
+"""Rows that follow them, of the least and the greatest values and of NULLs."""
+_INCOMPLETE: Final = "the list is of a sample, and perhaps incomplete"
 
 S = TypeVar("S", bound=Attributes)
 
@@ -55,25 +60,33 @@ def suggest(
     make: Callable[[Mapping[str, AttributeType]], S], data: Any, given: Mapping[str, AttributeType]
 ) -> Suggestion[S]:
     """See `Schema.suggest`; `make` makes the schema of its attribute types."""
-    head = ""
+    without: dict[str, str] = {}
+    extremes, more, names = 0, False, None
     if comes_from(data, "pyspark") and hasattr(data, "selectExpr"):
-        data, head = _sample(data), ", of a sample and the extremes"
+        names = list(data.columns)
+        data, without, more = _sample(data)
+        extremes = _EXTREMES
     columns = _columns(data)
     lengths = {length_of(column, name) for name, column in columns.items()}
     if len(lengths) > 1:
         raise EventError("the columns differ in length; every record needs one value of each")
+    names = list(columns) if names is None else names
     for name in given:
-        if name not in columns:
-            raise ParameterError(f"column {name!r} is none{closest(name, list(columns))}")
+        if name not in names:
+            raise ParameterError(f"column {name!r} is none{closest(name, names)}")
     types: dict[str, AttributeType] = {}
     lines: list[str] = []
-    for name, column in columns.items():
+    for name in names:
         try:
-            choice = _choice(name, column, given.get(name))
+            if name in without:
+                raise LeftOut(without[name])
+            choice = _choice(name, columns[name], given.get(name), extremes)
         except LeftOut as problem:
             lines += [f"{name}: left out", f"  why: {problem}"]
             continue
         kind = types[name] = choice.kind
+        if more and isinstance(kind, Category) and name not in given:
+            choice = replace(choice, check=f"{choice.check}; {_INCOMPLETE}")
         lines += [
             f"{name}: {kind!r}, {kind.bits} bit{'s' * (kind.bits > 1)}",
             f"  why: {choice.why}",
@@ -82,11 +95,12 @@ def suggest(
     if not types:
         raise ParameterError("\n".join(["no column has values that an attribute may have", *lines]))
     schema = make(types)
-    head = f"{max(lengths)} records{head}, {schema.bits} bits for each event"
+    others = " and the extremes of all" if more else ""
+    head = f"{max(lengths) - extremes} records{others}, {schema.bits} bits for each event"
     return Suggestion(schema, "\n".join([head, *lines]))
 
 
-def _choice(name: str, column: Any, given: AttributeType | None) -> Choice:
+def _choice(name: str, column: Any, given: AttributeType | None, extremes: int) -> Choice:
     if not name.isidentifier():
         raise LeftOut("its name is not an identifier; rename it")
     if given is not None:
@@ -95,7 +109,7 @@ def _choice(name: str, column: Any, given: AttributeType | None) -> Choice:
         found = column_of(column, name)
     except EventError as problem:
         raise LeftOut(str(problem)) from None
-    return choice_for(found)
+    return choice_for(found, extremes)
 
 
 def _columns(data: Any) -> dict[str, Any]:
@@ -119,20 +133,57 @@ def _columns(data: Any) -> dict[str, Any]:
     )
 
 
-def _sample(frame: Any) -> Any:
-    """An Arrow table of the first rows of a Spark DataFrame, and of extremes of the others.
+def _sample(frame: Any) -> tuple[Any, dict[str, str], bool]:
+    """Rows of a Spark DataFrame.
 
-    The last three rows are the least value of each column, the greatest, and one that is NULL where
-    some value is.
+    Returns:
+        (table, without, more): an Arrow table of the first rows and then three of extremes: the
+        least value of each column, the greatest, and one that is NULL where some value is; why
+        other columns are not in it; and whether the DataFrame has more rows.
     """
-    fields = [f.name for f in frame.schema.fields if has_values(f.dataType.simpleString())]
-    if not fields:
-        raise ParameterError("no column has values that an attribute may have")
-    names = ["`" + name.replace("`", "``") + "`" for name in fields]
-    least = frame.selectExpr(*[f"min({name}) AS {name}" for name in names])
-    greatest = frame.selectExpr(*[f"max({name}) AS {name}" for name in names])
-    null = frame.selectExpr(
-        *[f"CASE WHEN count({n}) = count(*) THEN min({n}) END AS {n}" for n in names]
-    )
-    rows = frame.selectExpr(*names).limit(_ROWS)
-    return rows.unionAll(least).unionAll(greatest).unionAll(null).toArrow()
+    if frame.isStreaming:
+        raise ParameterError(
+            "suggest looks at rows, and this DataFrame is a stream; pass spark.read, of the same "
+            "source, in place of spark.readStream"
+        )
+    without: dict[str, str] = {}
+    columns: dict[str, str] = {}
+    by_folded: dict[str, str] = {}
+    for one in frame.schema.fields:
+        other = by_folded.setdefault(one.name.lower(), one.name)
+        if other in columns or other in without:
+            raise ParameterError(
+                f"columns {other!r} and {one.name!r} have the same name to Spark, which does not "
+                "tell upper case from lower; rename one of them, as cs.clean_names(df) does"
+            )
+        kind, name = one.dataType.simpleString(), "`" + one.name.replace("`", "``") + "`"
+        if kind == "float":
+            without[one.name] = (
+                "encode_events refuses FLOAT, which holds neither most decimals nor all whole "
+                "numbers; cast it to the decimals it stands for, as in CAST(x AS DECIMAL(12, 2))"
+            )
+        elif not has_values(kind):
+            without[one.name] = (
+                f"no attribute has values of type {kind}; convert it to numbers, strings, "
+                "booleans, dates or timestamps"
+            )
+        else:
+            # To Spark, NaN is the greatest double; to an attribute, it is NULL.
+            columns[one.name] = f"nanvl({name}, CAST(NULL AS DOUBLE))" if kind == "double" else name
+    if not columns:
+        return {}, without, False
+    names = {name: "`" + name.replace("`", "``") + "`" for name in columns}
+    least = [f"min({x}) AS {names[name]}" for name, x in columns.items()]
+    greatest = [f"max({x}) AS {names[name]}" for name, x in columns.items()]
+    null = [
+        f"CASE WHEN count({x}) = count(*) THEN min({x}) END AS {names[name]}"
+        for name, x in columns.items()
+    ]
+    rows = frame.selectExpr(*names.values()).limit(_ROWS + 1)
+    for extremes in (least, greatest, null):
+        rows = rows.unionAll(frame.selectExpr(*extremes))
+    table = rows.toArrow()
+    count = table.num_rows - _EXTREMES
+    if count <= _ROWS:
+        return table, without, False
+    return table.take([*range(_ROWS), *range(count, table.num_rows)]), without, True

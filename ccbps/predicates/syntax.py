@@ -20,7 +20,7 @@ from ccbps.errors import PredicateSyntaxError, UnsupportedPredicateError
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Syntax", "read_syntax"]
+__all__ = ["Syntax", "read_syntax", "single_quoted"]
 
 # The parser spends about 20 frames of Python's stack on one level of parentheses or NOT.
 _MAX_NESTING: Final = 24
@@ -94,6 +94,7 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
         raise PredicateSyntaxError(problem, text=text, position=position or 0) from None
     if not tokens:
         raise PredicateSyntaxError("the predicate is empty", text=text, position=0)
+    tokens = _suffixed(tokens)
     _check_operators(text, tokens)
     _check_nesting(text, tokens)
     try:
@@ -113,7 +114,7 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     reserved = {token.text.lower() for token in tokens if token.token_type.name not in _NAMES}
     hints = [name for name in names if name.lower() in reserved]
     if hints:
-        problem += f'; an attribute named like a word of SQL is written "{hints[0]}"'
+        problem += f"; an attribute named like a word of SQL is written `{hints[0]}`"
     # What sqlglot says may repeat any word of the text.
     raise PredicateSyntaxError(
         problem, text=text, position=position, summary="the text is not one condition in SQL"
@@ -140,6 +141,34 @@ def _quiet() -> Iterator[None]:
 
 
 _NAMES: Final = frozenset({"VAR", "IDENTIFIER", "STRING", "NUMBER"})
+
+
+_SUFFIXES: Final = frozenset({"L", "S", "Y", "D", "F", "BD"})
+
+
+def _suffixed(tokens: list[Any]) -> list[Any]:
+    """Numbers with Spark's suffixes, such as 3L, as one token each."""
+    kept: list[Any] = []
+    for token in tokens:
+        before = kept[-1] if kept else None
+        if (
+            before is not None
+            and before.token_type.name == "NUMBER"
+            and token.start == before.end + 1
+            and token.text.upper() in _SUFFIXES
+        ):
+            # The tree keeps a number's text as it is.
+            kept[-1] = type(before)(
+                before.token_type,
+                before.text + token.text,
+                line=token.line,
+                col=token.col,
+                start=before.start,
+                end=token.end,
+            )
+        else:
+            kept.append(token)
+    return kept
 
 
 def _check_operators(text: str, tokens: list[Any]) -> None:
@@ -204,6 +233,27 @@ def _backticks_quoted(text: str) -> str:
     if "`" not in text:
         return text
     return _CLOSED.sub(lambda m: f'"{m[0][1:-1]}"' if m[0].startswith("`") else m[0], text)
+
+
+def single_quoted(text: str) -> str:
+    """A text whose strings may be in double quotes, as in Spark, with strings in single quotes.
+
+    Names are in backticks then, or in no quotes. What is no SQL stays as it is, to be refused.
+    """
+    from sqlglot.dialects.dialect import Dialect
+    from sqlglot.errors import TokenError
+
+    if not isinstance(text, str) or '"' not in text or _open_quote(text) is not None:
+        return text
+    try:
+        tokens = Dialect.get_or_raise("").tokenize(_backticks_quoted(text))
+    except TokenError:
+        return text
+    for token in reversed(tokens):
+        if token.token_type.name == "IDENTIFIER" and text[token.start] == '"':
+            quoted = "'" + token.text.replace("'", "''") + "'"
+            text = text[: token.start] + quoted + text[token.end + 1 :]
+    return text
 
 
 def _open_quote(text: str) -> int | None:

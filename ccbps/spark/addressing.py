@@ -20,16 +20,8 @@ from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import (
-    AGAIN,
-    PLAN_BYTES,
-    check_keep,
-    check_partitions,
-    column,
-    refuse_given,
-    require,
-    row_function,
-)
+from ccbps.spark.columns import AGAIN, column, row_function
+from ccbps.spark.frames import PLAN_BYTES, check_keep, check_partitions, refuse_given, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,14 +23,8 @@ from ccbps.columnar.all_pairs import NO_INTERESTS, AllPairs, blocks
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import (
-    PLAN_BYTES,
-    check_on_error,
-    column,
-    is_connect,
-    map_batches,
-    require,
-)
+from ccbps.spark.columns import column, map_batches
+from ccbps.spark.frames import PLAN_BYTES, check_on_error, is_connect, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,18 +16,15 @@ from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, master, seeds
 from ccbps.spark.addressing import refuse_unstable
-from ccbps.spark.frames import (
+from ccbps.spark.columns import (
     NUMBER_REPEATED,
-    check_keep,
-    check_key,
-    check_on_error,
     column,
     encoded_type,
     finish_encoded,
-    require,
     row_function,
     struct,
 )
+from ccbps.spark.frames import check_keep, check_key, check_on_error, require
 from ccbps.spark.repeated import check_once, mark_repeated
 
 if TYPE_CHECKING:

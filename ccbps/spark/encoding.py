@@ -45,21 +45,23 @@ from ccbps.spark.addressing import (
     refuse_unstable,
     with_refused,
 )
-from ccbps.spark.frames import (
+from ccbps.spark.columns import (
     AGAIN,
     NUMBER_REPEATED,
     REPEATED,
+    encoded_type,
+    finish_encoded,
+    row_function,
+    struct,
+)
+from ccbps.spark.frames import (
     check_keep,
     check_key,
     check_matcher,
     check_on_error,
-    encoded_type,
-    finish_encoded,
     refuse_floats,
     refuse_given,
     require,
-    row_function,
-    struct,
 )
 from ccbps.spark.repeated import check_once, mark_repeated
 
@@ -170,8 +172,8 @@ def encode_events(
         kept = check_keep(keep, ids, [*attributes, *payloads])
         whole, text = ids[-1:], ids[:-1]
         require(df, [*attributes, *kept], whole=whole, text=text, binary=payloads, rest=False)
-        for name in whole:
-            refuse_unstable(df, name, "round")
+        for name in ids:
+            refuse_unstable(df, name, "round" if name in whole else "subscription")
         if ids and reject:
             df = mark_repeated(df, ids, once)
     else:
@@ -203,6 +205,7 @@ def encode_interests(
     partitions: int | None = None,
     predicate: str | None = None,
     constants: Mapping[str, str] | None = None,
+    double_quoted_strings: bool = False,
     keep: Sequence[str] = (),
     output: str = "interest_message",
     on_error: Literal["raise", "reject"] = "raise",
@@ -243,6 +246,8 @@ def encode_interests(
         predicate: column with SQL text, where an interest is a predicate; None for "predicate".
         constants: where the matcher has `private_names`, the column of each; by default, columns of
             the same names.
+        double_quoted_strings: in predicates, what is in double quotes is a string, as in Spark, and
+            names are quoted with backticks only; see `Schema.parse`.
         keep: other columns to leave as they are, in the clear, for the broker to see.
         output: name of the message column.
         on_error: "raise" fails the job at the first row that cannot be encoded; "reject" gives it
@@ -281,6 +286,11 @@ def encode_interests(
         whole = []
     check_ahead(rounds, partitions)
     ids, private = [subscription, *whole], _sources(matcher, predicate, constants)
+    if double_quoted_strings and matcher.private_names is not None:
+        raise ParameterError(
+            f"double_quoted_strings= does not apply to {type(matcher).__name__}: its interests are "
+            "values of private constants, and no SQL"
+        )
     _require_apart(matcher, ids, private)
     kept = check_keep(keep, ids, private)
     # Where interests are predicates, they are text; constants are of any type.
@@ -289,9 +299,10 @@ def encode_interests(
     known = whole if rounds is None else []
     require(df, [*private, *there], whole=known, text=texts, rest=False)
     refuse_floats(df, private)
-    for name in known:
-        refuse_unstable(df, name, "round")
     rows, once = df, [name for name in ids if rounds is None or name not in whole]
+    if whole:
+        for name in once:
+            refuse_unstable(df, name, "round" if name in known else "subscription")
     if whole and reject:
         df = mark_repeated(df, once, _ONCE)
     if rounds is not None:
@@ -300,7 +311,9 @@ def encode_interests(
     @row_function(encoded_type(reject))
     @confined
     def encode(row: pa.Array) -> pa.Array:
-        return interest_messages(matcher, key, row, ids, reject=reject)
+        return interest_messages(
+            matcher, key, row, ids, double_quoted_strings=double_quoted_strings, reject=reject
+        )
 
     message = encode(struct([*ids, *private], marked=AGAIN in df.columns))
     result = finish_encoded(df, kept, message, output, reject)

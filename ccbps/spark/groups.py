@@ -21,17 +21,8 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, broker_state
 from ccbps.spark.addressing import refuse_unstable
-from ccbps.spark.frames import (
-    AGAIN,
-    NUMBER_REPEATED,
-    check_key,
-    check_on_error,
-    column,
-    finish,
-    require,
-    row_function,
-    struct,
-)
+from ccbps.spark.columns import AGAIN, NUMBER_REPEATED, column, finish, row_function, struct
+from ccbps.spark.frames import check_key, check_on_error, require
 from ccbps.spark.repeated import check_once, mark_repeated
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from ccbps.errors import ParameterError
 from ccbps.overlay import Trial
 from ccbps.overlay.trials import TrialResult
-from ccbps.spark.frames import map_batches
+from ccbps.spark.columns import map_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

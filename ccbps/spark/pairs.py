@@ -20,16 +20,8 @@ from ccbps.columnar.pairs import examine_rows, with_repeated
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import (
-    AGAIN,
-    PLAN_BYTES,
-    REPEATED,
-    check_on_error,
-    column,
-    finish,
-    require,
-    row_function,
-)
+from ccbps.spark.columns import AGAIN, REPEATED, column, finish, row_function
+from ccbps.spark.frames import PLAN_BYTES, check_on_error, require
 from ccbps.spark.repeated import check_once, has_exact
 
 if TYPE_CHECKING:

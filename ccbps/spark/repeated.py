@@ -9,7 +9,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError, RandomnessReuseError
-from ccbps.spark.frames import AGAIN, column
+from ccbps.spark.columns import AGAIN, column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row

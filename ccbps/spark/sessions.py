@@ -17,7 +17,8 @@ from ccbps.columnar.sessions import Opening, payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_on_error, map_batches, require
+from ccbps.spark.columns import map_batches
+from ccbps.spark.frames import check_on_error, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import AGAIN, NUMBER_REPEATED, REPEATED, column
+from ccbps.spark.columns import AGAIN, NUMBER_REPEATED, REPEATED, column
 from ccbps.spark.repeated import mark_repeated
 from ccbps.spark.store_tables import message_columns
 from ccbps.store.index import StoreKind, message_width

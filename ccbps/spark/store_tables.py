@@ -23,9 +23,9 @@ from ccbps.errors import ParameterError
 from ccbps.matching.contract import Answers, Keying
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_matcher, refuse_given, require
-from ccbps.store.commit import refuse_twice
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind, serves_all
+from ccbps.store.once import refuse_twice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

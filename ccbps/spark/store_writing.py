@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_partitions, column
+from ccbps.spark.columns import column
+from ccbps.spark.frames import check_partitions
 from ccbps.spark.store_tables import as_spark, message_columns
 from ccbps.store.commit import abandon, renew
 from ccbps.store.folder import Folder

@@ -28,7 +28,8 @@ from ccbps.filters.hashing import Murmur3
 from ccbps.filters.tokens import TOKEN_BYTES, TopicTokens
 from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, filter_key
-from ccbps.spark.frames import PLAN_BYTES, check_key, column, require
+from ccbps.spark.columns import column
+from ccbps.spark.frames import PLAN_BYTES, check_key, require
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

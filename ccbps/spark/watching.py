@@ -13,7 +13,8 @@ from tqdm import tqdm
 from ccbps.errors import ParameterError
 from ccbps.matching.contract import Answers
 from ccbps.matching.matcher import Matcher
-from ccbps.spark.frames import check_matcher, column, is_connect, refuse_given, require
+from ccbps.spark.columns import column
+from ccbps.spark.frames import check_matcher, is_connect, refuse_given, require
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession

@@ -6,22 +6,16 @@ one. Whoever appends, or drops rounds, comes after whatever was committed meanwh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from typing import Final
 
-import numpy as np
-
-from ccbps.arrays import Index as Places
-from ccbps.arrays import Numbers
-from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
+from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching.matcher import Matcher
-from ccbps.store.files import RUNS, PartReader
+from ccbps.store.files import RUNS
 from ccbps.store.folder import Folder
 from ccbps.store.index import About, Index, StoreKind
-from ccbps.store.plan import Work, meetings, open_rows, pair_names, plan, spans
 from ccbps.store.versions import WriterRun, current, is_claim
 
 __all__ = [
@@ -30,9 +24,7 @@ __all__ = [
     "append",
     "commit",
     "dated",
-    "refuse_twice",
     "renew",
-    "without_known",
 ]
 
 _TRIES: Final = 20
@@ -161,69 +153,6 @@ def append(
         + is_claim(obstacle)
         * ", after removing that file if no other writer is at work"
     )
-
-
-def refuse_twice(several: Sequence[Index]) -> None:
-    """Refuse a (subscription, round) that two stores of a side have; or of a broadcast's events a
-    round. Reads rounds where runs overlap, and nothing elsewhere.
-
-    Raises:
-        RandomnessReuseError: names one.
-    """
-    index = Index.together(several)
-    one, other = meetings(index.labelled(), index.labelled())
-    of = np.repeat(np.arange(len(several)), [len(each.part) for each in several])
-    new = of[one] < of[other]
-    for work, *_ in _shared(index, index, (one[new], other[new])):
-        raise RandomnessReuseError(
-            f"{_name(work, 0, index)} has a message in two stores; a pair and round has one message"
-        )
-
-
-def without_known(now: Index, fresh: Index) -> Index:
-    """What was just written, without messages that the store has already, as where they were sent
-    again. Reads rounds where runs overlap, and messages where rounds are the same.
-
-    Raises:
-        RandomnessReuseError: the store has another message for a pair and round; names one.
-    """
-    known: dict[str, list[Numbers]] = {}
-    for work, name, rows in _shared(now, fresh):
-        for at, *messages in work.blocks:
-            other = (messages[0] != messages[1]).any(axis=1)
-            if other.any():
-                place = np.arange(len(rows))[at][other.argmax()]
-                raise RandomnessReuseError(
-                    f"{_name(work, int(place), now)} has a message already, and this is another "
-                    "one; a pair and round has one message"
-                )
-        known.setdefault(name, []).append(rows)
-    return fresh.without({name: np.unique(np.concatenate(rows)) for name, rows in known.items()})
-
-
-def _shared(
-    one: Index, other: Index, chosen: tuple[Places, Places] | None = None
-) -> Iterator[tuple[Work, str, Numbers]]:
-    """Messages of two indexes for the same pair and round, or of a broadcast's events for the same
-    round: some at a time, with the part of `other` that has them, and their rows there. Of all
-    runs, or those that are `chosen`."""
-    sides = one.labelled(), other.labelled()
-
-    @cache
-    def part(side: int, name: str) -> PartReader:
-        return sides[side].files.reader(name)
-
-    for piece in plan(*sides, chosen).to_pylist():
-        work, segments = open_rows(piece, part)
-        if work.counts.sum():
-            rows = spans(segments.interests, segments.interests + segments.lengths)[1]
-            yield work, piece["interest_part"], rows
-
-
-def _name(work: Work, place: int, index: Index) -> str:
-    """Of a pair, for errors."""
-    labels, rounds = (column[place].as_py() for column in pair_names(work))
-    return f"round={rounds}" if index.about.rounds else f"subscription={labels!r}, round={rounds}"
 
 
 def dated(index: Index, first: int, last: int) -> Index:

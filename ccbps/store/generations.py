@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from ccbps.errors import ParameterError
 from ccbps.matching.matcher import Matcher
-from ccbps.store.commit import abandon, append, dated, renew, without_known
+from ccbps.store.commit import abandon, append, dated, renew
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind
 from ccbps.store.manifest import collected
+from ccbps.store.once import without_known
+from ccbps.store.plan import dense_runs
 from ccbps.store.versions import WriterRun
 
-__all__ = ["add_generation", "drop_below", "replace_generations"]
+__all__ = ["add_generation", "drop_below", "replace_generations", "without_gaps"]
 
 
 def add_generation(
@@ -28,7 +31,7 @@ def add_generation(
 
     Raises:
         ParameterError: a round was dropped; or see `append`.
-        RandomnessReuseError: see `without_known`.
+        RandomnessReuseError: see `ccbps.store.once`.
     """
 
     def added(now: Index) -> Index | None:
@@ -84,3 +87,27 @@ def replace_generations(folder: Folder, run: WriterRun, now: Index, manifest: pa
         before=run.version,
         instead="Compact once more",
     )
+
+
+def without_gaps(index: Index) -> dict[str, range]:
+    """Of each subscription the rounds from its first one to the first gap. Reads rounds of runs
+    that have gaps, and nothing elsewhere."""
+    dense = dense_runs(index)
+    whole = np.flatnonzero(dense)
+    runs, firsts, lasts = [whole], [index.first[whole]], [index.last[whole]]
+    for run in np.flatnonzero(~dense).tolist():
+        name, rows = index.parts[index.part[run]], slice(index.start[run], index.stop[run])
+        rounds = index.files.reader(name).rounds[rows]
+        gaps = np.flatnonzero(np.diff(rounds) != 1)
+        firsts.append(rounds[np.append(0, gaps + 1)])
+        lasts.append(rounds[np.append(gaps, len(rounds) - 1)])
+        runs.append(np.full(len(gaps) + 1, run))
+    first, last = np.concatenate(firsts), np.concatenate(lasts)
+    order = np.argsort(first)
+    names = index.subscription.take(pa.array(np.concatenate(runs)[order])).to_pylist()
+    found: dict[str, range] = {}
+    for name, a, b in zip(names, first[order].tolist(), last[order].tolist(), strict=True):
+        known = found.setdefault(name, range(a, b + 1))
+        if a <= known.stop:
+            found[name] = range(known.start, max(known.stop, b + 1))
+    return found

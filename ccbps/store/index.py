@@ -190,35 +190,6 @@ class Index:
             return self
         return replace(self, subscription=pa.repeat("", len(self.part)))
 
-    def without(self, gone: Mapping[str, Numbers]) -> Index:
-        """Without some rows, of parts by their names, in order; runs are cut where these are."""
-        out = self
-        for name, rows in gone.items():
-            out = out._cut(out.parts.index(name), rows)
-        return out.keeping(np.ones(len(out.part), dtype=np.bool_)) if gone else out
-
-    def _cut(self, number: int, rows: Numbers) -> Index:
-        here = np.flatnonzero(self.part == number)
-        here = here[np.argsort(self.start[here])]
-        # Each row ends a piece, and begins one: pieces in order have ends in order.
-        start = np.sort(np.append(self.start[here], rows + 1))
-        stop = np.sort(np.append(self.stop[here], rows))
-        left = start < stop
-        start, stop = start[left], stop[left]
-        of = here[np.searchsorted(self.start[here], start, side="right") - 1]
-        rounds = self.files.reader(self.parts[number]).rounds
-        others = np.flatnonzero(self.part != number)
-        runs = pa.array(np.append(others, of))
-        return replace(
-            self,
-            part=np.append(self.part[others], self.part[of]),
-            subscription=self.subscription.take(runs),
-            start=np.append(self.start[others], start),
-            stop=np.append(self.stop[others], stop),
-            first=np.append(self.first[others], rounds[start]),
-            last=np.append(self.last[others], rounds[stop - 1]),
-        )
-
     def to_bytes(self) -> bytes:
         """The file's content."""
         about = {

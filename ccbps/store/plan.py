@@ -36,7 +36,6 @@ __all__ = [
     "runs_of",
     "spans",
     "stream",
-    "without_gaps",
 ]
 
 
@@ -193,30 +192,6 @@ def dense_runs(index: Index) -> NDArray[np.bool_]:
     """Runs whose rounds are consecutive: as many as rows, since none comes twice."""
     dense: NDArray[np.bool_] = index.last - index.first == index.stop - index.start - 1
     return dense
-
-
-def without_gaps(index: Index) -> dict[str, range]:
-    """Of each subscription the rounds from its first one to the first gap. Reads rounds of runs
-    that have gaps, and nothing elsewhere."""
-    dense = dense_runs(index)
-    whole = np.flatnonzero(dense)
-    runs, firsts, lasts = [whole], [index.first[whole]], [index.last[whole]]
-    for run in np.flatnonzero(~dense).tolist():
-        name, rows = index.parts[index.part[run]], slice(index.start[run], index.stop[run])
-        rounds = index.files.reader(name).rounds[rows]
-        gaps = np.flatnonzero(np.diff(rounds) != 1)
-        firsts.append(rounds[np.append(0, gaps + 1)])
-        lasts.append(rounds[np.append(gaps, len(rounds) - 1)])
-        runs.append(np.full(len(gaps) + 1, run))
-    first, last = np.concatenate(firsts), np.concatenate(lasts)
-    order = np.argsort(first)
-    names = index.subscription.take(pa.array(np.concatenate(runs)[order])).to_pylist()
-    found: dict[str, range] = {}
-    for name, a, b in zip(names, first[order].tolist(), last[order].tolist(), strict=True):
-        known = found.setdefault(name, range(a, b + 1))
-        if a <= known.stop:
-            found[name] = range(known.start, max(known.stop, b + 1))
-    return found
 
 
 def stream(table: pa.Table) -> bytes:

@@ -19,7 +19,7 @@ from ccbps import spark as cs
 from ccbps.columnar.addressing import OTHER_CONTENT
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
-from ccbps.spark.frames import NUMBER_REPEATED, REPEATED
+from ccbps.spark.columns import NUMBER_REPEATED, REPEATED
 from ccbps.wire import Cause
 from tests.spark.conftest import KEY
 from tests.spark.test_all_pairs import damaged, issued

@@ -1,0 +1,109 @@
+"""Columns by their names, functions of Arrow over them, and DataFrames of their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from ccbps.errors import ParameterError
+from ccbps.keys.confine import confined
+from ccbps.spark.frames import refuse_alike
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = [
+    "AGAIN",
+    "NUMBER_REPEATED",
+    "REPEATED",
+    "column",
+    "encoded_type",
+    "finish",
+    "finish_encoded",
+    "map_batches",
+    "row_function",
+    "struct",
+]
+
+Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+AGAIN: Final = "__ccbps_again"
+"""Column of rows that `mark_repeated` has marked."""
+REPEATED: Final = "the pair and round occurs more than once"
+NUMBER_REPEATED: Final = "the number occurs more than once"
+"""Why such a row is set aside."""
+
+
+def column(name: str) -> Column:
+    """A column by its name, whatever characters the name has."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def struct(names: Sequence[str], *, marked: bool = False) -> Column:
+    """Several columns as one, for a function that reads them together, by position.
+
+    Args:
+        marked: the first one is NULL in rows that `mark_repeated` has marked.
+    """
+    values = [column(name) for name in names]
+    if marked:
+        values[0] = F.when(~column(AGAIN), values[0])
+    return F.struct(*[value.alias(str(i)) for i, value in enumerate(values)])
+
+
+def row_function(kind: str) -> Callable[[Callable[..., pa.Array]], Callable[..., Column]]:
+    """`F.arrow_udf` for what Spark is to compute once for each row: it would push a filter of what
+    comes out below the function, compute it there, and again above for the rows that are left."""
+
+    return lambda function: F.arrow_udf(kind)(function).asNondeterministic()
+
+
+def map_batches(df: DataFrame, function: Batches, schema: Any) -> DataFrame:
+    """`DataFrame.mapInArrow`, whatever characters the columns' names have; a failure shows no
+    locals of `function`."""
+    names = df.columns
+
+    @confined
+    def mapped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from function(batch.rename_columns(names) for batch in batches)
+
+    # Spark looks its columns up as if their names were expressions, in which a dot has a meaning.
+    return df.toDF(*[f"c{place}" for place in range(len(names))]).mapInArrow(mapped, schema)
+
+
+def encoded_type(reject: bool) -> str:
+    """What an encoder's function returns to Spark."""
+    return "message binary, rejected string" if reject else "binary"
+
+
+def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) -> DataFrame:
+    """`df` without the columns `dropped`, with `value` under the name `output`."""
+    kept = [name for name in df.columns if name not in dropped]
+    if output in kept:
+        raise ParameterError(f"output={output!r}: the DataFrame has a column of that name")
+    refuse_alike(df, {"the DataFrame": kept, "the result": [output]})
+    return df.select(*[column(name) for name in kept], value.alias(output))
+
+
+def finish_encoded(
+    df: DataFrame,
+    kept: Sequence[str],
+    value: Column,
+    output: str,
+    reject: bool,
+    repeated: str = REPEATED,
+) -> DataFrame:
+    """The columns `kept` of `df`, and the message; with `reject`, also why there is none, which of
+    rows that `mark_repeated` has marked is `repeated`."""
+    others = [name for name in df.columns if name not in kept]
+    if not reject:
+        return finish(df, others, value, output)
+    both = "__ccbps_encoded"
+    why, marks = F.col(f"{both}.rejected"), [AGAIN] * (AGAIN in others)
+    if marks:
+        why = F.when(column(AGAIN), F.lit(repeated)).otherwise(why)
+    result = finish(df, [name for name in others if name != AGAIN], value, both)
+    result = finish(result, [], F.col(f"{both}.message"), output)
+    return finish(result, [both, *marks], why, "rejected")
