@@ -268,9 +268,12 @@ def _is(node: tree.Expression, value: bool) -> tree.Expression:
         return _is(tree.And((low, high), node.position), value)
     if isinstance(node, tree.In):
         items = tuple(item for item in node.items if not _is_null_constant(item))
-        if not items or (len(items) < len(node.items) and not value):
+        if not items:
             return tree.Truth(False, node.position)
+        never = len(items) < len(node.items) and not value
         node = tree.In(node.attribute, items, node.position)
+        if never:  # its private constants are still to be bound
+            return tree.And((tree.Truth(False, node.position), node), node.position)
     elif any(_is_null_constant(operand) for *_, operand in tree.operands_of(node)):
         return tree.Truth(False, node.position)
     known = tree.Not(tree.IsNull(node.attribute, node.position), node.position)
