@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from ccbps import SharedSeed
 from ccbps.spark import EnvKey
+from tests.spark.cluster_program import READABLE
 
 MODE = os.environ.get("CCBPS_TEST_SPARK", "classic")
 KEY = EnvKey("CCBPS_TEST_SEED")
@@ -95,9 +96,9 @@ def spark(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(places.local),
         "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",  # keys are searched in it
         "spark.eventLog.dir": places.event_log.as_uri(),
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        **{f"spark.{name}": value for name, value in READABLE.items()},
     }
     builder = SparkSession.builder.appName("ccbps tests")
     for name, value in settings.items():

@@ -14,7 +14,7 @@ import sys
 import time
 import venv
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import Distribution, distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,11 +28,17 @@ from ccbps.keys import EventLedger, FileKey, LedgerServer
 from tests.spark import cluster_program
 from tests.spark.conftest import JAVA_OPTIONS, MODE, ROOT, contents
 from tests.spark.key_search import (
+    all_groups,
     check_errors,
     check_memory,
+    check_readable,
     found_in,
+    locals_of,
     needles,
+    planted_in,
     secrets_in,
+    shown,
+    unzipped,
     write_keys,
 )
 from tests.spark.processes import kill
@@ -179,8 +185,8 @@ def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
         used, half_way = ledger.used(), list(contents(data / "local", cluster.folder))
         time.sleep(1)
         kill(cluster.processes["one"])
-        cluster.wait("program", (data / "end").exists, 240)
-        left = list(contents(data, cluster.folder))
+        cluster.wait("program", (data / "end").exists, 480)
+        left = [*unzipped(contents(data, cluster.folder))]
         cluster.processes["program"].communicate(timeout=60)
     found = json.loads((data / "found").read_text())
     assert found["driver"].startswith(str(python.parents[1]))
@@ -210,31 +216,39 @@ def test_the_pipeline_runs_on_a_cluster_that_loses_a_worker(
     assert made[1].keys() & failed and made[1].keys() - failed, "it has encoded again"
 
     check_errors(found["errors"])
-    assert " valid = array(" in found["errors"]["message"], "errors show what frames hold"
-    hidden = needles(secrets_in(keys.iterdir()))
+    hidden = needles(secrets_in(keys.iterdir(), all_groups()))
     assert len(hidden) > 60
-    texts = [(name, text.encode()) for name, text in found["errors"].items()]
+    texts = [
+        (name, text.encode())
+        for name, text in [*found["errors"].items(), *found["planted"].items()]
+    ]
     texts.append(("ledger", (tmp_path / "ledger").read_bytes()))
-    after = contents(data, cluster.folder)
-    assert found_in([*texts, *half_way, *left, *after], hidden) == []
+    after = unzipped(contents(data, cluster.folder))
+    assert found_in(shown([*texts, *half_way, *left, *after]), hidden) == []
+
+    def kept(paths: Iterable[Path]) -> set[str]:
+        """What executors keep on their disks, by kind."""
+        local = cluster.folder / "local"
+        return {path.name.partition("_")[0] for path in paths if local in path.parents}
+
+    # What was planted is found wherever it is, so a key would be, too.
+    assert {"plan", "error"} == planted_in(shown(texts))
+    assert {"held", "listed", "array"} <= planted_in(shown(locals_of(found["planted"]["error"])))
+    where = planted_in(left)
+    assert any(path.is_relative_to(data / "log") for path in where)
+    assert kept(where) == {"rdd", "shuffle"}
+    assert any(path.is_relative_to(data / "planted") for path in where)
+    check_readable(left, data)
     # The search finds what is there: keys, and messages where executors keep them.
     assert len(found_in(contents(keys), hidden)) == len([*keys.iterdir()])
     public = [message for _, _, message in messages(data / "first")][:100]
-    local = cluster.folder / "local"
-    kinds = [
-        {
-            Path(path).name.partition("_")[0]
-            for path in found_in(seen, public)
-            if local in Path(path).parents
-        }
-        for seen in (half_way, left)
-    ]
+    kinds = [kept(found_in(seen, public)) for seen in (half_way, left)]
     assert kinds[0] == {"rdd", "shuffle"}
     # The worker that was killed may have had all blocks of the RDD.
     assert "shuffle" in kinds[1] and kinds[1] <= kinds[0]
     folders = {path.parent.relative_to(tmp_path).as_posix() for path, _ in left}
     stores = {f"data/{kind}-store" for kind in ("event", "interest")}
-    assert {"data/checkpoint/offsets", "cluster", *stores} <= folders
+    assert {"data/checkpoint/streamed/offsets", "cluster", *stores} <= folders
     assert "physicalPlanDescription" in log
 
     # A broker that matches on the cluster what they have left holds its own key alone.

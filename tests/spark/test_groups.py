@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,11 +26,10 @@ from ccbps.delivery import (
     SubscriberRing,
     pack_groups,
 )
-from ccbps.delivery.group_keys import ID_BYTES
-from ccbps.delivery.names import group_name, personal
 from ccbps.errors import KeyMismatchError, ParameterError, RandomnessReuseError
 from ccbps.spark.groups import _PROVIDER, _ROCKS
-from tests.spark.conftest import MODE
+from tests.spark.conftest import MODE, contents
+from tests.spark.key_search import found_in, needles, pieces, secrets_of, unzipped
 
 pytestmark = pytest.mark.spark
 
@@ -76,14 +74,9 @@ class Parties:
 
     def secrets(self, groups: dict[int, list[int]] | None = None) -> list[bytes]:
         """Of all, as they may stand in files; with the keys of these groups."""
-        raw = [self.sealer.state.export_secret()[:32]]
-        raw += [key.export_secret()[4:] for key in self.keys]
-        keys = self.sealer._keys
-        for group in filter(None, (groups or {}).values()):
-            name = group_name(pack_groups(np.isin(range(N), group)))
-            raw.append(keys.make_ready(name).carried[ID_BYTES:])
-        raw += [keys.make_ready(personal(one)).carried[ID_BYTES:] for one in range(N)]
-        return [part for secret in raw for part in (secret[:16], secret[:16].hex().encode())]
+        some = [group for group in (groups or {}).values() if group]
+        keys = [self.sealer.state, *self.keys]
+        return needles(pieces(secret for key in keys for secret in secrets_of(key, some)))
 
 
 @pytest.fixture
@@ -165,6 +158,17 @@ def test_rows_of_one_member_each_are_groups(spark: SparkSession, parties: Partie
         bad, SimpleCache(N, 20), parties.broker, members="member", on_error="reject"
     )
     assert ["members must be" in row.rejected for row in refused.collect()] == [True]
+    again = [(900, 0, b"x"), (900, 0, b"x"), (900, 1, b"x"), (None, 2, b"y"), (None, 2, b"y")]
+    told = cs.seal_for_groups(
+        spark.createDataFrame(again, df.schema),
+        SimpleCache(N, 20),
+        parties.broker,
+        members="member",
+        on_error="reject",
+    ).collect()
+    aside = [(row.event, row.subscriber) for row in told if row.rejected and row.event]
+    assert aside == [(900, 0)] * 2
+    assert [(row.event, row.subscriber) for row in told if row.message] == [(900, 1)]
     with pytest.raises(RandomnessReuseError, match=r"member \d occurs 2 times"):
         cs.seal_for_groups(df.union(df), SimpleCache(N, 20), parties.broker, members="member")
 
@@ -294,12 +298,11 @@ def test_streams_remember_keys_and_lose_nothing_when_they_fail(
     parties.save()
     found = read(cs.open_from_groups(before, parties.subscribers))
     assert {*found} == wanted({n: g for n, g in everything.items() if n not in later})
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert any("checkpoint" in path.parts and path.suffix == ".zip" for path in files)
-    secrets = parties.secrets(everything)
-    assert {path for path in files if holds(path, secrets)} == {*parties.paths}
+    left = [*unzipped(contents(tmp_path))]
+    assert any("checkpoint" in path.parts and path.suffix == ".zip" for path, _ in left)
+    assert {*found_in(left, parties.secrets(everything))} == {*parties.paths}
     # That the search reads the state: what a cache says of itself stands there.
-    found = [path for path in files if holds(path, [b"frequency"])]
+    found = [path for path, content in left if b"frequency" in content]
     assert found
     assert all("state" in path.parts for path in found)
 
@@ -345,11 +348,11 @@ def test_subscribers_remember_keys_between_batches(
     # Without the first event, which brought the key, they would have to ask.
     late = cs.open_from_groups(spark.createDataFrame(rows[1], schema), parties.subscribers)
     assert late.where("request IS NOT NULL").count() == 3
-    files = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
-    assert files
+    left = [*unzipped(contents(tmp_path / "checkpoint"))]
+    kept = [content for path, content in left if "state" in path.parts]
+    assert any(b"snapshot" in content for content in kept), "the state can be read"
     parties.keys[1] = new
-    secrets = [*before, *parties.secrets(groups | later)]
-    assert not any(holds(path, secrets) for path in files)
+    assert found_in(left, [*before, *parties.secrets(groups | later)]) == []
 
 
 def test_a_number_that_changed_hands(spark: SparkSession, parties: Parties) -> None:
@@ -365,15 +368,6 @@ def test_a_number_that_changed_hands(spark: SparkSession, parties: Parties) -> N
     found = {(row.event, row.subscriber): row.rejected for row in sealed}
     assert {one for one, reason in found.items() if reason is None} == {(0, 0)}
     assert {one for one, reason in found.items() if reason} == {(0, 1), (1, 1)}
-
-
-def holds(path: Path, texts: list[bytes]) -> bool:
-    """Whether a file holds one of these; also inside an archive."""
-    contents = [path.read_bytes()]
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            contents += [archive.read(name) for name in archive.namelist()]
-    return any(text in content for text in texts for content in contents)
 
 
 def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Parties) -> None:
@@ -441,6 +435,23 @@ def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Pa
     assert [(row.answer, row.rejected is None) for row in answers] == [(None, False), (None, True)]
     with pytest.raises(Exception, match="not a request for a key"):
         cs.answer_key_requests(requests, parties.broker).collect()
+
+
+def test_a_repeated_event_number_of_a_batch_is_set_aside(
+    spark: SparkSession, parties: Parties
+) -> None:
+    rows = [(0, [0, 1], b"one"), (0, [2], b"another"), (1, [3], b"good"), (None, [4], b"none")]
+    df = spark.createDataFrame(rows, "event long, members array<long>, payload binary")
+    sealed = cs.seal_for_groups(df, SimpleCache(N, 4), parties.broker, on_error="reject")
+    assert sealed.columns == ["event", "subscriber", "message", "rejected"]
+    found = sealed.collect()
+    assert [(row.event, row.subscriber) for row in found if row.message] == [(1, 3)]
+    reasons = [(row.event, row.subscriber, row.rejected) for row in found if row.rejected]
+    assert sorted(reasons, key=str) == [
+        (0, None, "the number occurs more than once"),
+        (0, None, "the number occurs more than once"),
+        (None, None, "event, members or payload is NULL"),
+    ]
 
 
 def test_arguments_are_checked(spark: SparkSession, parties: Parties, seed: SharedSeed) -> None:
