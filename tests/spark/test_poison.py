@@ -42,7 +42,8 @@ NO_ISSUE, NO_CATEGORY, NO_PRICE = REASONS = (
 )
 NO_PREDICATE = (
     "unknown attribute; the schema has issue, price; the closest is 'price'; strings are written "
-    "in single quotes"
+    "in single quotes; double_quoted_strings=True takes them in double quotes, and names in "
+    "backticks only"
 )
 Aside = Sequence[tuple[str | int | None, ...]]
 """Rows that have no message or no answer: what names them, and why; NULL where there was
@@ -238,8 +239,11 @@ def test_stores_set_rows_aside(spark: SparkSession, sides: Sides, tmp_path: Path
         cs.write_messages(whole, paths[kind], BOX, kind=kind)
         again = whole.where(at("s2", 500))
         assert again.count() == 1
+        cs.write_messages(again, paths[kind], BOX, kind=kind, mode="append")
+        width = BOX.event_bytes if kind == "event" else BOX.interest_bytes
+        other = again.withColumn(f"{kind}_message", F.lit(bytearray(width)))
         with pytest.raises(RandomnessReuseError, match="subscription='s2', round=500"):
-            cs.write_messages(again, paths[kind], BOX, kind=kind, mode="append")
+            cs.write_messages(other, paths[kind], BOX, kind=kind, mode="append")
     found = cs.match_messages(spark, *paths.values(), BOX, on_error="reject")
     missing = {row[:2] for row in (*sides.no_event, *sides.no_interest)}
     gone = spark.createDataFrame(list(missing), "subscription string, round long")
@@ -258,9 +262,9 @@ def test_stores_name_the_row_that_is_no_message(
     sides: Sides, tmp_path: Path, message: str | None, problem: str
 ) -> None:
     events, here = sides.events.where("rejected IS NULL"), at("s2", 500)
-    row = events.where(here)
+    nothing = f"X'{bytes(BOX.event_bytes).hex()}'"
+    row = events.where(here).withColumn("event_message", F.expr(message or nothing))
     if message is not None:
-        row = row.withColumn("event_message", F.expr(message))
         events = events.where(f"NOT ({here})")
     with pytest.raises(ParameterError, match=f"subscription='s2', round=500:? {problem}"):
         cs.write_messages(events.unionByName(row), tmp_path / "store", BOX, kind="event")
