@@ -254,7 +254,13 @@ def receive(spark: SparkSession, own: cs.KeySource, state: cs.KeySource, output:
 
 def open_all(delivered: DataFrame, own: cs.KeySource, state: cs.KeySource) -> DataFrame:
     """Every delivery: opened at once, or when its key, which was asked for, has come."""
-    first = cs.open_from_groups(delivered, own).persist()
+    return open_late(cs.open_from_groups(delivered, own).persist(), delivered, own, state)
+
+
+def open_late(
+    first: DataFrame, delivered: DataFrame, own: cs.KeySource, state: cs.KeySource
+) -> DataFrame:
+    """What was opened at first, and what had to ask for its key."""
     opened = first.where("request IS NULL").drop("request")
     missing = first.where("request IS NOT NULL").drop("payload")
     if missing.isEmpty():

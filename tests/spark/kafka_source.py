@@ -13,14 +13,14 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 
 class Topic(DataSource):  # type: ignore[misc]
-    """Rows `place` (partition and offset, which name a message for ever) and `value`."""
+    """Rows of some of the columns that Spark's own source has, under the same names."""
 
     @classmethod
     def name(cls) -> str:
         return "kafka_topic"
 
     def schema(self) -> str:
-        return "place string, value binary"
+        return "topic string, partition int, offset long, value binary"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return _Reader(dict(self.options))
@@ -71,7 +71,7 @@ class _Reader(DataSourceStreamReader):  # type: ignore[misc]
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Range]:
         return [_Range(int(p), start[p], end[p]) for p in end if start[p] < end[p]]
 
-    def read(self, partition: _Range) -> Iterator[tuple[str, bytes]]:
+    def read(self, partition: _Range) -> Iterator[tuple[str, int, int, bytes]]:
         from confluent_kafka import TopicPartition
 
         if not isinstance(partition, _Range):
@@ -84,5 +84,5 @@ class _Reader(DataSourceStreamReader):  # type: ignore[misc]
             if message is None or message.error():
                 raise RuntimeError(f"no message at {partition}: {message and message.error()}")
             at = message.offset() + 1
-            yield f"{partition.partition}-{message.offset()}", message.value()
+            yield self._topic, partition.partition, message.offset(), message.value()
         consumer.close()

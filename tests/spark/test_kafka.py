@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,19 +38,39 @@ def quotes(first: int, count: int) -> list[dict[str, int]]:
     return [{"price": n * 37 % 1024, "volume": n * 11 % 256} for n in range(first, first + count)]
 
 
-def produce(producer: Any, records: list[dict[str, int]]) -> None:
+def produce(producer: Any, records: list[dict[str, Any]]) -> None:
     for number, record in enumerate(records):
         producer.produce("quotes", json.dumps(record).encode(), partition=number % 4)
     assert producer.flush(10) == 0
 
 
-def run(spark: SparkSession, servers: str, wishes: DataFrame, folder: Path) -> list[Any]:
-    """One more run of the job: all that is new; returns all matches so far."""
+@pytest.fixture
+def wishes(spark: SparkSession, seed: SharedSeed, tmp_path: Path) -> DataFrame:
+    """Interests for a thousand rounds."""
+    wanted = spark.createDataFrame([*PREDICATES.items()], "subscription string, predicate string")
+    interests = cs.encode_interests(wanted, BOX, KEY, rounds=range(1000))
+    interests.write.parquet(str(tmp_path / "interests"))
+    return spark.read.parquet(str(tmp_path / "interests"))
+
+
+def run(
+    spark: SparkSession, servers: str, wishes: DataFrame, folder: Path, own_ids: bool = False
+) -> set[tuple[str, str]]:
+    """One more run of the job: all that is new; returns all matches so far, each of which is there
+    once.
+
+    Args:
+        own_ids: records bring ids of their own, under which they may come twice.
+    """
+    spark.dataSource.register(Topic)
     topic = spark.readStream.format("kafka_topic").option("servers", servers)
     read = topic.option("topic", "quotes").load()
-    record = F.from_json(F.col("value").cast("string"), "price int, volume int")
+    record = F.from_json(F.col("value").cast("string"), "id string, price int, volume int")
+    place = F.concat_ws("-", "topic", "partition", "offset").alias("place")
+    rows = read.select(place, record.alias("r"))
+    rows = rows.select("r.id" if own_ids else "place", "r.price", "r.volume")
     sent = cs.encode_events(
-        read.select("place", record.alias("r")).select("place", "r.*"),
+        rows.toDF("place", "price", "volume"),
         BOX,
         KEY,
         ledger=cs.EventLedger(folder / "ledger", rounds=1000),
@@ -57,6 +78,8 @@ def run(spark: SparkSession, servers: str, wishes: DataFrame, folder: Path) -> l
         event="place",
         keep=["place"],
     )
+    if own_ids:
+        sent = sent.dropDuplicates(["subscription", "round"])
     query = (
         cs.match(sent, wishes, BOX)
         .where("matched")
@@ -67,36 +90,57 @@ def run(spark: SparkSession, servers: str, wishes: DataFrame, folder: Path) -> l
         .start()
     )
     query.awaitTermination()
-    found: list[Any] = spark.read.parquet(str(folder / "matches")).collect()
-    return found
+    found = spark.read.parquet(str(folder / "matches")).select("subscription", "place").collect()
+    assert len({*found}) == len(found)
+    return {(row["subscription"], row["place"]) for row in found}
+
+
+def matching(records: dict[str, dict[str, int]]) -> set[tuple[str, str]]:
+    """Subscriptions and names of the records that they match."""
+    return {
+        (label, name)
+        for label, text in PREDICATES.items()
+        for name, record in records.items()
+        if SCHEMA.parse(text).evaluate([record])[0]
+    }
 
 
 def test_quotes_from_kafka_are_matched_exactly_once(
-    spark: SparkSession, seed: SharedSeed, broker: tuple[Any, str], tmp_path: Path
+    spark: SparkSession, broker: tuple[Any, str], wishes: DataFrame, tmp_path: Path
 ) -> None:
     producer, servers = broker
-    spark.dataSource.register(Topic)
-    rows = [(label, text, n) for label, text in PREDICATES.items() for n in range(1000)]
-    wanted = spark.createDataFrame(rows, "subscription string, predicate string, round long")
-    cs.encode_interests(wanted, BOX, KEY).write.parquet(str(tmp_path / "interests"))
-    wishes = spark.read.parquet(str(tmp_path / "interests"))
-    sent: list[dict[str, int]] = []
     places: dict[str, dict[str, int]] = {}
     for count in (200, 3, 97):
-        some = quotes(len(sent), count)
+        some = quotes(len(places), count)
         produce(producer, some)
         for number, record in enumerate(some):
-            before = sum(place.startswith(f"{number % 4}-") for place in places)
-            places[f"{number % 4}-{before}"] = record
-        sent += some
-        found = run(spark, servers, wishes, tmp_path)
-        got = [(row["subscription"], row["place"]) for row in found]
-        assert len(set(got)) == len(got)
-        assert set(got) == {
-            (label, place)
-            for label, text in PREDICATES.items()
-            for place, record in places.items()
-            if SCHEMA.parse(text).evaluate([record])[0]
-        }
+            before = sum(place.startswith(f"quotes-{number % 4}-") for place in places)
+            places[f"quotes-{number % 4}-{before}"] = record
+        assert run(spark, servers, wishes, tmp_path) == matching(places)
     # Nothing new, nothing more.
-    assert len(run(spark, servers, wishes, tmp_path)) == len(got)
+    assert run(spark, servers, wishes, tmp_path) == matching(places)
+
+
+def test_a_topic_that_is_read_again_from_its_start_has_the_rounds_that_it_had(
+    spark: SparkSession, broker: tuple[Any, str], wishes: DataFrame, tmp_path: Path
+) -> None:
+    producer, servers = broker
+    produce(producer, quotes(0, 40))
+    found = run(spark, servers, wishes, tmp_path)
+    for name in ("checkpoint", "matches"):
+        shutil.rmtree(tmp_path / name)
+    assert run(spark, servers, wishes, tmp_path) == found
+    assert cs.EventLedger(tmp_path / "ledger").used() == 40
+
+
+def test_records_that_a_producer_sends_twice_are_matched_once_by_ids_of_their_own(
+    spark: SparkSession, broker: tuple[Any, str], wishes: DataFrame, tmp_path: Path
+) -> None:
+    producer, servers = broker
+    records = {f"order {n}": record for n, record in enumerate(quotes(0, 40))}
+    sent = [{"id": name, **record} for name, record in records.items()]
+    produce(producer, sent + sent[:8])
+    assert run(spark, servers, wishes, tmp_path, own_ids=True) == matching(records)
+    produce(producer, sent[4:12])
+    assert run(spark, servers, wishes, tmp_path, own_ids=True) == matching(records)
+    assert cs.EventLedger(tmp_path / "ledger").used() == 40
