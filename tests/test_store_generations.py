@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -156,9 +157,11 @@ def test_a_store_holds_what_a_dictionary_would(
         add(against, "interest", other)
         for step, argument in steps:
             if step in ("add", "alter"):
-                if any(n < floor for _, n in keys(argument)):
-                    with pytest.raises(ParameterError, match="rounds below that were dropped"):
-                        add(folder, "event", argument)
+                low = {key for key in keys(argument) if key[1] < floor}
+                if low - held or (low and step == "alter"):
+                    with pytest.raises((ParameterError, RandomnessReuseError)) as refused:
+                        add(folder, "event", argument, "else" * (step == "alter"))
+                    assert refused.type is RandomnessReuseError or "were dropped" in str(refused)
                     continue
                 clash = keys(argument) & held
                 if clash and step == "alter":
@@ -284,6 +287,7 @@ def test_runs_meet_as_intervals_do() -> None:
             length = rng.integers(1, 20, count)
             if count:
                 first[0], length[0] = 2**63 - 1 - 30, 31
+                first[-1], length[-1] = 2**63 - 1, 1
             labels = pa.array([f"s{n}" for n in rng.integers(0, 4, count)], pa.string())
             side = SimpleNamespace(part=first, subscription=labels, first=first)
             side.last = first + (length - 1)
@@ -453,6 +457,39 @@ def test_who_looks_into_a_part_that_a_compaction_removes_looks_again(
     folder.remove(*Index.read(folder).files.parts)
     with pytest.raises(DecodeError, match="missing"):
         add(folder, "event", {"s0": [4]})
+
+
+def test_many_generations_are_looked_into_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a stream begins anew, and all comes again: a process has so many files."""
+    folder, open_part = Folder.of(tmp_path / "store", "path"), storefiles.PartFiles.reader
+    alive: weakref.WeakSet[storefiles.PartReader] = weakref.WeakSet()
+    most = [0]
+
+    def reader(files: storefiles.PartFiles, name: str, **options: Any) -> storefiles.PartReader:
+        made = open_part(files, name, **options)
+        alive.add(made)
+        most[0] = max(most[0], len(alive))
+        return made
+
+    for n in range(20):
+        add(folder, "event", {"s0": [n, n + 100]})
+    monkeypatch.setattr(storefiles.PartFiles, "reader", reader)
+    add(folder, "event", {"s0": [*range(20), *range(100, 120), 500]})
+    assert 2 < most[0] < 10
+    assert sum(map(len, runs_of(Index.read(folder)))) == 41
+
+
+def test_a_damaged_message_is_not_taken_for_another_one(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path / "store", "path")
+    add(folder, "event", {"s0": [1, 2]})
+    (part,) = (tmp_path / "store").glob("part-*")
+    content = part.read_bytes()
+    at = content.index(b"  s000000002")
+    part.write_bytes(content[:at] + b"X" + content[at + 1 :])
+    with pytest.raises(DecodeError, match="the messages of batch 0 have another checksum"):
+        add(folder, "event", {"s0": [2]})
 
 
 def test_a_run_that_committed_is_not_abandoned(tmp_path: Path) -> None:

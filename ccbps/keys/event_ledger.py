@@ -185,7 +185,8 @@ class EventLedger:
                 raise LedgerError(
                     f"{self._file.path} is another ledger ({found}) than the one that was meant "
                     f"({self._identity}), so nothing was encoded: it would use rounds once more. "
-                    "Bring that one back; if it is lost, take a new seed and a new ledger"
+                    "Bring that one back (not an older copy); if it is lost, take a new seed and a "
+                    "new ledger"
                 )
             yield file
 

@@ -167,7 +167,8 @@ def refuse_unstable(df: DataFrame, name: str, argument: str) -> None:
 
 
 def _plan_of(df: DataFrame, name: str) -> str:
-    """What Spark is about to compute for a column, and nothing that it leaves out for that."""
+    """What Spark is about to compute for a column, and nothing that it leaves out for that; of a
+    stream, all that it is defined by."""
     spark, view = df.sparkSession, f"ccbps_{uuid4().hex}"
     df.select(column(name)).createTempView(view)
     try:
@@ -182,7 +183,10 @@ def _plan_of(df: DataFrame, name: str) -> str:
     finally:
         spark.catalog.dropTempView(view)
     plan = str(row[0])
-    return plan.partition(_OPTIMIZED)[2].partition(_PHYSICAL)[0] or plan
+    optimized = plan.partition(_OPTIMIZED)[2].partition(_PHYSICAL)[0]
+    # Of a stream there is none until it starts, and in its place what that means.
+    known = optimized and not df.isStreaming and "Exception" not in optimized
+    return optimized if known else plan
 
 
 def _labels(

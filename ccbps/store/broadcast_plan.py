@@ -65,7 +65,8 @@ class RoundParts:
     """The parts of both stores by number, as pieces name them. Picklable, and travels to workers.
 
     Attributes:
-        events: parts of their runs, by their rounds.
+        events: as the index has them.
+        part: of each run of events, by their rounds.
         ends: rows of events up to the end of each run.
         starts: row in its part of the first of these.
         interests: as the index has them.
@@ -73,6 +74,7 @@ class RoundParts:
     """
 
     events: tuple[str, ...]
+    part: Index
     ends: Numbers
     starts: Numbers
     interests: tuple[str, ...]
@@ -133,9 +135,9 @@ class RoundParts:
 
     def _places(self, events: Numbers) -> tuple[Index, Numbers]:
         """Part and row in it of rows of events."""
-        number = np.searchsorted(self.ends, events, side="right")
-        before = np.append(0, self.ends)[number]
-        return number, events - before + self.starts[number]
+        run = np.searchsorted(self.ends, events, side="right")
+        before = np.append(0, self.ends)[run]
+        return self.part[run], events - before + self.starts[run]
 
     def _by_part(
         self,
@@ -180,7 +182,8 @@ def plan_rounds(
     order = np.concatenate(layers)
     rows = (events.stop - events.start)[order]
     parts = RoundParts(
-        tuple(events.parts[part] for part in events.part[order].tolist()),
+        tuple(events.parts),
+        events.part[order].astype(np.intp),
         np.cumsum(rows),
         events.start[order],
         tuple(interests.parts),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
+from ccbps.arrays import Numbers
 from ccbps.errors import ParameterError
 from ccbps.matching.matcher import Matcher
 from ccbps.store.commit import abandon, append, dated, renew
@@ -40,13 +42,14 @@ def add_generation(
             if last.get(batch[0], -1) >= batch[1]:
                 return None
             last[batch[0]] = batch[1]
-        low = fresh.first.min(initial=now.about.floor)
+        new = without_known(now, fresh)
+        low = new.first.min(initial=now.about.floor)
         if low < now.about.floor:
             raise ParameterError(
                 f"path={folder.path!r}: nothing was written: round {low} is below "
                 f"{now.about.floor}, and rounds below that were dropped"
             )
-        both = Index.together([now, without_known(now, fresh)])
+        both = Index.together([now, new])
         return replace(both, about=now.about._replace(batches=last))
 
     if append(folder, run, added, matcher, fresh.about.kind) is None:
@@ -95,9 +98,14 @@ def without_gaps(index: Index) -> dict[str, range]:
     dense = dense_runs(index)
     whole = np.flatnonzero(dense)
     runs, firsts, lasts = [whole], [index.first[whole]], [index.last[whole]]
-    for run in np.flatnonzero(~dense).tolist():
-        name, rows = index.parts[index.part[run]], slice(index.start[run], index.stop[run])
-        rounds = index.files.reader(name).rounds[rows]
+    others = np.flatnonzero(~dense)
+
+    @lru_cache(maxsize=1)
+    def rounds_of(part: int) -> Numbers:
+        return index.files.reader(index.parts[part]).rounds
+
+    for run in others[np.argsort(index.part[others])].tolist():
+        rounds = rounds_of(index.part[run])[index.start[run] : index.stop[run]]
         gaps = np.flatnonzero(np.diff(rounds) != 1)
         firsts.append(rounds[np.append(0, gaps + 1)])
         lasts.append(rounds[np.append(gaps, len(rounds) - 1)])

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,9 @@ from ccbps.store.index import Index
 from ccbps.store.plan import Work, meetings, open_rows, pair_names, plan, spans
 
 __all__ = ["refuse_twice", "without_known"]
+
+# Parts that are open at a time: a process may have some hundreds, and holds rounds of each.
+_OPEN: Final = 4
 
 
 def refuse_twice(several: Sequence[Index]) -> None:
@@ -45,18 +49,22 @@ def without_known(now: Index, fresh: Index) -> Index:
 
     Raises:
         RandomnessReuseError: the store has another message for a pair and round; names one.
+        DecodeError: a file is missing or damaged.
     """
     known: dict[str, list[Numbers]] = {}
-    for work, name, rows in _shared(now, fresh):
+    for work, names, rows in _shared(now, fresh):
         for at, *messages in work.blocks:
             other = (messages[0] != messages[1]).any(axis=1)
             if other.any():
-                place = np.arange(len(rows))[at][other.argmax()]
+                place = int(np.arange(len(rows[0]))[at][other.argmax()])
+                # If one of them is damaged, that is what is wrong.
+                for index, name, row in zip((now, fresh), names, rows, strict=True):
+                    index.files.reader(name, verify=True).gather(row[place : place + 1])
                 raise RandomnessReuseError(
-                    f"{_name(work, int(place), now)} has a message already, and this is another "
-                    "one; a pair and round has one message"
+                    f"{_name(work, place, now)} has a message already, and this is another one; a "
+                    "pair and round has one message"
                 )
-        known.setdefault(name, []).append(rows)
+        known.setdefault(names[1], []).append(rows[1])
     return _without(fresh, {name: np.unique(np.concatenate(rows)) for name, rows in known.items()})
 
 
@@ -92,21 +100,24 @@ def _cut(index: Index, number: int, rows: Numbers) -> Index:
 
 def _shared(
     one: Index, other: Index, chosen: tuple[Places, Places] | None = None
-) -> Iterator[tuple[Work, str, Numbers]]:
+) -> Iterator[tuple[Work, tuple[str, str], tuple[Numbers, Numbers]]]:
     """Messages of two indexes for the same pair and round, or of a broadcast's events for the same
-    round: some at a time, with the part of `other` that has them, and their rows there. Of all
-    runs, or those that are `chosen`."""
+    round: some at a time, with the parts that have them, and their rows there. Of all runs, or
+    those that are `chosen`."""
     sides = one.labelled(), other.labelled()
 
-    @cache
+    @lru_cache(maxsize=_OPEN)
     def part(side: int, name: str) -> PartReader:
         return sides[side].files.reader(name)
 
     for piece in plan(*sides, chosen).to_pylist():
         work, segments = open_rows(piece, part)
         if work.counts.sum():
-            rows = spans(segments.interests, segments.interests + segments.lengths)[1]
-            yield work, piece["interest_part"], rows
+            first, second = (
+                spans(rows, rows + segments.lengths)[1]
+                for rows in (segments.events, segments.interests)
+            )
+            yield work, (piece["event_part"], piece["interest_part"]), (first, second)
 
 
 def _name(work: Work, place: int, index: Index) -> str:

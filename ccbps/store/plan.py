@@ -92,8 +92,10 @@ def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
     until = last_so_far(label, interests.last[order])
     begin, end = np.searchsorted(label, own), np.searchsorted(label, own, side="right")
     low = lower_bound(until, begin, end, events.first)
-    after = np.minimum(events.last, np.iinfo(np.int64).max - 1) + 1
-    event, place = spans(low, np.maximum(low, lower_bound(first, begin, end, after)))
+    # Nothing comes after the last number that there is.
+    most = events.last == np.iinfo(np.int64).max
+    after = lower_bound(first, begin, end, np.where(most, -1, events.last) + 1)
+    event, place = spans(low, np.maximum(low, np.where(most, end, after)))
     interest = order[place]
     both = interests.last[interest] >= events.first[event]
     return event[both], interest[both]

@@ -358,6 +358,18 @@ def test_ids_that_change_when_a_task_runs_again_are_refused(
     assert not [name for name in spark.catalog.listTables() if name.isTemporary]
 
 
+def test_ids_of_streams_that_change_are_refused(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    quotes(spark, [*range(3)]).write.parquet(str(tmp_path / "quotes"))
+    schema, ledger = "id long, issue string, price int", cs.EventLedger(path)
+    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "quotes"))
+    assert encode(stream, ledger).isStreaming
+    for make in unstable(stream.drop("id"), "id")[:3]:
+        with pytest.raises(ParameterError, match=r"event='id' comes from .*\(\)"):
+            encode(make(), ledger)
+
+
 def test_ids_are_looked_through_in_threads(
     spark: SparkSession, path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
