@@ -14,10 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from ccbps.errors import (
-    PredicateSyntaxError,
-    PredicateTypeError,
-)
+from ccbps.errors import PredicateSyntaxError, PredicateTypeError
 from ccbps.predicates import expression as tree
 from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.boolean import Bool
@@ -268,12 +265,12 @@ def _is(node: tree.Expression, value: bool) -> tree.Expression:
         return _is(tree.And((low, high), node.position), value)
     if isinstance(node, tree.In):
         items = tuple(item for item in node.items if not _is_null_constant(item))
+        less, never = len(items) < len(node.items), tree.Truth(False, node.position)
         if not items:
-            return tree.Truth(False, node.position)
-        never = len(items) < len(node.items) and not value
+            return never
         node = tree.In(node.attribute, items, node.position)
-        if never:  # its private constants are still to be bound
-            return tree.And((tree.Truth(False, node.position), node), node.position)
+        if less and not value:  # its private constants are still to be bound
+            return tree.And((never, node), node.position)
     elif any(_is_null_constant(operand) for *_, operand in tree.operands_of(node)):
         return tree.Truth(False, node.position)
     known = tree.Not(tree.IsNull(node.attribute, node.position), node.position)

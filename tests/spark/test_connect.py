@@ -40,7 +40,7 @@ WHOLE = ["tests/spark/test_streams.py", "tests/spark/test_store_generations.py"]
 @pytest.mark.parametrize(("files", "marks"), [(FILES, "not slow"), (WHOLE, "")])
 def test_pipeline_stores_and_streams_work_under_spark_connect(files: list[str], marks: str) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-m", marks, *files],
+        [sys.executable, "-m", "pytest", "-q", "-x", "--disable-warnings", "-m", marks, *files],
         cwd=ROOT,
         env={
             **os.environ,

@@ -58,9 +58,11 @@ def test_example_runs(
     if hasattr(example, "broker_process"):
         monkeypatch.setattr(example, "broker_process", broker_process)
         arguments = [*arguments, "--output", str(tmp_path)]
-    differences = example.main(arguments)
-    for setting, value in before.items():
-        spark.conf.set(setting, value)
+    try:
+        differences = example.main(arguments)
+    finally:
+        for setting, value in before.items():
+            spark.conf.set(setting, value)
     assert differences == 0
     stdout = capsys.readouterr().out
     assert "differences                          0" in stdout
