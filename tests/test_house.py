@@ -41,6 +41,7 @@ LONG = {
     "programs/barrington.py": "one transform, with and without a fixed structure",
     "spark/encoding.py": "two functions, each mostly its documentation",
     "spark/groups.py": "three functions, each mostly its documentation",
+    "store/broadcast_plan.py": "one plan, from runs of interests to blocks, round by round",
     "store/files.py": "one file format, read and written",
     "store/index.py": "one index, written, read and checked",
     "store/plan.py": "one plan, from runs of both sides to blocks of messages",
