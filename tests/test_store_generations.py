@@ -481,13 +481,19 @@ def test_many_generations_are_looked_into_a_few_at_a_time(
     assert sum(map(len, runs_of(Index.read(folder)))) == 41
 
 
-def test_a_damaged_message_is_not_taken_for_another_one(tmp_path: Path) -> None:
-    folder = Folder.of(tmp_path / "store", "path")
+def damaged(path: Path) -> Folder:
+    """A store of rounds 1 and 2 of s0, the message of the second one damaged."""
+    folder = Folder.of(path, "path")
     add(folder, "event", {"s0": [1, 2]})
-    (part,) = (tmp_path / "store").glob("part-*")
+    (part,) = path.glob("part-*")
     content = part.read_bytes()
     at = content.index(b"  s000000002")
     part.write_bytes(content[:at] + b"X" + content[at + 1 :])
+    return folder
+
+
+def test_a_damaged_message_is_not_taken_for_another_one(tmp_path: Path) -> None:
+    folder = damaged(tmp_path / "store")
     with pytest.raises(DecodeError, match="the messages of batch 0 have another checksum"):
         add(folder, "event", {"s0": [2]})
 
@@ -516,11 +522,6 @@ def test_a_writer_whose_parts_are_gone_says_so(tmp_path: Path) -> None:
 
 
 def test_compacting_finds_damage(tmp_path: Path) -> None:
-    folder = Folder.of(tmp_path / "store", "path")
-    add(folder, "event", {"s0": [1, 2]})
-    (part,) = (tmp_path / "store").glob("part-*")
-    content = part.read_bytes()
-    at = content.index(b"  s000000002")
-    part.write_bytes(content[:at] + b"X" + content[at + 1 :])
+    folder = damaged(tmp_path / "store")
     with pytest.raises(DecodeError, match="the messages of batch 0 have another checksum"):
         compact(folder, "event", 1)

@@ -463,16 +463,25 @@ def test_all_tasks_have_as_much_to_do(
         assert {row["count"] for row in tasks} == share
 
 
-def test_several_tasks_write_a_subscription_that_has_most_messages(
+@pytest.fixture
+def spread(
     spark: SparkSession,
     sides: tuple[Rounds, Rounds],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> tuple[Path, Path]:
+    """Stores of both sides; sixteen rounds of a subscription are in one part."""
     monkeypatch.setattr(store_writing, "SPAN_BITS", 4)
     paths = tmp_path / "events", tmp_path / "interests"
     write(spark, event_rows(sides[0]), paths[0], "event", partitions=4)
     write(spark, interest_rows(sides[1]), paths[1], "interest", partitions=3)
+    return paths
+
+
+def test_several_tasks_write_a_subscription_that_has_most_messages(
+    spark: SparkSession, sides: tuple[Rounds, Rounds], spread: tuple[Path, Path], tmp_path: Path
+) -> None:
+    paths = spread
     for path, count in zip(paths, (4, 3), strict=True):
         index = Index.read(Folder.of(path, "path"))
         hot = [label == "s0" for label in index.subscription.to_pylist()]
@@ -513,16 +522,9 @@ def test_what_is_sent_again_is_kept_once(
 
 @pytest.mark.slow
 def test_a_store_that_several_tasks_wrote_is_compacted_by_several(
-    spark: SparkSession,
-    sides: tuple[Rounds, Rounds],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, sides: tuple[Rounds, Rounds], spread: tuple[Path, Path]
 ) -> None:
-    monkeypatch.setattr(store_writing, "SPAN_BITS", 4)
-    paths = tmp_path / "events", tmp_path / "interests"
-    write(spark, event_rows(sides[0]), paths[0], "event", partitions=4)
-    write(spark, interest_rows(sides[1]), paths[1], "interest", partitions=3)
-
+    paths = spread
     cs.compact_messages(spark, paths[0], BOX, kind="event", partitions=2)
     assert len(Index.read(Folder.of(paths[0], "path")).parts) == 2
     assert answers(cs.match_messages(spark, *paths, BOX)) == wanted(*sides)
