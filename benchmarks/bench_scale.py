@@ -8,9 +8,10 @@ all are matched by one job, five times for all answers and five times for the ma
 reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that Spark
 shuffled, and the peak memory of the driver, of Java and of all Python workers together.
 
-Stores are measured beside the kernel that matches them, compiled and in NumPy. Every point runs in
-a process of its own. What is fitted to all but the largest point, a fixed time and a time for each
-pair, is compared with the largest; and the model of a cluster follows from it.
+Stores are measured beside the kernel that matches them, compiled and in NumPy, before every run, as
+machines that others share are not equally fast for long. Every point runs in a process of its own.
+What is fitted to all but the largest point, a fixed time and a time for each pair, is compared with
+the largest; and the model of a cluster follows from it.
 
     python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 1500m]
 
@@ -63,7 +64,6 @@ REUSABLE: dict[str, Matcher] = {
 }
 PLAIN = "a >= id * 67 % 65536 AND c < 800000"  # what predicates mean
 IN_NUMPY = "FormulaMatch, in NumPy"
-KERNELS = {"compiled": "1", "in NumPy": "0"}  # CCBPS_COMPILED
 PART = 10_000_000  # pairs at a time
 SUBSCRIPTIONS = 1000
 WARM_UP = 8  # jobs
@@ -77,8 +77,8 @@ STEPS = (
 )
 Parts = list[dict[str, float]]
 """Seconds of each step, part by part."""
-AtOnce = dict[str, list[float]]
-"""Seconds of one job over all parts, run by run."""
+AtOnce = dict[str, list[tuple[float, float]]]
+"""Of one job over all parts, run by run: the kernel's pairs a second before it, and its seconds."""
 
 
 def main() -> None:
@@ -94,10 +94,7 @@ def main() -> None:
         print(json.dumps(point(scheme, master, int(pairs), options.memory, options.folder)))
         return
     sizes = [10**power for power in range(options.least, options.most + 1)]
-    print(machine())
-    kernels = {name: kernel_speed(name) for name in KERNELS}
-    speeds = ", ".join(f"{name} {speed:,.0f}" for name, speed in kernels.items())
-    print(f"FormulaMatch's kernel, one core, pairs/s: {speeds}\n")
+    print(machine() + "\n")
     plan = [("FormulaMatch", "local[2]", size) for size in sizes]
     plan += [("FormulaMatch", "local[1]", min(sizes[-1], PART))]
     plan += [(IN_NUMPY, "local[2]", min(sizes[-1], 5 * PART))]
@@ -108,7 +105,7 @@ def main() -> None:
     for one in tqdm(plan, desc="points", mininterval=1):
         found[one] = run(one, options)
     report_pairs({key: value for key, value in found.items() if key[0] == "FormulaMatch"})
-    report_stores(found, kernels)
+    report_stores(found)
     report_widths({name: value for (name, *_), value in found.items() if name in WIDTHS}, wide)
     for name in REUSABLE:
         report_reusable(name, {key[2]: value for key, value in found.items() if key[0] == name})
@@ -261,8 +258,9 @@ def at_once(spark: SparkSession, stores: dict[str, list[Path]], wanted: int) -> 
     every = partial(cs.match_messages, spark, *stores.values(), BOX)
     for _ in range(WARM_UP):
         matched(every, wanted)
+    kernel = kernel_alone()
     return {
-        name: [matched(partial(every, matches_only=only), wanted) for _ in range(5)]
+        name: [(kernel(), matched(partial(every, matches_only=only), wanted)) for _ in range(5)]
         for name, only in (("all answers", False), ("matches only", True))
     }
 
@@ -322,19 +320,23 @@ def shuffled(log: Path) -> int:
     return total
 
 
-def kernel_speed(name: str) -> float:
-    """Pairs a second of one of the broker's kernels in arrays that no cache holds, on one core: the
-    median of five runs, as of stores."""
-    rng, count = np.random.default_rng(1), 2_000_000
+def kernel_alone() -> Callable[[], float]:
+    """Measures pairs a second of the broker's kernel, in arrays that no cache holds, on one core:
+    the median of five runs."""
+    rng, count = np.random.default_rng(1), 1_000_000
     seed, rounds = SharedSeed.generate(), np.arange(count)
     records = pa.table({n: rng.integers(0, 1 << SCHEMA[n].bits, count) for n in SCHEMA})
     events = BOX.publisher(seed).encode(records, rounds)
     interests = BOX.subscriber(seed).encode(["a >= 77 AND c < 800000"] * count, rounds)
     broker = BOX.broker()
-    with patch.dict(os.environ, CCBPS_COMPILED=KERNELS[name]):
-        broker.match(events, interests)
-        took = sorted(timed(lambda: broker.match(events, interests)) for _ in range(5))
-    return count / took[2]
+    compiled = os.environ.get("CCBPS_COMPILED", "1")
+
+    def speed() -> float:
+        with patch.dict(os.environ, CCBPS_COMPILED=compiled):
+            took = sorted(timed(lambda: broker.match(events, interests)) for _ in range(5))
+        return count / took[2]
+
+    return speed
 
 
 # -- what they say --------------------------------------------------------------------------------
@@ -395,21 +397,22 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     )
 
 
-def report_stores(
-    found: dict[tuple[str, str, int], dict[str, Any]], kernels: dict[str, float]
-) -> None:
+def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     """Stores beside the kernel that matches them."""
-    print("\nStores on two cores, to the kernel on one\n")
+    print("\nStores on two cores, to the kernel on one just before: medians\n")
+    print(
+        f"{'pairs':>13}{'':<27}{'stores, pairs/s':>17}{'kernel, pairs/s':>17}{'ratio':>8}", end=""
+    )
+    print("   of each run")
     for (scheme, master, size), value in found.items():
         if master == "local[2]" and scheme in ("FormulaMatch", IN_NUMPY) and size >= 1_000_000:
             name = "in NumPy" if scheme == IN_NUMPY else "compiled"
-            speed = size / value["seconds"]["match stores"]
-            print(f"{size:>13,} {name:<10}{'by parts':<16}{speed:>13,.0f}", end="")
-            print(f" pairs/s: {speed / kernels[name]:.2f}")
             for how, runs in value["at once"].items():
-                speeds = sorted(size / took for took in runs)
-                middle = speeds[len(speeds) // 2]
-                print(f"{'':<24}{how:<16}{middle:>13,.0f} pairs/s: {middle / kernels[name]:.2f}")
+                kernel, took = np.array(runs).T
+                columns = f"{np.median(size / took):>17,.0f}{np.median(kernel):>17,.0f}"
+                ratios = size / took / kernel
+                each = " ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
+                print(f"{size:>13,} {name:<10}{how:<16}{columns}{np.median(ratios):>8.2f}   {each}")
 
 
 def report_widths(found: dict[str, dict[str, Any]], pairs: int) -> None:

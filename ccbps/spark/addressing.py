@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from ccbps.columnar.addressing import allotted_rounds
 from ccbps.errors import ParameterError
-from ccbps.keys.confine import confined
 from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.sources import KeySource
@@ -77,7 +76,6 @@ def address(
         ledger.foretell()  # workers say it, too, but nobody may read what they say
 
     @row_function("round bigint, rejected string" if reject else "bigint")
-    @confined
     def allot(row: pa.Array) -> pa.Array:
         return allotted_rounds(matcher, key, ledger, row, name, reject=reject)
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError
-from ccbps.keys.confine import confined
 from ccbps.spark.frames import refuse_alike
+from ccbps.spark.workers import on_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -56,8 +56,7 @@ def struct(names: Sequence[str], *, marked: bool = False) -> Column:
 def row_function(kind: str) -> Callable[[Callable[..., pa.Array]], Callable[..., Column]]:
     """`F.arrow_udf` for what Spark is to compute once for each row: it would push a filter of what
     comes out below the function, compute it there, and again above for the rows that are left."""
-
-    return lambda function: F.arrow_udf(kind)(function).asNondeterministic()
+    return lambda function: F.arrow_udf(kind)(on_worker(function)).asNondeterministic()
 
 
 def map_batches(df: DataFrame, function: Batches, schema: Any) -> DataFrame:
@@ -65,7 +64,7 @@ def map_batches(df: DataFrame, function: Batches, schema: Any) -> DataFrame:
     locals of `function`."""
     names = df.columns
 
-    @confined
+    @on_worker
     def mapped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from function(batch.rename_columns(names) for batch in batches)
 

@@ -13,7 +13,6 @@ from ccbps.ciphers.payloads import PAD_TO
 from ccbps.columnar.reasons import encoded, no_reasons, readable, refuse_rows, with_reasons
 from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import ParameterError
-from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, master, seeds
 from ccbps.spark.addressing import refuse_unstable
 from ccbps.spark.columns import (
@@ -87,7 +86,6 @@ def seal_payloads(
         df = mark_repeated(df, [event], _ONE_EVENT)
 
     @row_function(encoded_type(reject))
-    @confined
     def seal(row: pa.Array) -> pa.Array:
         columns, others = row.flatten(), ["the payload"]
         valid, reasons = readable([event], columns, reject=reject, others=others, numbers=[0])
@@ -147,7 +145,6 @@ def wrap_keys(
         df = mark_repeated(df, ids, _ONE_KEY)
 
     @row_function(encoded_type(reject))
-    @confined
     def wrap(row: pa.Array) -> pa.Array:
         columns, seed = row.flatten(), master(key)
         valid, reasons = readable(names, columns, reject=reject, numbers=[1, 2], seed=seed)
@@ -231,7 +228,6 @@ def open_payloads(
     names = [*ids, sealed, wrapped]
 
     @row_function(encoded_type(reject))
-    @confined
     def open_rows(row: pa.Array) -> pa.Array:
         columns, source = row.flatten(), seeds(key)
         valid, reasons = readable(names, columns, reject=reject, numbers=[1], seed=source)

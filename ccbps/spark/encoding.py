@@ -31,7 +31,6 @@ import pyarrow as pa
 from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
-from ccbps.keys.confine import confined
 from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.sources import KeySource
@@ -180,7 +179,6 @@ def encode_events(
         df, kept = address(df, matcher, key, ids, ledger, labels, event, keep, reject)
 
     @row_function(encoded_type(reject))
-    @confined
     def encode(row: pa.Array) -> pa.Array:
         return event_messages(
             matcher, key, row, ids, payload=bool(payloads), once=ledger is None, reject=reject
@@ -309,7 +307,6 @@ def encode_interests(
         df = ahead(df, [*there, *private], whole[0], rounds, partitions)
 
     @row_function(encoded_type(reject))
-    @confined
     def encode(row: pa.Array) -> pa.Array:
         return interest_messages(
             matcher, key, row, ids, double_quoted_strings=double_quoted_strings, reject=reject

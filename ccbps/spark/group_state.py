@@ -34,8 +34,8 @@ from ccbps.errors import (
     ParameterError,
     ReplayError,
 )
-from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, broker_state, subscriber_keys
+from ccbps.spark.workers import on_worker
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import (
@@ -77,7 +77,7 @@ class Sealing(_Remembering):
         self._strategy, self._state = strategy, state
         self._pad_to, self._reject, self._pairs = pad_to, reject, pairs
 
-    @confined
+    @on_worker
     def handleInputRows(  # noqa: N802  (Spark's name)
         self,
         key: Any,
@@ -122,7 +122,7 @@ class Opening(_Remembering):
         self._keys, self._reject = keys, reject
         self._sizes = capacity, remember
 
-    @confined
+    @on_worker
     def handleInputRows(  # noqa: N802  (Spark's name)
         self,
         key: Any,

@@ -18,7 +18,6 @@ from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.plans import Strategy
 from ccbps.delivery.whole_groups import Naive
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, broker_state
 from ccbps.spark.addressing import refuse_unstable
 from ccbps.spark.columns import AGAIN, NUMBER_REPEATED, column, finish, row_function, struct
@@ -245,7 +244,6 @@ def answer_key_requests(
     reject = on_error == "reject"
 
     @row_function("answer binary, rejected string")
-    @confined
     def answer_rows(row: pa.Array) -> pa.Array:
         (requests,) = row.flatten()
         valid = is_valid(requests)

@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 from ccbps.columnar.pairs import examine_rows
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError
-from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract import Answers, Keying, is_broadcast
 from ccbps.matching.matcher import Matcher
@@ -31,6 +30,7 @@ from ccbps.spark.all_pairs import match_all_pairs
 from ccbps.spark.frames import check_key, check_matcher, check_on_error, refuse_alike, refuse_given
 from ccbps.spark.pairs import match_pairs
 from ccbps.spark.sessions import match_own
+from ccbps.spark.workers import on_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -267,7 +267,7 @@ def _decider(matcher: Matcher, key: KeySource | None, on_error: str) -> Any:
         check_key(key)
 
     @F.arrow_udf("matched boolean, rejected string" if reject else "boolean")
-    @confined
+    @on_worker
     def decide(event: pa.Array, interest: pa.Array) -> pa.Array:
         answers, valid, causes = examine_rows(matcher, key, event, interest)
         if not reject:

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 
 from ccbps.arrow import binary_column
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.spark.workers import on_worker
 from ccbps.store.files import PartFile, PartFiles
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index
@@ -113,6 +114,7 @@ class _Rows:
     def __init__(self, folder: Folder, verify: bool, names: Sequence[str]) -> None:
         self._folder, self._verify, self._names = folder, verify, list(names)
 
+    @on_worker
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a piece.
 

@@ -19,6 +19,7 @@ from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_on_error, check_partitions, parallelism
 from ccbps.spark.store_answers import ANSWERS, answers_of, unfolded
 from ccbps.spark.store_tables import Stores, as_spark, check_pairs, indexes
+from ccbps.spark.workers import on_worker
 from ccbps.store.broadcast_plan import plan_rounds
 from ccbps.store.files import PartReader
 from ccbps.store.plan import open_piece, plan
@@ -107,6 +108,7 @@ def match_messages(
     reject = on_error == "reject"
     stores = [index.files for index in (event_index, interest_index)]
 
+    @on_worker
     def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         broker = matcher.broker()
 

@@ -12,6 +12,7 @@ from ccbps.errors import ParameterError
 from ccbps.matching.matcher import Matcher
 from ccbps.spark.frames import check_partitions
 from ccbps.spark.store_tables import Stores, as_spark, check_kind, check_pairs, indexes
+from ccbps.spark.workers import on_worker
 from ccbps.store.commit import abandon
 from ccbps.store.folder import Folder
 from ccbps.store.generations import drop_below, replace_generations, without_gaps
@@ -71,6 +72,7 @@ def compact_messages(
     size = int((now.stop - now.start).sum()) * about.width
     tasks = max(1, size // _PART_BYTES) if partitions is None else partitions
 
+    @on_worker
     def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for piece in (one for batch in batches for one in batch.column(0).to_pylist()):
             rows = merged_rows(files, piece, about.floor)

@@ -20,6 +20,7 @@ from ccbps.matching.matcher import Matcher
 from ccbps.spark.columns import column
 from ccbps.spark.frames import check_partitions
 from ccbps.spark.store_tables import as_spark, message_columns
+from ccbps.spark.workers import on_worker
 from ccbps.store.commit import abandon, renew
 from ccbps.store.folder import Folder
 from ccbps.store.generations import add_generation
@@ -129,6 +130,7 @@ def write_messages(
     folder.make("path")
     run = WriterRun(version + 1)
 
+    @on_worker
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield write_part(folder, run.stem, about.width, (batch.columns for batch in batches))
 

@@ -26,10 +26,10 @@ from ccbps.filters.bloom import BloomFilter
 from ccbps.filters.cuckoo import CuckooFilter
 from ccbps.filters.hashing import Murmur3
 from ccbps.filters.tokens import TOKEN_BYTES, TopicTokens
-from ccbps.keys.confine import confined
 from ccbps.keys.sources import KeySource, filter_key
 from ccbps.spark.columns import column
 from ccbps.spark.frames import PLAN_BYTES, check_key, require
+from ccbps.spark.workers import on_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -59,7 +59,7 @@ def topic_tokens(topic: ColumnOrName, key: KeySource) -> Column:
     check_key(key)
 
     @F.arrow_udf("binary")
-    @confined
+    @on_worker
     def write(topics: pa.Array) -> pa.Array:
         valid = is_valid(topics)
         (some,) = chosen(valid, topics)
@@ -141,7 +141,7 @@ def prefilter(
         )
 
     @F.arrow_udf("boolean")
-    @confined
+    @on_worker
     def passes(found: pa.Array) -> pa.Array:
         sized = pc.equal(pc.binary_length(found), TOKEN_BYTES).fill_null(False)
         known = sized.to_numpy(zero_copy_only=False)

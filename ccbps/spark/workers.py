@@ -1,0 +1,57 @@
+"""What Spark's Python workers run."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+from collections.abc import Callable, Generator
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
+
+from ccbps.keys.confine import confined
+
+__all__ = ["on_worker"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_settled: Final = [0]
+"""Modules that were loaded when garbage was last set apart."""
+
+
+def on_worker(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function, or generator function, for Spark to call: `confined`, and the worker is
+    ready sooner for its next task.
+
+    PySpark collects garbage after every task, for which Python looks at all objects that there are:
+    with NumPy, Arrow and Numba loaded, 0.05 to 0.1 s in which the worker takes no other task. What
+    belongs to modules never goes, so it is left out from now on.
+    """
+    run = confined(function)
+    if inspect.isgeneratorfunction(function):
+
+        @wraps(function)
+        def run_steps(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            result = yield from run(*args, **kwargs)  # type: ignore[misc]
+            _settle()
+            return result
+
+        return run_steps  # type: ignore[return-value]
+
+    @wraps(function)
+    def run_once(*args: P.args, **kwargs: P.kwargs) -> R:
+        result = run(*args, **kwargs)
+        _settle()
+        return result
+
+    return run_once
+
+
+def _settle() -> None:
+    """Leave the objects that there are out of collections, if modules were loaded since the last
+    time. Once more for each task would keep what is garbage then."""
+    if (modules := len(sys.modules)) > _settled[0]:
+        gc.collect()
+        gc.freeze()
+        _settled[0] = modules

@@ -1,0 +1,91 @@
+"""Functions for Spark's workers: what is loaded is left out of later collections, once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ccbps import Schema, SharedSeed, UInt
+from ccbps import spark as cs
+from ccbps.matching import FormulaMatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTLES = """
+import gc, weakref
+from ccbps.spark.workers import on_worker
+
+class Cycle:
+    def __init__(self):
+        self.own = self
+
+seen = []
+
+def add(left, right):
+    seen.append(weakref.ref(Cycle()))
+    return left + right
+
+def count(most):
+    yield from range(most)
+    return "all"
+
+gc.disable()
+assert gc.get_freeze_count() == 0
+assert on_worker(add)(1, right=2) == 3
+first = gc.get_freeze_count()
+assert first > 10_000, first
+assert seen[0]() is None, "garbage was kept"
+
+assert on_worker(add)(1, 2) == 3
+assert gc.get_freeze_count() <= first, "nothing was loaded since"
+assert seen[1]() is not None
+gc.collect()
+assert seen[1]() is None
+
+import wave
+steps = on_worker(count)(3)
+found = []
+while True:
+    try:
+        found.append(next(steps))
+    except StopIteration as end:
+        assert end.value == "all"
+        break
+assert found == [0, 1, 2]
+assert gc.get_freeze_count() > first, "a module was loaded since"
+"""
+
+
+def test_what_is_loaded_is_left_out_once() -> None:
+    subprocess.run([sys.executable, "-c", SETTLES], check=True, timeout=120)
+
+
+def test_workers_are_settled_by_what_ran_there(spark: SparkSession) -> None:
+    box, seed = FormulaMatch.box(Schema(a=UInt(4))), SharedSeed.generate()
+    rounds = np.arange(40)
+    messages = {
+        "event_message": box.publisher(seed).encode({"a": rounds % 16}, rounds),
+        "interest_message": box.subscriber(seed).encode(["a >= 4"] * 40, rounds),
+    }
+    rows = [
+        {"round": i, **{name: bytes(some[i]) for name, some in messages.items()}}
+        for i in range(len(rounds))
+    ]
+    df = spark.createDataFrame(rows).repartition(4)
+
+    def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc
+
+        for _ in batches:
+            yield pa.record_batch({"count": [gc.get_freeze_count()]})
+
+    matched = df.select(cs.match_column("event_message", "interest_message", box).alias("m"))
+    assert matched.where("m").count() == int((rounds % 16 >= 4).sum())
+    counts = df.select("round").mapInArrow(frozen, "count long").collect()
+    assert max(row["count"] for row in counts) > 10_000
