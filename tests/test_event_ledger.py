@@ -126,14 +126,14 @@ def test_another_file_in_its_place_allots_nothing(tmp_path: Path) -> None:
 def test_a_ledger_of_known_identity_is_not_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     with pytest.raises(LedgerError, match="is missing, so nothing was encoded"):
-        EventLedger(path, identity="0" * 32)
+        EventLedger(path, identity="f" * 32)
     assert not path.exists()
     ledger = EventLedger(path)
     allot(ledger, [(1, 0)])
     again = EventLedger(path, rounds=10, identity=ledger.identity())
     assert allot(again, [(1, 0), (2, 0)]) == ([0, 1], [False, False])
     with pytest.raises(LedgerError, match="is another ledger"):
-        EventLedger(path, identity="0" * 32)
+        EventLedger(path, identity="f" * 32)
     path.write_bytes(b"")
     with pytest.raises(LedgerError, match="was emptied"):
         EventLedger(path, identity=ledger.identity())

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Index, Rounds
 from ccbps.errors import LedgerError, ParameterError
-from ccbps.keys.ledger_file import LedgerFile
+from ccbps.keys.ledger_file import LedgerFile, identity_bytes
 from ccbps.keys.randomness import TAG_BYTES
 
 __all__ = ["EventLedger"]
@@ -83,11 +82,7 @@ class EventLedger:
         """
         if rounds is not None and (type(rounds) is not int or not 0 < rounds <= 1 << 63):
             raise ParameterError(f"rounds must be a whole number above 0, or None, got {rounds!r}")
-        if identity is not None and not re.fullmatch("[0-9a-f]{32}", str(identity)):
-            raise ParameterError(
-                "identity must be 32 hexadecimal digits, as EventLedger.identity() gives them, or "
-                f"None, got {identity!r}"
-            )
+        identity_bytes(identity)
         self.rounds, self._identity = rounds, identity
         self._file = LedgerFile.at(
             path, b"ccbe", 2, _TABLES, "a ledger of events", "event", new=identity is None

@@ -28,10 +28,8 @@ from ccbps.keys.confine import confined
 from ccbps.keys.ledger_key import LedgerKey
 
 __all__ = [
-    "ANY_LEDGER",
     "DONE",
     "FAILED",
-    "IDENTITY_BYTES",
     "MOST_EVENTS",
     "OTHER",
     "ROUNDS",
@@ -52,9 +50,6 @@ GREETING_SECONDS: Final = 10
 
 MOST_EVENTS: Final = 1 << 20
 """In one connection: some 50 MB of memory."""
-IDENTITY_BYTES: Final = 16
-ANY_LEDGER: Final = bytes(IDENTITY_BYTES)
-"""In place of an identity: whichever the server has."""
 STREAM_BYTES: Final = 16
 # What the server's frames begin with.
 ROUNDS, OTHER, DONE, FAILED = b"r", b"o", b"d", b"f"

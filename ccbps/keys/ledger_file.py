@@ -12,6 +12,7 @@ Source: SQLite documentation, "Atomic Commit in SQLite".
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -22,10 +23,11 @@ from typing import Final
 
 from ccbps.errors import LedgerError, ParameterError
 
-__all__ = ["LedgerFile"]
+__all__ = ["IDENTITY_BYTES", "LedgerFile", "identity_bytes"]
 
 WAIT_SECONDS: Final = 60
 """How long a transaction waits for another process that writes."""
+IDENTITY_BYTES: Final = 16
 
 _claiming = RLock()
 """Held in a transaction, and in a fork: SQLite in a child takes locks of its parent for its own."""
@@ -35,6 +37,22 @@ if hasattr(os, "register_at_fork"):
         before=_claiming.acquire,
         after_in_parent=_claiming.release,
         after_in_child=_claiming.release,
+    )
+
+
+def identity_bytes(identity: str | None) -> bytes:
+    """A ledger's identity as bytes; all zero, which no ledger has, where none is wanted.
+
+    Raises:
+        ParameterError: it is no identity.
+    """
+    if identity is None:
+        return bytes(IDENTITY_BYTES)
+    if re.fullmatch(f"(?!0*$)[0-9a-f]{{{2 * IDENTITY_BYTES}}}", str(identity)):
+        return bytes.fromhex(identity)
+    raise ParameterError(
+        "identity must be 32 hexadecimal digits, as EventLedger.identity() gives them and ccbps "
+        f"ledger shows them, or None, got {identity!r}"
     )
 
 

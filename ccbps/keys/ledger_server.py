@@ -36,10 +36,8 @@ from ccbps.errors import LedgerError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.ledger_channel import (
-    ANY_LEDGER,
     DONE,
     FAILED,
-    IDENTITY_BYTES,
     MOST_EVENTS,
     OTHER,
     ROUNDS,
@@ -49,6 +47,7 @@ from ccbps.keys.ledger_channel import (
     Forged,
     accept,
 )
+from ccbps.keys.ledger_file import IDENTITY_BYTES
 from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.randomness import TAG_BYTES
 from ccbps.keys.sources import KeySource, ledger_key
@@ -218,7 +217,7 @@ class LedgerServer:
 
     def _require(self, wanted: bytes) -> None:
         """Raises LedgerError if a worker wants another ledger."""
-        if wanted != ANY_LEDGER and wanted.hex() != (found := self._ledger.identity()):
+        if wanted != bytes(IDENTITY_BYTES) and wanted.hex() != (found := self._ledger.identity()):
             raise LedgerError(
                 f"the ledger at {self.address} is {found}, wanted {wanted.hex()}: another file "
                 "would allot rounds that were used. Start the server with the ledger's own file; "

@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,10 +16,8 @@ from ccbps.arrays import Bools, Bytes, Rounds
 from ccbps.errors import LedgerError, ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.ledger_channel import (
-    ANY_LEDGER,
     DONE,
     FAILED,
-    IDENTITY_BYTES,
     MOST_EVENTS,
     OTHER,
     ROUNDS,
@@ -29,7 +26,7 @@ from ccbps.keys.ledger_channel import (
     Forged,
     connect,
 )
-from ccbps.keys.ledger_file import WAIT_SECONDS
+from ccbps.keys.ledger_file import WAIT_SECONDS, identity_bytes
 from ccbps.keys.ledger_key import LedgerKey
 
 __all__ = ["RemoteLedger", "place_of"]
@@ -60,19 +57,7 @@ class RemoteLedger:
 
     def __post_init__(self) -> None:
         place_of(self.address)
-        self._wanted()
-
-    def _wanted(self) -> bytes:
-        """The identity as bytes."""
-        if self.identity is None:
-            return ANY_LEDGER
-        with suppress(TypeError, ValueError):
-            if len(found := bytes.fromhex(self.identity)) == IDENTITY_BYTES:
-                return found
-        raise ParameterError(
-            "identity must be 32 hexadecimal digits, as EventLedger.identity() and ccbps ledger "
-            f"show them, or None, got {self.identity!r}"
-        )
+        identity_bytes(self.identity)
 
     @confined
     def allot(
@@ -105,7 +90,9 @@ class RemoteLedger:
             try:
                 with _reached(self.address) as connection:
                     channel = connect(connection, key, WAIT_SECONDS)
-                    return _ask(channel, self._wanted() + stream, names, tags, refuse)
+                    return _ask(
+                        channel, identity_bytes(self.identity) + stream, names, tags, refuse
+                    )
             except Broken as error:
                 now = time.monotonic()
                 until = now + WAIT_SECONDS if until is None else until
