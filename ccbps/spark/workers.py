@@ -28,24 +28,23 @@ def on_worker(function: Callable[P, R]) -> Callable[P, R]:
     with NumPy, Arrow and Numba loaded, 0.05 to 0.1 s in which the worker takes no other task. What
     belongs to modules never goes, so it is left out from now on.
     """
-    run = confined(function)
     if inspect.isgeneratorfunction(function):
 
         @wraps(function)
         def run_steps(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            result = yield from run(*args, **kwargs)  # type: ignore[misc]
+            result = yield from function(*args, **kwargs)
             _settle()
             return result
 
-        return run_steps  # type: ignore[return-value]
+        return confined(run_steps)  # type: ignore[arg-type]
 
     @wraps(function)
     def run_once(*args: P.args, **kwargs: P.kwargs) -> R:
-        result = run(*args, **kwargs)
+        result = function(*args, **kwargs)
         _settle()
         return result
 
-    return run_once
+    return confined(run_once)
 
 
 def _settle() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from ccbps.keys.confine import confined
+from ccbps.spark.workers import on_worker
 
 SECRET = "IBMSECRET"
 
@@ -33,11 +35,26 @@ def step(value: str) -> Iterator[int]:
     fail(kept)
 
 
+@on_worker
+def call_on_worker(value: str) -> None:
+    fail(value)
+
+
+@on_worker
+def step_on_worker(value: str) -> Iterator[int]:
+    yield 1
+    fail(value)
+
+
 def run_steps(value: str) -> None:
     list(step(value))
 
 
-@pytest.mark.parametrize("function", [call, run_steps])
+def run_steps_on_worker(value: str) -> None:
+    list(step_on_worker(value))
+
+
+@pytest.mark.parametrize("function", [call, run_steps, call_on_worker, run_steps_on_worker])
 def test_locals_are_gone_and_lines_are_not(function: Callable[[str], None]) -> None:
     def without_locals() -> str:
         try:
@@ -50,7 +67,7 @@ def test_locals_are_gone_and_lines_are_not(function: Callable[[str], None]) -> N
     text = without_locals()
     assert "in fail" in text
     # The caller's own frames are not this package's.
-    inner = text.split("ccbps/keys/confine.py", 1)[1]
+    inner = re.split(r"ccbps/(?:keys|spark)/\w+\.py", text, maxsplit=1)[1]
     assert SECRET not in inner
 
 
