@@ -8,10 +8,10 @@ all are matched by one job, five times for all answers and five times for the ma
 reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that Spark
 shuffled, and the peak memory of the driver, of Java and of all Python workers together.
 
-Stores are measured beside the kernel that matches them, compiled and in NumPy, before every run, as
-machines that others share are not equally fast for long. Every point runs in a process of its own.
-What is fitted to all but the largest point, a fixed time and a time for each pair, is compared with
-the largest; and the model of a cluster follows from it.
+Stores are measured beside the kernel that matches them, compiled and in NumPy, before and after
+every run, as machines that others share are not equally fast for long. Every point runs in a
+process of its own, and so does the kernel. What is fitted to all but the largest point, a fixed
+time and a time for each pair, is compared with the largest; and the model of a cluster follows.
 
     python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 1500m]
 
@@ -21,6 +21,7 @@ With --most 8 it takes about forty minutes, with --most 6 five.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shutil
@@ -28,11 +29,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +45,7 @@ from tqdm import tqdm
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
+from ccbps.compiled import loading_problem
 from ccbps.matching import AspeMatch, FormulaMatch, TagMatch
 from ccbps.matching.matcher import Matcher
 
@@ -67,6 +69,8 @@ IN_NUMPY = "FormulaMatch, in NumPy"
 PART = 10_000_000  # pairs at a time
 SUBSCRIPTIONS = 1000
 WARM_UP = 8  # jobs
+REPORTED = 1_000_000  # pairs of stores beside the kernel, at least
+COMPILED = "ccbps.encodings.compiled_rows"
 STEPS = (
     "encode events",
     "encode interests",
@@ -78,7 +82,7 @@ STEPS = (
 Parts = list[dict[str, float]]
 """Seconds of each step, part by part."""
 AtOnce = dict[str, list[tuple[float, float]]]
-"""Of one job over all parts, run by run: the kernel's pairs a second before it, and its seconds."""
+"""Of one job over all parts, run by run: the kernel's pairs a second beside it, and its seconds."""
 
 
 def main() -> None:
@@ -88,12 +92,18 @@ def main() -> None:
     parser.add_argument("--memory", default="1500m", help="of the driver's Java (1500m)")
     parser.add_argument("--folder", type=Path, help="for messages, instead of a temporary one")
     parser.add_argument("--point", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--kernel", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.kernel:
+        kernel_alone()
+        return
     if options.point:
         scheme, master, pairs = options.point
         print(json.dumps(point(scheme, master, int(pairs), options.memory, options.folder)))
         return
     sizes = [10**power for power in range(options.least, options.most + 1)]
+    if problem := loading_problem(lambda: importlib.import_module(COMPILED)):
+        raise SystemExit(f"this compares compiled kernels: pip install 'ccbps[bench]' ({problem})")
     print(machine() + "\n")
     plan = [("FormulaMatch", "local[2]", size) for size in sizes]
     plan += [("FormulaMatch", "local[1]", min(sizes[-1], PART))]
@@ -121,7 +131,7 @@ def run(one: tuple[str, str, int], options: argparse.Namespace) -> dict[str, Any
         command += ["--point", *map(str, one)]
         process = subprocess.Popen(
             command,
-            env={**os.environ, "CCBPS_COMPILED": "0"} if one[0] == IN_NUMPY else None,
+            env={**os.environ, "CCBPS_COMPILED": "0" if one[0] == IN_NUMPY else ""},
             start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -249,20 +259,29 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
         parts.append(took)
         matches += wanted
         shutil.rmtree(here)
-    return parts, at_once(spark, stores, matches) if keep else {}
+    large = keep and pairs >= REPORTED
+    return parts, at_once(spark, stores, matches, scheme == IN_NUMPY) if large else {}
 
 
-def at_once(spark: SparkSession, stores: dict[str, list[Path]], wanted: int) -> AtOnce:
+def at_once(
+    spark: SparkSession, stores: dict[str, list[Path]], wanted: int, in_numpy: bool
+) -> AtOnce:
     """One job over all stores. The first ones are not counted: they read the files, and Java
     compiles what it runs."""
     every = partial(cs.match_messages, spark, *stores.values(), BOX)
     for _ in range(WARM_UP):
         matched(every, wanted)
-    kernel = kernel_alone()
-    return {
-        name: [(kernel(), matched(partial(every, matches_only=only), wanted)) for _ in range(5)]
-        for name, only in (("all answers", False), ("matches only", True))
-    }
+    runs: AtOnce = {}
+    with kernel_beside(in_numpy) as kernel:
+        before = kernel()
+        for name, only in (("all answers", False), ("matches only", True)):
+            runs[name] = []
+            for _ in range(5):
+                took = matched(partial(every, matches_only=only), wanted)
+                after = kernel()
+                runs[name].append(((before + after) / 2, took))
+                before = after
+    return runs
 
 
 def matched(decide: Callable[[], DataFrame], wanted: int) -> float:
@@ -320,23 +339,44 @@ def shuffled(log: Path) -> int:
     return total
 
 
-def kernel_alone() -> Callable[[], float]:
-    """Measures pairs a second of the broker's kernel, in arrays that no cache holds, on one core:
-    the median of five runs."""
+@contextmanager
+def kernel_beside(in_numpy: bool) -> Iterator[Callable[[], float]]:
+    """Measures pairs a second of the broker's kernel on one core, in a process of its own."""
+    with subprocess.Popen(
+        [sys.executable, __file__, "--kernel"],
+        env={**os.environ, "CCBPS_COMPILED": "0" if in_numpy else "1"},
+        start_new_session=True,  # its memory is not the point's
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        if process.stdin is None or process.stdout is None:
+            raise SystemExit("the kernel cannot be measured")
+
+        def speed() -> float:
+            time.sleep(1)  # until Spark is at rest
+            print(file=process.stdin, flush=True)
+            return float(process.stdout.readline())
+
+        yield speed
+        process.stdin.close()
+
+
+def kernel_alone() -> None:
+    """For each line that comes in, prints the median of about a second, in arrays that no cache
+    holds."""
     rng, count = np.random.default_rng(1), 1_000_000
     seed, rounds = SharedSeed.generate(), np.arange(count)
     records = pa.table({n: rng.integers(0, 1 << SCHEMA[n].bits, count) for n in SCHEMA})
     events = BOX.publisher(seed).encode(records, rounds)
     interests = BOX.subscriber(seed).encode(["a >= 77 AND c < 800000"] * count, rounds)
     broker = BOX.broker()
-    compiled = os.environ.get("CCBPS_COMPILED", "1")
-
-    def speed() -> float:
-        with patch.dict(os.environ, CCBPS_COMPILED=compiled):
-            took = sorted(timed(lambda: broker.match(events, interests)) for _ in range(5))
-        return count / took[2]
-
-    return speed
+    broker.match(events, interests)
+    for _ in sys.stdin:
+        took = [timed(lambda: broker.match(events, interests))]
+        while sum(took) < 1:
+            took.append(timed(lambda: broker.match(events, interests)))
+        print(count / np.median(took), flush=True)
 
 
 # -- what they say --------------------------------------------------------------------------------
@@ -399,20 +439,26 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
 
 def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     """Stores beside the kernel that matches them."""
-    print("\nStores on two cores, to the kernel on one just before: medians\n")
-    print(
-        f"{'pairs':>13}{'':<27}{'stores, pairs/s':>17}{'kernel, pairs/s':>17}{'ratio':>8}", end=""
-    )
-    print("   of each run")
+    print("\nStores on two cores, to the kernel on one before and after: medians\n")
+    heads = f"{'stores, pairs/s':>17}{'kernel, pairs/s':>17}{'ratio':>8}   of each run"
+    print(f"{'pairs':>13}{'':<27}{heads}")
     for (scheme, master, size), value in found.items():
-        if master == "local[2]" and scheme in ("FormulaMatch", IN_NUMPY) and size >= 1_000_000:
-            name = "in NumPy" if scheme == IN_NUMPY else "compiled"
-            for how, runs in value["at once"].items():
-                kernel, took = np.array(runs).T
-                columns = f"{np.median(size / took):>17,.0f}{np.median(kernel):>17,.0f}"
-                ratios = size / took / kernel
-                each = " ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
-                print(f"{size:>13,} {name:<10}{how:<16}{columns}{np.median(ratios):>8.2f}   {each}")
+        if master != "local[2]" or scheme not in ("FormulaMatch", IN_NUMPY) or size < REPORTED:
+            continue
+        name = "in NumPy" if scheme == IN_NUMPY else "compiled"
+        if not value["at once"]:
+            print(f"{size:>13,} {name:<10}the disk has no room for all stores")
+            continue
+        kernel = np.median([one for runs in value["at once"].values() for one, _ in runs])
+        speed = size / value["seconds"]["match stores"]
+        columns = f"{speed:>17,.0f}{kernel:>17,.0f}{speed / kernel:>8.2f}"
+        print(f"{size:>13,} {name:<10}{'by parts':<16}{columns}")
+        for how, runs in value["at once"].items():
+            kernel, took = np.array(runs).T
+            columns = f"{np.median(size / took):>17,.0f}{np.median(kernel):>17,.0f}"
+            ratios = size / took / kernel
+            each = " ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
+            print(f"{'':<24}{how:<16}{columns}{np.median(ratios):>8.2f}   {each}")
 
 
 def report_widths(found: dict[str, dict[str, Any]], pairs: int) -> None:

@@ -517,7 +517,7 @@ def test_arguments_are_checked(tmp_path: Path, source: FileKey) -> None:
     for address in ("here", "here:", ":7400", "here:0", "here:70000", 7400, None):
         with pytest.raises(ParameterError, match=r"address must be the server's 'host:port'"):
             RemoteLedger(address)  # type: ignore[arg-type]
-    for identity in ("", "8c1f", "g" * 32, "0" * 32, "AB" * 16, 7, b"0" * 32):
+    for identity in ("", "8c1f", "g" * 32, "0" * 32, "AB" * 16, int("1" * 32), b"1" * 32):
         with pytest.raises(ParameterError, match="identity must be 32 hexadecimal digits"):
             RemoteLedger("here:7400", identity)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="ledger must be an EventLedger"):

@@ -41,18 +41,19 @@ if hasattr(os, "register_at_fork"):
 
 
 def identity_bytes(identity: str | None) -> bytes:
-    """A ledger's identity as bytes; all zero, which no ledger has, where none is wanted.
+    """A ledger's identity as bytes; None, for any ledger, is all zero, which no ledger has.
 
     Raises:
         ParameterError: it is no identity.
     """
     if identity is None:
         return bytes(IDENTITY_BYTES)
-    if re.fullmatch(f"(?!0*$)[0-9a-f]{{{2 * IDENTITY_BYTES}}}", str(identity)):
-        return bytes.fromhex(identity)
+    digits = identity if isinstance(identity, str) else ""
+    if re.fullmatch("[0-9a-f]{32}", digits) and digits.strip("0"):
+        return bytes.fromhex(digits)
     raise ParameterError(
-        "identity must be 32 hexadecimal digits, as EventLedger.identity() gives them and ccbps "
-        f"ledger shows them, or None, got {identity!r}"
+        "identity must be 32 hexadecimal digits in lower case, not all 0, as "
+        f"EventLedger.identity() gives them and ccbps ledger shows them, or None, got {identity!r}"
     )
 
 

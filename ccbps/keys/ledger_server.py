@@ -47,7 +47,7 @@ from ccbps.keys.ledger_channel import (
     Forged,
     accept,
 )
-from ccbps.keys.ledger_file import IDENTITY_BYTES
+from ccbps.keys.ledger_file import IDENTITY_BYTES, identity_bytes
 from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.randomness import TAG_BYTES
 from ccbps.keys.sources import KeySource, ledger_key
@@ -217,7 +217,7 @@ class LedgerServer:
 
     def _require(self, wanted: bytes) -> None:
         """Raises LedgerError if a worker wants another ledger."""
-        if wanted != bytes(IDENTITY_BYTES) and wanted.hex() != (found := self._ledger.identity()):
+        if wanted != identity_bytes(None) and wanted.hex() != (found := self._ledger.identity()):
             raise LedgerError(
                 f"the ledger at {self.address} is {found}, wanted {wanted.hex()}: another file "
                 "would allot rounds that were used. Start the server with the ledger's own file; "

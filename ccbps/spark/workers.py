@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import sys
 from collections.abc import Callable, Generator
 from functools import wraps
@@ -17,7 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _settled: Final = [0]
-"""Modules that were loaded when garbage was last set apart."""
+"""How many modules were loaded when objects were last left out of collections."""
 
 
 def on_worker(function: Callable[P, R]) -> Callable[P, R]:
@@ -26,7 +27,7 @@ def on_worker(function: Callable[P, R]) -> Callable[P, R]:
 
     PySpark collects garbage after every task, for which Python looks at all objects that there are:
     with NumPy, Arrow and Numba loaded, 0.05 to 0.1 s in which the worker takes no other task. What
-    belongs to modules never goes, so it is left out from now on.
+    belongs to modules never goes, so it is left out once they are loaded.
     """
     if inspect.isgeneratorfunction(function):
 
@@ -49,8 +50,13 @@ def on_worker(function: Callable[P, R]) -> Callable[P, R]:
 
 def _settle() -> None:
     """Leave the objects that there are out of collections, if modules were loaded since the last
-    time. Once more for each task would keep what is garbage then."""
-    if (modules := len(sys.modules)) > _settled[0]:
+    time, in a worker that has further tasks.
+
+    Not after each task: what this one still holds is left out, too, and is kept, if it is a cycle.
+    """
+    # PySpark's daemon reads this, and collects if it is set.
+    if os.environ.get("SPARK_REUSE_WORKER") and (modules := len(sys.modules)) > _settled[0]:
+        gc.unfreeze()
         gc.collect()
         gc.freeze()
         _settled[0] = modules

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTLES = """
-import gc, weakref
+import gc, os, weakref
 from ccbps.spark.workers import on_worker
 
 class Cycle:
@@ -36,17 +38,21 @@ def count(most):
     return "all"
 
 gc.disable()
-assert gc.get_freeze_count() == 0
+before = gc.get_freeze_count()
+assert on_worker(add)(1, right=2) == 3
+assert gc.get_freeze_count() == before, "it is no worker that has further tasks"
+
+os.environ["SPARK_REUSE_WORKER"] = "1"
 assert on_worker(add)(1, right=2) == 3
 first = gc.get_freeze_count()
-assert first > 10_000, first
-assert seen[0]() is None, "garbage was kept"
+assert first > before + 10_000, first
+assert seen[0]() is seen[1]() is None, "garbage was kept"
 
 assert on_worker(add)(1, 2) == 3
 assert gc.get_freeze_count() <= first, "nothing was loaded since"
-assert seen[1]() is not None
+assert seen[2]() is not None
 gc.collect()
-assert seen[1]() is None
+assert seen[2]() is None
 
 import wave
 steps = on_worker(count)(3)
@@ -64,6 +70,21 @@ assert gc.get_freeze_count() > first, "a module was loaded since"
 
 def test_what_is_loaded_is_left_out_once() -> None:
     subprocess.run([sys.executable, "-c", SETTLES], check=True, timeout=120)
+
+
+def test_all_that_spark_calls_is_for_workers() -> None:
+    called = 0
+    for path in sorted(Path(cs.__file__).parent.glob("*.py")):
+        text = path.read_text()
+        passed = set(re.findall(r"\.mapInArrow\((\w+)", text)) | {"handleInputRows", "read"}
+        lines = text.splitlines()
+        for number, line in enumerate(lines):
+            if found := re.match(r" {4}def (\w+)\(", line):
+                udf = lines[number - 2].strip().startswith("@F.arrow_udf(")
+                if udf or found[1] in passed or "@F.arrow_udf(" in lines[number - 1]:
+                    assert lines[number - 1].strip() == "@on_worker", f"{path.name}: {line}"
+                    called += 1
+    assert called >= 10
 
 
 def test_workers_are_settled_by_what_ran_there(spark: SparkSession) -> None:
