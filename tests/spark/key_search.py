@@ -276,7 +276,7 @@ def check_errors(errors: dict[str, str]) -> None:
         own = [frame for frame in frames if "/ccbps/" in frame.partition('"')[0]]
         assert any(reason in frame for frame in own), name
         assert not any(str(PLAIN) in frame for frame in own), name
-    assert "outfile = <" in errors["message"], "errors show what Spark's frames hold"
+    assert " steps = <generator " in errors["message"], "errors show what frames hold"
 
 
 def check_memory(sessions: Iterable[int], own: Iterable[Path], others: Iterable[Path]) -> None:
