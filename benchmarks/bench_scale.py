@@ -449,9 +449,9 @@ def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
         if not value["at once"]:
             print(f"{size:>13,} {name:<10}the disk has no room for all stores")
             continue
-        kernel = np.median([one for runs in value["at once"].values() for one, _ in runs])
+        middle = np.median([one for runs in value["at once"].values() for one, _ in runs])
         speed = size / value["seconds"]["match stores"]
-        columns = f"{speed:>17,.0f}{kernel:>17,.0f}{speed / kernel:>8.2f}"
+        columns = f"{speed:>17,.0f}{middle:>17,.0f}{speed / middle:>8.2f}"
         print(f"{size:>13,} {name:<10}{'by parts':<16}{columns}")
         for how, runs in value["at once"].items():
             kernel, took = np.array(runs).T

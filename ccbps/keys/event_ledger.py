@@ -82,7 +82,7 @@ class EventLedger:
         """
         if rounds is not None and (type(rounds) is not int or not 0 < rounds <= 1 << 63):
             raise ParameterError(f"rounds must be a whole number above 0, or None, got {rounds!r}")
-        identity_bytes(identity)  # raises, where it is none
+        identity_bytes(identity)  # refuses what is no identity
         self.rounds, self._identity = rounds, identity
         self._file = LedgerFile.at(
             path, b"ccbe", 2, _TABLES, "a ledger of events", "event", new=identity is None
