@@ -4,9 +4,9 @@ Of FormulaMatch, whose messages belong to pairs and rounds: both sides encoded t
 matched by a join, beside which Spark's join alone is the limit, then written as stores and matched
 from there; by parts of ten million pairs, which are dropped when they are done, so 10^8 pairs take
 some 4 GB of disk at a time. Where the disk has room (33 GB for 10^8), stores stay, and at the end
-all are matched by one job, five times for all answers and five times for the matches. And of two
-reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that Spark
-shuffled, and the peak memory of the driver, of Java and of all Python workers together.
+all are matched by one job, five times for all answers and five times for the matches, from memory.
+And of two reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that
+Spark shuffled, and the peak memory of the driver, of Java and of all Python workers together.
 
 Stores are measured beside the kernel that matches them, compiled and in NumPy, before and after
 every run, as machines that others share are not equally fast for long. Every point runs in a
@@ -30,8 +30,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from mmap import ACCESS_READ, PAGESIZE, mmap
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ IN_NUMPY = "FormulaMatch, in NumPy"
 PART = 10_000_000  # pairs at a time
 SUBSCRIPTIONS = 1000
 WARM_UP = 8  # jobs
+RUNS = 5
 REPORTED = 1_000_000  # pairs of stores beside the kernel, at least
 COMPILED = "ccbps.encodings.compiled_rows"
 STEPS = (
@@ -81,8 +83,9 @@ STEPS = (
 )
 Parts = list[dict[str, float]]
 """Seconds of each step, part by part."""
-AtOnce = dict[str, list[tuple[float, float]]]
-"""Of one job over all parts, run by run: the kernel's pairs a second beside it, and its seconds."""
+AtOnce = dict[str, list[tuple[float, float, int]]]
+"""Of one job over all parts, run by run: the kernel's pairs a second beside it, its seconds, and
+bytes that came from the disk meanwhile."""
 
 
 def main() -> None:
@@ -259,29 +262,52 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
         parts.append(took)
         matches += wanted
         shutil.rmtree(here)
-    large = keep and pairs >= REPORTED
-    return parts, at_once(spark, stores, matches, scheme == IN_NUMPY) if large else {}
+    shown = keep and pairs >= REPORTED and spark.sparkContext.master == "local[2]"
+    return parts, at_once(spark, stores, matches, scheme == IN_NUMPY) if shown else {}
 
 
 def at_once(
     spark: SparkSession, stores: dict[str, list[Path]], wanted: int, in_numpy: bool
 ) -> AtOnce:
-    """One job over all stores. The first ones are not counted: they read the files, and Java
-    compiles what it runs."""
+    """One job over all stores, from memory. The first ones are not counted: they read the files,
+    and Java compiles what it runs."""
     every = partial(cs.match_messages, spark, *stores.values(), BOX)
-    for _ in range(WARM_UP):
-        matched(every, wanted)
     runs: AtOnce = {}
-    with kernel_beside(in_numpy) as kernel:
+    with ExitStack() as stack:
+        kernel = stack.enter_context(kernel_beside(in_numpy))
+        kernel()
+        for _ in range(WARM_UP):
+            matched(every, wanted)
+        stack.enter_context(in_memory([*stores["events"], *stores["interests"]]))
         before = kernel()
         for name, only in (("all answers", False), ("matches only", True)):
             runs[name] = []
-            for _ in range(5):
+            for _ in range(RUNS):
+                at = read_from_disks()
                 took = matched(partial(every, matches_only=only), wanted)
-                after = kernel()
-                runs[name].append(((before + after) / 2, took))
+                read, after = read_from_disks() - at, kernel()
+                runs[name].append(((before + after) / 2, took, read))
                 before = after
     return runs
+
+
+@contextmanager
+def in_memory(folders: list[Path]) -> Iterator[None]:
+    """Keeps files in the system's cache, as far as they fit: some systems drop what no process has
+    mapped, though memory is free."""
+    with ExitStack() as stack:
+        for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
+            file = stack.enter_context(path.open("rb"))
+            if path.stat().st_size:
+                held = stack.enter_context(mmap(file.fileno(), 0, access=ACCESS_READ))
+                np.frombuffer(held, dtype=np.uint8)[::PAGESIZE].max()
+        yield
+
+
+def read_from_disks() -> int:
+    """Bytes that the whole machine has read from its disks."""
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("pgpgin "))
 
 
 def matched(decide: Callable[[], DataFrame], wanted: int) -> float:
@@ -441,7 +467,7 @@ def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     """Stores beside the kernel that matches them."""
     print("\nStores on two cores, to the kernel on one before and after: medians\n")
     heads = f"{'stores, pairs/s':>17}{'kernel, pairs/s':>17}{'ratio':>8}   of each run"
-    print(f"{'pairs':>13}{'':<27}{heads}")
+    print(f"{'pairs':>13}{'':<27}{heads}, and from disks")
     for (scheme, master, size), value in found.items():
         if master != "local[2]" or scheme not in ("FormulaMatch", IN_NUMPY) or size < REPORTED:
             continue
@@ -449,16 +475,17 @@ def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
         if not value["at once"]:
             print(f"{size:>13,} {name:<10}the disk has no room for all stores")
             continue
-        middle = np.median([one for runs in value["at once"].values() for one, _ in runs])
+        middle = np.median([one for runs in value["at once"].values() for one, *_ in runs])
         speed = size / value["seconds"]["match stores"]
         columns = f"{speed:>17,.0f}{middle:>17,.0f}{speed / middle:>8.2f}"
         print(f"{size:>13,} {name:<10}{'by parts':<16}{columns}")
         for how, runs in value["at once"].items():
-            kernel, took = np.array(runs).T
+            kernel, took, read = np.array(runs).T
             columns = f"{np.median(size / took):>17,.0f}{np.median(kernel):>17,.0f}"
             ratios = size / took / kernel
-            each = " ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
-            print(f"{'':<24}{how:<16}{columns}{np.median(ratios):>8.2f}   {each}")
+            each = " ".join(f"{ratio:.2f}" for ratio in ratios)
+            print(f"{'':<24}{how:<16}{columns}{np.median(ratios):>8.2f}   {each}", end="")
+            print(f"   {read.sum() / 1e9:.2f} GB")
 
 
 def report_widths(found: dict[str, dict[str, Any]], pairs: int) -> None:
