@@ -15,7 +15,7 @@ time and a time for each pair, is compared with the largest; and the model of a 
 
     python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 1500m]
 
-With --most 8 it takes about forty minutes, with --most 6 five.
+With --most 8 it takes about half an hour, with --most 6 five.
 """
 
 from __future__ import annotations
