@@ -471,7 +471,9 @@ def kill_writer(program: Program, gate: sqlite3.Connection) -> int:
             writing = [number for number in waiting if number == writer_of(ledger)]
             signal_all(writing, signal.SIGKILL)
             killed = len(writing)
-        waiting = [n for n in waiting if ledger.resolve() in files_of(n)]
+        through = [n for n in waiting if ledger.resolve() not in files_of(n)]
+        signal_all(through, signal.SIGCONT)
+        waiting = [n for n in waiting if n not in through]
     signal_all(waiting, signal.SIGCONT)
     return killed
 

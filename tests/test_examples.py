@@ -8,9 +8,11 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +191,27 @@ Path({str(tmp_path)!r}, "through").touch()
     failing = program(quotes_example, tmp_path, code)
     failing.finish()
     assert failing.failures == 6
+
+
+@pytest.mark.spark
+def test_stream_quotes_lets_a_writer_go_that_it_did_not_catch(
+    quotes_example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "ledger")) as ledger:
+        ledger.execute("CREATE TABLE rounds (pair)")
+    # It waits for the ledger's lock, writes nothing, and goes on.
+    code = f"""
+import pathlib, sqlite3
+ledger = sqlite3.connect({str(tmp_path / "ledger")!r}, timeout=60, isolation_level=None)
+ledger.execute("BEGIN IMMEDIATE")
+ledger.execute("COMMIT")
+ledger.close()
+pathlib.Path({str(tmp_path)!r}, "through").touch()
+"""
+    writing = program(quotes_example, tmp_path, code)
+    (tmp_path / "started").touch()
+    gate = quotes_example.locked(writing)
+    monkeypatch.setattr(quotes_example, "workers_of", lambda session: [session])
+    assert quotes_example.kill_writer(writing, gate) == 0
+    writing.finish()
+    assert writing.failures == 0

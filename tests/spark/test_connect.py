@@ -30,16 +30,13 @@ FILES = [
 ]
 # Whose slow tests, too, say something of Connect.
 WHOLE = ["tests/spark/test_streams.py", "tests/spark/test_store_generations.py"]
+# Spark gives a worker of a stream ten seconds to start, which no setting changes; the tests that
+# run beside this one may take them.
+TOO_LATE = "Timed out while waiting for the Python worker to connect back"
 
 
-@pytest.mark.spark
-@pytest.mark.connect
-@pytest.mark.skipif(MODE == "connect", reason="this is the other process")
-@pytest.mark.slow
-@pytest.mark.timeout(2000)
-@pytest.mark.parametrize(("files", "marks"), [(FILES, "not slow"), (WHOLE, "")])
-def test_pipeline_stores_and_streams_work_under_spark_connect(files: list[str], marks: str) -> None:
-    run = subprocess.run(
+def in_connect(files: list[str], marks: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "--disable-warnings", "-m", marks, *files],
         cwd=ROOT,
         env={
@@ -54,5 +51,17 @@ def test_pipeline_stores_and_streams_work_under_spark_connect(files: list[str], 
         text=True,
         timeout=1800,
     )
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.skipif(MODE == "connect", reason="this is the other process")
+@pytest.mark.slow
+@pytest.mark.timeout(3700)
+@pytest.mark.parametrize(("files", "marks"), [(FILES, "not slow"), (WHOLE, "")])
+def test_pipeline_stores_and_streams_work_under_spark_connect(files: list[str], marks: str) -> None:
+    run = in_connect(files, marks)
+    if TOO_LATE in run.stdout:
+        run = in_connect(files, marks)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
     assert " passed" in run.stdout
