@@ -22,10 +22,10 @@ from timing import KERNELS, key_stream, machine, one_core, seconds, with_kernels
 from ccbps import BrokenSchemeWarning, Category, Schema, SharedSeed, UInt
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
-from ccbps.inputs.circuit import predicate_circuit
+from ccbps.forms.circuit import predicate_circuit
 from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, OFSGPMatch, TagMatch
-from ccbps.matching.contract import Keying
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Keying
 from ccbps.predicates import Events
 
 GOALS = {

@@ -19,8 +19,8 @@ from timing import machine, one_core, seconds
 
 from ccbps import Decimal, Schema, SharedSeed, UInt
 from ccbps.dictionary import DictionaryColumn
-from ccbps.keys.ledger import DiskLedger
 from ccbps.matching import BranchingMatch
+from ccbps.rounds.disk_ledger import DiskLedger
 
 COUNT = 100_000
 SCHEMA = Schema(price=Decimal(0, 1000, "0.01"), volume=UInt(32))

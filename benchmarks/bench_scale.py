@@ -47,8 +47,9 @@ from tqdm import tqdm
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.compiled import loading_problem
-from ccbps.matching import AspeMatch, FormulaMatch, TagMatch
-from ccbps.matching.matcher import Matcher
+from ccbps.matching import FormulaMatch, TagMatch
+from ccbps.matching.broken import AspeMatch
+from ccbps.matching.contract.matcher import Matcher
 
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
 SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
@@ -72,7 +73,7 @@ SUBSCRIPTIONS = 1000
 WARM_UP = 8  # jobs
 RUNS = 5
 REPORTED = 1_000_000  # pairs of stores beside the kernel, at least
-COMPILED = "ccbps.encodings.compiled_rows"
+COMPILED = "ccbps.encodings.formula.compiled_rows"
 STEPS = (
     "encode events",
     "encode interests",

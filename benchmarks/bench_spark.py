@@ -31,8 +31,8 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.arrow import binary_rows
 from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch
-from ccbps.matching.contract import is_broadcast
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import is_broadcast
 
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
 SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))

@@ -103,7 +103,7 @@ class Kind(IntEnum):
     SESSION_EVENT = 6
     """An event for the subscribers of sessions."""
     TABLE = 7
-    """A saved table of interests: `ccbps.matching.table`."""
+    """A saved table of interests: `ccbps.matching.contract.table`."""
     LABELS = 8
     """Labels of an event: `ccbps.matching.one_time.deferred`."""
     AHEAD = 9
@@ -111,9 +111,9 @@ class Kind(IntEnum):
     SHARE = 10
     """A share of a secret: `ccbps.sharing.share`."""
     FRAGMENT = 11
-    """A fragment of a secret on its way through brokers: `ccbps.overlay.fragments`."""
+    """A fragment of a secret on its way through brokers: `ccbps.overlay.splits.fragments`."""
     SEALED_FRAGMENT = 12
-    """A fragment on its way to or from a simulated enclave: `ccbps.overlay.sessions`."""
+    """A fragment on its way to or from a simulated enclave: `ccbps.overlay.enclave.sessions`."""
     GROUP_EVENT = 13
     """An event for a group of subscribers: `ccbps.delivery.group_messages`."""
     KEY_REQUEST = 14

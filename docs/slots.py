@@ -1,4 +1,4 @@
-"""Pictures of rank-one gates, drawn from the slots that `ccbps.encodings.rank_one` makes."""
+"""Pictures of rank-one gates, drawn from the slots of `ccbps.encodings.formula.rank_one`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from drawing import (
 from formula_table import bound, box_schema, halves
 
 from ccbps import Schema, UInt
-from ccbps.encodings.gates import GATE_ONE, Gate
-from ccbps.encodings.rank_one import RankOne
-from ccbps.inputs.leaves import BitLeaves
+from ccbps.encodings.formula.gates import GATE_ONE, Gate
+from ccbps.encodings.formula.rank_one import RankOne
+from ccbps.forms.leaves import BitLeaves
 from ccbps.matching import BranchingMatch, FormulaMatch
 from ccbps.programs import event_bit, interest_bit
 from ccbps.programs.formula import And

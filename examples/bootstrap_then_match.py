@@ -32,12 +32,12 @@ from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps.ciphers.signatures import SigningKey
 from ccbps.errors import DecodeError
 from ccbps.matching import FormulaMatch
-from ccbps.overlay.attestation import ENCLAVE, Member, Policy, measure
-from ccbps.overlay.enclave import SimulatedEnclave, SimulatedPlatform
-from ccbps.overlay.fragments import Agreed, Fragment, join_fragments
-from ccbps.overlay.frames import pack, unpack
-from ccbps.overlay.sealed_queue import SealedQueue
-from ccbps.overlay.sessions import Session, read_sealed
+from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Policy, measure
+from ccbps.overlay.enclave.enclave import SimulatedEnclave, SimulatedPlatform
+from ccbps.overlay.enclave.frames import pack, unpack
+from ccbps.overlay.enclave.sealed_queue import SealedQueue
+from ccbps.overlay.enclave.sessions import Session, read_sealed
+from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
 from ccbps.wire import Kind
 
 HOST, HOPS, K = "127.0.0.1", 5, 3
@@ -181,7 +181,7 @@ def broker_processes(platform: SigningKey) -> Iterator[Brokers]:
     """Start all brokers; gives each one's port and identity."""
     # One clean process imports the package, and brokers are forked from it: they share no secret.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ccbps.matching", "ccbps.overlay.enclave"])
+    context.set_forkserver_preload(["ccbps.matching", "ccbps.overlay.enclave.enclave"])
     ready: Ready = context.Queue()
     # The platform's key stands for one in a processor; only machines with an enclave have it.
     chips = {f"{hop}.1" for enclaves in LAYOUTS.values() for hop in enclaves}

@@ -26,7 +26,7 @@ from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps.broker import MatchingBroker, Publication, Subscription
 from ccbps.filters import FilterKey, TopicTokens
 from ccbps.matching import BroadcastMatch, FormulaMatch, KeywordMatch, Matcher, TagMatch
-from ccbps.matching.contract import is_broadcast
+from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
 
 SCHEMA = Schema(ward=Category(["heart", "lung", "child"]), pulse=UInt(8))

@@ -43,9 +43,9 @@ from ccbps.delivery import BuildUpCache, GroupOpener, GroupSealer, SubscriberKey
 from ccbps.errors import DecodeError
 from ccbps.filters import FilterKey, TopicTokens
 from ccbps.matching import BroadcastMatch, FormulaMatch, Matcher, from_json
-from ccbps.matching.contract import is_broadcast
+from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
-from ccbps.overlay.fragments import Agreed, Fragment, join_fragments
+from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
 
 K, HOPS = 3, 2
 SECONDS: Final = 60.0
@@ -420,7 +420,9 @@ CONTEXT = multiprocessing.get_context("forkserver")
 @contextmanager
 def processes() -> Iterator[Any]:
     """Starts processes, and ends them all."""
-    CONTEXT.set_forkserver_preload(["ccbps.mqtt", "ccbps.matching", "ccbps.overlay.fragments"])
+    CONTEXT.set_forkserver_preload(
+        ["ccbps.mqtt", "ccbps.matching", "ccbps.overlay.splits.fragments"]
+    )
     running = []
 
     def start(target: Any, *arguments: Any) -> Any:

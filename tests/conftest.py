@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import effort
+from tests.support import effort
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,20 +92,20 @@ def scope(nodeid: str) -> str:
 
 SECONDS = {
     "tests/spark": 60,
-    "tests/test_conformance.py": 28,
+    "tests/matching/test_conformance.py": 28,
     "tests/spark/test_connect.py": 20,
     "tests/spark/test_cluster.py": 19,
     "tests/spark/test_poison.py": 18,
-    "tests/test_examples.py": 17,
-    "tests/test_hidden_trees.py": 14,
-    "tests/test_matching_formula.py": 14,
-    "tests/test_matching_group.py": 13,
-    "tests/test_matching_broadcast.py": 12,
+    "tests/project/test_examples.py": 17,
+    "tests/forms/test_hidden_trees.py": 14,
+    "tests/matching/test_formula.py": 14,
+    "tests/matching/test_group.py": 13,
+    "tests/matching/test_broadcast.py": 12,
     "tests/security/test_group_perfect.py": 12,
-    "tests/test_matching_hidden.py": 10,
+    "tests/matching/test_hidden.py": 10,
     "tests/security/test_branching_perfect.py": 10,
-    "tests/test_encodings_branching.py": 9,
-    "tests/test_docs.py": 9,
+    "tests/encodings/test_branching.py": 9,
+    "tests/project/test_docs.py": 9,
 }
 """What the longest scopes take, about."""
 

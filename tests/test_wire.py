@@ -22,7 +22,7 @@ from ccbps.matching import (
     ObliviousTopicMatch,
     TagMatch,
 )
-from ccbps.matching.access import header_bytes
+from ccbps.matching.contract.access import header_bytes
 from ccbps.wire import (
     KEY_HEADER_BYTES,
     ROUND_HEADER_BYTES,

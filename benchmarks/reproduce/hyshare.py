@@ -43,10 +43,10 @@ from ccbps.overlay import (
     fewest_messages,
     most_enclaves,
 )
-from ccbps.overlay.attestation import ENCLAVE, Member, Policy
-from ccbps.overlay.enclave import SimulatedPlatform
-from ccbps.overlay.fragments import join_fragments
-from ccbps.overlay.sessions import Session
+from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Policy
+from ccbps.overlay.enclave.enclave import SimulatedPlatform
+from ccbps.overlay.enclave.sessions import Session
+from ccbps.overlay.splits.fragments import join_fragments
 from ccbps.sharing import Shamir
 
 SECRETS, LEVELS = 400, 5

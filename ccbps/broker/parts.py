@@ -29,9 +29,9 @@ from ccbps.errors import (
     RefusedError,
 )
 from ccbps.keys.secret import Confined
-from ccbps.matching.broker import Broker
-from ccbps.matching.contract import Answers
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers
 
 __all__ = ["BrokerParts"]
 

@@ -13,9 +13,9 @@ from ccbps.broker.book import Book
 from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.registry import Registry
 from ccbps.errors import DecodeError
-from ccbps.matching.access import message_bytes
-from ccbps.matching.broker import Broker
-from ccbps.matching.contract import is_broadcast
+from ccbps.matching.contract.access import message_bytes
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.wire import Cause
 
 __all__ = ["RoundBook"]

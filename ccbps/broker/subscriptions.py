@@ -24,8 +24,8 @@ from ccbps.broker.registry import Registry
 from ccbps.broker.round_book import RoundBook
 from ccbps.broker.table_book import TableBook
 from ccbps.errors import DecodeError
-from ccbps.matching.broker import Broker
-from ccbps.matching.contract import Answers, Scheme
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.scheme import Answers, Scheme
 
 __all__ = ["Moment", "Subscriptions"]
 

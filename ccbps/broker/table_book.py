@@ -19,9 +19,9 @@ from ccbps.broker.book import Book, one_message
 from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.registry import Column, Registry
 from ccbps.errors import DecodeError
-from ccbps.matching.access import message_bytes
-from ccbps.matching.broker import Broker
-from ccbps.matching.table import Table
+from ccbps.matching.contract.access import message_bytes
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.table import Table
 from ccbps.wire import Cause, raise_for
 
 __all__ = ["TableBook"]

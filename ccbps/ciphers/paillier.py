@@ -32,7 +32,7 @@ from ccbps.algebra.modular import FixedBase, from_bytes, powmod, random_unit
 from ccbps.arrays import Randomness
 from ccbps.ciphers.paillier_keys import PaillierPublicKey, PaillierSecretKey
 from ccbps.errors import ParameterError
-from ccbps.keys.rounds import this_process
+from ccbps.keys.used_rounds import this_process
 
 __all__ = ["PaillierEncryptor", "PaillierPublicKey", "PaillierSecretKey"]
 

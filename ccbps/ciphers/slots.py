@@ -9,7 +9,7 @@ Conventions: numbers are uint64 and are never used twice under one key. Rows of 
 
 Hazards: nothing is drawn, so the same number, payload and keys give the same bytes. A number that
 is used for two events shows whether they are alike, and whoever can open one can open the other:
-keep a ledger of numbers (`ccbps.keys.rounds.RoundLedger`).
+keep a ledger of numbers (`ccbps.keys.used_rounds.RoundLedger`).
 Slots by themselves are not authenticated, payloads with their headers are. Whoever can read a
 payload could also have written one.
 """

@@ -21,7 +21,7 @@ from ccbps.cli.values import settings
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import FileKey, role_key
 from ccbps.matching import Matcher
-from ccbps.matching.contract import Answers
+from ccbps.matching.contract.scheme import Answers
 
 __all__ = ["BROKER"]
 

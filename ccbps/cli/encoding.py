@@ -14,8 +14,8 @@ from ccbps.broker import Publication, Subscription
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import FileKey, master, role_key, seeds
 from ccbps.matching import Matcher
-from ccbps.matching.contract import Keying, is_broadcast
-from ccbps.matching.roles import Publisher, Subscriber
+from ccbps.matching.contract.roles import Publisher, Subscriber
+from ccbps.matching.contract.scheme import Keying, is_broadcast
 
 __all__ = ["Outgoing", "subscription"]
 

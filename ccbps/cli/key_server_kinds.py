@@ -14,7 +14,7 @@ from ccbps.cli.secret_files import replace_secret
 from ccbps.cli.values import settings
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import FileKey, role_key
-from ccbps.matching.key_server import KeyServer
+from ccbps.matching.contract.key_server import KeyServer
 
 __all__ = ["KEY_SERVER_KINDS"]
 

@@ -9,10 +9,10 @@ from typing import Final
 from ccbps.cli.command import Command, Parser
 from ccbps.cli.signals import ended_by_signals
 from ccbps.errors import ParameterError
-from ccbps.keys.event_ledger import EventLedger
-from ccbps.keys.ledger_server import LedgerServer
-from ccbps.keys.remote_ledger import place_of
 from ccbps.keys.sources import FileKey
+from ccbps.rounds.event_ledger import EventLedger
+from ccbps.rounds.ledger_server import LedgerServer
+from ccbps.rounds.remote_ledger import place_of
 
 __all__ = ["LEDGER"]
 

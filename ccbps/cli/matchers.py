@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ccbps import matching
 from ccbps.cli.values import read_text
 from ccbps.errors import ParameterError
 from ccbps.matching import Matcher, from_json
-from ccbps.matching.contract import Keying
+from ccbps.matching.contract.scheme import Keying
 from ccbps.matching.schemes import SCHEMES
 from ccbps.predicates import Schema
 
@@ -47,7 +48,7 @@ def make_matcher(schema: Schema, name: str, options: Mapping[str, Any]) -> Match
     scheme_name, _, maker = name.partition(".")
     scheme = {scheme.__name__: scheme for scheme in SCHEMES}.get(scheme_name)
     if scheme is None or (maker and (maker not in MAKERS or not hasattr(scheme, maker))):
-        known = ", ".join(sorted(scheme.__name__ for scheme in SCHEMES))
+        known = ", ".join(name for name in matching.__all__ if name.endswith("Match"))
         raise ParameterError(f"there is no matcher {name}; there are {known}")
     make: Any = getattr(scheme, maker) if maker else scheme
     try:

@@ -19,14 +19,14 @@ from ccbps.columnar.reasons import (
 )
 from ccbps.errors import EventError, KeyMismatchError, RandomnessReuseError
 from ccbps.filters.tokens import TopicTokens
-from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.randomness import name_of
-from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import KeySource, seeds
-from ccbps.matching.matcher import Matcher
-from ccbps.matching.roles import event_content
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.roles import event_content
+from ccbps.rounds.event_ledger import EventLedger
+from ccbps.rounds.remote_ledger import RemoteLedger
 
 __all__ = ["OTHER_CONTENT", "allotted_rounds"]
 

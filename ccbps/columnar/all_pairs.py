@@ -20,8 +20,8 @@ from ccbps.columnar.pairs import broker_of
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
-from ccbps.matching.matcher import Matcher
-from ccbps.matching.table import Table
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.table import Table
 from ccbps.wire import Cause
 
 __all__ = ["MATCH_CELLS", "NO_INTERESTS", "AllPairs", "blocks"]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.columnar.pairs import examine_rows
 from ccbps.errors import ParameterError
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
 
 __all__ = ["RoundEvents"]
 

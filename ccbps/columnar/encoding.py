@@ -31,9 +31,9 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, PredicateError
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key, seeds
-from ccbps.matching.contract import Keying, is_broadcast
-from ccbps.matching.matcher import Matcher
-from ccbps.matching.roles import Publisher, Subscriber
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.roles import Publisher, Subscriber
+from ccbps.matching.contract.scheme import Keying, is_broadcast
 from ccbps.predicates import Events
 from ccbps.predicates.syntax import single_quoted
 

@@ -14,8 +14,8 @@ from ccbps.arrow import binary_rows, is_valid
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
-from ccbps.matching.broker import Broker
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.wire import Cause
 
 __all__ = ["broker_of", "examine_rows", "with_repeated"]

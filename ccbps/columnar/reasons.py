@@ -17,7 +17,7 @@ from ccbps.errors import DecodeError, EventError, PredicateError
 from ccbps.keys.epochs import EpochSeed
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.seeds import SharedSeed
-from ccbps.matching.contract import Scheme
+from ccbps.matching.contract.scheme import Scheme
 from ccbps.predicates import Events, Schema
 from ccbps.wire import Cause
 

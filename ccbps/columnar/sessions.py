@@ -17,7 +17,7 @@ from ccbps.columnar.reasons import SET_ASIDE, Reasons, no_reasons, refuse_rows
 from ccbps.errors import DecodeError
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.predicates import Events
 
 __all__ = ["Opening", "event_width", "examine_sent", "payload_bytes"]

@@ -37,10 +37,10 @@ from ccbps.ciphers.payloads import (
 )
 from ccbps.dictionary import DictionaryColumn, pair_column
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.ledger import DiskLedger
 from ccbps.keys.rings import SeedRing
-from ccbps.keys.rounds import RoundLedger, as_rounds
 from ccbps.keys.seeds import SharedSeed
+from ccbps.keys.used_rounds import RoundLedger, as_rounds
+from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.wire import Kind
 
 __all__ = ["KEY_BYTES", "OVERHEAD_BYTES", "PayloadOpener", "PayloadSealer"]
@@ -89,8 +89,8 @@ class PayloadSealer:
         Args:
             seed: the publisher's master.
             ledger: path of a file that remembers event numbers and rounds across sealers, processes
-                and restarts (`ccbps.keys.ledger`), created if missing. With it, an event may be
-                sealed and wrapped again unchanged.
+                and restarts (`ccbps.rounds.disk_ledger`), created if missing. With it, an event may
+                be sealed and wrapped again unchanged.
 
         Raises:
             LedgerError: the file cannot be used.

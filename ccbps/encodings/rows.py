@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ccbps.arrays import Bytes, Words
-from ccbps.encodings.straight_line import StraightLine
+from ccbps.encodings.straight_line.program import StraightLine
 from ccbps.errors import ShapeError
 
 __all__ = [

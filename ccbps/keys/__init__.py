@@ -1,12 +1,9 @@
-"""Secrets: seeds, pads, role keys; the rounds they may be used in; where they are kept."""
+"""Secrets: seeds, pads, role keys; and where processes look for them."""
 
 from ccbps.keys.any_key import from_text
 from ccbps.keys.epochs import EpochSeed
-from ccbps.keys.event_ledger import EventLedger
 from ccbps.keys.ledger_key import LedgerKey
-from ccbps.keys.ledger_server import LedgerServer
 from ccbps.keys.pad import OneTimePad
-from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.seeds import SharedSeed
@@ -15,14 +12,11 @@ from ccbps.keys.sources import EnvKey, FileKey, KeySource
 __all__ = [
     "EnvKey",
     "EpochSeed",
-    "EventLedger",
     "FileKey",
     "KeySource",
     "KeyUpdate",
     "LedgerKey",
-    "LedgerServer",
     "OneTimePad",
-    "RemoteLedger",
     "RoleKey",
     "SeedRing",
     "SharedSeed",

@@ -5,7 +5,7 @@ perfect as long as each side uses each byte only once: so all publishers over on
 share one ledger of rounds, and all subscribers another.
 
 Hazard: two objects made from the same bytes know nothing of each other; nor do two processes,
-unless their roles share a ledger on disk (`ccbps.keys.ledger`).
+unless their roles share a ledger on disk (`ccbps.rounds.disk_ledger`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ccbps.errors import (
     SerializationError,
 )
 from ccbps.keys.randomness import TAG_BYTES, Marks, Pairs, RandomnessReader, name_of
-from ccbps.keys.rounds import RoundLedger
 from ccbps.keys.secret import SecretBytes
+from ccbps.keys.used_rounds import RoundLedger
 
 __all__ = ["OneTimePad"]
 

@@ -2,7 +2,7 @@
 
 A *round* numbers one use of a pair's shared randomness: one event and one interest. A source
 hands out a fixed number of bytes for each round, the same to both parties. A role's ledger ensures
-that the role asks for each round only once (`ccbps.keys.rounds`, `ccbps.keys.ledger`).
+that the role asks for each round only once (`ccbps.keys.used_rounds`, `ccbps.rounds.disk_ledger`).
 
 Sources are `ccbps.SharedSeed`, `ccbps.EpochSeed` and `ccbps.SeedRing`, whose security is
 computational, and `ccbps.OneTimePad`, whose security is perfect.

@@ -141,7 +141,7 @@ class KeyUpdate(RoleKey):
 
     Example:
         >>> from ccbps import Schema, UInt
-        >>> from ccbps.matching import AspeMatch
+        >>> from ccbps.matching.broken import AspeMatch
         >>> server = AspeMatch(Schema(price=UInt(8))).key_server()
         >>> update = server.rotate()
         >>> update.role, update.epoch

@@ -1,16 +1,20 @@
-"""Matchers: one file each, all with the same three roles and verbs."""
+"""Matchers: one file each, all with the same three roles and verbs.
+
+Schemes with a known attack are in `ccbps.matching.broken`.
+"""
 
 from ccbps.keys.role_key import KeyUpdate, RoleKey
-from ccbps.matching.broker import Broker
+from ccbps.matching import catalogue
 from ccbps.matching.catalogue import *  # noqa: F403
-from ccbps.matching.contract import Answers, Keying
-from ccbps.matching.costs import Cost, Operation
-from ccbps.matching.key_server import KeyServer
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.key_server import KeyServer
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.roles import Publisher, Subscriber
+from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.matching.contract.table import Table
 from ccbps.matching.one_time.deferred import DeferredPublisher
-from ccbps.matching.roles import Publisher, Subscriber
 from ccbps.matching.schemes import SCHEMES, from_json, proposals
-from ccbps.matching.table import Table
 
 __all__ = [
     "SCHEMES",
@@ -29,5 +33,5 @@ __all__ = [
     "Table",
     "from_json",
     "proposals",
-    *(scheme.__name__ for scheme in SCHEMES),
+    *(name for name in vars(catalogue) if name.endswith("Match")),
 ]

@@ -8,19 +8,20 @@ from collections.abc import Iterator
 from typing import Final
 
 from ccbps.errors import DecodeError
-from ccbps.matching import catalogue
-from ccbps.matching.matcher import Matcher
-from ccbps.matching.texts import matcher_fields, quietly
+from ccbps.matching import broken, catalogue
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.texts import matcher_fields, quietly
 from ccbps.predicates import Predicate, Schema
 
 __all__ = ["SCHEMES", "from_json", "page", "proposals"]
 
 SCHEMES: Final[tuple[type[Matcher], ...]] = tuple(
-    found
-    for found in vars(catalogue).values()
-    if isinstance(found, type) and issubclass(found, Matcher)
+    scheme
+    for listing in (catalogue, broken)
+    for scheme in vars(listing).values()
+    if isinstance(scheme, type) and issubclass(scheme, Matcher)
 )
-"""Every scheme: `FormulaMatch`, which is the one to start with, then by name of folder and file."""
+"""Every scheme: first `FormulaMatch`, then by folder and file, then those with a known attack."""
 
 
 def page(scheme: type[Matcher]) -> str:
@@ -29,10 +30,16 @@ def page(scheme: type[Matcher]) -> str:
     return words.lower()
 
 
-def proposals(schema: Schema, wanted: Predicate) -> Iterator[Matcher]:
-    """Matchers of every scheme that take a predicate, or a template with private constants.
+def proposals(
+    schema: Schema, wanted: Predicate, *, include_broken: bool = False
+) -> Iterator[Matcher]:
+    """Yield matchers of every scheme that take a predicate, or a template with private constants.
 
-    Nothing warns of broken ones: their repr and their card, `Matcher.leakage`, say it.
+    Args:
+        schema: the events' attributes.
+        wanted: the predicate or template.
+        include_broken: whether to propose schemes with a known attack, too. They do not warn when
+            they are proposed; their repr and their card, `Matcher.leakage`, name them broken.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -45,8 +52,10 @@ def proposals(schema: Schema, wanted: Predicate) -> Iterator[Matcher]:
     for scheme in SCHEMES:
         # All of them first: what the caller makes between two of them shall warn.
         with quietly():
-            found = list(scheme.propose(schema, wanted))
-        yield from found
+            proposed = list(scheme.propose(schema, wanted))
+        for matcher in proposed:
+            if include_broken or matcher.leakage.security != "broken":
+                yield matcher
 
 
 def from_json(text: str) -> Matcher:

@@ -1,8 +1,8 @@
 """Formulas over GF(2) of two parties' bits: free sums, AND gates, and chains of affine maps.
 
-The public form of a predicate for the rank-one-gate encoding (`ccbps.encodings.formula`). A leaf
-is a `Label`: a sum of event bits, interest bits and a constant. So XOR and NOT are free, and so is
-an interest bit that inverts a leaf or turns an AND into an OR; only AND gates cost bits.
+The public form of a predicate for the rank-one-gate encoding (`ccbps.encodings.formula.encoding`).
+A leaf is a `Label`: a sum of event bits, interest bits and a constant. So XOR and NOT are free, and
+so is an interest bit that inverts a leaf or turns an AND into an OR; only AND gates cost bits.
 
 A `Chain` is a product of affine maps z -> e z + a, the first outermost. Comparisons are chains:
 with e_i = [bit i of x and c are equal] and a_i = c_i XOR c_{i-1}, [x < c] is the sum over i of

@@ -19,10 +19,10 @@ except ModuleNotFoundError as error:
         "worker's Python that lacks it: set PYSPARK_PYTHON to the interpreter that has ccbps"
     ) from error
 
-from ccbps.keys.event_ledger import EventLedger
-from ccbps.keys.ledger_server import LedgerServer
-from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.sources import EnvKey, FileKey, KeySource
+from ccbps.rounds.event_ledger import EventLedger
+from ccbps.rounds.ledger_server import LedgerServer
+from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from ccbps.columnar.addressing import allotted_rounds
 from ccbps.errors import ParameterError
-from ccbps.keys.event_ledger import EventLedger
-from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract import Keying, is_broadcast
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Keying, is_broadcast
+from ccbps.rounds.event_ledger import EventLedger
+from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.spark.columns import AGAIN, column, row_function
 from ccbps.spark.frames import PLAN_BYTES, check_keep, check_partitions, refuse_given, require
 

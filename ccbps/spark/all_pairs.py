@@ -22,7 +22,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from ccbps.columnar.all_pairs import NO_INTERESTS, AllPairs, blocks
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.columns import column, map_batches
 from ccbps.spark.frames import PLAN_BYTES, check_on_error, is_connect, require
 

@@ -31,11 +31,11 @@ import pyarrow as pa
 from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
-from ccbps.keys.event_ledger import EventLedger
-from ccbps.keys.remote_ledger import RemoteLedger
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract import Keying, is_broadcast
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Keying, is_broadcast
+from ccbps.rounds.event_ledger import EventLedger
+from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.spark.addressing import (
     address,
     ahead,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract import Answers, Keying, is_broadcast
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers, Keying, is_broadcast
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

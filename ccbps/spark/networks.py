@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from ccbps.errors import ParameterError
 from ccbps.overlay import Trial
-from ccbps.overlay.trials import TrialResult
+from ccbps.overlay.splits.trials import TrialResult
 from ccbps.spark.columns import map_batches
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ccbps.columnar.broadcast import RoundEvents
 from ccbps.columnar.pairs import examine_rows, with_repeated
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError, RandomnessReuseError
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.columns import AGAIN, REPEATED, column, finish, row_function
 from ccbps.spark.frames import PLAN_BYTES, check_on_error, require
 from ccbps.spark.repeated import check_once, has_exact

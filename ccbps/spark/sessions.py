@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from ccbps.columnar.sessions import Opening, payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.columns import map_batches
 from ccbps.spark.frames import check_on_error, require
 

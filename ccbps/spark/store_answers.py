@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from ccbps.arrays import Bools, Index, Numbers
 from ccbps.columnar.reasons import cause_texts, refuse
-from ccbps.matching.broker import Broker
+from ccbps.matching.contract.broker import Broker
 from ccbps.store.plan import Work, pair_names, spans
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.columns import AGAIN, NUMBER_REPEATED, REPEATED, column
 from ccbps.spark.repeated import mark_repeated
 from ccbps.spark.store_tables import message_columns

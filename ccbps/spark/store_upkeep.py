@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from ccbps.errors import ParameterError
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.frames import check_partitions
 from ccbps.spark.store_tables import Stores, as_spark, check_kind, check_pairs, indexes
 from ccbps.spark.workers import on_worker

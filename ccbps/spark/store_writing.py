@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from ccbps.errors import CcbpsError, ParameterError
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.columns import column
 from ccbps.spark.frames import check_partitions
 from ccbps.spark.store_tables import as_spark, message_columns

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.store.files import RUNS
 from ccbps.store.folder import Folder
 from ccbps.store.index import About, Index, StoreKind

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ccbps.arrays import Numbers
 from ccbps.errors import ParameterError
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.store.commit import abandon, append, dated, renew
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind

@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.matching.contract import is_broadcast
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.store.files import CHECKSUM_BYTES, RUNS, PartFile, PartFiles, batch_rows
 from ccbps.store.folder import Folder
 from ccbps.store.versions import WriterRun, current, is_old, is_part

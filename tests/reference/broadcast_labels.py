@@ -1,5 +1,6 @@
-"""Slow twin of `ccbps.encodings.broadcast`: one pair at a time, a table of lines for each digit
-and slot, and every pad from a cipher context of its own.
+"""Slow twin of `ccbps.encodings.broadcast.encoding`: one pair at a time.
+
+It has a table of lines for each digit and slot, and a cipher context for every pad.
 
 What a formula f delivers is a matrix sigma (x) beta f, one bit for each slot of a matrix of slots;
 sigma_b and beta_v are products of masks, written as sets of their numbers. A label of private bits
@@ -32,7 +33,7 @@ masks, rho before S. Rows are in the order of digits, then slots, then select bi
 digits at slots become direct if they can be; else programmed by the first mask, in the order of
 the walk, that is not yet so, is in no other product there, and that no mask in these needs.
 
-Source: as `ccbps.encodings.window_slots`.
+Source: as `ccbps.encodings.broadcast.window_slots`.
 """
 
 from __future__ import annotations

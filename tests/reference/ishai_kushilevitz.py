@@ -1,4 +1,4 @@
-"""Slow twin of `ccbps.encodings.branching`: the formula R1 * L * R2 + Z with plain matrices mod 2.
+"""Slow twin of `ccbps.encodings.branching.encoding`: R1 * L * R2 + Z with plain matrices mod 2.
 
 How the bytes of a round's randomness become matrices, for a program of size s whose layout has
 `words` 64-bit words:

@@ -1,4 +1,4 @@
-"""Slow twin of `ccbps.encodings.formula`: gates with explicit matrices, one pair at a time.
+"""Slow twin of `ccbps.encodings.formula.encoding`: explicit matrices, one pair at a time.
 
 What a formula f delivers is a matrix sigma (x) beta f of one bit for each slot of a matrix of
 slots. A label's publisher adds sigma_b beta_v (sum of its event bits) to slot (b, v), and the

@@ -12,13 +12,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ccbps.encodings.ahead import AheadEncoding
-from ccbps.encodings.formula import FormulaEncoding
-from ccbps.encodings.planes import planes
+from ccbps.encodings.formula.ahead import AheadEncoding
+from ccbps.encodings.formula.encoding import FormulaEncoding
+from ccbps.encodings.straight_line.planes import planes
 from ccbps.programs import event_bit, interest_bit
 from ccbps.programs.formula import And, Formula, Sum, evaluate
-from tests.formula_strategies import comparison, interval, literal_tree, packed, random_formula
-from tests.program_strategies import bit_rows
+from tests.support.formula_strategies import (
+    comparison,
+    interval,
+    literal_tree,
+    packed,
+    random_formula,
+)
+from tests.support.program_strategies import bit_rows
 
 Bits = NDArray[np.bool_]
 Counts = NDArray[np.int64]

@@ -14,8 +14,9 @@ import numpy as np
 
 from ccbps import Bool, Category, Schema, UInt
 from ccbps.arrays import Bytes, Words
-from ccbps.matching import AdditiveMaskMatch, KeyServer
-from tests.reusable_checks import BODY
+from ccbps.matching import KeyServer
+from ccbps.matching.broken import AdditiveMaskMatch
+from tests.support.reusable_checks import BODY
 
 QUOTES = Schema(issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(16), volume=UInt(32))
 TEXTS = [

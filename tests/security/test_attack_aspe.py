@@ -20,8 +20,8 @@ from ccbps.algebra.residues import Residues
 from ccbps.ciphers.aspe import RealAspe, random_factors
 from ccbps.ciphers.aspe_modular import ModularAspe
 from ccbps.errors import ParameterError
-from ccbps.matching import AspeMatch
-from tests.reusable_checks import BODY
+from ccbps.matching.broken import AspeMatch
+from tests.support.reusable_checks import BODY
 
 Array = NDArray[Any]
 

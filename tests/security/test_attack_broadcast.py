@@ -11,10 +11,10 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.encodings.broadcast import BroadcastEncoding
+from ccbps.encodings.broadcast.encoding import BroadcastEncoding
 from ccbps.encodings.labels import LABEL_BYTES, NONCE_BYTES
 from ccbps.programs.formula import evaluate
-from tests.digit_formulas import box, box_bits, cut, packed, unpacked, windows
+from tests.support.digit_formulas import box, box_bits, cut, packed, unpacked, windows
 
 Bytes = NDArray[np.uint8]
 

@@ -24,8 +24,8 @@ from ccbps import Category, Schema, UInt
 from ccbps.errors import BrokenSchemeWarning
 from ccbps.matching import KeywordDictionaryMatch, KeywordFilterMatch
 from ccbps.wire import KEY_HEADER_BYTES
-from tests.reusable_checks import BODY, sealed
 from tests.security.test_attack_words import Both, both, encoded
+from tests.support.reusable_checks import BODY, sealed
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]

@@ -22,9 +22,10 @@ import pytest
 from ccbps import Category, Schema, UInt
 from ccbps.algebra.named_groups import prime_order_group
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
-from ccbps.matching import AccessTreeMatch, Broker, KeywordMatch
+from ccbps.matching import Broker, KeywordMatch
+from ccbps.matching.broken import AccessTreeMatch
 from ccbps.wire import KEY_HEADER_BYTES
-from tests.reusable_checks import BODY, sealed
+from tests.support.reusable_checks import BODY, sealed
 
 ISSUES = ["AAPL", "GOOG", "IBM", "MSFT"]
 SCHEMA = Schema(issue=Category(ISSUES), price=UInt(4))

@@ -15,7 +15,7 @@ import numpy as np
 from ccbps import Category, Schema, UInt
 from ccbps.arrays import Bytes
 from ccbps.matching import KeyServer, MaskedTopicMatch
-from tests.reusable_checks import BODY
+from tests.support.reusable_checks import BODY
 
 
 def messages(

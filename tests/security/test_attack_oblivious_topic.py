@@ -23,7 +23,7 @@ from ccbps.errors import DecodeError
 from ccbps.matching import ObliviousTopicMatch
 from ccbps.matching.session.layout import NUMBERED, OPENED, SIGNED
 from ccbps.wire import KEY_HEADER_BYTES
-from tests.topic_strategies import introduce, sign
+from tests.support.topic_strategies import introduce, sign
 
 NAMES = [f"topic {number}" for number in range(12)]
 MATCHER = ObliviousTopicMatch(Schema(topic=Category(NAMES)), group="toy64")

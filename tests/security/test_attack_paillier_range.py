@@ -18,8 +18,8 @@ from ccbps.algebra.modular import gcd, integer, inverse, lcm, powmod, rows_from
 from ccbps.ciphers.nabeel import NabeelComparer, NabeelParameters
 from ccbps.ciphers.paillier import PaillierSecretKey
 from ccbps.errors import ParameterError
-from ccbps.matching import PaillierRangeMatch
-from tests.reusable_checks import BODY
+from ccbps.matching.broken import PaillierRangeMatch
+from tests.support.reusable_checks import BODY
 
 TOY = 512
 SCHEMA = Schema(salary=UInt(20))

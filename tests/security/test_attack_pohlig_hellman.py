@@ -16,7 +16,7 @@ from ccbps import Category, Schema
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.errors import ParameterError
 from ccbps.matching import CommutativeMatch
-from tests.reusable_checks import BODY
+from tests.support.reusable_checks import BODY
 
 WORDS = [f"issue {number}" for number in range(64)]
 CIPHER = PohligHellman(TOY_PRIME_64)

@@ -26,9 +26,9 @@ import pytest
 from numpy.typing import NDArray
 
 from ccbps import Category, Decimal, Schema, UInt
-from ccbps.matching import PrefixMatch
-from ccbps.matching.boxes.prefix_bodies import UNUSED
-from tests.reusable_checks import BODY
+from ccbps.matching.broken import PrefixMatch
+from ccbps.matching.broken.prefix_bodies import UNUSED
+from tests.support.reusable_checks import BODY
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]

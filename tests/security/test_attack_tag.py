@@ -1,7 +1,7 @@
 """Attacks on TagMatch by who sees subscriptions alone, and what groups of subscribers change.
 
 The attacker has messages and public parameters. Keys that subscriptions have in common are what
-they show of one another; `ccbps.matching.boxes.tag_covers` says which those are.
+they show of one another; `ccbps.matching.tag.tag_covers` says which those are.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from scipy import stats
 
 from ccbps import Category, Decimal, Schema, UInt
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
-from ccbps.inputs.prefixes import range_prefixes
+from ccbps.forms.prefixes import range_prefixes
 from ccbps.matching import TagMatch
-from ccbps.matching.boxes import tag_words
-from tests.reusable_checks import BODY, secrets_of
+from ccbps.matching.tag import tag_words
+from tests.support.reusable_checks import BODY, secrets_of
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.intp]

@@ -19,7 +19,7 @@ from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.errors import DecodeError
 from ccbps.matching import KeyServer, KeywordDictionaryMatch, KeywordFilterMatch, Matcher
 from ccbps.wire import KEY_HEADER_BYTES, Cause
-from tests.reusable_checks import BODY, sealed
+from tests.support.reusable_checks import BODY, sealed
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]

@@ -19,14 +19,14 @@ from scipy import stats
 from ccbps import programs
 from ccbps.encodings import BranchingEncoding
 from ccbps.programs import BranchingProgram
-from tests.program_strategies import (
+from tests.reference.ishai_kushilevitz import positions
+from tests.support.program_strategies import (
     bit_rows,
     box_program,
     event_bits,
     input_words,
     interest_bits,
 )
-from tests.reference.ishai_kushilevitz import positions
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]

@@ -19,7 +19,7 @@ from ccbps.arrays import Bools, Bytes
 from ccbps.encodings.labels import LABEL_BYTES
 from ccbps.matching import BroadcastMatch
 from ccbps.wire import ROUND_HEADER_BYTES
-from tests.test_encodings_broadcast import looked_at
+from tests.encodings.test_broadcast import looked_at
 
 WIDTH, WINDOW = 16, 2
 MATCHER = BroadcastMatch.box(Schema(a=UInt(WIDTH), b=UInt(WIDTH)), window=WINDOW)

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ccbps.encodings.planes import planes
-from ccbps.encodings.straight_line import StraightLine
-from ccbps.encodings.window_programs import Frame, broker_program, subscriber_program
-from ccbps.encodings.window_slots import WindowSlots
+from ccbps.encodings.broadcast.window_programs import Frame, broker_program, subscriber_program
+from ccbps.encodings.broadcast.window_slots import WindowSlots
+from ccbps.encodings.straight_line.planes import planes
+from ccbps.encodings.straight_line.program import StraightLine
 from ccbps.programs import ONE, interest_bit
 from ccbps.programs.formula import And, Formula, Lookup, Sum, conjunction, evaluate
-from tests.digit_formulas import (
+from tests.support.digit_formulas import (
     comparison,
     comparison_bits,
     equality,
@@ -35,8 +35,8 @@ from tests.digit_formulas import (
     random_formula,
     table_bits,
 )
-from tests.effort import examples
-from tests.program_strategies import bit_rows
+from tests.support.effort import examples
+from tests.support.program_strategies import bit_rows
 
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]

@@ -18,11 +18,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from ccbps.encodings.formula import FormulaEncoding
+from ccbps.encodings.formula.encoding import FormulaEncoding
 from ccbps.programs import event_bit, interest_bit
 from ccbps.programs.formula import And, Formula, Sum, evaluate
-from tests.effort import examples
-from tests.formula_strategies import (
+from tests.reference.rank_one_gates import RankOneTwin
+from tests.support.effort import examples
+from tests.support.formula_strategies import (
     binary,
     box,
     box_bits,
@@ -35,8 +36,7 @@ from tests.formula_strategies import (
     random_formula,
     unpacked,
 )
-from tests.program_strategies import bit_rows
-from tests.reference.rank_one_gates import RankOneTwin
+from tests.support.program_strategies import bit_rows
 
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]

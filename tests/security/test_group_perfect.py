@@ -23,14 +23,14 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5, Group
 from ccbps.circuits import Circuit, Gate, Op
 from ccbps.matching import FSGPMatch, OFSGPMatch, PublicFunctionMatch, UGPMatch
-from ccbps.matching.one_time.group_messages import sizes_of
-from ccbps.matching.one_time.group_program import GroupMatch
+from ccbps.matching.group.group_messages import sizes_of
+from ccbps.matching.group.group_program import GroupMatch
 from ccbps.wire import ROUND_HEADER_BYTES
-from tests.circuit_strategies import all_rows
-from tests.planted_encoding import PlantedEncoding, encoded, laid_out, positions, view
-from tests.program_strategies import every_formula
 from tests.reference import group_programs as twin
 from tests.reference.permutation_groups import inverse
+from tests.support.circuit_strategies import all_rows
+from tests.support.planted_encoding import PlantedEncoding, encoded, laid_out, positions, view
+from tests.support.program_strategies import every_formula
 
 Bytes = NDArray[np.uint8]
 Ranks = NDArray[np.uint8]

@@ -24,11 +24,11 @@ from ccbps import Category, Schema, UInt
 from ccbps.arrays import Bytes, Randomness, Words
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.dictionary import DictionaryColumn
-from ccbps.inputs.prefixes import range_prefixes
+from ccbps.forms.prefixes import range_prefixes
 from ccbps.matching import TagMatch
-from ccbps.matching.boxes import tag
-from ccbps.matching.contract import Draw
-from tests.reusable_checks import BODY
+from ccbps.matching.contract.scheme import Draw
+from ccbps.matching.tag import tag
+from tests.support.reusable_checks import BODY
 
 # -- all ideal functions, enumerated -------------------------------------------------------------
 

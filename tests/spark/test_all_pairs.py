@@ -1,6 +1,6 @@
 """Matchers with a key server: every event with every interest, keys by name.
 
-What happens to rows within a batch is tested without Spark, in `tests/test_columnar.py`.
+What happens to rows within a batch is tested without Spark, in `tests/columnar/test_columnar.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 from ccbps import Category, Schema, UInt, matching
 from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.matching import AdditiveMaskMatch, KeywordMatch
-from ccbps.matching.matcher import Matcher
+from ccbps.matching import KeywordMatch
+from ccbps.matching.broken import AdditiveMaskMatch
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark import all_pairs
 
 pytestmark = pytest.mark.spark
@@ -262,10 +263,10 @@ def test_rows_that_cannot_be_encoded_are_set_aside(spark: SparkSession, keys: Ke
 def test_each_scheme_equals_the_plaintext_filter(spark: SparkSession, tmp_path: Path) -> None:
     matchers: list[Matcher] = [
         matching.TagMatch(SCHEMA, topic=["issue"]),
-        matching.PrefixMatch(SCHEMA),
-        matching.AspeMatch(SCHEMA, exact=True),
-        matching.PaillierRangeMatch(SCHEMA, modulus_bits=256, toy=True),
-        matching.AccessTreeMatch(SCHEMA, group="toy64"),
+        matching.broken.PrefixMatch(SCHEMA),
+        matching.broken.AspeMatch(SCHEMA, exact=True),
+        matching.broken.PaillierRangeMatch(SCHEMA, modulus_bits=256, toy=True),
+        matching.broken.AccessTreeMatch(SCHEMA, group="toy64"),
         matching.KeywordMatch(SCHEMA, group="toy64"),
         matching.CommutativeMatch(SCHEMA, group="secp256k1"),
         matching.KeywordFilterMatch(SCHEMA, false_positives=1e-9),

@@ -24,7 +24,8 @@ import pyspark
 import pytest
 from packaging.requirements import Requirement
 
-from ccbps.keys import EventLedger, FileKey, LedgerServer
+from ccbps.keys import FileKey
+from ccbps.rounds import EventLedger, LedgerServer
 from tests.spark import cluster_program
 from tests.spark.conftest import JAVA_OPTIONS, MODE, ROOT, contents
 from tests.spark.key_search import (

@@ -15,7 +15,7 @@ from ccbps import SharedSeed
 from ccbps import spark as cs
 from ccbps.delivery import GroupSealer, Naive, SubscriberRing
 from ccbps.filters import FilterKey
-from tests.topic_strategies import introduce
+from tests.support.topic_strategies import introduce
 
 PAGE = Path(__file__).parents[2] / "docs" / "api" / "spark.md"
 BLOCK = re.compile(r"\.\. code-block:: python\n\n((?: {8}.*\n|\n)+)")

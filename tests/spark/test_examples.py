@@ -1,6 +1,6 @@
 """Every example that uses Spark, on little data, in the session that the tests share.
 
-As programs, each in a process of its own, they run in `tests/test_examples.py`.
+As programs, each in a process of its own, they run in `tests/project/test_examples.py`.
 """
 
 from __future__ import annotations

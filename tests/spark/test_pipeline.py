@@ -1,6 +1,6 @@
 """Rounds end to end: answers equal the plaintext, bad input, secrets, delivery.
 
-What happens to rows within a batch is tested without Spark, in `tests/test_columnar.py`.
+What happens to rows within a batch is tested without Spark, in `tests/columnar/test_columnar.py`.
 """
 
 from __future__ import annotations

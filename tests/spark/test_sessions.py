@@ -1,6 +1,6 @@
 """ObliviousTopicMatch through Spark: publish to all, open what is one's own, keys by name.
 
-What happens to rows within a batch is tested without Spark, in `tests/test_columnar_sessions.py`.
+What happens to rows within a batch is tested without Spark, in `tests/columnar/test_sessions.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.keys.role_key import RoleKey
 from ccbps.matching import ObliviousTopicMatch
 from tests.spark.conftest import MODE, Places
-from tests.topic_strategies import introduce
+from tests.support.topic_strategies import introduce
 
 pytestmark = pytest.mark.spark
 

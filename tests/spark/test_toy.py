@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
 from tests.spark.test_all_pairs import issued
-from tests.toy_scheme import ToyMatch
+from tests.support.toy_scheme import ToyMatch
 
 pytestmark = pytest.mark.spark
 

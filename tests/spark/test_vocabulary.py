@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from ccbps import Schema, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError
-from ccbps.matching import AdditiveMaskMatch, BroadcastMatch, FormulaMatch, ObliviousTopicMatch
+from ccbps.matching import BroadcastMatch, FormulaMatch, ObliviousTopicMatch
+from ccbps.matching.broken import AdditiveMaskMatch
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 
 from ccbps import spark as cs
 from ccbps.errors import ParameterError
-from ccbps.matching import AdditiveMaskMatch, FormulaMatch, ObliviousTopicMatch, UGPMatch
+from ccbps.matching import FormulaMatch, ObliviousTopicMatch, UGPMatch
+from ccbps.matching.broken import AdditiveMaskMatch
 from ccbps.predicates import Category, Schema, UInt
 from ccbps.spark import watching
 from tests.spark.test_all_pairs import issued

@@ -11,7 +11,7 @@ SQL text and hides which of them are used.
 
 Security: perfect against the broker, given fresh shared randomness for every pair of messages
 (`OneTimePad`); with a `SharedSeed`, computational. Broker and one client together learn the other
-client's input. Sources: Ishai and Kushilevitz, FOCS 2000; `ccbps.encodings.branching`.
+client's input. Sources: Ishai and Kushilevitz, FOCS 2000; `ccbps.encodings.branching.encoding`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.dictionary import DictionaryColumn
-from ccbps.encodings.branching import BranchingEncoding
+from ccbps.encodings.branching.encoding import BranchingEncoding
 from ccbps.errors import CcbpsError, ParameterError
-from ccbps.inputs.bits import event_words
-from ccbps.inputs.branching import CompiledForm, box_form, too_many_nodes
+from ccbps.forms.bits import event_words
+from ccbps.forms.branching import CompiledForm, box_form, too_many_nodes
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract import Draw, Operator, PairScheme, Sizes
-from ccbps.matching.costs import Cost, Operation
-from ccbps.matching.interests import Interest, bound_predicate
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.interests import Interest, bound_predicate
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Draw, Operator, PairScheme, Sizes
+from ccbps.matching.contract.texts import from_text
 from ccbps.matching.one_time.templates import bound_template, limit_template, public_template
-from ccbps.matching.texts import from_text
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
 from ccbps.programs.branching import sorted_edges

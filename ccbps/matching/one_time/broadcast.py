@@ -8,7 +8,7 @@ interest of that round the broker computes whether they match, and learns nothin
 Security: computational (AES-128 is a pseudorandom function; events that are chosen after seeing
 interests need it to be an ideal cipher). Trust: whoever holds the seed can read every message of
 its rounds that he sees, events and others' interests: like any group key. So messages are for the
-broker alone, over encrypted links. Sources and proof: `ccbps.encodings.window_slots`.
+broker alone, over encrypted links. Sources and proof: `ccbps.encodings.broadcast.window_slots`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.dictionary import DictionaryColumn
-from ccbps.encodings.broadcast import LAYOUT, BroadcastEncoding
+from ccbps.encodings.broadcast.encoding import LAYOUT, BroadcastEncoding
 from ccbps.encodings.labels import NONCE_BYTES
 from ccbps.errors import ParameterError
-from ccbps.inputs.formula import FormulaForm
-from ccbps.inputs.hidden_formula import HiddenForm
-from ccbps.inputs.window_leaves import WindowLeaves, digit_values
+from ccbps.forms.formula import FormulaForm
+from ccbps.forms.hidden_formula import HiddenForm
+from ccbps.forms.window_leaves import WindowLeaves, digit_values
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract import Draw, Sizes
-from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.scheme import Draw, Sizes
 from ccbps.matching.one_time.formula_scheme import MAX_GATES, FormulaScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import LeafKind

@@ -8,7 +8,7 @@ round, and goes on as ever; subscribers notice nothing.
 ==============  ===========================================================================
 labels          header of 8 bytes (`ccbps.wire`); 16 bytes for each event bit that is used
 message ahead   header of 8 bytes; the event message's header, 8 bytes; then as in
-                `ccbps.encodings.ahead`
+                `ccbps.encodings.formula.ahead`
 ==============  ===========================================================================
 
 Both headers have a tag of the publisher's own seed and round. The fingerprint in them is derived
@@ -33,18 +33,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ccbps.arrays import Bytes, Randomness, Rounds, Words
-from ccbps.encodings.ahead import LAYOUT, AheadEncoding
+from ccbps.encodings.formula.ahead import LAYOUT, AheadEncoding
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.ledger import DiskLedger
 from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
-from ccbps.keys.rounds import RoundLedger, as_rounds
 from ccbps.keys.secret import Confined
 from ccbps.keys.seeds import SharedSeed
+from ccbps.keys.used_rounds import RoundLedger, as_rounds
 from ccbps.leakage import LeakageCard
-from ccbps.matching.access import RoundAccess
-from ccbps.matching.contract import Scheme
-from ccbps.matching.roles import event_content, output
+from ccbps.matching.contract.access import RoundAccess
+from ccbps.matching.contract.roles import event_content, output
+from ccbps.matching.contract.scheme import Scheme
 from ccbps.predicates import Events
+from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.wire import (
     ROUND_HEADER_BYTES,
     TAG_BYTES,

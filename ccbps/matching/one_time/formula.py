@@ -15,7 +15,7 @@ A message takes two bits and one for each gate above it for every AND gate; XOR 
 
 Security: perfect against the broker, given fresh shared randomness for every pair of messages
 (`OneTimePad`); with a `SharedSeed`, computational. Broker and one client together learn the other
-client's input. Sources and proof: `ccbps.encodings.rank_one`.
+client's input. Sources and proof: `ccbps.encodings.formula.rank_one`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.dictionary import DictionaryColumn
-from ccbps.encodings.ahead import AheadEncoding
-from ccbps.encodings.formula import LAYOUT, FormulaEncoding
-from ccbps.inputs.formula import FormulaForm
-from ccbps.inputs.hidden_formula import HiddenForm
-from ccbps.inputs.leaves import BitLeaves
+from ccbps.encodings.formula.ahead import AheadEncoding
+from ccbps.encodings.formula.encoding import LAYOUT, FormulaEncoding
+from ccbps.forms.formula import FormulaForm
+from ccbps.forms.hidden_formula import HiddenForm
+from ccbps.forms.leaves import BitLeaves
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.seeds import SharedSeed
-from ccbps.matching.contract import Draw, Sizes
-from ccbps.matching.costs import Cost, Operation
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.scheme import Draw, Sizes
 from ccbps.matching.one_time.deferred import DeferredPublisher, completed
 from ccbps.matching.one_time.formula_scheme import MAX_GATES, FormulaScheme
 from ccbps.predicates import Events, Predicate, Schema

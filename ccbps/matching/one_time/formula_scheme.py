@@ -18,17 +18,17 @@ from typing import Any, ClassVar, Final, Self, get_args
 
 from ccbps.arrays import Bools, Words
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
-from ccbps.inputs.branching import box_form
-from ccbps.inputs.formula import FormulaForm, TooManyGates
-from ccbps.inputs.hidden_formula import HiddenForm
-from ccbps.inputs.leaves import Leaves
+from ccbps.forms.branching import box_form
+from ccbps.forms.formula import FormulaForm, TooManyGates
+from ccbps.forms.hidden_formula import HiddenForm
+from ccbps.forms.leaves import Leaves
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract import Operator, PairScheme
-from ccbps.matching.interests import Interest, bound_predicate
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.interests import Interest, bound_predicate
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Operator, PairScheme
+from ccbps.matching.contract.texts import from_text
 from ccbps.matching.one_time.branching import BranchingMatch
 from ccbps.matching.one_time.templates import bound_template, limit_template, public_template
-from ccbps.matching.texts import from_text
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import MAX_DEPTH, DoesNotFit, LeafKind, hide
 from ccbps.programs.formula import Formula, Sum, as_json, depth, gates

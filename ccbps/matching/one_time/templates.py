@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ccbps.errors import ParameterError
-from ccbps.matching.texts import from_text
+from ccbps.matching.contract.texts import from_text
 from ccbps.predicates import Predicate, Schema
 
 __all__ = ["MAX_TEMPLATE", "bound_template", "limit_template", "public_template"]

@@ -62,15 +62,15 @@ from ccbps.ciphers.oblivious import EqCot
 from ccbps.ciphers.signatures import SigningKey, name_of
 from ccbps.ciphers.slots import SLOT_KEY_BYTES
 from ccbps.errors import CcbpsError, ParameterError
-from ccbps.inputs.topic import topic_attributes, topic_of
+from ccbps.forms.topic import topic_attributes, topic_of
 from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.broker import Broker
-from ccbps.matching.contract import SessionScheme, Sizes
-from ccbps.matching.costs import Cost, Operation
-from ccbps.matching.interests import bound_predicate
-from ccbps.matching.key_server import KeyServer
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.key_server import KeyServer
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import SessionScheme, Sizes
 from ccbps.matching.session.layout import WIRE_VERSION, Layout
 from ccbps.matching.session.publisher import ObliviousPublisher
 from ccbps.matching.session.subscriber import ObliviousSubscriber, Opened

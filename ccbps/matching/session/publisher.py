@@ -37,12 +37,12 @@ from ccbps.ciphers.signatures import (
 )
 from ccbps.ciphers.slots import SLOT_KEY_BYTES, SlotKey, joined_keys, split_keys
 from ccbps.errors import EventError, KeyMismatchError, ParameterError
-from ccbps.inputs.topic import topic_codes
+from ccbps.forms.topic import topic_codes
 from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
-from ccbps.keys.rounds import RoundLedger, as_rounds
 from ccbps.keys.secret import Confined, SecretBytes
-from ccbps.matching.access import check_key
-from ccbps.matching.contract import SessionScheme
+from ccbps.keys.used_rounds import RoundLedger, as_rounds
+from ccbps.matching.contract.access import check_key
+from ccbps.matching.contract.scheme import SessionScheme
 from ccbps.matching.session.layout import (
     DAMAGED,
     DIGEST_BYTES,

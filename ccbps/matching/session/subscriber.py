@@ -36,9 +36,9 @@ from ccbps.ciphers.slots import SlotKey, joined_keys, split_keys
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, PredicateError
 from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
 from ccbps.keys.secret import Confined
-from ccbps.matching.access import check_key
-from ccbps.matching.contract import SessionScheme
-from ccbps.matching.interests import Interest, is_one_interest
+from ccbps.matching.contract.access import check_key
+from ccbps.matching.contract.interests import Interest, is_one_interest
+from ccbps.matching.contract.scheme import SessionScheme
 from ccbps.matching.session.layout import (
     DAMAGED,
     DIGEST_BYTES,

@@ -31,9 +31,9 @@ from ccbps.ciphers.proxy_search import SearchForm
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract import Draw, Side, Sizes
-from ccbps.matching.costs import Cost, Operation
-from ccbps.matching.interests import bound_predicate
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.scheme import Draw, Side, Sizes
 from ccbps.matching.users.users import (
     USER_BYTES,
     OpenEvents,

@@ -33,8 +33,8 @@ from ccbps.arrays import Bytes, Randomness
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
-from ccbps.matching.contract import ServerScheme, TableScheme
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.predicates import Events
 from ccbps.wire import Cause
 

@@ -32,13 +32,13 @@ from ccbps.ciphers.group_layers import GroupLayers
 from ccbps.ciphers.pohlig_hellman import PohligHellman
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError
-from ccbps.inputs.topic import topic_attributes, topic_codes, topic_of
+from ccbps.forms.topic import topic_attributes, topic_codes, topic_of
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract import Draw, ServerScheme, Side, Sizes, TableScheme
-from ccbps.matching.costs import Cost, Operation
-from ccbps.matching.interests import bound_predicate
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Draw, ServerScheme, Side, Sizes, TableScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.wire import Cause
 

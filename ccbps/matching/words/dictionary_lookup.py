@@ -8,7 +8,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Numbers, Words
 from ccbps.ciphers.word_prf import NonceHash
-from ccbps.matching.clauses import Alternatives
+from ccbps.matching.contract.clauses import Alternatives
 
 __all__ = ["UNUSED", "DictionaryLookup"]
 

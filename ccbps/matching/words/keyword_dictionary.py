@@ -5,7 +5,7 @@ key r_p = F(k, p). An event is a fresh nonce N and D bits: the bit at p says whe
 the word P^-1(p), XORed with a bit of G(r_p, N). So the broker reads the bits it has keys for and no
 others.
 
-Words are those of `ccbps.inputs.words`, and "a = code" for every code of an attribute or for
+Words are those of `ccbps.forms.words`, and "a = code" for every code of an attribute or for
 the values given as its dictionary. Equalities are exact; ranges are widened as that module says.
 
 Hazard: positions are deterministic and a broker sees each word's result. With partitions it is
@@ -25,12 +25,12 @@ from ccbps.arrays import Bools, Bytes, Numbers, Words
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.inputs.values import by_attribute, codes_of, codes_to_json
-from ccbps.inputs.words import EQUAL, KINDS, Column, Vocabulary, spread_points
-from ccbps.matching.clauses import gaps
-from ccbps.matching.contract import Draw, Side, Sizes
-from ccbps.matching.costs import Cost, Operation
-from ccbps.matching.interests import bound_predicate
+from ccbps.forms.values import by_attribute, codes_of, codes_to_json
+from ccbps.forms.words import EQUAL, KINDS, Column, Vocabulary, spread_points
+from ccbps.matching.contract.clauses import gaps
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.scheme import Draw, Side, Sizes
 from ccbps.matching.words.dictionary_lookup import UNUSED, DictionaryLookup
 from ccbps.matching.words.word_matcher import NONCE_BYTES, WordMatcher
 from ccbps.predicates import Events, Schema

@@ -7,7 +7,7 @@ unrelated.
 
 An answer may be a false positive, never a false negative: a word that is absent is found with
 probability (1 - e^(-tu/m))^t, a conjunction of w absent words with that to the power w. Ranges are
-also widened: see `ccbps.inputs.words`.
+also widened: see `ccbps.forms.words`.
 
 Hazard: trapdoors are deterministic and a broker sees each word's result. With partitions it is
 broken: ranges alone show the order of all cells. Any client can try words.
@@ -26,12 +26,12 @@ from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
-from ccbps.inputs.values import whole_number
-from ccbps.inputs.words import EQUAL, KINDS, Clause, Vocabulary, Word, spread_points
-from ccbps.matching.clauses import gaps
-from ccbps.matching.contract import Draw, Side, Sizes
-from ccbps.matching.costs import Cost, Operation
-from ccbps.matching.interests import bound_predicate
+from ccbps.forms.values import whole_number
+from ccbps.forms.words import EQUAL, KINDS, Clause, Vocabulary, Word, spread_points
+from ccbps.matching.contract.clauses import gaps
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.scheme import Draw, Side, Sizes
 from ccbps.matching.words.filter_lookup import FilterLookup, modulo
 from ccbps.matching.words.word_matcher import NONCE_BYTES, WordMatcher
 from ccbps.predicates import Events, Schema

@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.dictionary import DictionaryColumn
-from ccbps.inputs.topic import topic_codes, topic_of
+from ccbps.forms.topic import topic_codes, topic_of
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract import Draw, ServerScheme, Sizes, TableScheme
-from ccbps.matching.costs import Cost, Operation
-from ccbps.matching.interests import bound_predicate
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Draw, ServerScheme, Sizes, TableScheme
 from ccbps.predicates import Events, Schema
 
 __all__ = ["MaskedTopicMatch"]

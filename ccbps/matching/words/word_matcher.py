@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools, Randomness
 from ccbps.ciphers.word_prf import KEY_BYTES
 from ccbps.errors import CcbpsError, ParameterError
-from ccbps.inputs.values import codes_from_json
-from ccbps.inputs.words import Vocabulary
+from ccbps.forms.values import codes_from_json
+from ccbps.forms.words import Vocabulary
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract import ServerScheme, TableScheme
-from ccbps.matching.interests import bound_predicate
-from ccbps.matching.matcher import Matcher
+from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.box import Box
 

@@ -1,0 +1,1 @@
+"""Encode mod-2 branching programs between two parties."""

@@ -1,0 +1,1 @@
+"""Encode formulas so that one event message serves all interests of a round."""

@@ -1,0 +1,263 @@
+"""The subscriber's and the broker's straight-line programs of a broadcast encoding.
+
+Input rows of bits, in whole bytes each:
+
+============  =========================================================================
+subscriber    free random bits; select bits of value 0 of each digit; pads of all labels
+              of all digits; interest bits
+broker        bits of the interest message; select bits of the event's labels; their pads
+============  =========================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+from ccbps.encodings.broadcast.window_slots import Coordinate, WindowSlots, WindowTerm
+from ccbps.encodings.formula.gates import GATE_ONE, Coefficient
+from ccbps.encodings.straight_line.program import WORD, StraightLine, StraightLineBuilder
+from ccbps.programs.branching import ONE, ZERO, Label
+
+__all__ = ["Frame", "broker_program", "subscriber_program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Bytes of what input rows hold: free bits, select bits, one pad, interest bits."""
+
+    free: int
+    select: int
+    pad: int
+    interest: int
+
+    @classmethod
+    def of(cls, slots: WindowSlots, interest_bits: int) -> Frame:
+        """For these slots. A pad takes words of 32 bits, which are moved faster than bytes."""
+        selects = sum(slots.widths[digit] for digit in slots.digits)
+        pad = 4 * -(-max(slots.pads.values(), default=0) // 32)
+        return cls(-(-len(slots.free) // 8), -(-selects // 8), pad, -(-interest_bits // 8))
+
+
+def subscriber_program(slots: WindowSlots, frame: Frame) -> StraightLine:
+    """The program that writes interest messages."""
+    return _Writer(slots, frame).build()
+
+
+def broker_program(slots: WindowSlots, frame: Frame) -> StraightLine:
+    """The program that answers."""
+    select = 8 * -(-slots.bits // 8)
+    pads = select + 8 * frame.select
+    builder = StraightLineBuilder(-(-(pads + 8 * frame.pad * len(slots.digits)) // WORD))
+    hots: dict[int, list[int]] = {}
+    place = {digit: i for i, digit in enumerate(slots.digits)}
+    for digit in slots.digits:
+        hots[digit] = _hot(builder, select, slots.widths[digit])
+        select += slots.widths[digit]
+    for one in slots.coordinates:
+        hot = hots[one.digit]
+        if one.kind == "direct":
+            if len(one.lines) & 1:
+                builder.add(one.slot, hot[1])
+            continue
+        builder.add(one.slot, pads + 8 * frame.pad * place[one.digit] + one.pad)
+        row, count = one.rows
+        for q in range(count):
+            builder.add(one.slot, slots.slots + row + q, hot[q + 1])
+            if one.kind == "programmed":
+                # The row that is not sent is the sum of the others.
+                builder.add(one.slot, slots.slots + row + q, hot[-1])
+    for gate in slots.gates:
+        for left, targets in zip(gate.lefts, gate.targets, strict=True):
+            for right, target in zip(gate.rights, targets, strict=True):
+                builder.add(target, left, right)
+    return builder.build(0, 0)
+
+
+class _Writer:
+    """Writes the subscriber's program: random bits first, then entries, slots and rows."""
+
+    def __init__(self, slots: WindowSlots, frame: Frame) -> None:
+        self._slots, self._frame = slots, frame
+        widths = [slots.widths[digit] for digit in slots.digits]
+        labels = [1 << width for width in widths]
+        self._select = 8 * frame.free
+        self._pads = self._select + 8 * frame.select
+        self._inputs = self._pads + 8 * frame.pad * sum(labels)
+        bits = self._inputs + 8 * frame.interest
+        self._builder = StraightLineBuilder(-(-bits // WORD))
+        self._sums: dict[tuple[frozenset[int], bool], int] = {}
+        self._products: dict[tuple[int, ...], int] = {}
+        self._random = {bit: i for i, bit in enumerate(slots.free)}
+        self._first_label = dict(zip(slots.digits, accumulate(labels, initial=0), strict=False))
+        self._first_select = dict(zip(slots.digits, accumulate(widths, initial=0), strict=False))
+
+    def build(self) -> StraightLine:
+        builder, slots = self._builder, self._slots
+        for one in slots.order:
+            self._define(one)
+        columns = [self._entries(term) for term in slots.terms]
+        words = -(-slots.bits // WORD)
+        output = builder.new(WORD * words)
+        for one in slots.coordinates:
+            self._coordinate(one, columns, output)
+        for rows, cs, label, targets in slots.labels:
+            self._outer(rows, [[(c, label)] for c in cs], targets, output)
+        for (rho, s), gate in zip(slots.masks, slots.gates, strict=True):
+            ones: list[list[tuple[Coefficient, Label]]] = [[(c, ONE)] for c in s]
+            self._outer((GATE_ONE, *rho), ones, (gate.rights, *gate.targets), output)
+            for slot, bit in zip(gate.lefts, rho, strict=True):
+                builder.add(output + slot, self._random[bit])
+        return builder.build(output, words)
+
+    def _value(self, label: Label) -> int | None:
+        """The register of a sum of interest bits; None for zero."""
+        if label == ZERO:
+            return None
+        if label == ONE:
+            return self._builder.one
+        if len(label.interest) == 1 and not label.one:
+            return self._inputs + next(iter(label.interest))
+        key = label.interest, label.one
+        if key not in self._sums:
+            self._sums[key] = self._builder.new()
+            for bit in sorted(label.interest):
+                self._builder.add(self._sums[key], self._inputs + bit)
+            if label.one:
+                self._builder.add(self._sums[key], self._builder.one)
+        return self._sums[key]
+
+    def _monomial(self, bits: tuple[int, ...]) -> int:
+        """The register of a product of random bits."""
+        if not bits:
+            return self._builder.one
+        if len(bits) == 1:
+            return self._random[bits[0]]
+        if bits not in self._products:
+            self._products[bits] = self._builder.new()
+            left, right = bits
+            self._builder.add(self._products[bits], self._random[left], self._random[right])
+        return self._products[bits]
+
+    def _pad(self, one: Coordinate, value: int) -> int:
+        label = self._first_label[one.digit] + value
+        return self._pads + 8 * self._frame.pad * label + one.pad
+
+    def _define(self, one: Coordinate) -> None:
+        """Choose the random bit with which all lines of a coordinate sum to zero."""
+        register = self._builder.new()
+        for value in range(1 << self._slots.widths[one.digit]):
+            self._builder.add(register, self._pad(one, value))
+        for bits, entries, odd in self._slots.parts(one):
+            if bits == (one.defines,):
+                continue
+            label = ZERO
+            for entry in entries:
+                label ^= entry
+            total = self._value(ONE if odd else label)
+            if total is not None:
+                self._builder.add(register, self._monomial(bits), total)
+        self._random[one.defines] = register
+
+    def _factor(self, c: Coefficient) -> int | None:
+        assert c is not None
+        return None if c == GATE_ONE else self._random[c]
+
+    def _entries(self, term: WindowTerm) -> list[list[int | None]]:
+        """For each column of a term and each value the register of what it holds."""
+        found = []
+        for column in term.columns:
+            values: list[int | None] = []
+            for value in range(1 << self._slots.widths[term.digit]):
+                parts = [(self._factor(c), self._value(entries[value])) for c, entries, _ in column]
+                known = [(factor, entry) for factor, entry in parts if entry is not None]
+                if not known:
+                    values.append(None)
+                elif len(known) == 1 and known[0][0] is None:
+                    values.append(known[0][1])
+                else:
+                    register = self._builder.new()
+                    for factor, entry in known:
+                        self._builder.add(register, entry, factor)
+                    values.append(register)
+            found.append(values)
+        return found
+
+    def _coordinate(
+        self, one: Coordinate, columns: list[list[list[int | None]]], output: int
+    ) -> None:
+        builder = self._builder
+        width = self._slots.widths[one.digit]
+        select = self._select + self._first_select[one.digit]
+        if one.kind == "direct":
+            for line in one.lines:
+                entry = columns[line.term][line.column][0]
+                if entry is not None:
+                    builder.add(output + one.slot, entry)
+            if len(one.lines) & 1:
+                builder.add(output + one.slot, select)
+            return
+        lines = builder.new(1 << width)
+        for value in range(1 << width):
+            builder.add(lines + value, self._pad(one, value))
+            for line in one.lines:
+                entry = columns[line.term][line.column][value]
+                if entry is not None:
+                    builder.add(lines + value, entry, self._factor(line.row))
+        # By select bits: line q is then that of the value q plus the shift.
+        for bit in range(width):
+            apart = 1 << bit
+            for value in range(1 << width):
+                if value & apart:
+                    continue
+                swap = builder.new(2)
+                builder.add(swap, lines + value)
+                builder.add(swap, lines + value + apart)
+                builder.add(swap + 1, swap, select + bit)
+                builder.add(lines + value, swap + 1)
+                builder.add(lines + value + apart, swap + 1)
+        builder.add(output + one.slot, lines)
+        row, count = one.rows
+        for q in range(count):
+            place = output + self._slots.slots + row + q
+            builder.add(place, lines)
+            builder.add(place, lines + 1 + q)
+
+    def _outer(
+        self,
+        rows: tuple[Coefficient, ...],
+        columns: list[list[tuple[Coefficient, Label]]],
+        targets: tuple[tuple[int, ...], ...],
+        output: int,
+    ) -> None:
+        """rows (x) columns, known to the subscriber, to slots."""
+        for v, column in enumerate(columns):
+            register = self._builder.new()
+            for c, label in column:
+                value = self._value(label)
+                if value is not None and c is not None:
+                    self._builder.add(register, value, self._factor(c))
+            for c, row in zip(rows, targets, strict=True):
+                if c is not None:
+                    self._builder.add(output + row[v], register, self._factor(c))
+
+
+def _hot(builder: StraightLineBuilder, first: int, width: int) -> list[int]:
+    """For each number of select bits the register that says that they are it; not for zero."""
+    if width == 1:
+        return [-1, first]
+    bits = []
+    for i in range(width):
+        inverted = builder.new()
+        builder.add(inverted, first + i)
+        builder.add(inverted, builder.one)
+        bits.append((inverted, first + i))
+    found = [-1]
+    for number in range(1, 1 << width):
+        register = bits[0][number & 1]
+        for i in range(1, width):
+            product = builder.new()
+            builder.add(product, register, bits[i][number >> i & 1])
+            register = product
+        found.append(register)
+    return found

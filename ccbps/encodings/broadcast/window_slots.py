@@ -1,0 +1,300 @@
+"""Rank-one gates with labels at the leaves: an event that is encoded once for all subscriptions.
+
+The publisher's part of a slot is a sum over digits of the event (windows of a few bits) of
+something that the subscriber knows for each value of the digit: an entry, private, times common
+random bits, which here the subscriber alone draws. So he can write it down in advance, one line
+for each value, and mask each line with a pad that only the label of that value opens. The event
+message is the label of every digit's value; a label's lowest bits, `select`, are the value plus
+a shift that clients alone know, and tell the broker which line is his.
+
+Of the pads of one digit at one slot (a *coordinate*), the line with select 0 goes into the slot
+itself; the others are rows of the interest message, masked by it. Two kinds need fewer:
+
+- *direct*: the digit is one bit, and the slot holds it plain: the select bit serves as pad;
+- *programmed*: the coordinate holds an entry of a table whose sum is one, times one random bit
+  that no other coordinate defines. That bit is chosen so that all lines together sum to zero, and
+  the last row is not sent.
+
+A view is one label for each digit, one pad for each label opened, and slots and rows; pads not
+opened are unknown, each is used once, and hides a row or a programmed bit. Slots are uniform given
+the answer, as in `ccbps.encodings.formula.rank_one`.
+
+Sources: Naor, Pinkas and Sumner, EC 1999 (row reduction); Yao, FOCS 1986, and Applebaum, Ishai and
+Kushilevitz, CRYPTO 2006 (labels); Pinkas, Schneider, Smart and Williams, ASIACRYPT 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final, Literal, TypeAlias
+
+from ccbps.encodings.formula.gates import GATE_ONE, Coefficient, GateWalk, Matrix, beside
+from ccbps.programs.branching import Label
+from ccbps.programs.formula import Formula, Lookup, Scan
+
+__all__ = ["Coordinate", "Line", "WindowSlots", "WindowTerm"]
+
+Entries: TypeAlias = tuple[Label, ...]
+
+MOST_COUNTED: Final = 32
+"""Digits of a scan for which all cuts are compared, in time of the fourth power."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Part of a coordinate: row * column's entry of the digit's value.
+
+    Attributes:
+        row: coefficient.
+        term: number of the term, and `column` which of its columns it is.
+        column: likewise.
+    """
+
+    row: Coefficient
+    term: int
+    column: int
+
+
+@dataclass(slots=True)
+class WindowTerm:
+    """What a leaf delivers: rows[b] * (sum of c * entries[value] in columns[v]) to targets[b][v].
+
+    Attributes:
+        digit: number of the digit.
+        rows: shape (n,).
+        columns: V lists of coefficient, entries by value, and whether the entries sum to one.
+        targets: shape (n, V).
+    """
+
+    digit: int
+    rows: tuple[Coefficient, ...]
+    columns: list[list[tuple[Coefficient, Entries, bool]]]
+    targets: Matrix
+
+
+@dataclass(slots=True)
+class Coordinate:
+    """A digit at a slot.
+
+    Attributes:
+        digit: number of the digit.
+        slot: number of the slot.
+        lines: what is delivered there, in sum.
+        kind: which rows are sent.
+        defines: the random bit that a programmed one chooses.
+        pad: number of its bit among the pad bits of its digit's labels; direct ones have none.
+        rows: first of its rows, and how many.
+    """
+
+    digit: int
+    slot: int
+    lines: list[Line] = field(default_factory=list)
+    kind: Literal["direct", "programmed", "plain"] = "plain"
+    defines: int = -1
+    pad: int = -1
+    rows: tuple[int, int] = (0, 0)
+
+
+class WindowSlots(GateWalk):
+    """The slots and rows of a formula over digits.
+
+    Attributes:
+        widths: bits of each digit.
+        terms: what leaves deliver.
+        labels: interest bits and constants for slots: rows, columns, label, targets.
+        coordinates: every digit at every slot that depends on it, in the order of rows.
+        order: coordinates that define random bits, each after those whose bits it needs.
+        free: random bits that none defines.
+        digits: numbers of digits that the formula uses, ascending.
+        pads: bits of a pad, by digit.
+        rows: rows of an interest message.
+    """
+
+    def __init__(self, formula: Formula, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.widths = tuple(widths)
+        self.terms: list[WindowTerm] = []
+        self.labels: list[
+            tuple[tuple[Coefficient, ...], tuple[Coefficient, ...], Label, Matrix]
+        ] = []
+        self._splits = _Splits(max(self.widths, default=1))
+        self.deliver(formula)
+        found: dict[tuple[int, int], Coordinate] = {}
+        for number, term in enumerate(self.terms):
+            for c, targets in zip(term.rows, term.targets, strict=True):
+                for v, slot in enumerate(targets):
+                    if term.columns[v]:
+                        key = term.digit, slot
+                        found.setdefault(key, Coordinate(*key)).lines.append(Line(c, number, v))
+        self.coordinates = [found[key] for key in sorted(found)]
+        self.digits = sorted({digit for digit, _ in found})
+        self.order: list[Coordinate] = []
+        self._define()
+        defined = {one.defines for one in self.order}
+        self.free = [c for c in range(self.randoms) if c not in defined]
+        self.pads = dict.fromkeys(self.digits, 0)
+        self.rows = 0
+        for one in self.coordinates:
+            if one.kind == "direct":
+                continue
+            one.pad = self.pads[one.digit]
+            self.pads[one.digit] += 1
+            one.rows = self.rows, (1 << self.widths[one.digit]) - 1 - (one.kind == "programmed")
+            self.rows += one.rows[1]
+
+    @property
+    def bits(self) -> int:
+        """Bits of an interest message: slots, then rows."""
+        return self.slots + self.rows
+
+    # -- delivering -----------------------------------------------------------------------------
+
+    def deliver_leaf(
+        self,
+        leaf: Formula,
+        rows: tuple[Coefficient, ...],
+        columns: tuple[Coefficient, ...],
+        targets: Matrix,
+    ) -> None:
+        """A label of interest bits, a lookup or a scan."""
+        if isinstance(leaf, Label) and not leaf.event:
+            self.labels.append((rows, columns, leaf, targets))
+        elif isinstance(leaf, Lookup):
+            entries = [[(c, leaf.entries, leaf.odd)] for c in columns]
+            self.terms.append(WindowTerm(leaf.digit, rows, entries, targets))
+        elif isinstance(leaf, Scan):
+            nothing: tuple[Coefficient, ...] = (None,) * len(columns)
+            self._scan(leaf, 0, len(leaf.steps), rows, nothing, columns, targets)
+        else:
+            raise TypeError(f"no leaf of this encoding: {type(leaf).__name__}")
+
+    def _scan(
+        self,
+        scan: Scan,
+        first: int,
+        stop: int,
+        rows: tuple[Coefficient, ...],
+        equal: tuple[Coefficient, ...],
+        value: tuple[Coefficient, ...],
+        targets: Matrix,
+    ) -> None:
+        """Digits first .. stop - 1 of a scan: rows (x) (equal * eq + value * g)."""
+        last = stop == len(scan.steps)
+        if stop - first == 1:
+            digit, equals, values = scan.steps[first]
+            columns: list[list[tuple[Coefficient, Entries, bool]]] = []
+            for e, g in zip(equal, value, strict=True):
+                column: list[tuple[Coefficient, Entries, bool]] = []
+                if e is not None and not last:
+                    column.append((e, equals, True))
+                if g is not None:
+                    column.append((g, values, False))
+                columns.append(column)
+            self.terms.append(WindowTerm(digit, rows, columns, targets))
+            return
+        middle = first + self._splits.left(stop - first, len(rows), len(value), last)
+        rho, s, gate = self.open(targets)
+        left = beside(gate.lefts, targets)
+        self._scan(scan, first, middle, rows, (GATE_ONE, *s), (None, *value), left)
+        below = (gate.rights, *targets)
+        self._scan(scan, middle, stop, (GATE_ONE, *rho), equal, value, below)
+        self.close(rho, s, gate)
+
+    # -- kinds ------------------------------------------------------------------------------------
+
+    def parts(self, one: Coordinate) -> list[tuple[tuple[int, ...], Entries, bool]]:
+        """A coordinate's sum: monomials of random bits, entries, and whether these sum to one."""
+        found = []
+        for line in one.lines:
+            for c, entries, odd in self.terms[line.term].columns[line.column]:
+                bits = sorted({x for x in (line.row, c) if x is not None and x != GATE_ONE})
+                found.append((tuple(bits), entries, odd))
+        return found
+
+    def _define(self) -> None:
+        """Choose each coordinate's kind, and the random bits that programmed ones define."""
+        needs: dict[int, set[int]] = {}
+
+        def reaches(start: int, goal: int) -> bool:
+            waiting, seen = [start], set()
+            while waiting:
+                bit = waiting.pop()
+                if bit == goal:
+                    return True
+                if bit not in seen:
+                    seen.add(bit)
+                    waiting.extend(needs.get(bit, ()))
+            return False
+
+        for one in self.coordinates:
+            parts = self.parts(one)
+            if self.widths[one.digit] == 1 and all(odd and not m for m, _, odd in parts):
+                one.kind = "direct"
+                continue
+            for monomial, _, odd in parts:
+                if not odd or len(monomial) != 1 or monomial[0] in needs:
+                    continue
+                bit = monomial[0]
+                others = [m for m, _, _ in parts if m != monomial]
+                # The bit must not occur in what it is computed from.
+                if len(others) != len(parts) - 1:
+                    continue
+                used = {x for m in others for x in m}
+                if any(reaches(x, bit) for x in used):
+                    continue
+                needs[bit] = used
+                one.kind, one.defines = "programmed", bit
+                break
+        by_bit = {one.defines: one for one in self.coordinates if one.kind == "programmed"}
+        done: set[int] = set()
+        for start in by_bit:
+            waiting = [start]
+            while waiting:
+                bit = waiting[-1]
+                missing = [x for x in needs[bit] if x in by_bit and x not in done]
+                if missing:
+                    waiting.extend(missing)
+                    continue
+                waiting.pop()
+                if bit not in done:
+                    done.add(bit)
+                    self.order.append(by_bit[bit])
+
+
+class _Splits:
+    """Where to cut a scan, so that slots and rows together are fewest; long ones in halves.
+
+    Args:
+        width: bits of a digit.
+    """
+
+    def __init__(self, width: int) -> None:
+        rows = (1 << width) - 1
+
+        @cache
+        def inner(digits: int, n: int, v: int) -> tuple[int, int]:
+            if digits == 1:
+                return rows * n * v - (n - 1) - (v - 1) - (width == 1), 0
+            return min(
+                (n + v + inner(h, n, v + 1)[0] + inner(digits - h, n + 1, v)[0], h)
+                for h in range(1, digits)
+            )
+
+        @cache
+        def tail(digits: int, n: int, v: int) -> tuple[int, int]:
+            if digits == 1:
+                return rows * n * v, 0
+            return min(
+                (n + v + inner(h, n, v + 1)[0] + tail(digits - h, n + 1, v)[0], h)
+                for h in range(1, digits)
+            )
+
+        self._inner, self._tail = inner, tail
+
+    def left(self, digits: int, n: int, v: int, last: bool) -> int:
+        """Digits of the left part, where the scan's digits end (`last`) or go on."""
+        if digits > MOST_COUNTED:
+            return digits // 2
+        return (self._tail if last else self._inner)(digits, n, v)[1]

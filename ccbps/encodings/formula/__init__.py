@@ -1,0 +1,1 @@
+"""Encode formulas between two parties by rank-one gates."""

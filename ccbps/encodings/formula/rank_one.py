@@ -1,0 +1,295 @@
+"""Rank-one gates: which bits a formula's messages hold, and how they are made and read.
+
+An AND gate delivers the n x V matrix sigma (x) beta e w to slots T, bits that the broker gets as
+the sum of a publisher's and a subscriber's part. The clients share sigma and beta and draw rho
+(n bits) and S (V bits). The broker gets, besides T,
+
+    E = sigma e + rho        n slots
+    W = beta w + S           V slots
+
+and adds E (x) W to T. For that to be right, T has to hold rho (x) beta w + sigma (x) S e +
+rho (x) S: what the left part delivers to (E | T) is sigma (x) (1, S) e, and what the right part
+delivers to (W ; T) is (1, rho) (x) beta w. Both are rank one, so parts may be gates again: a gate
+under d others takes 2 + d slots. A leaf takes none: who knows a bit adds it, times coefficients. A
+chain of affine maps carries two row vectors, sigma (x) (beta eq + gamma g), and is cut in halves.
+
+Which slots a message holds:
+
+- slots to which both parties contribute are masked with a common one-time pad and sent by both;
+- slots to which one party alone contributes are sent by that one, masked by their own rho or S;
+- where the publisher contributes the same to several slots, he sends the first; the subscriber
+  alone sends the sum of both, from which the broker makes the second. Publisher's slots
+  sigma_0 e + rho_0 of several gates with the same e are one slot and share rho_0.
+
+Privacy. For fixed inputs, (rho, S) to the decoded (E, W) of all gates is a bijection, and decoded
+to received slots is another (each slot is its decoded value plus products of others): slots are
+uniform among those that decode to the answer. The pad makes the pair of messages a function of
+slots and of further uniform bits.
+
+Sources: Beaver, CRYPTO 1991, and Applebaum, Ishai and Kushilevitz, FOCS 2011 (the gate for one
+slot); Ishai and Kushilevitz, ICALP 2002; Cramer, Fehr, Ishai and Kushilevitz, EUROCRYPT 2003;
+Kolesnikov, ASIACRYPT 2005 (formulas); Heath and Kolesnikov, CCS 2021 (outer products of shares).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ccbps.encodings.formula.gates import GATE_ONE, Coefficient, Gate, GateWalk, Matrix, beside
+from ccbps.programs.branching import ONE, Label
+from ccbps.programs.formula import And, Chain, Formula
+
+__all__ = ["RankOne", "Side", "Term"]
+
+Side: TypeAlias = Literal["publisher", "subscriber"]
+Columns: TypeAlias = list[list[tuple[Coefficient, Label]]]
+"""For each of V columns, coefficients and what they are multiplied with."""
+Content: TypeAlias = set[tuple[int | None, tuple[int, ...]]]
+"""A polynomial: monomials of at most one input bit, and common random bits."""
+
+
+@dataclass(slots=True)
+class Term:
+    """What one party adds to targets[b][v]: rows[b] times the sum of c * value in columns[v].
+
+    Attributes:
+        rows: shape (n,).
+        columns: V lists of coefficient and label.
+        targets: shape (n, V).
+    """
+
+    rows: tuple[Coefficient, ...]
+    columns: Columns
+    targets: Matrix
+
+
+class RankOne(GateWalk):
+    """The slots of a formula.
+
+    Attributes:
+        root: slot that ends as the answer.
+        random_bits: common random bits that coefficients number.
+        terms: what either party adds.
+        both: slots that both parties send.
+        lone: slots that one party sends alone.
+        ties: (slot, first): the publisher sends the first only, the subscriber the sum of his
+            parts; where the broker begins, slot = first + that.
+        order: slots of either party's message, in the order of its bits.
+    """
+
+    def __init__(self, formula: Formula) -> None:
+        super().__init__()
+        self.root = 0
+        # Which terms have the same rows and targets: their columns are added first.
+        self._terms: dict[str, dict[tuple[tuple[Coefficient, ...], Matrix], Term]] = {
+            "publisher": {},
+            "subscriber": {},
+        }
+        # Slots and random bits in whose place another one stands.
+        self._merged: dict[int, int] = {}
+        self._same: dict[int, int] = {}
+        self.deliver(formula)
+        # The answer needs both messages, whoever knows the formula's bits.
+        publisher, subscriber = self._touched("publisher") | {0}, self._touched("subscriber") | {0}
+        for (rho, s), gate in zip(self.masks, self.gates, strict=True):
+            self._share(rho, s, gate, publisher, subscriber)
+        self._merge(publisher, subscriber)
+        slots = [slot for slot in range(self.slots) if slot not in self._merged]
+        self.both = [t for t in slots if t in publisher and t in subscriber]
+        self.ties = self._find_ties()
+        tied = {slot for slot, _ in self.ties}
+        self.both = [slot for slot in self.both if slot not in tied]
+        self.lone: dict[Side, list[int]] = {
+            "publisher": [t for t in slots if t in publisher and t not in subscriber],
+            "subscriber": [t for t in slots if t not in publisher],
+        }
+        self.order: dict[Side, list[int]] = {
+            "publisher": self.both + self.lone["publisher"],
+            "subscriber": [*self.both, *(t for t, _ in self.ties), *self.lone["subscriber"]],
+        }
+        self.terms = {side: list(terms.values()) for side, terms in self._terms.items()}
+        self._renumber()
+
+    @property
+    def bits(self) -> tuple[int, int]:
+        """Bits of the publisher's and of the subscriber's message."""
+        return len(self.order["publisher"]), len(self.order["subscriber"])
+
+    # -- delivering -----------------------------------------------------------------------------
+
+    def deliver_leaf(
+        self,
+        leaf: Formula,
+        rows: tuple[Coefficient, ...],
+        columns: tuple[Coefficient, ...],
+        targets: Matrix,
+    ) -> None:
+        """A label, or a chain."""
+        if isinstance(leaf, Label):
+            self._leaf(rows, [[(c, leaf)] for c in columns], targets)
+        elif isinstance(leaf, Chain):
+            nothing: tuple[Coefficient, ...] = (None,) * len(columns)
+            self._chain(leaf, 0, len(leaf.maps) + 1, rows, nothing, columns, targets)
+        else:
+            raise TypeError(f"no leaf of this encoding: {type(leaf).__name__}")
+
+    def _chain(
+        self,
+        chain: Chain,
+        first: int,
+        stop: int,
+        rows: tuple[Coefficient, ...],
+        equal: tuple[Coefficient, ...],
+        value: tuple[Coefficient, ...],
+        targets: Matrix,
+    ) -> None:
+        """Maps first .. stop - 1 of a chain, z -> eq z + g: rows (x) (equal * eq + value * g)."""
+        whole = stop == len(chain.maps) + 1
+        if stop - first == 1 and whole:
+            # The last one is a product of a publisher's and a subscriber's bit, and a known bit.
+            self.deliver(And(chain.bit, chain.slope), rows, value, targets)
+            self.deliver(chain.offset, rows, value, targets)
+            return
+        if stop - first == 1:
+            factor, addend = chain.maps[first]
+            pairs = zip(equal, value, strict=True)
+            self._leaf(rows, [[(e, factor), (v, addend)] for e, v in pairs], targets)
+            return
+        # In halves, the last map counting as two, as it takes a gate of its own.
+        middle = first + (stop - first + whole) // 2
+        rho, s, gate = self.open(targets)
+        left = beside(gate.lefts, targets)
+        self._chain(chain, first, middle, rows, (GATE_ONE, *s), (None, *value), left)
+        below = (gate.rights, *targets)
+        self._chain(chain, middle, stop, (GATE_ONE, *rho), equal, value, below)
+        self.close(rho, s, gate)
+
+    def _leaf(
+        self,
+        rows: tuple[Coefficient, ...],
+        columns: Columns,
+        targets: Matrix,
+    ) -> None:
+        """A label's event bits are the publisher's to add, the rest the subscriber's."""
+        for side in ("publisher", "subscriber"):
+            own: Columns = [
+                [(c, part) for c, label in column if c is not None and (part := _of(label, side))]
+                for column in columns
+            ]
+            if any(own):
+                self._add(side, rows, own, targets)
+
+    def _add(
+        self,
+        side: str,
+        rows: tuple[Coefficient, ...],
+        columns: Columns,
+        targets: Matrix,
+    ) -> None:
+        key = rows, targets
+        if key not in self._terms[side]:
+            self._terms[side][key] = Term(rows, [[] for _ in columns], targets)
+        for column, more in zip(self._terms[side][key].columns, columns, strict=True):
+            column += more
+
+    # -- who sends what ---------------------------------------------------------------------------
+
+    def _touched(self, side: str) -> set[int]:
+        """Slots to which a party's inputs contribute."""
+        found: set[int] = set()
+        for term in self._terms[side].values():
+            for v, column in enumerate(term.columns):
+                if column:
+                    found.update(row[v] for row in term.targets)
+        return found
+
+    def _share(
+        self,
+        rho: list[int],
+        s: list[int],
+        gate: Gate,
+        publisher: set[int],
+        subscriber: set[int],
+    ) -> None:
+        """Give a gate's masks to one party, the subscriber wherever he contributes anyway."""
+        below = (gate.rights, *gate.targets)
+        ones: Columns = [[(c, ONE)] for c in s]
+        if all(slot in subscriber for row in below for slot in row):
+            self._add("subscriber", (GATE_ONE, *rho), ones, below)
+        else:
+            for c, row in zip((GATE_ONE, *rho), below, strict=True):
+                for slot, one in zip(row, ones, strict=True):
+                    self._add(_holder(slot, publisher, subscriber), (c,), [one], ((slot,),))
+        for slot, c in zip(gate.lefts, rho, strict=True):
+            mask: Columns = [[(c, ONE)]]
+            self._add(_holder(slot, publisher, subscriber), (GATE_ONE,), mask, ((slot,),))
+
+    def _merge(self, publisher: set[int], subscriber: set[int]) -> None:
+        """Make one of publisher's slots that hold the same event bits under a mask of their own."""
+        content = self._contents("publisher")
+        firsts: dict[frozenset[tuple[int | None, tuple[int, ...]]], tuple[int, int]] = {}
+        for (rho, _), gate in zip(self.masks, self.gates, strict=True):
+            slot, mask = gate.lefts[0], rho[0]
+            if slot in subscriber or slot not in publisher:
+                continue
+            key = frozenset(content[slot] ^ {(None, (mask,))})
+            first, known = firsts.setdefault(key, (slot, mask))
+            if first != slot:
+                self._merged[slot], self._same[mask] = first, known
+        same = self._merged
+        self.gates = [
+            Gate(tuple(same.get(t, t) for t in gate.lefts), gate.rights, gate.targets)
+            for gate in self.gates
+        ]
+
+    def _find_ties(self) -> list[tuple[int, int]]:
+        """Slots of both to which the publisher contributes the same as to an earlier one."""
+        content = self._contents("publisher")
+        firsts: dict[frozenset[tuple[int | None, tuple[int, ...]]], int] = {}
+        ties = []
+        for slot in self.both:
+            first = firsts.setdefault(frozenset(content[slot]), slot)
+            if first != slot:
+                ties.append((slot, first))
+        return ties
+
+    def _contents(self, side: str) -> dict[int, Content]:
+        """What a party adds to each slot, as a polynomial of input and random bits."""
+        same = self._same
+        found: dict[int, Content] = defaultdict(set)
+        for term in self._terms[side].values():
+            for c, row in zip(term.rows, term.targets, strict=True):
+                for column, slot in zip(term.columns, row, strict=True):
+                    for d, label in column:
+                        factors = {same.get(f, f) for f in (c, d) if f is not None and f >= 0}
+                        product = tuple(sorted(factors))
+                        bits: list[int | None] = list(label.event | label.interest)
+                        if label.one:
+                            bits.append(None)
+                        found[slot] ^= {(bit, product) for bit in bits}
+        return found
+
+    def _renumber(self) -> None:
+        """Number the common random bits that are left from 0 on."""
+        left = [c for c in range(self.randoms) if c not in self._same]
+        number: dict[Coefficient, int] = {c: i for i, c in enumerate(left)}
+        number.update({c: number[known] for c, known in self._same.items()})
+        number[GATE_ONE] = GATE_ONE
+        self.random_bits = len(left)
+        for terms in self.terms.values():
+            for term in terms:
+                term.rows = tuple(number[c] for c in term.rows)
+                term.columns = [[(number[c], x) for c, x in column] for column in term.columns]
+
+
+def _of(label: Label, side: str) -> Label:
+    """A label's part of one side; constants are the subscriber's."""
+    if side == "publisher":
+        return Label(event=label.event)
+    return Label(interest=label.interest, one=label.one)
+
+
+def _holder(slot: int, publisher: set[int], subscriber: set[int]) -> str:
+    return "publisher" if slot in publisher and slot not in subscriber else "subscriber"

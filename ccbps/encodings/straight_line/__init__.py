@@ -1,0 +1,1 @@
+"""Run straight-line programs over GF(2) on many rows at once."""

@@ -1,0 +1,194 @@
+"""Straight-line programs over GF(2) for 64 rows a word: ``r[target] ^= r[left] & r[right]``.
+
+Both encoders and the decoder of the formula encodings are such programs, and nothing else: what
+they do depends on public plans only, never on a bit of a row. A program's input is a row of bits
+(one row of bytes for each pair), transposed so that a register holds one bit of 64 rows in each of
+its words; its output is rows of bits again, or the one bit that is the answer.
+
+`ccbps.encodings.straight_line.array_planes` runs them in NumPy,
+`ccbps.encodings.straight_line.compiled_planes` with Numba.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["WORD", "Level", "StraightLine", "StraightLineBuilder"]
+
+WORD: Final = 64
+LEVEL_STEPS: Final = 512
+"""Steps of a level."""
+MOST_RANKS: Final = 8
+"""Steps of a level with the same target: NumPy adds each rank by one call."""
+
+PlacedLevel: TypeAlias = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp], list[int]]
+
+
+class Level:
+    """Steps that can be run at once: none reads what another one writes.
+
+    Steps are sorted by rank, then target: rank j holds each target's j-th step, and targets with
+    more steps come first, so that the steps of a rank are added to the first ones of rank 0.
+
+    Attributes:
+        targets: registers written, each once.
+        lefts: operands, all ranks one after the other.
+        rights: likewise.
+        ranks: number of steps of each rank; the first is the number of targets.
+    """
+
+    def __init__(self, steps: NDArray[np.intp]) -> None:
+        targets, counts = np.unique(steps[:, 0], return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        self.targets = targets[order]
+        place = np.empty(len(targets), dtype=np.intp)
+        place[order] = np.arange(len(targets))
+        places = place[np.searchsorted(targets, steps[:, 0])]
+        by_target = np.argsort(places, kind="stable")
+        starts = np.cumsum(counts[order]) - counts[order]
+        rank = np.empty(len(steps), dtype=np.intp)
+        rank[by_target] = np.arange(len(steps)) - np.repeat(starts, counts[order])
+        sequence = np.lexsort((places, rank))
+        self.lefts, self.rights = steps[sequence, 1], steps[sequence, 2]
+        self.ranks = np.bincount(rank).tolist()
+
+
+class StraightLine:
+    """A program, its registers and its input and output.
+
+    Attributes:
+        inputs: words of an input row; register i starts as bit i of the row, counted from the low
+            end of its first word.
+        one: the register that is all ones.
+        registers: number of registers; those that are neither input nor `one` start as zero.
+        output: first register of the output; bit j of an output row is register output + j.
+        outputs: words of an output row; 0 if the answer is the one register `output`.
+        steps: (target, left, right) in order, shape (steps, 3).
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        registers: int,
+        output: int,
+        outputs: int,
+        steps: list[tuple[int, int, int]],
+    ) -> None:
+        self.inputs, self.one, self.registers = inputs, WORD * inputs, registers
+        self.output, self.outputs = output, outputs
+        self.steps = np.array(steps, dtype=np.intp).reshape(-1, 3)
+
+    @property
+    def operations(self) -> int:
+        """Word operations for 64 rows: two for a step, and a transposition's for input and output.
+
+        A transposition of 64 words takes 6 stages of 32 exchanges, each of 6 operations.
+        """
+        return 2 * len(self.steps) + 6 * 32 * 6 * (self.inputs + self.outputs)
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The steps by level: after the levels that write what they read."""
+        return self._leveled[0]
+
+    @property
+    def array_registers(self) -> int:
+        """Registers that `levels` need."""
+        return self._leveled[1]
+
+    @cached_property
+    def places(self) -> NDArray[np.intp]:
+        """Where NumPy's planes hold each register: bit b of word w of the input or of the output
+        at b * words + w, a bit's words together."""
+        places = np.arange(self.array_registers)
+        for start, words in ((0, self.inputs), (self.output, self.outputs)):
+            word, bit = np.divmod(np.arange(WORD * words), WORD)
+            places[start : start + WORD * words] = start + bit * words + word
+        return places
+
+    @cached_property
+    def placed_levels(self) -> tuple[PlacedLevel, ...]:
+        """Of `levels` targets, lefts and rights as `places`, and ranks."""
+        places = self.places
+        return tuple(
+            (places[level.targets], places[level.lefts], places[level.rights], level.ranks)
+            for level in self.levels
+        )
+
+    @cached_property
+    def _leveled(self) -> tuple[tuple[Level, ...], int]:
+        written = [-1] * self.registers
+        read = [-1] * self.registers
+        numbers = []
+        for target, left, right in self.steps.tolist():
+            number = max(written[left], written[right], read[target]) + 1
+            numbers.append(number)
+            written[target] = max(written[target], number)
+            read[left], read[right] = max(read[left], number), max(read[right], number)
+        where = np.array(numbers, dtype=np.intp)
+        levels: list[Level] = []
+        registers = self.registers
+        for number in range(max(numbers, default=-1) + 1):
+            steps = self.steps[where == number]
+            while len(steps):
+                steps = steps[np.argsort(steps[:, 0], kind="stable")]
+                sums, steps = self._spread(steps, registers)
+                registers += len(steps)
+                levels += _cut(sums)
+        return tuple(levels), registers
+
+    def _spread(
+        self, steps: NDArray[np.intp], first: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Sorted steps with at most `MOST_RANKS` for a target: others go to registers from `first`
+        on, and the steps that add those, one for each, are second."""
+        _, starts, counts = np.unique(steps[:, 0], return_index=True, return_counts=True)
+        part = (np.arange(len(steps)) - np.repeat(starts, counts)) // MOST_RANKS
+        over = part > 0
+        if not over.any():
+            return steps, steps[:0]
+        pairs = np.stack([steps[over, 0], part[over]], axis=1)
+        found, inverse = np.unique(pairs, axis=0, return_inverse=True)
+        spread = steps.copy()
+        spread[over, 0] = first + inverse.reshape(-1)
+        sources = np.arange(first, first + len(found))
+        more = np.stack([found[:, 0], sources, np.full(len(found), self.one)], axis=1)
+        return spread[np.argsort(spread[:, 0], kind="stable")], more
+
+
+def _cut(steps: NDArray[np.intp]) -> list[Level]:
+    """Sorted steps in levels that are short enough for the cache, cut between targets."""
+    edges = [*np.flatnonzero(np.diff(steps[:, 0], prepend=-1)).tolist(), len(steps)]
+    cuts = [0]
+    for edge, after in pairwise(edges):
+        if after - cuts[-1] > LEVEL_STEPS and edge > cuts[-1]:
+            cuts.append(edge)
+    return [Level(part) for part in np.split(steps, cuts[1:])]
+
+
+class StraightLineBuilder:
+    """Collects steps. Registers 0 .. 64 * inputs - 1 are the input's bits."""
+
+    def __init__(self, inputs: int) -> None:
+        self.inputs, self.one = inputs, WORD * inputs
+        self._registers = self.one + 1
+        self._steps: list[tuple[int, int, int]] = []
+
+    def new(self, count: int = 1) -> int:
+        """The first of some new registers, which are zero."""
+        first = self._registers
+        self._registers += count
+        return first
+
+    def add(self, target: int, left: int, right: int | None = None) -> None:
+        """target ^= left & right; or target ^= left."""
+        self._steps.append((target, left, self.one if right is None else right))
+
+    def build(self, output: int, outputs: int) -> StraightLine:
+        """The program."""
+        return StraightLine(self.inputs, self._registers, output, outputs, self._steps)

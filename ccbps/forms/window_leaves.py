@@ -1,0 +1,211 @@
+"""Conditions on the digits of an event: windows of several bits, read by tables of private bits.
+
+A digit that is compared has a table that says which value is equal, and one that says which values
+are less; of an equality, the first one only. A digit of w bits has 2^w values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bytes
+from ccbps.forms.bits import WORD, code_bits
+from ccbps.forms.leaves import Leaves
+from ccbps.predicates import Events, Schema
+from ccbps.predicates.form import Form
+from ccbps.programs import ONE, ZERO, Label, interest_bit
+from ccbps.programs.formula import Formula, Lookup, Scan, total
+
+__all__ = ["WindowLeaves", "digit_values"]
+
+
+class WindowLeaves(Leaves):
+    """For an event of digits: windows of each code, the first bits first; then computed bits.
+
+    Args:
+        schema: the attributes.
+        window: bits of a digit; the last one of a code may be shorter.
+    """
+
+    def __init__(self, schema: Schema, window: int) -> None:
+        super().__init__(schema)
+        self.window = window
+        # Of each attribute its first digit and the digits' bits.
+        self._digits: dict[str, tuple[int, list[int]]] = {}
+        count = 0
+        for name in schema:
+            bits = schema[name].bits
+            widths = [min(window, bits - i) for i in range(0, bits, window)]
+            self._digits[name] = count, widths
+            count += len(widths)
+        self.code_digits = count
+
+    def widths(self, computed: int) -> list[int]:
+        """Bits of every digit, where the publisher computes so many further bits."""
+        return [w for _, widths in self._digits.values() for w in widths] + [1] * computed
+
+    def positions(self, digits: Sequence[int]) -> NDArray[np.intp]:
+        """Where the bits of some digits are among those that `digit_values` reads, the lowest last.
+
+        Shape (window, digits); 0, where a zero stands, for the first bits of digits that have
+        fewer.
+        """
+        out = np.zeros((self.window, len(digits)), dtype=np.intp)
+        starts: list[tuple[int, int]] = []
+        limbs = 1
+        for name in self.schema:
+            bits = self.schema[name].bits
+            limbs += -(-bits // WORD)
+            first = WORD * limbs - bits
+            for width in self._digits[name][1]:
+                starts.append((first, width))
+                first += width
+        for i, digit in enumerate(digits):
+            if digit < self.code_digits:
+                first, width = starts[digit]
+            else:
+                first, width = WORD * limbs + digit - self.code_digits, 1
+            out[self.window - width :, i] = np.arange(first, first + width)
+        return out
+
+    def chain(self, name: str, first: int) -> Formula:
+        """See `Leaves.chain`."""
+        digit, widths = self._digits[name]
+        steps = []
+        for i, width in enumerate(widths):
+            equal: tuple[Label, ...] = ()
+            if i + 1 < len(widths):
+                equal = _table(first, width)
+                first += 1 << width
+            steps.append((digit + i, equal, _table(first, width)))
+            first += 1 << width
+        return Scan(tuple(steps))
+
+    def chain_bits(self, name: str) -> int:
+        """See `Leaves.chain_bits`."""
+        _, widths = self._digits[name]
+        return sum(2 << width for width in widths) - (1 << widths[-1])
+
+    def below(self, name: str, bound: int) -> int:
+        """See `Leaves.below`."""
+        if bound >> self.schema[name].bits:
+            return self.prefix(name, 0, 0)
+        return self._tables(name, [(digit, (1 << digit) - 1) for digit in self._cut(name, bound)])
+
+    def prefix(self, name: str, value: int, length: int) -> int:
+        """See `Leaves.prefix`."""
+        _, widths = self._digits[name]
+        tables = []
+        for i, (digit, width) in enumerate(zip(self._cut(name, value), widths, strict=True)):
+            left = length - sum(widths[:i])
+            if left >= width and i + 1 < len(widths):
+                tables.append((digit, 0))
+            elif left < 0:
+                tables.append((0, 0))
+            else:
+                free = max(0, width - left)
+                start = digit >> free << free
+                tables.append((0, ((1 << (1 << free)) - 1) << start))
+                length = -1
+        return self._tables(name, tables)
+
+    def never(self, name: str) -> int:
+        """See `Leaves.never`."""
+        return self._tables(name, [(0, 0)] * len(self._digits[name][1]))
+
+    def equality(self, name: str, first: int) -> list[Formula]:
+        """See `Leaves.equality`."""
+        digit, widths = self._digits[name]
+        parts: list[Formula] = []
+        for i, width in enumerate(widths):
+            parts.append(Lookup(digit + i, _table(first, width), odd=True))
+            first += 1 << width
+        return parts
+
+    def equality_bits(self, name: str) -> int:
+        """See `Leaves.equality_bits`."""
+        return sum(1 << width for width in self._digits[name][1])
+
+    def equal(self, name: str, value: int) -> int:
+        """See `Leaves.equal`."""
+        out = first = 0
+        for digit, width in zip(self._cut(name, value), self._digits[name][1], strict=True):
+            out |= 1 << first + digit
+            first += 1 << width
+        return out
+
+    def each_bit(self, name: str, first: int) -> list[Formula]:
+        """See `Leaves.each_bit`."""
+        digit, widths = self._digits[name]
+        parts: list[Formula] = []
+        for i, width in enumerate(widths):
+            for bit in reversed(range(width)):
+                own = interest_bit(first + len(parts))
+                entries = tuple(own ^ (ONE if v >> bit & 1 else ZERO) for v in range(1 << width))
+                parts.append(Lookup(digit + i, entries, odd=width == 1))
+        return parts
+
+    def parity(self, first: int) -> Formula:
+        """See `Leaves.parity`."""
+        parts = []
+        for digit, width in enumerate(self.widths(0)):
+            entries = []
+            for value in range(1 << width):
+                entry = ZERO
+                for i in range(width):
+                    if value >> (width - 1 - i) & 1:
+                        entry ^= interest_bit(first + i)
+                entries.append(entry)
+            parts.append(Lookup(digit, tuple(entries), odd=False))
+            first += width
+        return total(parts)
+
+    def computed(self, number: int) -> Formula:
+        """See `Leaves.computed`."""
+        return Lookup(self.code_digits + number, (ZERO, ONE), odd=True)
+
+    def _cut(self, name: str, value: int) -> list[int]:
+        """The digits of a code."""
+        digits, shift = [], self.schema[name].bits
+        for width in self._digits[name][1]:
+            shift -= width
+            digits.append(value >> shift & ((1 << width) - 1))
+        return digits
+
+    def _tables(self, name: str, tables: list[tuple[int, int]]) -> int:
+        """A chain's private bits: of each digit the value that is equal, and a table of others."""
+        out = first = 0
+        widths = self._digits[name][1]
+        for i, ((equal, others), width) in enumerate(zip(tables, widths, strict=True)):
+            if i + 1 < len(widths):
+                out |= 1 << first + equal
+                first += 1 << width
+            out |= others << first
+            first += 1 << width
+        return out
+
+
+def _table(first: int, width: int) -> tuple[Label, ...]:
+    return tuple(interest_bit(first + value) for value in range(1 << width))
+
+
+def digit_values(events: Events, public: Sequence[Form], positions: NDArray[np.intp]) -> Bytes:
+    """Digits of events, shape (count, digits), uint8.
+
+    Args:
+        events: encoded by the schema.
+        public: conditions that the publisher computes, a bit each.
+        positions: `WindowLeaves.positions`.
+    """
+    bits = code_bits(events)
+    if public:
+        computed = np.stack([form.evaluate(events) for form in public], axis=1)
+        bits = np.concatenate([bits, computed.view(np.uint8)], axis=1)
+    value: Bytes = bits[:, positions[0]]
+    for places in positions[1:]:
+        value <<= 1
+        value |= bits[:, places]
+    return value

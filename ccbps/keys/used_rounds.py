@@ -1,0 +1,266 @@
+"""Numbers that name one use of a secret, such as rounds and events, and a ledger of those used.
+
+Hazard: this ledger is in memory and lives as long as its role. Whoever makes a new role for the
+same seed must not give it rounds that an earlier one has used;
+`ccbps.rounds.disk_ledger.DiskLedger` remembers across roles, processes and restarts. After a fork
+the ledger refuses in the child, which would otherwise use the rounds that its parent uses.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import Lock
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccbps.arrays import Rounds
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.keys.secret import Confined
+
+__all__ = ["ROUND_RULE", "RoundLedger", "as_rounds", "this_process"]
+
+ROUND_RULE: Final = (
+    "each round encodes one event and one predicate, once: encode under a fresh round"
+)
+"""What errors say of the use of a round."""
+_PADS_AND_DISKS: Final = (
+    "Make the role in the child, with a pad that it has loaded itself, for {noun}s that no other "
+    "process uses; or give the roles of all processes one ledger on disk, ledger=path"
+)
+
+_ONE: Final = np.uint64(1)
+
+_forks = 0
+"""Forks between the first process and this one. A process id may be reused, this number is not."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
+def this_process() -> tuple[int, int]:
+    """Equal within one process, and different in two of which one is forked from the other.
+
+    A process id alone may equal its parent's, in a namespace of its own.
+    """
+    return os.getpid(), _forks
+
+
+class RoundLedger(Confined):
+    """Rounds, or other numbers, that a role has used, pair by pair; refuses to use one again.
+
+    Kept as intervals, so that sequence numbers take no room, and checked for a whole batch at once.
+    Several threads may use one.
+    """
+
+    def __init__(
+        self,
+        noun: str = "round",
+        rule: str = ROUND_RULE,
+        holder: str = "this role",
+        after_fork: str = _PADS_AND_DISKS,
+        first: int = 0,
+    ) -> None:
+        """
+        Args:
+            noun: what errors call a number.
+            rule: what errors say of its use.
+            holder: who used it, according to errors.
+            after_fork: what errors tell a forked child to do.
+            first: smaller numbers may have been used by an earlier role and are refused; up to
+                2^64, which leaves none.
+        """
+        self._noun, self._rule, self._holder = noun, rule, holder
+        self._after_fork, self._first = after_fork.format(noun=noun), first
+        self._pairs: dict[str | None, int] = {}
+        # Disjoint intervals, sorted by pair and first round: columns pair, first, last.
+        self._used: tuple[NDArray[np.intp], Rounds, Rounds] = (
+            np.empty(0, dtype=np.intp),
+            np.empty(0, dtype=np.uint64),
+            np.empty(0, dtype=np.uint64),
+        )
+        self._lock, self._process = Lock(), this_process()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked child's copy of a ledger that its parent goes on with."""
+        return self._process != this_process()
+
+    @property
+    def next(self) -> int:
+        """The number after the greatest that any pair has used; `first` if there is none."""
+        last = self._used[2]
+        return max(self._first, int(last.max()) + 1) if len(last) else self._first
+
+    def check(
+        self,
+        rounds: Rounds,
+        pairs: DictionaryColumn[str] | None = None,
+        *,
+        inherited: bool = False,
+    ) -> None:
+        """Raise what `claim` would raise, and change nothing.
+
+        Args:
+            inherited: after a fork, do not refuse, but check against what was used before it.
+        """
+        if inherited and self.forked:
+            # Without the lock, which the parent may have held; intervals are replaced as a whole.
+            self._with(rounds, pairs)
+            return
+        self._refuse_fork()
+        with self._lock:
+            self._with(rounds, pairs)
+
+    def claim(self, rounds: Rounds, pairs: DictionaryColumn[str] | None = None) -> None:
+        """Mark rounds as used: all of them, or none when it raises.
+
+        Args:
+            rounds: uint64, shape (batch,).
+            pairs: the pair of each row; None for a role of one pair.
+
+        Raises:
+            RandomnessReuseError: a pair's round was used before, or occurs twice; names both. Or
+                the process has forked since the ledger was made.
+        """
+        self._refuse_fork()
+        with self._lock:
+            self._used = self._with(rounds, pairs)
+
+    def take(self, count: int) -> Rounds:
+        """Claim the next `count` numbers, for a role of one pair: uint64, shape (count,).
+
+        Raises:
+            RandomnessReuseError: fewer are left below 2^64, or the process has forked since the
+                ledger was made. Takes none.
+        """
+        self._refuse_fork()
+        with self._lock:
+            start = self.next
+            if start + count > 1 << 64:
+                raise RandomnessReuseError(
+                    f"the counter stands at {start} and has no {count} numbers left below 2^64: "
+                    f"give {self._noun}s that were not used"
+                )
+            taken = np.arange(count, dtype=np.uint64)
+            if count:
+                taken += np.uint64(start)
+            self._used = self._with(taken, None)
+        return taken
+
+    def _refuse_fork(self) -> None:
+        # Before the lock, which the parent may have held when it forked.
+        if self.forked:
+            raise RandomnessReuseError(
+                "this process was forked after the role, or its one-time pad, was made: parent "
+                f"and child would use one {self._noun} twice. {self._after_fork}"
+            )
+
+    def _with(
+        self, rounds: Rounds, pairs: DictionaryColumn[str] | None
+    ) -> tuple[NDArray[np.intp], Rounds, Rounds]:
+        """The intervals with a batch added."""
+        if not len(rounds):
+            return self._used
+        if self._first and int(rounds.min()) < self._first:
+            raise RandomnessReuseError(
+                f"{self._noun} {rounds.min()} may have been used before {self._holder}'s key was "
+                f"saved: give numbers from {self._first} on"
+            )
+        if pairs is None and self._follows(rounds):
+            return *self._used[:2], rounds[-1:].copy()
+        names: list[str] | list[None] = [None] if pairs is None else list(pairs.values)
+        known = np.array(
+            [self._pairs.setdefault(name, len(self._pairs)) for name in names], dtype=np.intp
+        )
+        owner = np.full(len(rounds), known[0]) if pairs is None else known[pairs.index]
+        if len(names) > 1 or not bool((rounds[1:] > rounds[:-1]).all()):
+            order = np.lexsort((rounds, owner))
+            owner, rounds = owner[order], rounds[order]
+        same = owner[1:] == owner[:-1]
+        self._refuse(
+            same & (rounds[1:] == rounds[:-1]), owner, rounds, "occurs more than once in this batch"
+        )
+        batch = _joined(owner, rounds, rounds)
+        parts = [np.concatenate(columns) for columns in zip(self._used, batch, strict=True)]
+        order = np.lexsort((parts[1], parts[0]))
+        owner, first, last = (part[order] for part in parts)
+        # Both sides are disjoint, so a round in both makes two neighbours overlap.
+        overlap = (owner[1:] == owner[:-1]) & (first[1:] <= last[:-1])
+        self._refuse(overlap, owner, first, f"was already used by {self._holder}")
+        return _joined(owner, first, last)
+
+    def _follows(self, rounds: Rounds) -> bool:
+        """Whether a batch goes on where a role of one pair stopped: the common case, cheaply."""
+        last = self._used[2]
+        if len(last) != 1 or len(self._pairs) != 1 or None not in self._pairs:
+            return False
+        if (
+            int(rounds[0]) != int(last[0]) + 1
+            or int(rounds[-1]) - int(rounds[0]) != len(rounds) - 1
+        ):
+            return False
+        return len(rounds) < 3 or bool((rounds[1:] > rounds[:-1]).all())
+
+    def _refuse(
+        self, wrong: NDArray[np.bool_], owner: NDArray[np.intp], rounds: Rounds, why: str
+    ) -> None:
+        """Raise for the second of the first two neighbours that are wrong."""
+        if not wrong.any():
+            return
+        row = int(np.argmax(wrong)) + 1
+        name = next(name for name, number in self._pairs.items() if number == owner[row])
+        raise RandomnessReuseError(
+            f"{'' if name is None else f'pair {name!r}: '}{self._noun} {rounds[row]} {why}; "
+            f"{self._rule}"
+        )
+
+
+def _joined(
+    owner: NDArray[np.intp], first: Rounds, last: Rounds
+) -> tuple[NDArray[np.intp], Rounds, Rounds]:
+    """Sorted disjoint intervals with touching ones made one."""
+    apart = np.ones(len(owner), dtype=np.bool_)
+    # Differences of neighbours are positive within a pair, so they do not wrap around.
+    apart[1:] = (owner[1:] != owner[:-1]) | (first[1:] - last[:-1] != _ONE)
+    starts = np.flatnonzero(apart)
+    ends = np.append(starts[1:], len(owner)) - 1
+    return owner[starts], first[starts], last[ends]
+
+
+def as_rounds(rounds: ArrayLike, count: int | None, name: str = "rounds") -> Rounds:
+    """Check round numbers: integers 0 .. 2^64 - 1, one for each of `count` rows (None: any).
+
+    `name` is the argument's name, for errors.
+
+    Raises:
+        ParameterError: not integers, negative, or not `count` of them.
+    """
+    if isinstance(rounds, np.ma.MaskedArray):
+        raise ParameterError(f"{name} must not be masked; leave such rows out")
+    array = np.asarray(rounds)
+    if array.size == 0:
+        array = array.astype(np.uint64)
+    elif array.dtype.kind == "f" and all(isinstance(r, int) for r in np.asarray(rounds, object)):
+        # Python ints on both sides of 2^63 have no common NumPy integer type.
+        array = np.asarray(rounds, dtype=object)
+        if all(0 <= r < 1 << 64 for r in array):
+            array = array.astype(np.uint64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ParameterError(
+            f"{name} must be a sequence of whole numbers, one per row, got {array.dtype} "
+            f"of shape {array.shape}"
+        )
+    if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
+        raise ParameterError(f"{name} must not be negative, got {int(array.min())}")
+    if count is not None and len(array) != count:
+        raise ParameterError(f"{count} rows need {count} {name}, got {len(array)}")
+    return array.astype(np.uint64)

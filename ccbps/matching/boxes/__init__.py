@@ -1,1 +1,0 @@
-"""Reusable schemes whose subscriptions are boxes: an interval for each attribute."""

@@ -1,0 +1,300 @@
+"""PaillierRangeMatch: boxes by blinded Paillier comparisons (Nabeel, Shang and Bertino).
+
+An event carries E_p of the code of every attribute, an interest E_s of low and of high + 1 for
+every attribute; an attribute left open has its full range. The broker multiplies a value
+with a bound, applies L, and sees from the sign which is greater.
+
+All pairs: d(m, s) = r_p (m - s) + r_q is a sum of what value and bound have against one reference
+bound, d(m, s0) + d(s0, s). So the broker reads one number for each value and one for each bound,
+sorts the bounds' and looks the values up; pairs compare small ranks in NumPy. The answers are those
+of one modular product for every comparison (`ccbps.ciphers.nabeel.NabeelComparer.at_least`).
+
+Conventions: integers are big-endian in 2 modulus_bits / 8 bytes; interests hold low, high of the
+first attribute, then of the next.
+Hazard: that the broker can do this is the scheme's weakness. It reads differences of codes, not
+only their order: one known value or bound gives all values to within 1. A research artefact.
+Source: [NSB12]; [Survey] section 4.2.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.algebra.modular import integer, inverse, rows_from, rows_to
+from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.ciphers.nabeel import NabeelComparer, NabeelEncoder, NabeelParameters, factor_bits
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import ParameterError
+from ccbps.keys.role_key import Role
+from ccbps.leakage import LeakageCard
+from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Draw, ServerScheme, Side, Sizes, TableScheme
+from ccbps.predicates import Events, Schema
+from ccbps.predicates.codes import unpack
+from ccbps.wire import Cause
+
+__all__ = ["PaillierRangeMatch"]
+
+Bounds = tuple[tuple[int, int], ...]
+"""Of an interest: the least code inside and the least one above, for every attribute."""
+
+MIN_BITS, MAX_BITS = 2048, 16_384
+TOY_BITS = 128
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Column:
+    """One attribute of a table: bounds by their place among all distinct ones, ascending."""
+
+    reference: int
+    places: list[int]
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+
+
+class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
+    """Conjunctions of intervals by modified Paillier. Shows order and approximate differences.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching.broken import PaillierRangeMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = PaillierRangeMatch(schema, 256, toy=True)     # 2,048 bits or more in earnest
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["price < 120", "issue = 'AAPL' AND price > 100"])
+        >>> broker.match_all(events, interests)
+        array([[ True, False],
+               [False,  True]])
+    """
+
+    name = "Paillier range"
+    operators = ("=", "<", "interval", "prefix", "and")
+    covering = False
+
+    def __init__(self, schema: Schema, modulus_bits: int = MIN_BITS, toy: bool = False) -> None:
+        """
+        Args:
+            schema: attributes with at least 67 bits less than the modulus.
+            modulus_bits: of n = p q, a multiple of 16; at least 2048, at most 16,384.
+            toy: allow a modulus from 128 bits on, which can be factored; for tests.
+
+        Raises:
+            ParameterError: the modulus is too long, or too short for security or for an attribute.
+        """
+        if type(toy) is not bool:
+            raise ParameterError(f"toy must be True or False, got {toy!r}")
+        least = TOY_BITS if toy else MIN_BITS
+        if isinstance(modulus_bits, bool) or not isinstance(modulus_bits, int):
+            raise ParameterError(f"modulus_bits must be an integer, got {modulus_bits!r}")
+        if not least <= modulus_bits <= MAX_BITS or modulus_bits % 16:
+            raise ParameterError(
+                f"modulus_bits must be a multiple of 16, at most {MAX_BITS} and at least {least}, "
+                f"got {modulus_bits} (toy=True takes less)"
+            )
+        for name in schema:
+            try:
+                factor_bits(modulus_bits, schema[name].bits)
+            except ParameterError as error:
+                raise ParameterError(f"attribute {name!r}: {error}") from None
+        self.modulus_bits, self.toy = modulus_bits, modulus_bits < MIN_BITS
+        self._width = modulus_bits // 4
+        size = self._width * len(schema)
+        self._set_up(schema, Sizes(size, 2 * size))
+
+    def parameters(self) -> dict[str, Any]:
+        """Bits of the modulus, and whether it is a toy."""
+        return {"modulus_bits": self.modulus_bits, "toy": self.toy}
+
+    @property
+    def leakage(self) -> LeakageCard:
+        """What the broker learns."""
+        return LeakageCard(
+            scheme="PaillierRangeMatch",
+            adversary="the broker, which follows the protocol and keeps all it sees",
+            hides=(
+                "where in its domain an attribute's values lie, as long as they fill a small "
+                "part of it, none is NULL, no subscription is open at an end, and neither a "
+                "value nor a bound nor their distribution is known",
+            ),
+            protects=frozenset(),
+            learns=(
+                "every match, and the answer of each comparison: of the value with the low "
+                "bound, and with the high one",
+                "from two events, without any subscription, the difference of an attribute's "
+                "values times a secret r_p, with an error of less than r_p",
+                "from two bounds of an attribute, their exact difference times r_p; r_p is the "
+                "greatest common divisor of such numbers",
+                "hence the order, equality and differences of all bounds; the order of values, "
+                "and their differences to within 1",
+                "the values themselves, where the events fill an attribute's domain: nearly all "
+                "of Bool and Category exactly, those of UInt(8) to within 1",
+                "which attributes a subscription constrains",
+            ),
+            security="broken",
+            assumption="whatever the modulus, events alone give away their differences",
+            reuse="reusable",
+            hazards=(
+                "the modulus is a toy, which anyone can factor",
+                "the broker colludes with one client: together they have r_p and all blindings",
+                "a known domain: the bounds of an unconstrained attribute are its two ends, and "
+                "those of x < c begin at one of them",
+                "g_p = n + 1 in place of the random one: mu then gives the factors of n",
+            ),
+            attacks=(
+                "events alone: once their values span the domain, their spread gives r_p, and "
+                "all values to within 1",
+                "two events: their quotient shows the scaled difference of their values",
+                "two subscriptions: their quotient shows r_p times the exact difference",
+                "three or more bounds: a greatest common divisor shows r_p",
+                "one known value: every other value of the attribute to within 1",
+            ),
+        )
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Operations of each role. No exponentiations: E'(1) = 1 + kappa n has short powers."""
+        n, product, of = (
+            len(self.schema),
+            Operation.MODULAR_PRODUCT,
+            f"{2 * self.modulus_bits} bits",
+        )
+        return (
+            Cost("publisher", "event", product, n, of),
+            Cost("subscriber", "interest", product, 2 * n, of),
+            Cost("broker", "event", product, n, of),
+            Cost("broker", "interest", product, 2 * n, of),
+            Cost("broker", "pair", Operation.COMPARISON, 2 * n),
+        )
+
+    # -- keys -------------------------------------------------------------------------------------
+
+    def generate(self, randomness: Randomness) -> dict[str, Any]:
+        """See `ServerScheme.generate`."""
+        server = NabeelParameters.generate(self.modulus_bits, toy=self.toy, randomness=randomness)
+        attributes = []
+        for name in self.schema:
+            factor = server.factor(self.schema[name].bits, randomness)
+            attributes.append({"t": _text(server.blinding(randomness)), "r": _text(factor)})
+        p, q = server.primes()
+        numbers = {"p": p, "q": q, "n": server.n, "kappa": server.kappa}
+        texts = {name: _text(number) for name, number in numbers.items()}
+        return {**texts, "attributes": attributes}
+
+    def issue(
+        self,
+        master: dict[str, Any],
+        role: Role,
+        name: str,
+        randomness: Randomness,
+    ) -> dict[str, Any]:
+        """See `ServerScheme.issue`."""
+        n, kappa = integer(master["n"]), integer(master["kappa"])
+        attributes = []
+        for secret in master["attributes"]:
+            blinding = integer(secret["t"])
+            if role == "broker":
+                # Every value is congruent to this modulo n: whoever sees one knows it.
+                attributes.append({"t": _text(blinding % n)})
+                continue
+            if role == "subscriber":
+                blinding = inverse(blinding, n * n)
+            attributes.append({"t": _text(blinding), "r": secret["r"]})
+        scalar = {"mu": _text(inverse(kappa, n))} if role == "broker" else {"kappa": _text(kappa)}
+        return {"n": _text(n), **scalar, "attributes": attributes}
+
+    def _encoders(self, key: Mapping[str, Any]) -> list[NabeelEncoder]:
+        n, kappa = integer(key["n"]), integer(key["kappa"])
+        return [
+            NabeelEncoder(n, kappa, integer(part["t"]), integer(part["r"]), self.schema[name].bits)
+            for name, part in zip(self.schema, key["attributes"], strict=True)
+        ]
+
+    # -- clients ----------------------------------------------------------------------------------
+
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        """See `Scheme.encode_events`."""
+        for column, (name, encoder) in enumerate(
+            zip(self.schema, self._encoders(key), strict=True)
+        ):
+            sent = encoder.values(unpack(events.codes[name]), draw.fresh)
+            out[:, self._at(column)] = rows_to(sent, self._width)
+
+    def prepare(self, interest: Any) -> Bounds:
+        """The ends of each attribute's range."""
+        box = bound_predicate(self.schema, interest).box()
+        # An empty range is (1, 0): at least 1 and below 1.
+        return tuple((low, high + 1) for low, high in box.ranges.values())
+
+    def encode_interests(
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Bounds], draw: Draw, out: Bytes
+    ) -> None:
+        """See `Scheme.encode_interests`."""
+        for column, encoder in enumerate(self._encoders(key)):
+            for end in (0, 1):
+                sent = encoder.bounds([bounds[column][end] for bounds in interests.values])
+                rows = rows_to(sent, self._width)
+                out[:, self._at(2 * column + end)] = rows[interests.index]
+
+    # -- broker -----------------------------------------------------------------------------------
+
+    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
+        """All values of an attribute are congruent modulo n: what is not was never encoded."""
+        n = integer(key["n"])
+        wanted = [integer(part["t"]) for part in key["attributes"]]
+        if side == "interest":
+            wanted = [inverse(blinding, n) for blinding in wanted for _ in "lh"]
+        causes, n2 = np.zeros(len(bodies), dtype=np.uint8), n * n
+        for column, rest in enumerate(wanted):
+            values = rows_from(bodies[:, self._at(column)])
+            good = [value < n2 and value % n == rest for value in values]
+            causes[~np.array(good, dtype=np.bool_)] = Cause.VALUE
+        return causes
+
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> list[_Column]:
+        """Ranks of bounds."""
+        comparer = NabeelComparer(integer(key["n"]), integer(key["mu"]))
+        columns = []
+        for column in range(len(self.schema)):
+            low, high = (rows_from(bodies[:, self._at(2 * column + end)]) for end in (0, 1))
+            back = inverse(low[0], comparer.n2)
+            # d(m, s) >= 0 exactly if d(m, s0) >= -d(s0, s), and s / s0 reads as d(s0, s).
+            places = [-offset for offset in comparer.offsets(low + high, back)]
+            distinct = sorted(set(places))
+            rank = {place: number for number, place in enumerate(distinct)}
+            ranks = np.array([rank[place] for place in places], dtype=np.int32)
+            columns.append(_Column(low[0], distinct, ranks[: len(low)], ranks[len(low) :]))
+        return columns
+
+    def match(self, key: Mapping[str, Any], events: Bytes, table: list[_Column]) -> Bools:
+        """See `TableScheme.match`."""
+        comparer = NabeelComparer(integer(key["n"]), integer(key["mu"]))
+        out = np.ones((len(events), len(table[0].low)), dtype=np.bool_)
+        for number, column in enumerate(table):
+            values = rows_from(events[:, self._at(number)])
+            found = [
+                bisect_right(column.places, place)
+                for place in comparer.offsets(values, column.reference)
+            ]
+            reached = np.array(found, dtype=np.int32)[:, None]  # bounds that are at most the value
+            out &= column.low < reached
+            out &= column.high >= reached
+        return out
+
+    def _at(self, number: int) -> slice:
+        return slice(number * self._width, (number + 1) * self._width)
+
+
+def _text(value: int) -> str:
+    return f"{int(value):x}"

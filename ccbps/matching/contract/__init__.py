@@ -1,0 +1,1 @@
+"""The contract of matching schemes, and the roles, tables and texts that all of them share."""

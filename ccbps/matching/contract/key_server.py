@@ -1,0 +1,170 @@
+"""The key server: it holds a master key and gives each party what it may know.
+
+    token = server.rotate()                       # keys given out from now on: epoch + 1
+    new = matcher.broker(server.broker_key())     # beside the broker of the old epoch, for a while
+    table = old.update(table, token, new)         # stored interests, where the scheme can
+
+Every key has an id of its own: its first two bytes name the server, the other four follow from the
+key. So two servers that were restored from one saved key and rotated apart are not taken for
+each other: what belongs to the other one's key is refused, although the epoch is the same.
+
+Beside the scheme's key material, every party has the MAC key of its side: publishers that of
+events, subscribers that of interests, brokers both. They follow from a root, and so does the next
+epoch's root.
+
+Hazard: a change of key is a secret between key server and broker.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+from ccbps.ciphers.row_mac import ROW_KEY_BYTES
+from ccbps.errors import ParameterError
+from ccbps.keys.confine import confined
+from ccbps.keys.role_key import KEY_ID_BYTES, KeyUpdate, Role, RoleKey
+from ccbps.keys.secret import Confined
+from ccbps.matching.contract.access import check_key
+from ccbps.matching.contract.scheme import ServerScheme
+from ccbps.wire import SERVER_BYTES, Kind
+
+__all__ = ["KeyServer"]
+
+LAST_EPOCH: Final = 0xFFFF
+SIDES: Final[Mapping[Role, tuple[Kind, ...]]] = {
+    "publisher": (Kind.EVENT,),
+    "subscriber": (Kind.INTEREST,),
+    "broker": (Kind.EVENT, Kind.INTEREST),
+}
+
+
+def _name_of(master: Mapping[str, Any]) -> bytes:
+    text = "ccbps key id " + json.dumps(master, sort_keys=True)
+    return sha256(text.encode()).digest()[: KEY_ID_BYTES - SERVER_BYTES]
+
+
+class KeyServer(Confined):
+    """Holds the master key and gives each party what it may know. Made by `Matcher.key_server`.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import RoleKey, TagMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = TagMatch(schema, topic=["issue"])
+        >>> server = matcher.key_server()
+        >>> master = server.key.to_text()                    # keep it where nobody else may read it
+        >>> again = matcher.key_server(RoleKey.from_text(master))
+        >>> again.publisher_key() == server.publisher_key()
+        True
+
+    Save `key` after every change of key, and, with matchers whose users have keys of their own,
+    after every user's. From an older one the server takes another way: its next keys are refused
+    where those of the way not taken are in use.
+
+    Attributes:
+        epoch: that of the keys that are given out now.
+    """
+
+    def __init__(self, matcher: ServerScheme, key: RoleKey | None = None) -> None:
+        self.matcher = matcher
+        if key is None:
+            data = {**matcher.generate(os.urandom), "macs": os.urandom(ROW_KEY_BYTES).hex()}
+            key = RoleKey.make(matcher.fingerprint, "server", os.urandom(KEY_ID_BYTES), 0, data)
+        check_key(matcher, key, "server")
+        self._id, self.epoch, self._master = key.key_id, key.epoch, key.export_secret_data()
+        self._root = bytes.fromhex(self._master.pop("macs"))
+
+    def __repr__(self) -> str:
+        return f"<KeyServer of {self.matcher!r}, epoch {self.epoch}>"
+
+    @property
+    def key(self) -> RoleKey:
+        """The master key, to save it. Whoever has it can read everything."""
+        return self._key("server", {**self._master, "macs": self._root.hex()})
+
+    @confined
+    def publisher_key(self, name: str = "publisher", **options: Any) -> RoleKey:
+        """The key of a publisher.
+
+        Args:
+            name: whose it is.
+            options: what the matcher offers: `TagMatch` takes ``groups=[0, 2]``.
+        """
+        return self._issued("publisher", name, options)
+
+    @confined
+    def subscriber_key(self, name: str, **options: Any) -> RoleKey:
+        """The key of a subscriber.
+
+        Args:
+            name: whose it is.
+            options: what the matcher offers: `TagMatch` takes ``group=2``.
+        """
+        return self._issued("subscriber", name, options)
+
+    @confined
+    def broker_key(self) -> RoleKey:
+        """The key of a broker: what it checks messages with, and what the scheme lets it hold."""
+        return self._issued("broker", "broker", {})
+
+    @confined
+    def rotate(self) -> KeyUpdate | None:
+        """Step to the next epoch: keys given out from now on are new ones.
+
+        Events and interests of the old epoch are matched by brokers of the old epoch, and refused
+        by those of the new one.
+
+        Returns:
+            for `Broker.update`, where the scheme can bring stored interests to the new key; None
+            where subscriptions must be encoded again.
+
+        Raises:
+            ParameterError: this was the last of 65536 epochs.
+        """
+        if self.epoch >= LAST_EPOCH:
+            raise ParameterError("no epoch is left; make a new key server")
+        fresh, change = self.matcher.rotate(self._master, os.urandom)
+        name = self._id[:SERVER_BYTES] + _name_of(fresh)
+        data = {"from": self.epoch, "key": self._id.hex(), "change": change}
+        self._root = hmac.digest(self._root, b"ccbps next root of MAC keys", "sha256")
+        self._master, self._id, self.epoch = fresh, name, self.epoch + 1
+        if change is None:
+            return None
+        return KeyUpdate.make(self.matcher.fingerprint, "broker", name, self.epoch, data)
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Users that have keys and were not revoked, as "role:name", where the scheme has users."""
+        return self.matcher.users(self._master)
+
+    @confined
+    def revoke(self, role: Role, name: str) -> bytes:
+        """Never give this user a key again, and leave it out of new broker keys.
+
+        Returns:
+            its identifier, for `Broker.revoke` at every broker.
+
+        Raises:
+            ParameterError: there is no such user, or the scheme cannot lock out one user.
+        """
+        return self.matcher.revoke(self._master, role, name)
+
+    def _issued(self, role: Role, name: str, options: Mapping[str, Any]) -> RoleKey:
+        unknown = options.keys() - set(self.matcher.key_options.get(role, ()))
+        if unknown:
+            raise ParameterError(f"keys of this matcher take no option {min(unknown)!r}")
+        issue: Callable[..., dict[str, Any]] = self.matcher.issue
+        data = issue(self._master, role, name, os.urandom, **options)
+        macs = {side.name: self._mac(side) for side in SIDES[role]}
+        return self._key(role, {**data, "macs": macs})
+
+    def _mac(self, side: Kind) -> str:
+        return hmac.digest(self._root, b"ccbps MAC key of " + side.name.encode(), "sha256").hex()
+
+    def _key(self, role: Role, data: Mapping[str, Any]) -> RoleKey:
+        return RoleKey.make(self.matcher.fingerprint, role, self._id, self.epoch, data)

@@ -1,0 +1,239 @@
+"""The three roles, the same for every scheme: two that encode, and a broker that matches.
+
+A `Publisher` and a `Subscriber` hold a seed or a key; a `Broker` holds public parameters, or the
+key that the scheme lets a broker have. Randomness is claimed before anything is encoded, equal
+interests are prepared once, and the broker refuses whatever is not a message of its matcher, key
+and epoch, or, where messages belong to rounds, of one pair and round.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccbps.arrays import Bytes, Randomness
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import CcbpsError, ParameterError, PredicateError, ShapeError
+from ccbps.keys.randomness import Pairs
+from ccbps.keys.secret import Confined
+from ccbps.keys.used_rounds import as_rounds
+from ccbps.matching.contract.access import RoleName, access, header_bytes, message_bytes
+from ccbps.matching.contract.interests import Interest, interest_column, is_one_interest
+from ccbps.matching.contract.scheme import Keying, RoundScheme, Scheme
+from ccbps.predicates import Events
+
+__all__ = ["Publisher", "Subscriber"]
+
+CONTENT_BYTES: Final = 32
+
+
+class _Encoder(Confined):
+    """What publisher and subscriber have in common."""
+
+    _role: ClassVar[RoleName]
+
+    def __init__(
+        self,
+        matcher: Scheme,
+        key: Any,
+        ledger: str | os.PathLike[str] | None = None,
+        randomness: Randomness = os.urandom,
+    ) -> None:
+        self.matcher = matcher
+        self._access = access(matcher, self._role, key, ledger, randomness)
+
+    @property
+    def epoch(self) -> int:
+        """Of the key; 0 where there is a seed."""
+        return self._access.epoch
+
+    def __repr__(self) -> str:
+        epoch = f", epoch {self.epoch}" if self.matcher.keying is Keying.SERVER else ""
+        return f"<{type(self).__name__} of {self.matcher!r}{epoch}>"
+
+
+class Publisher(_Encoder):
+    """Encodes events. Holds a seed or a key; made by `Matcher.publisher`.
+
+    Example:
+        One-time messages, each under its round:
+
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import FormulaMatch, TagMatch
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> matcher = FormulaMatch.box(schema)
+        >>> publisher = matcher.publisher(SharedSeed.generate())
+        >>> publisher.encode({"price": [119, 120], "volume": [5, 5]}, rounds=[0, 1]).shape
+        (2, 47)
+        >>> publisher.encode([{"price": 1, "volume": 1}], rounds=[1])
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.RandomnessReuseError: round 1 was already used by this role; ...
+
+        Reusable messages:
+
+        >>> reusable = TagMatch(schema)
+        >>> publisher = reusable.publisher(reusable.key_server().publisher_key())
+        >>> len(publisher.encode({"price": [119, 120], "volume": [5, 5]}))
+        2
+    """
+
+    _role = "publisher"
+
+    def encode(
+        self,
+        events: Any,
+        rounds: ArrayLike | None = None,
+        *,
+        pairs: Pairs | Sequence[str] | None = None,
+        out: Bytes | None = None,
+    ) -> Bytes:
+        """Messages for events.
+
+        Args:
+            events: `Events`, or any records `Schema.encode` takes.
+            rounds: a round for each event, where the matcher has rounds.
+            pairs: a pair label for each event, when the seed is a master for many pairs.
+            out: where to write, C-contiguous uint8 of the result's shape; made when None.
+
+        Returns:
+            uint8, shape (events, event_bytes).
+
+        Raises:
+            EventError: a record does not fit the schema.
+            ParameterError: rounds are missing, or given where there are none.
+            RandomnessReuseError: a round was used before, or twice here; nothing is encoded. With
+                a ledger on disk a round may be used again for the same event.
+            LedgerError: the ledger on disk cannot be used; nothing is encoded.
+            PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
+        """
+        batch = self.matcher.schema.encode(events)
+        out = output(out, (batch.count, message_bytes(self.matcher, "event")))
+        draw = self._access.open(rounds, batch.count, pairs, lambda: event_content(batch), out)
+        if batch.count:
+            start = header_bytes(self.matcher)
+            body = out[:, start : start + self.matcher.sizes.event]
+            self.matcher.encode_events(self._access.key, batch, draw, body)
+            self._access.authenticate(out)
+        return out
+
+
+class Subscriber(_Encoder):
+    """Encodes predicates. Holds a seed or a key; made by `Matcher.subscriber`.
+
+    Example:
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import FormulaMatch, TagMatch
+        >>> schema = Schema(price=UInt(16), volume=UInt(16))
+        >>> matcher = FormulaMatch.box(schema)
+        >>> subscriber = matcher.subscriber(SharedSeed.generate())
+        >>> subscriber.encode("price < 120", rounds=range(1000)).shape      # for events to come
+        (1000, 49)
+        >>> subscriber.encode(["price < 120", "volume > 5"], rounds=[1000, 1001]).shape
+        (2, 49)
+        >>> reusable = TagMatch(schema)
+        >>> subscriber = reusable.subscriber(reusable.key_server().subscriber_key("alice"))
+        >>> len(subscriber.encode(["price < 120", "volume > 5"]))
+        2
+    """
+
+    _role = "subscriber"
+
+    def encode(
+        self,
+        interest: Interest | Sequence[Interest] | DictionaryColumn[Interest],
+        rounds: ArrayLike | None = None,
+        *,
+        pairs: Pairs | Sequence[str] | None = None,
+        out: Bytes | None = None,
+    ) -> Bytes:
+        """Messages for one subscription or for several; or for one in many rounds.
+
+        Args:
+            interest: a predicate as SQL text or `Predicate`, or (where the matcher has
+                `private_names`) a mapping from private names to values; or a sequence (or
+                `DictionaryColumn`) of them.
+            rounds: where the matcher has rounds, one for each interest, or any number for a single
+                interest. Messages do not depend on events: provision them ahead.
+            pairs: a pair label for each round, when the seed is a master for many pairs.
+            out: where to write, C-contiguous uint8 of the result's shape; made when None.
+
+        Returns:
+            uint8, shape (rounds or interests, interest_bytes).
+
+        Raises:
+            PredicateError: a predicate does not parse, does not fit the schema, or is more than
+                the matcher can encode; `row` says which of several.
+            ParameterError, RandomnessReuseError, LedgerError, PadExhaustedError: as
+                `Publisher.encode`.
+        """
+        count = None if rounds is None else len(as_rounds(rounds, None))
+        if is_one_interest(interest):
+            value = self.matcher.prepare(interest)
+            rows = 1 if count is None else count
+            prepared = DictionaryColumn([value], np.zeros(rows, dtype=np.intp))
+        else:
+            column = interest_column(interest)  # type: ignore[arg-type]
+            if count is not None and len(column) != count:
+                raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
+            prepared = self._prepared(column)
+        out = output(out, (len(prepared), message_bytes(self.matcher, "interest")))
+        draw = self._access.open(rounds, len(prepared), pairs, lambda: self._content(prepared), out)
+        if len(prepared):
+            start = header_bytes(self.matcher)
+            body = out[:, start : start + self.matcher.sizes.interest]
+            self.matcher.encode_interests(self._access.key, prepared, draw, body)
+            self._access.authenticate(out)
+        return out
+
+    def _content(self, prepared: DictionaryColumn[Any]) -> Bytes:
+        """32 bytes per row that tell what it encodes."""
+        assert isinstance(self.matcher, RoundScheme)
+        hashed = [
+            blake2b(self.matcher.identify(value), digest_size=CONTENT_BYTES).digest()
+            for value in prepared.values
+        ]
+        table = np.frombuffer(b"".join(hashed), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+        return table[prepared.index]
+
+    def _prepared(self, column: DictionaryColumn[Interest]) -> DictionaryColumn[Any]:
+        values = []
+        for number, value in enumerate(column.values):
+            try:
+                values.append(self.matcher.prepare(value))
+            except CcbpsError as error:
+                row = int(np.flatnonzero(column.index == number)[0])
+                error.add_note(f"interest of row {row}")
+                if isinstance(error, PredicateError):
+                    error.row = row
+                raise
+        return DictionaryColumn(values, column.index)
+
+
+def output(out: Bytes | None, shape: tuple[int, int]) -> Bytes:
+    """Where messages are written: new, or the caller's if it fits."""
+    if out is None:
+        return np.empty(shape, dtype=np.uint8)
+    if (
+        not isinstance(out, np.ndarray)
+        or out.shape != shape
+        or out.dtype != np.uint8
+        or not out.flags.c_contiguous
+        or not out.flags.writeable
+    ):
+        found = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+        raise ShapeError(
+            f"out must be a writeable C-contiguous uint8 array of shape {shape}, got {found}"
+        )
+    return out
+
+
+def event_content(events: Events) -> NDArray[np.uint8]:
+    """The codes of each record, shape (events, 8 bytes per limb)."""
+    codes = np.concatenate([events.codes[name] for name in events.schema])
+    return np.ascontiguousarray(codes.T.astype(">u8")).view(np.uint8)

@@ -1,0 +1,1 @@
+"""One-time schemes by group programs, and public functions of both sides' bits."""

@@ -1,0 +1,265 @@
+"""FSGPMatch and OFSGPMatch: any predicate of bounded depth, perfectly hidden, by group programs.
+
+The subscriber's circuit becomes a group program, filled up to a public number of instructions: 4^d,
+which is enough for any circuit of depth d, or any other. In place of each instruction stands a
+selector, which takes the input that only the subscriber knows, or none. So the index sequence is
+public and always the same, the publisher can write its elements without knowing the predicate, and
+broker and publisher learn n and the number of instructions.
+
+=============  =======================================  ====================
+matcher        selector                                 elements in all
+=============  =======================================  ====================
+`FSGPMatch`    Barrington's transform of OR (x AND s)   4 n^2 4^d + 1
+`OFSGPMatch`   four elements per bit                    4 n 4^d + 1
+=============  =======================================  ====================
+
+(n a power of two for the first.) Use `OFSGPMatch`; `FSGPMatch` is there for comparison. Where
+the form may be public, `ccbps.matching.one_time.formula` takes far fewer bytes.
+
+Security: perfect against the broker; broker and one client together learn the other's input.
+Source: [SSM] sections 4.2-4.4, Theorems 24 and 25.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.algebra import Group
+from ccbps.arrays import Bools, Index, Ranks
+from ccbps.encodings.group import Segment
+from ccbps.errors import ParameterError
+from ccbps.forms.circuit import depth_within, predicate_circuit, program_within
+from ccbps.leakage import Protects
+from ccbps.matching.contract.interests import Interest
+from ccbps.matching.group.group_program import PROPOSED, GroupMatch, formula
+from ccbps.predicates import Predicate, Schema
+from ccbps.programs.barrington import MAX_LENGTH, preserving_length
+from ccbps.programs.group import PreservingProgram
+from ccbps.programs.selector import (
+    Selector,
+    barrington_selector,
+    optimized_selector,
+    seams,
+    selected,
+)
+
+__all__ = ["FSGPMatch", "OFSGPMatch"]
+
+
+class _FixedStructureMatch(GroupMatch):
+    """What the two have in common: all but the selector.
+
+    Attributes:
+        instructions: L, what every predicate's program is filled up to.
+        depth: the greatest d with 4^d <= L: every predicate of that depth fits.
+        selector: takes one input, hidden from the broker.
+    """
+
+    _hides = frozenset({Protects.CONSTANTS, Protects.ATTRIBUTES, Protects.FORMULA})
+    _widest: ClassVar[int]
+    """Most bits of a schema it is proposed for: beyond, the selector's table alone is large."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        depth: int | None = None,
+        *,
+        length: int | None = None,
+        group: str | Group = "A5",
+    ) -> None:
+        """
+        Args:
+            schema: the events' attributes; n is its number of bits.
+            depth: d, the deepest circuit a predicate may have; programs have 4^d instructions.
+            length: L, instructions, instead of `depth`: for predicates that are deep but short.
+                `ccbps.programs.barrington.preserving_length` tells what a circuit needs.
+            group: "A5" (bit-sliced, the faster) or "S5" (as in the paper).
+
+        Raises:
+            ParameterError: not one of depth and length, or one that is negative or too large.
+        """
+        if (depth is None) == (length is None):
+            raise ParameterError("give one of depth= and length=")
+        if length is None:
+            most = depth_within(MAX_LENGTH)
+            if type(depth) is not int or not 0 <= depth <= most:
+                raise ParameterError(
+                    f"depth must be a whole number of 0 to {most} (programs have 4^depth "
+                    f"instructions), got {depth!r}"
+                )
+            length = 4**depth
+        if type(length) is not int or not 1 <= length <= MAX_LENGTH:
+            raise ParameterError(
+                f"length must be a whole number of 1 to {MAX_LENGTH:,}, got {length!r}"
+            )
+        self.instructions, self.depth = length, depth_within(length)
+        self._afford(self._group_of(group), length * self._least(schema.bits))
+        self.selector = self._selector(schema.bits, self._group_of(group))
+        self._positions = self.selector.index
+        self._compile(schema, group, length * self.selector.length)
+
+    def parameters(self) -> dict[str, Any]:
+        """Number of instructions, and the group."""
+        return {"length": self.instructions, "group": self.group.name}
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+        """One for the predicate's own number of instructions, and one for its depth.
+
+        The length follows the constants: take the depth, if they shall not be known. None for
+        predicates with private constants, and none with messages beyond
+        `ccbps.matching.group.group_program.PROPOSED` elements.
+        """
+        if wanted.schema != schema or wanted.private_names or schema.bits > cls._widest:
+            return
+        shortest, depth = preserving_length(predicate_circuit(wanted)), 0
+        while 4**depth < shortest:
+            depth += 1
+        for length in sorted({shortest, 4**depth}):
+            if length * cls._selector(schema.bits, cls._group_of("A5")).length <= PROPOSED:
+                yield cls(schema, length=length)
+
+    @staticmethod
+    @abstractmethod
+    def _selector(inputs: int, group: Group) -> Selector:
+        """The selector over all inputs."""
+
+    @staticmethod
+    @abstractmethod
+    def _least(inputs: int) -> int:
+        """What the selector's length surely is not less than."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} of {self.instructions:,} instructions over "
+            f"{', '.join(self.schema)}, {self.group.name}>"
+        )
+
+    @property
+    def _public(self) -> str:
+        return (
+            f"the schema, the number of instructions ({self.instructions:,}: depth {self.depth}) "
+            f"and the group {self.group.name}"
+        )
+
+    @property
+    def _hidden(self) -> str:
+        return (
+            "everything about the predicate, except that its program has at most "
+            f"{self.instructions:,} instructions, as has that of any predicate of depth "
+            f"{self.depth}"
+        )
+
+    def program(self, interest: Interest) -> PreservingProgram:
+        """The filled-up program of a subscription: L instructions over the schema's bits.
+
+        Args:
+            interest: SQL text, a `Predicate`, or a `Circuit` over the schema's bits.
+
+        Raises:
+            PredicateError: the predicate does not parse, or needs more instructions.
+            ParameterError: a circuit has another number of inputs, or not one output.
+        """
+        wanted = formula(self.schema, interest)
+        return program_within(self.schema, wanted, self.instructions, self.group)
+
+    def prepare(self, interest: Interest) -> PreservingProgram:
+        """See `Scheme.prepare`: the filled-up program."""
+        return self.program(interest)
+
+    def _index(self, start: int, stop: int) -> Index:
+        index = self._positions
+        return np.resize(np.roll(index, -(start % len(index))), stop - start)
+
+    def _raw_event(self, bits: Bools, segment: Segment) -> NDArray[Any]:
+        if segment.padded != segment.stop - segment.start:
+            return super()._raw_event(bits, segment)
+        # The index sequence repeats: so do the bits, and groups know how to use that.
+        period = bits[:, self._index(segment.start, segment.start + self.selector.length)]
+        masks = self.group.pack_periodic(period, segment.padded)
+        return self.group.powers(masks, self.group.alpha)
+
+    def _raw_interests(
+        self, interests: Sequence[PreservingProgram], segment: Segment
+    ) -> NDArray[Any]:
+        m, blocks, group = self.selector.length, self.selector.blocks, self.group
+        count = segment.stop - segment.start
+        if (
+            blocks is None
+            or segment.start % m
+            or segment.padded != count
+            or not group.divides(m, count)
+        ):
+            return super()._raw_interests(interests, segment)
+        # Between seams there are u and u^-1 only, of the chosen input or of another.
+        low, high = segment.start // m, segment.stop // m
+        choices = np.stack([program.index[low:high] for program in interests])
+        one_hot = choices[..., None] == np.arange(m // 2, dtype=choices.dtype)
+        # Each twice, behind a seam: at 1 and 2, 3 and 4, ...
+        twice = np.multiply(one_hot, np.uint16(0x0101), dtype=np.uint16).view(np.bool_)
+        chosen = np.zeros((len(interests), count), dtype=np.bool_)
+        chosen[:, 1:] = twice.reshape(len(interests), count)[:, :-1]
+        out = group.choose(chosen, *blocks)
+        group.invert(out, 2)
+        group.put(out, m, np.stack([seams(p, self.selector, low, high) for p in interests]))
+        return out
+
+    def _interstitials(self, interest: PreservingProgram, start: int, stop: int) -> Ranks:
+        return selected(interest, self.selector, start, stop)
+
+
+class FSGPMatch(_FixedStructureMatch):
+    """Fixed-structure group programs with Barrington's selector: 4 n^2 4^d elements.
+
+    Example:
+        >>> from ccbps import Bool, Schema, SharedSeed, UInt
+        >>> from ccbps.matching import FSGPMatch
+        >>> matcher = FSGPMatch(Schema(a=UInt(2), b=Bool()), depth=2)
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"a": [1, 3], "b": [True, True]}, rounds=[0, 1])
+        >>> interests = matcher.subscriber(seed).encode("a < 2 AND b", rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+    """
+
+    name = "FSGP"
+    _widest = 128
+
+    @staticmethod
+    def _selector(inputs: int, group: Group) -> Selector:
+        return barrington_selector(inputs, group)
+
+    @staticmethod
+    def _least(inputs: int) -> int:
+        return 2 * inputs * inputs
+
+
+class OFSGPMatch(_FixedStructureMatch):
+    """Fixed-structure group programs with the optimized selector: 4 n 4^d elements.
+
+    Example:
+        >>> from ccbps import Bool, Schema, SharedSeed, UInt
+        >>> from ccbps.matching import OFSGPMatch
+        >>> matcher = OFSGPMatch(Schema(a=UInt(2), b=Bool()), depth=2)
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"a": [1, 3], "b": [True, True]}, rounds=[0, 1])
+        >>> interests = matcher.subscriber(seed).encode("a < 2 AND b", rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+    """
+
+    name = "OFSGP"
+    _widest = 1024
+
+    @staticmethod
+    def _selector(inputs: int, group: Group) -> Selector:
+        return optimized_selector(inputs, group)
+
+    @staticmethod
+    def _least(inputs: int) -> int:
+        return 2 * inputs

@@ -1,0 +1,300 @@
+"""PublicFunctionMatch: a public circuit, both inputs private, by blinded group programs.
+
+Everybody knows the circuit f; the publisher has the event's bits x, the subscriber has her own
+values, y, and the broker learns f(x, y). Gates between a bit of x and something only y decides are
+the subscriber's elements and cost nothing, so x XOR y is one instruction: a Hamming match of n bits
+with private y and a public limit takes 4^d elements on each side (d the depth of the sorting
+network), where `OFSGPMatch`, which hides the circuit too, takes 2 n times as many.
+
+Security: perfect against the broker; broker and one client together learn the other's input.
+Source: [SSM] Definition 11 and Lemma 22 (the model and protocol of Feige, Kilian and Naor 1994).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.algebra import Group
+from ccbps.arrays import Bools
+from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, Wire, blocks, counting
+from ccbps.circuits.bristol import BristolCircuit
+from ccbps.circuits.networks import NETWORKS, NetworkName
+from ccbps.errors import EventError, ParameterError, PredicateTypeError
+from ccbps.forms.bits import event_bits, first_bits
+from ccbps.leakage import Protects
+from ccbps.matching.contract.interests import Interest
+from ccbps.matching.group.group_program import PROPOSED, GroupMatch
+from ccbps.predicates import Events, HammingWithin, Predicate, Schema, UInt
+from ccbps.programs.barrington import preserving, preserving_length
+from ccbps.programs.group import PreservingProgram
+
+__all__ = ["PublicFunctionMatch"]
+
+
+WIDEST: Final = 64
+"""Most bits of a value whose Hamming distance is proposed."""
+
+
+class PublicFunctionMatch(GroupMatch):
+    """A public circuit over private bits of both parties.
+
+    Example:
+        At most one of four bits differs from the subscriber's, which are private:
+
+        >>> from ccbps import SharedSeed
+        >>> from ccbps.matching import PublicFunctionMatch
+        >>> matcher = PublicFunctionMatch.hamming(4, limit=1)
+        >>> matcher
+        <PublicFunctionMatch of x and private y, A5>
+        >>> seed = SharedSeed.generate()
+        >>> events = matcher.publisher(seed).encode({"x": [0b1010, 0b0101]}, rounds=[0, 1])
+        >>> interests = matcher.subscriber(seed).encode({"y": 0b1011}, rounds=[0, 1])
+        >>> matcher.broker().match(events, interests)
+        array([ True, False])
+
+    Attributes:
+        circuit: f; its inputs are the schema's bits, then those of `private`, most significant
+            bit of each value first.
+        private: what the subscriber's values are, as attributes of a schema.
+    """
+
+    name = "FKN"
+    _hides = frozenset({Protects.CONSTANTS})
+
+    def __init__(
+        self,
+        schema: Schema,
+        circuit: Circuit | BristolCircuit,
+        private: Schema,
+        *,
+        group: str | Group = "A5",
+    ) -> None:
+        """
+        Args:
+            schema: the events' attributes.
+            circuit: one output; inputs are the bits of `schema`, then of `private`, each most
+                significant first, in the schema's order. A circuit from a Bristol file comes as
+                the `BristolCircuit` that `bristol.load` gives: its values are the attributes of
+                `schema`, then of `private`, and each is read in the file's order, least
+                significant bit first. (Its `circuit` alone would read numbers from the wrong end.)
+                Bits are those of an attribute's codes: a UInt is its own code, an Int counts
+                from its least value up and is not in two's complement.
+            private: the subscriber's values; an interest is a record of it.
+            group: "A5" (bit-sliced, the faster) or "S5" (as in the paper).
+
+        Raises:
+            ParameterError: the circuit's inputs are not these bits, or a file's values not these
+                attributes; it does not have one output, or its program is too long.
+        """
+        if isinstance(circuit, BristolCircuit):
+            circuit = _in_order(circuit, schema, private)
+        wanted = schema.bits + private.bits
+        if circuit.inputs != wanted:
+            raise ParameterError(
+                f"the circuit must have {schema.bits} + {private.bits} = {wanted} inputs, one for "
+                f"each bit of the schema and of private, got {circuit.inputs}"
+            )
+        self.circuit, self.private = circuit.cone(), private
+        # Few gates can make a long program: each level has four times the length.
+        needed = preserving_length(self.circuit, range(schema.bits, wanted))
+        self._afford(self._group_of(group), needed)
+        blank = self._program(schema, np.zeros(private.bits, dtype=np.bool_), group)
+        self._positions = blank.index
+        self.private_names = tuple(private)
+        self._compile(schema, group, blank.length)
+
+    @classmethod
+    def hamming(
+        cls,
+        bits: int,
+        *,
+        limit: int | None = None,
+        network: NetworkName | None = None,
+        group: str | Group = "A5",
+    ) -> PublicFunctionMatch:
+        """The match "x and y differ in at most t bits", with private x and y.
+
+        Args:
+            bits: n, width of the event's attribute x and of the subscriber's value y.
+            limit: t where it is public. None: it is a private value, too, which costs a choice
+                among all limits, log2 n more levels.
+            network: the sorting network, "batcher" or "bose-nelson". None: the shortest program
+                of both and of `ccbps.circuits.counting.at_least`.
+            group: as for the class.
+        """
+        if type(bits) is not int or bits < 1:
+            raise ParameterError(f"bits must be a whole number, at least 1, got {bits!r}")
+        if limit is not None and type(limit) is not int:
+            raise ParameterError(f"limit must be a whole number or None, got {limit!r}")
+        if network is not None and network not in NETWORKS:
+            raise ParameterError(
+                f"network must be one of {', '.join(map(repr, NETWORKS))} or None, got {network!r}"
+            )
+        chosen = (*NETWORKS, None) if network is None else (network,)
+        schema, private = Schema(x=UInt(bits)), Schema(y=UInt(bits))
+        if limit is None:
+            private = Schema(y=UInt(bits), t=UInt(bits.bit_length()))
+        return cls(schema, _hamming_circuit(schema, "x", limit, chosen), private, group=group)
+
+    def parameters(self) -> dict[str, Any]:
+        """The circuit, the private schema and the group."""
+        return {
+            "inputs": self.circuit.inputs,
+            "gates": [list(map(int, gate)) for gate in self.circuit.gates],
+            "outputs": list(self.circuit.outputs),
+            "private": json.loads(self.private.to_json()),
+            "group": self.group.name,
+        }
+
+    @classmethod
+    def from_parameters(cls, schema: Schema, parameters: Mapping[str, Any]) -> Self:
+        """See `Scheme.from_parameters`."""
+        if parameters.keys() != {"inputs", "gates", "outputs", "private", "group"}:
+            raise ParameterError("the parameters are not those of a PublicFunctionMatch")
+        inputs, outputs = _numbers([parameters["inputs"]]), _numbers(parameters["outputs"])
+        gates = parameters["gates"]
+        if not isinstance(gates, list) or any(
+            len(_numbers(gate)) != 3 or gate[0] not in list(Op) for gate in gates
+        ):
+            raise ParameterError("gates must be lists of an operation and two wires")
+        made = tuple(Gate(Op(op), a, b) for op, a, b in gates)
+        private = Schema.from_json(json.dumps(parameters["private"]))
+        circuit = Circuit(inputs[0], made, tuple(outputs))
+        return cls(schema, circuit, private, group=parameters["group"])
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+        """A Hamming distance from a private value: ``hamming(x, :y) <= 3``, or NOT that."""
+        names = wanted.private_names
+        form = wanted.true_form() if wanted.schema == schema and len(names) == 1 else None
+        if not isinstance(form, HammingWithin) or schema[form.attribute].bits > WIDEST:
+            return
+        circuit = _hamming_circuit(schema, form.attribute, form.limit, (*NETWORKS, None))
+        if form.negated:
+            builder = CircuitBuilder()
+            inside = builder.embed(circuit, builder.inputs(circuit.inputs))
+            circuit = builder.build(~inside[0])
+        if preserving_length(circuit, range(schema.bits, circuit.inputs)) <= PROPOSED:
+            yield cls(schema, circuit, Schema({names[0]: schema[form.attribute]}))
+
+    def __repr__(self) -> str:
+        return (
+            f"<PublicFunctionMatch of {', '.join(self.schema)} and private "
+            f"{', '.join(self.private)}, {self.group.name}>"
+        )
+
+    @property
+    def _public(self) -> str:
+        return (
+            f"the schema, the circuit ({self.circuit.size} gates) and the group {self.group.name}"
+        )
+
+    @property
+    def _hidden(self) -> str:
+        return f"every private value: {', '.join(self.private)}"
+
+    def _program(
+        self, schema: Schema, bits: NDArray[np.bool_], group: str | Group
+    ) -> PreservingProgram:
+        known = {schema.bits + i: bool(bit) for i, bit in enumerate(bits.tolist())}
+        return preserving(self.circuit, self._group_of(group), known)
+
+    def prepare(self, interest: Interest) -> PreservingProgram:
+        """See `Scheme.prepare`: the circuit's program with the private values in it."""
+        return self._program(self.schema, self._private_bits(interest), self.group)
+
+    def meaning(self, interest: Any, events: Events) -> Bools:
+        """See `Scheme.meaning`: the circuit's value."""
+        bits = event_bits(events)
+        private = np.broadcast_to(self._private_bits(interest), (len(bits), self.private.bits))
+        return self.circuit.evaluate(np.hstack([bits, private]))[:, 0]
+
+    def _private_bits(self, interest: Any) -> Bools:
+        """An interest's values as the circuit's last inputs."""
+        if isinstance(interest, (str, Predicate)) or not isinstance(interest, Mapping):
+            raise ParameterError(
+                "an interest is a mapping with the values of "
+                f"{', '.join(self.private)}, got {type(interest).__name__}"
+            )
+        missing = [name for name in self.private if name not in interest]
+        unknown = [str(name) for name in interest if name not in tuple(self.private)]
+        if missing or unknown:
+            what = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
+            raise ParameterError(f"an interest {what}; private values: {', '.join(self.private)}")
+        problem = None
+        try:
+            record = self.private.encode([dict(interest)])
+        except EventError as error:
+            problem = error.attribute
+        else:
+            bits: Bools = event_bits(record)[0]
+            return bits
+        # Raised outside the handler: the error and its frames hold the private value.
+        where = "the private values" if problem is None else f"the private value of {problem!r}"
+        raise PredicateTypeError(f"{where} cannot be encoded as {self.private!r} asks")
+
+
+def _in_order(file: BristolCircuit, schema: Schema, private: Schema) -> Circuit:
+    """A file's circuit, most significant bits first, if its values are the attributes."""
+    attributes = {
+        f"{of}{name!r}": one[name].bits
+        for of, one in (("", schema), ("private ", private))
+        for name in one
+    }
+    # The old format writes a value of no bits where there is one operand only.
+    widths = [width for width in file.input_widths if width]
+    if widths != list(attributes.values()):
+        wanted = ", ".join(f"{name} {bits}" for name, bits in attributes.items())
+        raise ParameterError(
+            "a Bristol circuit's values must be the attributes, bit for bit: "
+            f"{wanted}; the file's have {', '.join(map(str, widths)) or 'no'} bits. Give "
+            "attributes of these widths, or pass BristolCircuit.most_significant_first() if its "
+            "bits, in that order, are those of the attributes"
+        )
+    return file.most_significant_first()
+
+
+def _hamming_circuit(
+    schema: Schema, name: str, limit: int | None, networks: Sequence[NetworkName | None]
+) -> Circuit:
+    """Whether an attribute differs from y in at most `limit` bits, or t if that is None.
+
+    Inputs are the schema's bits, y (and t). Of these networks the one with the shortest program.
+    """
+    found = [_hamming_by(schema, name, limit, network) for network in networks]
+    known = range(schema.bits, found[0].inputs)
+    return min(found, key=lambda circuit: preserving_length(circuit, known))
+
+
+def _hamming_by(
+    schema: Schema, name: str, limit: int | None, network: NetworkName | None
+) -> Circuit:
+    builder, bits = CircuitBuilder(), schema[name].bits
+    start = first_bits(schema)[name]
+    x, y = builder.inputs(schema.bits)[start : start + bits], builder.inputs(bits)
+    differ = [a ^ b for a, b in zip(x, y, strict=True)]
+    lines = None if network is None else NETWORKS[network](bits).on_wires(differ)
+
+    def more_than(value: int) -> Wire:
+        # Line n - k of a sorting network is set where at least k bits differ.
+        if lines is None or not 0 <= value < bits:
+            return counting.at_least(value + 1, differ)
+        return lines[bits - value - 1]
+
+    if limit is not None:
+        return builder.build(~more_than(limit))
+    t = builder.inputs(bits.bit_length())
+    exceeded = builder.any_of(blocks.equal(t, value) & more_than(value) for value in range(bits))
+    return builder.build(~exceeded)
+
+
+def _numbers(found: Any) -> list[int]:
+    """A list of whole numbers, from a text that anybody may have written."""
+    if not isinstance(found, list) or not all(type(number) is int for number in found):
+        raise ParameterError("a circuit is described by lists of whole numbers")
+    return found

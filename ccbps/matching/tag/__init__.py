@@ -1,0 +1,1 @@
+"""TagMatch: reusable boxes whose broker compares pseudorandom tags."""

@@ -1,0 +1,197 @@
+"""TagTable: which interests' keys fit which events' tags, every distinct key tried once per event.
+
+Interests share much: whole interests are equal, their keys of one attribute are, or single keys.
+Each of these is kept once, with an index from the next: interests are rows of sets (one set of keys
+per attribute), sets are rows of keys. A key that fits is expanded to the sets that have it; that is
+work only for what holds, which is little.
+
+Sets are the clauses of an interest (`ccbps.matching.contract.clauses`): a pair ends at the first
+one in which no key fits, and the time shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Self
+
+import numpy as np
+
+from ccbps.arrays import Bools, Index, Numbers, Words
+from ccbps.ciphers.word_prf import NonceHash
+from ccbps.matching.contract.clauses import all_of
+
+__all__ = ["TagTable"]
+
+_SLOT_BITS: Final = (9, 13)
+"""Bits of a tag that are looked up first, for few and for many keys; the whole tag is compared
+where they are found."""
+_MANY: Final = 1 << 9
+_PAIRS: Final = 1 << 14
+"""Keys looked up at a time, with all events together."""
+_EVENTS: Final = (8, 256)
+"""Events looked up at a time, at least and at most."""
+
+
+def _distinct(rows: Words) -> tuple[Index, Index]:
+    """First place of each distinct row, and for every row the number of its like.
+
+    Rows (n, w) are compared as a whole where their hashes agree. Equal hashes of different rows
+    (somebody who sends interests could make some) only leave like rows apart: no wrong answer.
+    """
+    factors = np.random.default_rng(1).integers(0, 1 << 64, rows.shape[1], np.uint64) | np.uint64(1)
+    hashes = rows @ factors
+    order = np.argsort(hashes, kind="stable")
+    new = np.ones(len(rows), dtype=np.bool_)
+    new[1:] = np.diff(hashes[order]) != 0
+    for like in np.array_split(np.flatnonzero(~new), 1 + rows.size // (1 << 22)):
+        new[like] = (rows[order[like]] != rows[order[like - 1]]).any(axis=1)
+    numbers = np.empty(len(rows), dtype=np.intp)
+    numbers[order] = np.cumsum(new) - 1
+    return order[new], numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Sets:
+    """The distinct sets of keys of one attribute.
+
+    Attributes:
+        keys: the distinct keys, (keys, 2).
+        slots: which of them each set has, (sets, size).
+        holders: sets by key: those that have key k are holders[starts[k]:starts[k + 1]].
+        starts: where each key's begin, and the end of the last.
+    """
+
+    keys: Words
+    slots: Index
+    holders: Index
+    starts: Index
+
+    @classmethod
+    def of(cls, sets: Words) -> Self:
+        """From the sets, (sets, size, 2)."""
+        count, size, _ = sets.shape
+        flat = sets.reshape(-1, 2)
+        firsts, slots = _distinct(flat)
+        holders = np.argsort(slots, kind="stable") // size
+        starts = np.concatenate([[0], np.cumsum(np.bincount(slots, minlength=len(firsts)))])
+        return cls(flat[firsts], slots.reshape(count, size), holders, starts)
+
+
+@dataclass(frozen=True, slots=True)
+class TagTable:
+    """Interests as a broker keeps them.
+
+    Attributes:
+        groups: sets of keys, one group per attribute.
+        rows: for each group, the set of each distinct interest.
+        interests: for every interest, the number of its like; None if all are different.
+    """
+
+    groups: tuple[_Sets, ...]
+    rows: tuple[Index, ...]
+    interests: Index | None
+
+    @classmethod
+    def of(cls, groups: Sequence[Words]) -> Self:
+        """From the keys of interests, each group of shape (interests, size, 2)."""
+        kept, numbers = [], []
+        for keys in groups:
+            firsts, number = _distinct(keys.reshape(len(keys), -1))
+            kept.append(_Sets.of(keys[firsts]))
+            numbers.append(number)
+        firsts, interests = _distinct(np.stack(numbers, axis=1).astype(np.uint64))
+        if len(firsts) == len(interests):
+            return cls(tuple(kept), tuple(numbers), None)
+        return cls(tuple(kept), tuple(number[firsts] for number in numbers), interests)
+
+    def match(self, hashed: NonceHash, nonces: Words, tags: Words) -> Bools:
+        """Whether every set of an interest has a key that fits a tag of the event.
+
+        Args:
+            hashed: F of keys and nonces.
+            nonces: of events, shape (events, 2).
+            tags: of events, shape (events, tags).
+
+        Returns:
+            bool, shape (events, interests).
+        """
+        first = self.groups[0]
+        count = len(self.rows[0]) if self.interests is None else len(self.interests)
+        out = np.empty((len(nonces), count), dtype=np.bool_)
+        step = max(_EVENTS[0], min(_EVENTS[1], _PAIRS // len(first.keys)))
+        bits = _SLOT_BITS[len(first.keys) >= _MANY]
+        for start in range(0, len(nonces), step):
+            at = slice(start, start + step)
+            look_up = _LookUp(hashed, nonces[at], tags[at], bits)
+            held = all_of(
+                look_up.all_sets(first).take(self.rows[0], axis=1),
+                (
+                    (partial(look_up.some_sets, sets, row), None)
+                    for sets, row in zip(self.groups[1:], self.rows[1:], strict=True)
+                ),
+            )
+            out[at] = held if self.interests is None else held.take(self.interests, axis=1)
+        return out
+
+
+class _LookUp:
+    """Some events' tags: a table of their low bits first, then the tags themselves."""
+
+    def __init__(self, hashed: NonceHash, nonces: Words, tags: Words, bits: int) -> None:
+        self.hashed, self.nonces, self.tags = hashed, nonces, tags
+        self.mask = np.uint64((1 << bits) - 1)
+        self.rows = np.arange(len(tags), dtype=np.uint64)[:, None] << np.uint64(bits)
+        self.table = np.zeros(len(tags) << bits, dtype=np.bool_)
+        self.table[self._slots(tags, self.rows)] = True
+
+    def all_sets(self, sets: _Sets) -> Bools:
+        """Which sets have a key that fits: (events, sets)."""
+        out = np.zeros((len(self.tags), len(sets.slots)), dtype=np.bool_)
+        width = max(1, _PAIRS // len(self.tags))
+        for low in range(0, len(sets.keys), width):
+            keys = sets.keys[low : low + width]
+            event, key = np.nonzero(self._among(self.hashed.all_pairs(keys, self.nonces)))
+            key += low
+            counts = sets.starts[key + 1] - sets.starts[key]
+            # The holders of all keys that fit, one after another.
+            shift = np.repeat(sets.starts[key] - np.cumsum(counts) + counts, counts)
+            holders = sets.holders[shift + np.arange(len(shift))]
+            out[np.repeat(event, counts), holders] = True
+        return out
+
+    def some_sets(self, sets: _Sets, rows: Index, event: Index, interest: Index) -> Bools:
+        """Whether interest[i]'s set, by its number in `rows`, has a key that fits event[i]."""
+        which = rows.take(interest)
+        count, size = sets.slots.shape
+        wanted = np.zeros((len(self.tags), count), dtype=np.bool_)
+        wanted[event, which] = True
+        pairs = np.flatnonzero(wanted)
+        # Keys taken one by one cost twice what they do in rows.
+        if 2 * len(pairs) * size >= len(self.tags) * len(sets.keys):
+            return self.all_sets(sets)[event, which]
+        step = max(1, _PAIRS // size)
+        flat = wanted.reshape(-1)
+        for start in range(0, len(pairs), step):
+            some = pairs[start : start + step]
+            row, one = np.divmod(some, count)
+            keys = sets.keys.take(sets.slots.take(one, axis=0), axis=0)
+            tags = self.hashed.pairs(keys, self.nonces.take(row, axis=0)[:, None])
+            flat[some] = self._among(tags, row).any(axis=1)
+        return wanted[event, which]
+
+    def _slots(self, tags: Words, rows: Words) -> Numbers:
+        low = tags & self.mask
+        low |= rows
+        return low.view(np.int64)
+
+    def _among(self, tags: Words, event: Index | None = None) -> Bools:
+        """For tags (n, k): whether they are in event n, or in event[n]."""
+        rows = self.rows if event is None else self.rows.take(event, axis=0)
+        out = self.table.take(self._slots(tags, rows))
+        likely = np.flatnonzero(out)
+        row = likely // tags.shape[1]
+        mine = self.tags.take(row if event is None else event.take(row), axis=0)
+        out.reshape(-1)[likely] = (mine == tags.reshape(-1).take(likely)[:, None]).any(axis=1)
+        return out

@@ -1,0 +1,1 @@
+"""A simulated enclave, its attestation and its sessions."""

@@ -1,0 +1,1 @@
+"""Secrets that travel through brokers in fragments: protocols, collusion and simulation."""

@@ -1,0 +1,1 @@
+"""Networks of logical brokers and the paths through them."""

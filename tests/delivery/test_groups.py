@@ -1,0 +1,943 @@
+"""Delivery to groups: who opens what, over joins, leaves, crashes and attacks on the bytes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbps.arrays import Bytes, Index
+from ccbps.ciphers import payloads
+from ccbps.delivery import (
+    BrokerState,
+    GroupOpener,
+    GroupSealer,
+    SealedEvent,
+    SubscriberKey,
+    broker_keys,
+    group_sealer,
+)
+from ccbps.delivery.clustered import ClusteredCache, ClusteredPopularCache
+from ccbps.delivery.group_keys import own_keys_of
+from ccbps.delivery.group_messages import GroupMessage, event_head
+from ccbps.delivery.groups import Clusters, even_sizes, pack_groups
+from ccbps.delivery.hierarchy import KeyHierarchy
+from ccbps.delivery.learned import LearnedCache
+from ccbps.delivery.names import group_name, member_mask, node_name, personal, set_name
+from ccbps.delivery.plans import Plan, Strategy, Wrap
+from ccbps.delivery.whole_groups import BuildUpCache, Naive, SimpleCache
+from ccbps.errors import (
+    DecodeError,
+    MissingKeyError,
+    ParameterError,
+    ReplayError,
+    SerializationError,
+    ShapeError,
+)
+from ccbps.wire import Kind
+from tests.support.effort import examples
+
+N = 6
+PAYLOAD = b"IBM 119.50"
+
+
+def strategies(subscribers: int = N) -> dict[str, Strategy]:
+    clusters = Clusters.of_sizes(even_sizes(subscribers, 2), "random", seed=2)
+    sample = np.random.default_rng(3).integers(0, 2, (60, subscribers)).astype(np.bool_)
+    return {
+        "naive": Naive(subscribers),
+        "simple": SimpleCache(subscribers, 4),
+        "build-up": BuildUpCache(subscribers, 4),
+        "clustered": ClusteredCache(clusters, 3),
+        "clustered-popular": ClusteredPopularCache(clusters, 2, 3),
+        "hierarchy": KeyHierarchy(subscribers),
+        "learned": LearnedCache.learn(pack_groups(np.tile(sample, (3, 1))), subscribers, 12),
+        "nothing cached": ClusteredPopularCache(clusters, 0, 0),
+    }
+
+
+NAMES = [*strategies()]
+
+
+def group_of(*members: int) -> Bytes:
+    bits = np.zeros(N, dtype=np.bool_)
+    bits[[*members]] = True
+    return pack_groups(bits)
+
+
+def broker(name: str = "simple", capacity: int = 100) -> tuple[GroupSealer, list[GroupOpener]]:
+    """A broker that everybody has joined."""
+    sealer = GroupSealer(strategies()[name], pad_to=16)
+    return sealer, [GroupOpener(sealer.join(i), capacity=capacity) for i in range(N)]
+
+
+def opened(opener: GroupOpener, message: bytes, sealer: GroupSealer) -> bytes:
+    """With a request where one is needed."""
+    try:
+        return opener.open(message)
+    except MissingKeyError as missing:
+        return opener.accept(sealer.answer(missing.request), message)
+
+
+# -- who opens what -----------------------------------------------------------------------------
+
+
+@dataclass
+class Person:
+    """Somebody who once had a subscriber's number, and forgets nothing."""
+
+    key: SubscriberKey
+    opener: GroupOpener
+
+    def ciphers(self, generation: int) -> list[AESGCM]:
+        """All keys that it ever had."""
+        own = own_keys_of(self.key.export_secret_key(), generation)
+        return [AESGCM(key) for key in [*self.opener._keys.values(), own.key]]
+
+
+@dataclass
+class World:
+    """A broker, everybody who ever joined, and every event with those who were in its group."""
+
+    sealer: GroupSealer
+    people: list[Person] = field(default_factory=list)
+    now: dict[int, Person] = field(default_factory=dict)
+    events: list[tuple[SealedEvent, bytes, list[Person]]] = field(default_factory=list)
+
+    def join(self, number: int) -> None:
+        key = self.sealer.join(number)
+        person = Person(key, GroupOpener(key, capacity=10_000))
+        self.people.append(person)
+        self.now[number] = person
+
+    def leave(self, number: int) -> None:
+        self.sealer.leave(number)
+        del self.now[number]
+
+    def seal(self, members: list[int], whole: bool) -> None:
+        """Seal for those of them who are there, and let everybody try to open it."""
+        members = [one for one in members if one in self.now]
+        payload = b"event %d" % len(self.events)
+        event = self.sealer.seal(payload, len(self.events), group_of(*members))
+        inside = [self.now[one] for one in members]
+        self.events.append((event, payload, inside))
+        for number, person in zip(members, inside, strict=True):
+            message = event.to_bytes() if whole else event.for_subscriber(number)
+            assert opened(person.opener, message, self.sealer) == payload
+        for person in self.people:
+            if person not in inside:
+                with pytest.raises(DecodeError):
+                    opened(person.opener, event.to_bytes(), self.sealer)
+
+
+def unwrapped(event: SealedEvent, ciphers: list[AESGCM]) -> int:
+    """How many wraps these keys open."""
+    found, message = 0, event.message
+    for name, content in message.wraps:
+        for cipher in ciphers:
+            try:
+                cipher.decrypt(message.nonce, content, message.head + name)
+                found += 1
+            except InvalidTag:
+                pass
+    return found
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("turn"), st.integers(0, N - 1)),
+        st.tuples(st.sampled_from(["renew", "crash", "go on"]), st.none()),
+        st.tuples(st.just("seal"), st.sets(st.integers(0, N - 1)), st.booleans()),
+        st.tuples(st.just("seal"), st.sampled_from([{0, 1, 2, 3, 4, 5}, {0, 1}, {1, 2, 3}])),
+    ),
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(steps=STEPS)
+@settings(max_examples=examples(60), deadline=None)
+def test_members_open_and_all_others_together_do_not(name: str, steps: list[tuple]) -> None:
+    """Others: who is there, who left before, and who came later, also under the same number, with
+    all keys that they ever had; also where the broker crashed, and remembers its strategy or not.
+    """
+    world = World(GroupSealer(strategies()[name], pad_to=16))
+    for number in range(N):
+        world.join(number)
+    for what, which, *whole in steps:
+        if what == "seal":
+            world.seal(sorted(which), whole == [True])
+        elif what == "renew":
+            world.sealer.renew()
+        elif which is None:
+            old = world.sealer
+            world.sealer = GroupSealer(strategies()[name], old.state, pad_to=16)
+            if what == "go on":
+                world.sealer.restore(old.snapshot())
+        elif which in world.now:
+            world.leave(which)
+        else:
+            world.join(which)
+    for event, _, inside in world.events:
+        generation = event.message.generation
+        others = [one for one in world.people if one not in inside]
+        assert unwrapped(event, [c for one in others for c in one.ciphers(generation)]) == 0
+        for person in inside:
+            assert unwrapped(event, person.ciphers(generation)) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_who_had_the_number_before_or_gets_it_later_opens(name: str) -> None:
+    """The same group again and again: its key is cached when its member leaves."""
+    world = World(GroupSealer(strategies()[name], pad_to=16))
+    for number in range(N):
+        world.join(number)
+    for _ in range(3):
+        world.seal([0, 1, 2, 3], True)
+        world.seal([0, 1, 2, 3], False)
+        world.leave(1)
+        world.seal([0, 2, 3], True)
+        world.join(1)
+    later = world.now[1]
+    missed = [event for event, _, inside in world.events if later not in inside]
+    assert len(missed) == len(world.events) == 9
+    for event in missed:
+        with pytest.raises(DecodeError):
+            opened(later.opener, event.to_bytes(), world.sealer)
+        # Not by a request for exactly the keys of that message either.
+        with pytest.raises(DecodeError):
+            world.sealer.answer(request_for(later.opener, event.message))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_subscriber_that_keeps_no_key_opens_everything(name: str) -> None:
+    sealer, openers = broker(name, capacity=0)
+    for number in range(40):
+        event = sealer.seal(PAYLOAD, number, group_of(0, 1, 2 + number % 3))
+        for one in (0, 1, 2 + number % 3):
+            assert opened(openers[one], event.for_subscriber(one), sealer) == PAYLOAD
+        assert not openers[0]._keys
+
+
+def test_an_evicted_key_is_asked_for_and_kept() -> None:
+    sealer, openers = broker()
+    alice = GroupOpener(SubscriberKey(key_bytes(openers[0])), capacity=1)
+    for number, members in enumerate([(0, 1), (0, 2)]):
+        alice.open(sealer.seal(PAYLOAD, number, group_of(*members)).for_subscriber(0))
+    assert len(alice._keys) == 1
+    again = [sealer.seal(PAYLOAD, n, group_of(0, 1)).for_subscriber(0) for n in (2, 3)]
+    with pytest.raises(MissingKeyError, match=r"event 2 .* subscriber 0 does not hold") as missing:
+        alice.open(again[0])
+    assert alice.accept(sealer.answer(missing.value.request), again[0]) == PAYLOAD
+    assert alice.open(again[1]) == PAYLOAD
+
+
+def key_bytes(opener: GroupOpener) -> bytes:
+    return opener.number.to_bytes(4) + opener._own
+
+
+def request_for(opener: GroupOpener, event: GroupMessage) -> bytes:
+    """A request for exactly the keys of this message, whatever the opener holds."""
+    return b"".join(opener._request(tuple(name for name, _ in event.wraps)))
+
+
+# -- encryptions --------------------------------------------------------------------------------
+
+
+class Counting:
+    """AES-GCM that counts, and remembers keys and nonces."""
+
+    used: ClassVar[list[tuple[bytes, bytes]]] = []
+
+    def __init__(self, key: bytes) -> None:
+        self._key, self._cipher = key, AESGCM(key)
+
+    def encrypt(self, nonce: bytes, data: bytes, bound: bytes) -> bytes:
+        self.used.append((self._key, nonce))
+        return self._cipher.encrypt(nonce, data, bound)
+
+    def decrypt(self, nonce: bytes, data: bytes, bound: bytes) -> bytes:
+        return self._cipher.decrypt(nonce, data, bound)
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[bytes, bytes]]]:
+    for module in (broker_keys, group_sealer, payloads):
+        monkeypatch.setattr(module, "AESGCM", Counting)
+    Counting.used.clear()
+    yield Counting.used
+    Counting.used.clear()
+
+
+def random_groups(seed: int, events: int) -> Bytes:
+    rng = np.random.default_rng(seed)
+    popular = rng.integers(0, 2, (4, N)).astype(np.bool_)
+    some = rng.integers(0, 2, (events, N)).astype(np.bool_)
+    return pack_groups(
+        np.where(rng.random((events, 1)) < 0.6, popular[rng.integers(0, 4, events)], some)
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_encryptions_are_those_of_the_plan_and_one(
+    name: str, used: list[tuple[bytes, bytes]]
+) -> None:
+    sealer, _ = broker(name)
+    groups = random_groups(5, 200)
+    wanted = strategies()[name].count(groups) + 1
+    real = []
+    for number, group in enumerate(groups):
+        before = len(used), sealer.encryptions
+        sealer.seal(PAYLOAD, number, group)
+        real.append(len(used) - before[0])
+        assert sealer.encryptions - before[1] == real[-1]
+    assert real == wanted.tolist()
+    assert len({*real}) > 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_nonce_twice_under_a_key_also_after_a_crash(
+    name: str, used: list[tuple[bytes, bytes]]
+) -> None:
+    """The broker that is restored has the same keys, and seals the same events again."""
+    sealer, _ = broker(name)
+    groups = random_groups(6, 60)
+    for life in range(3):
+        for number, group in enumerate(groups):
+            sealer.seal(PAYLOAD, number, group)
+        if life == 1:
+            sealer.leave(2)
+            sealer.join(2)
+        sealer = GroupSealer(strategies()[name], sealer.state, pad_to=16)
+    wraps = [(key, nonce) for key, nonce in used if nonce != payloads.ONE_PAYLOAD]
+    assert len({*used}) == len(used)
+    assert len(wraps) > len({nonce for _, nonce in wraps}) > 1
+    assert len({key for key, _ in wraps}) < 200
+
+
+def test_two_wraps_under_one_key_are_refused() -> None:
+    """They would have one nonce."""
+    strategy = Wrong(N)
+    sealer = GroupSealer(strategy)
+    sealer.join(0)
+    strategy.made = Plan((Wrap(personal(0)), Wrap(personal(0))), {})
+    with pytest.raises(ParameterError, match="uses a key twice"):
+        sealer.seal(PAYLOAD, 0, group_of(0))
+
+
+def test_an_event_is_opened_once_however_often_it_is_sealed() -> None:
+    sealer, openers = broker()
+    first, again = (sealer.seal(PAYLOAD, 5, group_of(0)).to_bytes() for _ in range(2))
+    assert first != again
+    assert openers[0].open(again) == PAYLOAD
+    for message in (first, again):
+        with pytest.raises(DecodeError, match="replay"):
+            openers[0].open(message)
+    for wrong in (-1, 1 << 64, True, 6.0):
+        with pytest.raises(ParameterError, match="event must be"):
+            sealer.seal(PAYLOAD, wrong, group_of(0))  # type: ignore[arg-type]
+    sealer.seal(PAYLOAD, (1 << 64) - 1, group_of(0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_few_keys_held_ready_change_nothing(name: str) -> None:
+    """Keys that were evicted are derived again, and are the same."""
+    states, messages = BrokerState.new(N), []
+    few = GroupSealer(strategies()[name], states, capacity=1, pad_to=16)
+    openers = [GroupOpener(few.join(i), capacity=100) for i in range(N)]
+    for number, group in enumerate(random_groups(7, 80)):
+        event = few.seal(PAYLOAD, number, group)
+        bits = np.unpackbits(group, count=N, bitorder="little")
+        for one in np.flatnonzero(bits).tolist():
+            message = event.for_subscriber(one)
+            if name == "hierarchy":
+                messages.append(opened(openers[one], message, few))
+            else:
+                messages.append(openers[one].open(message))  # needs no request
+    assert {*messages} == {PAYLOAD}
+    assert len(few._keys.ready) == 1
+
+
+# -- crashes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_crashes_of_broker_and_subscribers_lose_no_event(name: str) -> None:
+    """Messages arrive late: after the broker was killed, with their receivers' caches lost, and the
+    last ones first."""
+    saved: list[bytes] = []
+    sealer = GroupSealer(
+        strategies()[name], save=lambda state: saved.append(state.export_secret()), pad_to=16
+    )
+    keys = [sealer.join(i) for i in range(N)]
+    groups = random_groups(8, 30)
+    kept: dict[int, list[tuple[bytes, bytes]]] = {i: [] for i in range(N)}
+
+    def send(start: int) -> None:
+        for number, group in enumerate(groups, start):
+            event = sealer.seal(b"event %d" % number, number, group)
+            for one in np.flatnonzero(np.unpackbits(group, bitorder="little")).tolist():
+                kept[one].append((event.for_subscriber(one), b"event %d" % number))
+
+    send(0)
+    del sealer
+    sealer = GroupSealer(strategies()[name], BrokerState(saved[-1]), pad_to=16)
+    send(len(groups))
+    requests = 0
+    for one, messages in kept.items():
+        opener = GroupOpener(SubscriberKey(keys[one].export_secret()), capacity=2)
+        assert len(messages) > 5
+        for message, payload in messages[::-1]:
+            before = sealer.encryptions
+            assert opened(opener, message, sealer) == payload
+            requests += sealer.encryptions - before
+    assert requests > 0 or name in ("naive", "nothing cached")
+
+
+def test_events_that_wait_are_opened_by_answers_in_any_order() -> None:
+    sealer, openers = broker("hierarchy")
+    messages = [sealer.seal(b"%d" % n, n, group_of(0, 1, 2, 3)).to_bytes() for n in range(5)]
+    requests = []
+    for message in messages:
+        with pytest.raises(MissingKeyError) as missing:
+            openers[0].open(message)
+        requests.append(missing.value.request)
+    answers = [sealer.answer(request) for request in requests]
+    last = [openers[0].accept(a, m) for a, m in zip(answers[::-1], messages[::-1], strict=True)]
+    assert last == [b"4", b"3", b"2", b"1", b"0"]
+
+
+def test_what_is_too_old_to_tell_is_refused_after_a_restart_too() -> None:
+    sealer, openers = broker()
+    messages = [sealer.seal(b"%d" % n, n, group_of(0)).to_bytes() for n in range(8)]
+    alice = GroupOpener(SubscriberKey(key_bytes(openers[0])), capacity=9, remember=2)
+    for message in (messages[n] for n in (1, 3, 5, 7)):
+        alice.open(message)
+    after = GroupOpener(SubscriberKey(key_bytes(openers[0])), capacity=9, remember=2)
+    after.restore(alice.snapshot())
+    for number in (0, 1, 2, 3, 5, 7):
+        with pytest.raises(ReplayError, match=f"event {number} is refused as a replay"):
+            after.open(messages[number])
+    assert [after.open(messages[number]) for number in (4, 6)] == [b"4", b"6"]
+
+
+def test_a_member_cannot_replace_the_keys_of_other_groups() -> None:
+    """Mallory, of one group, makes an event that carries a key of hers under the name of another
+    group's; also after she left."""
+    sealer, openers = broker()
+    mallory, victim = 0, 1
+    first = sealer.seal(PAYLOAD, 0, group_of(mallory, victim)).to_bytes()
+    for number in (mallory, victim):
+        openers[number].open(first)
+    shared = sealer._keys.ready[group_name(group_of(mallory, victim))]
+    target = sealer.seal(PAYLOAD, 1, group_of(victim, 2))
+    for number in (victim, 2):
+        openers[number].open(target.to_bytes())
+    wanted = sealer._keys.ready[group_name(group_of(victim, 2))].sealed_name[:16]
+    sealer.leave(mallory)
+    for key, fits in ((bytes(range(32)), False), (None, True)):
+        carried = b"" if key is None else wanted + key
+        head = event_head(50, 6, 0, bytes(12), bytes(16))
+        name = shared.sealed_name
+        wrap = name, shared.cipher.encrypt(bytes(12), bytes(32) + carried, head + name)
+        payload = payloads.seal(b"forged", bytes(32), head, pad_to=16)
+        forged = GroupMessage(50, 0, bytes(12), head, payload, (wrap,)).to_bytes()
+        if fits:  # to a group with a key of hers she can forge
+            assert openers[victim].open(forged) == b"forged"
+        else:
+            with pytest.raises(DecodeError, match="altered"):
+                openers[victim].open(forged)
+    later = sealer.seal(PAYLOAD, 2, group_of(victim, 2)).to_bytes()
+    assert [openers[number].open(later) for number in (victim, 2)] == [PAYLOAD, PAYLOAD]
+
+
+def test_sealers_take_over_what_another_one_changed() -> None:
+    first, openers = broker()
+    second = GroupSealer(strategies()["simple"], first.state, pad_to=16)
+    group = group_of(0, 1)
+    for number in range(2):
+        second.seal(PAYLOAD, number, group)
+    first.leave(1)
+    newcomer = GroupOpener(first.join(1), capacity=9)
+    second.refresh(first.state)
+    event = second.seal(PAYLOAD, 2, group).message
+    assert len(event.wraps) == 2  # with a new key
+    assert newcomer.open(event.to_bytes()) == PAYLOAD
+    with pytest.raises(DecodeError):
+        opened(openers[1], event.to_bytes(), first)
+    old, other = first.state, GroupSealer(Naive(N)).state
+    first.leave(3)
+    for wrong in (old, other):
+        with pytest.raises(ParameterError, match="must be a later one of this broker"):
+            first.refresh(wrong)
+
+
+def test_a_group_is_of_those_who_were_there_when_it_was_found() -> None:
+    sealer, _ = broker()
+    epoch = max(sealer.since(one) for one in range(N))
+    sealer.leave(1)
+    sealer.join(1)
+    with pytest.raises(ParameterError, match=f"subscriber 1 joined after epoch {epoch}"):
+        sealer.seal(PAYLOAD, 0, group_of(0, 1), as_of=epoch)
+    assert len(sealer.seal(PAYLOAD, 0, group_of(0, 2), as_of=epoch).message.wraps) == 2
+    assert len(sealer.seal(PAYLOAD, 1, group_of(0, 1), as_of=sealer.since(1)).message.wraps) == 2
+
+
+def test_requests_are_answered_behind_names_that_are_not_the_brokers() -> None:
+    sealer, openers = broker("hierarchy")
+    event = sealer.seal(PAYLOAD, 0, group_of(0, 1)).message
+    mixed = event._replace(wraps=((bytes(60), bytes(48)), *event.wraps))
+    with pytest.raises(MissingKeyError) as missing:
+        openers[0].open(mixed.to_bytes())
+    assert openers[0].accept(sealer.answer(missing.value.request), mixed.to_bytes()) == PAYLOAD
+
+
+def test_answers_are_accepted_in_another_process_and_for_their_message_only() -> None:
+    sealer, openers = broker("hierarchy")
+    groups = (group_of(0, 1), group_of(0, 1), group_of(0, 1, 2, 3))
+    messages = [sealer.seal(b"%d" % n, n, group).to_bytes() for n, group in enumerate(groups)]
+    with pytest.raises(MissingKeyError) as missing:
+        openers[0].open(messages[0])
+    answer = sealer.answer(missing.value.request)
+    elsewhere = GroupOpener(SubscriberKey(key_bytes(openers[0])), capacity=10)
+    with pytest.raises(DecodeError, match="another request"):
+        elsewhere.accept(answer, messages[2])
+    # The second event is under the same key.
+    assert [elsewhere.accept(answer, message) for message in messages[:2]] == [b"0", b"1"]
+    with pytest.raises(DecodeError, match="replay"):
+        elsewhere.accept(answer, messages[0])
+    with pytest.raises(MissingKeyError):
+        elsewhere.open(messages[2])
+
+
+def test_the_state_is_safe_before_it_takes_effect() -> None:
+    fails = False
+
+    def save(state: BrokerState) -> None:
+        if fails:
+            raise OSError("disk full")
+
+    sealer = GroupSealer(Naive(N), save=save)
+    sealer.join(0)
+    before, fails = sealer.state, True
+    for change in (lambda: sealer.join(1), lambda: sealer.leave(0), sealer.renew):
+        with pytest.raises(OSError, match="disk full"):
+            change()
+        assert sealer.state == before
+    sealer.seal(PAYLOAD, 0, group_of(0))
+    with pytest.raises(ParameterError, match="subscriber 1 has not joined"):
+        sealer.seal(PAYLOAD, 1, group_of(1))
+
+
+# -- attacks on the bytes -----------------------------------------------------------------------
+
+
+def refused(opener: GroupOpener, message: bytes, sealer: GroupSealer) -> None:
+    with pytest.raises(DecodeError):
+        opened(opener, message, sealer)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_altered_events_are_refused(cached: bool) -> None:
+    sealer, openers = broker()
+    first, second = (sealer.seal(PAYLOAD, n, group_of(0, 1)).for_subscriber(0) for n in range(2))
+    if cached:
+        openers[0].open(first)
+    message = second if cached else first
+    for at in range(len(message)):
+        for bit in (1, 128):
+            bent = bytearray(message)
+            bent[at] ^= bit
+            refused(openers[0], bytes(bent), sealer)
+    for size in range(len(message)):
+        refused(openers[0], message[:size], sealer)
+    refused(openers[0], message + b"\0", sealer)
+    with pytest.raises(DecodeError, match="must be bytes"):
+        openers[0].open("text")  # type: ignore[arg-type]
+    assert openers[0].open(message) == PAYLOAD
+
+
+def test_altered_requests_and_answers_are_refused() -> None:
+    sealer, openers = broker("hierarchy")
+    message = sealer.seal(PAYLOAD, 0, group_of(0, 1)).to_bytes()
+    with pytest.raises(MissingKeyError) as missing:
+        openers[0].open(message)
+    request = missing.value.request
+
+    def bent(data: bytes) -> Iterator[bytes]:
+        for at in range(len(data)):
+            yield data[:at]
+            for bit in (1, 128):
+                yield data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
+
+    for wrong in bent(request):
+        with pytest.raises(DecodeError):
+            sealer.answer(wrong)
+    answer = sealer.answer(request)
+    for wrong in bent(answer):
+        with pytest.raises(DecodeError):
+            openers[0].accept(wrong, message)
+    assert (request[0], answer[0], message[0]) == (
+        Kind.KEY_REQUEST,
+        Kind.KEY_ANSWER,
+        Kind.GROUP_EVENT,
+    )
+    assert openers[0].accept(answer, message) == PAYLOAD
+
+
+@given(
+    st.binary(max_size=200), st.sampled_from([Kind.GROUP_EVENT, Kind.KEY_REQUEST, Kind.KEY_ANSWER])
+)
+@settings(max_examples=examples(300), deadline=None)
+def test_any_bytes_are_refused(tail: bytes, kind: Kind) -> None:
+    for data in (tail, bytes([kind, 1]) + tail):
+        refused(OPENERS[0], data, SEALER)
+        with pytest.raises(DecodeError):
+            SEALER.answer(data)
+        for answer, message in ((data, MESSAGE), (MESSAGE, data)):
+            with pytest.raises(DecodeError):
+                OPENERS[0].accept(answer, message)
+        with pytest.raises(DecodeError):
+            OPENERS[0].restore(data)
+        with pytest.raises(DecodeError):
+            SEALER.restore(data)
+
+
+SEALER, OPENERS = broker()
+MESSAGE = SEALER.seal(PAYLOAD, 0, group_of(0, 1)).to_bytes()
+
+
+def test_replays_are_refused() -> None:
+    sealer, openers = broker("hierarchy")
+    alice = GroupOpener(SubscriberKey(key_bytes(openers[0])), capacity=9, remember=2)
+    messages = [sealer.seal(b"%d" % n, n, group_of(0, 1)).to_bytes() for n in range(6)]
+    with pytest.raises(MissingKeyError) as missing:
+        alice.open(messages[0])
+    answer = sealer.answer(missing.value.request)
+    assert alice.accept(answer, messages[0]) == b"0"
+    # A request that is sent again, by whomever, brings the same key to the same subscriber.
+    for again in (answer, sealer.answer(missing.value.request)):
+        with pytest.raises(DecodeError, match="replay"):
+            alice.accept(again, messages[0])
+    for message in (messages[2], messages[1], messages[4], messages[5]):  # one may overtake another
+        alice.open(message)
+    for number in (0, 1, 2, 4, 5):
+        with pytest.raises(DecodeError, match="replay"):
+            alice.open(messages[number])
+    # The largest numbers are remembered one by one; what is too old to tell is refused.
+    assert (alice._too_old, alice._in_order) == (1, [2, 4, 5])
+    assert alice.open(messages[3]) == b"3"
+
+
+def test_parts_of_different_events_do_not_fit() -> None:
+    sealer, openers = broker()
+    openers[0].open(sealer.seal(PAYLOAD, 0, group_of(0, 1)).for_subscriber(0))
+    one, two = (sealer.seal(b"%d" % n, n, group_of(0, 1)).message for n in (1, 2))
+    sealer.leave(5)
+    later = sealer.seal(b"3", 3, group_of(0, 1)).message
+    for a, b in ((one, two), (two, one), (one, later)):
+        for mixed in (
+            a._replace(wraps=b.wraps),
+            a._replace(payload=b.payload),
+            a._replace(head=b.head),
+            a._replace(payload=b.payload, wraps=b.wraps),
+        ):
+            refused(openers[0], mixed.to_bytes(), sealer)
+    # The epoch alone: bytes 10 to 17 of the head; the generation, 18 to 25.
+    head = one.head[:10] + later.head[10:18] + one.head[18:]
+    assert head != one.head
+    refused(openers[0], one._replace(head=head).to_bytes(), sealer)
+    assert openers[0].open(later.to_bytes()) == b"3"
+
+
+def test_subscribers_cannot_ask_for_one_another() -> None:
+    sealer, openers = broker("hierarchy")
+    message = sealer.seal(PAYLOAD, 0, group_of(0, 1)).to_bytes()
+    with pytest.raises(MissingKeyError) as missing:
+        openers[5].open(message)
+    with pytest.raises(DecodeError, match="not in"):
+        sealer.answer(missing.value.request)
+    with pytest.raises(MissingKeyError) as other:
+        openers[0].open(message)
+    stolen = other.value.request[:2] + (5).to_bytes(4) + other.value.request[6:]
+    with pytest.raises(DecodeError, match="no subscriber"):
+        sealer.answer(stolen)
+    with pytest.raises(MissingKeyError):
+        openers[1].open(message)
+    with pytest.raises(DecodeError):
+        openers[1].accept(sealer.answer(other.value.request), message)
+    unknown = GroupOpener(SubscriberKey((77).to_bytes(4) + bytes(32)), capacity=1)
+    refused(unknown, message, sealer)
+
+
+def test_another_broker_knows_none_of_it() -> None:
+    (sealer, openers), (other, _) = broker("hierarchy"), broker("hierarchy")
+    message = sealer.seal(PAYLOAD, 0, group_of(0, 1))
+    refused(openers[0], message.to_bytes(), other)
+    assert opened(openers[0], message.to_bytes(), sealer) == PAYLOAD
+
+
+def test_names_are_hidden_and_new_after_a_renewal() -> None:
+    sealer, openers = broker()
+    group = group_of(0, 1)
+    first, again = (sealer.seal(PAYLOAD, n, group).message for n in (0, 1))
+    third = sealer.seal(PAYLOAD, 2, group).message
+    personal_names = {name for name, _ in first.wraps}
+    assert [len(name) for name in personal_names] == [16, 16]
+    assert again.wraps[0][0] == third.wraps[0][0]
+    assert again.head[-16:] != third.head[-16:]  # the hash of event and group
+    both = [sealer.seal(PAYLOAD, 9, group_of(*members)).message for members in ((0, 1), (0, 2))]
+    assert both[0].head[-16:] != both[1].head[-16:]
+    restored = GroupSealer(SimpleCache(N, 4), sealer.state)
+    same = restored.seal(PAYLOAD, 3, group).message
+    assert personal_names == {name for name, _ in same.wraps}
+    restored.renew()
+    other = [restored.seal(PAYLOAD, n, group).message for n in (4, 5)]
+    # Who kept the old own keys has no use of them.
+    secret = key_bytes(openers[0])[4:]
+    old, new = (own_keys_of(secret, message.generation) for message in (first, other[0]))
+    assert old.key != new.key
+    assert unwrapped(SealedEvent(other[0], ()), [AESGCM(new.key)]) == 1
+    assert unwrapped(SealedEvent(other[0], ()), [AESGCM(old.key)]) == 0
+    seen = {name for message in (first, again) for name, _ in message.wraps}
+    assert seen.isdisjoint(name for message in other for name, _ in message.wraps)
+    # New keys came with the event; nobody asks.
+    assert [openers[0].open(message.to_bytes()) for message in other] == [PAYLOAD, PAYLOAD]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sealer_goes_on_from_a_snapshot(name: str) -> None:
+    """It plans as if nothing had happened, but for what changed since."""
+    sealer, _ = broker(name)
+    groups = random_groups(11, 120)
+    for number, group in enumerate(groups[:60]):
+        sealer.seal(PAYLOAD, number, group)
+    snapshot = sealer.snapshot()
+    after = GroupSealer(strategies()[name], sealer.state, pad_to=16)
+    after.restore(snapshot)
+    for number, group in enumerate(groups[60:], 60):
+        one, other = (each.seal(PAYLOAD, number, group).message for each in (sealer, after))
+        assert [name for name, _ in one.wraps] == [name for name, _ in other.wraps]
+    # Somebody left and somebody came meanwhile: their old keys are planned with no more.
+    sealer.leave(0)
+    sealer.leave(1)
+    sealer.join(1)
+    restored = GroupSealer(strategies()[name], sealer.state, pad_to=16)
+    restored.restore(snapshot)
+    for strategy in (sealer.strategy, restored.strategy):
+        carried: set[bytes] = set()
+        for group in groups & 0xFE:
+            plan = strategy.plan(group)
+            for wrap in plan.wraps:
+                own_or_node = wrap.under[:1] in b"ph"
+                assert own_or_node or wrap.under in carried or not member_mask(wrap.under, N) & 2
+            carried.update(plan.fresh)
+    with pytest.raises(DecodeError, match="not a snapshot of"):
+        GroupSealer(Naive(2 * N)).restore(snapshot)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_opener_goes_on_from_a_snapshot(name: str) -> None:
+    sealer, openers = broker(name)
+    groups = random_groups(12, 80) | 1
+    messages = [sealer.seal(PAYLOAD, n, g).for_subscriber(0) for n, g in enumerate(groups)]
+    for message in messages[:40]:
+        opened(openers[0], message, sealer)
+    snapshot = openers[0].snapshot()
+    after = GroupOpener(SubscriberKey(key_bytes(openers[0])), capacity=100)
+    after.restore(snapshot)
+    assert not any(key in snapshot for key in after._keys.values())
+    by_recency = GroupOpener(SubscriberKey(key_bytes(openers[0])), capacity=100, eviction="recency")
+    with pytest.raises(DecodeError, match="not a snapshot"):
+        by_recency.restore(snapshot)
+    for message in messages[:40]:
+        with pytest.raises(DecodeError, match="replay"):
+            after.open(message)
+    needed = []
+    for opener in (openers[0], after):
+        before = sealer.encryptions
+        for message in messages[40:]:
+            assert opened(opener, message, sealer) == PAYLOAD
+        needed.append(sealer.encryptions - before)
+    assert needed[0] == needed[1]
+    for at in (0, 20, len(snapshot) - 1):
+        bent = snapshot[:at] + bytes([snapshot[at] ^ 1]) + snapshot[at + 1 :]
+        with pytest.raises(DecodeError, match="altered"):
+            after.restore(bent)
+    with pytest.raises(DecodeError, match="another subscriber"):
+        openers[1].restore(snapshot)
+
+
+# -- what a sealer refuses ----------------------------------------------------------------------
+
+
+class Wrong(Strategy):
+    """Any plan."""
+
+    made: Plan
+
+    def _plan(self, group: Bytes) -> Plan:
+        return self.made
+
+    def _count(self, groups: Bytes) -> Index:
+        raise NotImplementedError
+
+
+BOTH = group_name(group_of(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("wraps", "said"),
+    [
+        ([Wrap(personal(0))], "does not reach all"),
+        ([Wrap(personal(0)), Wrap(personal(2))], "to others"),
+        ([Wrap(group_name(group_of(0, 1, 2)))], "to others"),
+        ([Wrap(set_name([0, 1, 2], 3))], "to others"),
+        ([Wrap(node_name(2, 0))], "to others"),
+        ([Wrap(BOTH, (group_name(group_of(0, 2)),))], "to others"),
+        ([Wrap(BOTH, (BOTH, personal(0)))], "to others"),
+        ([Wrap(BOTH), Wrap(personal(5))], "not joined"),
+        ([Wrap(b"z")], "no key of 6 subscribers has the name 7a"),
+        ([Wrap(b"s")], "no key of"),
+        ([Wrap(group_name(group_of()))], "no key of"),
+        ([Wrap(personal(N))], "no key of"),
+        ([Wrap(node_name(3, 1))], "no key of"),
+        ([Wrap(node_name(200, 0))], "no key of"),
+    ],
+)
+def test_a_plan_that_reaches_others_is_refused(wraps: list[Wrap], said: str) -> None:
+    strategy = Wrong(N)
+    sealer = GroupSealer(strategy)
+    for one in range(5):
+        sealer.join(one)
+    strategy.made = Plan((*wraps,), {})
+    with pytest.raises(ParameterError, match=said):
+        sealer.seal(PAYLOAD, 0, group_of(0, 1))
+    strategy.made = Plan((Wrap(BOTH),), {})
+    assert len(sealer.seal(PAYLOAD, 1, group_of(0, 1)).message.wraps) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_say_whose_keys_they_are(name: str) -> None:
+    strategy = strategies()[name]
+    for group in random_groups(9, 60):
+        plan = strategy.plan(group)
+        for fresh, members in plan.fresh.items():
+            assert member_mask(fresh, N) == sum(1 << one for one in members)
+        masks = [member_mask(wrap.under, N) for wrap in plan.wraps]
+        assert sum(masks) == int.from_bytes(group.tobytes(), "little")
+
+
+def test_misuse_is_refused() -> None:
+    sealer, openers = broker()
+    event = sealer.seal(PAYLOAD, 0, group_of(0))
+    with pytest.raises(ParameterError, match="not in the group"):
+        event.for_subscriber(1)
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: sealer.join(0), "has joined already"),
+        (lambda: sealer.join(N), "0 .. 5, got 6"),
+        (lambda: sealer.leave(-1), "got -1"),
+        (lambda: (sealer.leave(3), sealer.leave(3)), "has not joined"),
+        (lambda: sealer.seal("text", 1, group_of(0)), "payload must be bytes"),  # type: ignore[arg-type]
+        (lambda: sealer.seal(PAYLOAD, 1.0, group_of(0)), "event must be a whole number, 0"),  # type: ignore[arg-type]
+        (lambda: sealer.seal(PAYLOAD, -1, group_of(0)), "event must be a whole number, 0 .. 2"),
+        (lambda: sealer.restore("text"), "snapshot must be bytes"),  # type: ignore[arg-type]
+        (lambda: openers[0].restore(None), "snapshot must be bytes"),  # type: ignore[arg-type]
+        (lambda: GroupSealer(Naive(N), capacity=0), "capacity"),
+        (lambda: GroupSealer(Naive(N), pad_to=0), "pad_to"),
+        (lambda: GroupSealer(Naive(N + 1), sealer.state), "broker of 7 subscribers"),
+        (lambda: GroupOpener(SubscriberKey(bytes(36)), capacity=1, remember=0), "remember"),
+        (lambda: GroupOpener(b"key", capacity=1), "SubscriberKey"),  # type: ignore[arg-type]
+    ]
+    for call, said in calls:
+        with pytest.raises(ParameterError, match=said):
+            call()
+    with pytest.raises(ShapeError):
+        sealer.seal(PAYLOAD, 1, np.zeros(2, dtype=np.uint8))
+    with pytest.raises(ParameterError, match="beyond"):
+        sealer.seal(PAYLOAD, 1, np.array([128], dtype=np.uint8))
+    empty = sealer.seal(PAYLOAD, 1, group_of())
+    assert empty.message.wraps == ()
+    refused(openers[0], empty.to_bytes(), sealer)
+
+
+def test_secrets_do_not_print_or_pickle() -> None:
+    sealer, openers = broker()
+    sealer.seal(PAYLOAD, 0, group_of(0, 1))
+    secrets = [sealer.state.export_secret()[:32], openers[0]._own]
+    own, ready = own_keys_of(openers[0]._own, 0), sealer._keys.ready
+    raw = [own.key, *(key.carried[-32:] for key in ready.values())]
+    assert not any(repr(part)[2:-1] in repr((own, ready)) for part in raw)
+    for thing in (sealer, sealer.state, openers[0], SubscriberKey(key_bytes(openers[0]))):
+        shown = repr(thing).encode()
+        assert not any(secret in shown or secret.hex().encode() in shown for secret in secrets)
+        for take in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(SerializationError):
+                take(thing)
+
+
+# -- what joins and leaves cost, and a process that is killed ------------------------------------
+
+
+def test_keys_that_change_travel_with_events() -> None:
+    sealer, openers = broker()
+    numbers = count()
+
+    def answers(*members: int) -> int:
+        """Answers that members need for an event, beside its wraps and payload."""
+        before, event = sealer.encryptions, sealer.seal(PAYLOAD, next(numbers), group_of(*members))
+        for one in members:
+            assert opened(openers[one], event.for_subscriber(one), sealer) == PAYLOAD
+        return sealer.encryptions - before - len(event.message.wraps) - 1
+
+    assert [answers(0, 1, 2), answers(0, 2), answers(0, 1, 2), answers(0, 2)] == [0, 0, 0, 0]
+    sealer.leave(1)
+    assert answers(0, 2) == 0
+    openers[1] = GroupOpener(sealer.join(1), capacity=10)
+    assert [answers(0, 1, 2), answers(0, 1, 2), answers(0, 2)] == [0, 0, 0]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from ccbps.delivery import GroupSealer
+from ccbps.delivery.groups import pack_groups
+from ccbps.delivery.whole_groups import SimpleCache
+folder = Path(sys.argv[1])
+save = lambda state: (folder / "state").write_bytes(state.export_secret())
+sealer = GroupSealer(SimpleCache(3, 4), save=save)
+for i in range(3):
+    (folder / f"key{i}").write_bytes(sealer.join(i).export_secret())
+group = pack_groups(np.array([True, True, False]))
+for number in range(5):
+    event = sealer.seal(b"event %d" % number, number, group)
+    (folder / f"message{number}").write_bytes(event.for_subscriber(1))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_broker_sealed_is_opened_with_the_help_of_the_next(tmp_path: Path) -> None:
+    """The subscriber comes up late: the message that carried the group's key is lost, too."""
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    sealer = GroupSealer(SimpleCache(3, 4), BrokerState((tmp_path / "state").read_bytes()))
+    opener = GroupOpener(SubscriberKey((tmp_path / "key1").read_bytes()), capacity=4)
+    for number in range(1, 5):
+        message = (tmp_path / f"message{number}").read_bytes()
+        assert opened(opener, message, sealer) == b"event %d" % number
+    assert sealer.encryptions == 1  # one answer

@@ -1,0 +1,460 @@
+"""AspeMatch: encrypted answers are plaintext answers, with real numbers and exactly, through
+covering and key updates; and whatever does not fit is refused.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbps import Category, Int, Keyword, Schema, Text, UInt
+from ccbps.arrays import Bools, Bytes
+from ccbps.ciphers.aspe import random_factors
+from ccbps.errors import (
+    DecodeError,
+    EventError,
+    KeyMismatchError,
+    ParameterError,
+    SerializationError,
+    UnsupportedPredicateError,
+)
+from ccbps.keys.role_key import RoleKey
+from ccbps.matching import KeyServer, KeyUpdate
+from ccbps.matching.broken import AspeMatch
+from ccbps.predicates import Predicate
+from ccbps.wire import Cause
+from tests.support.effort import examples
+from tests.support.reusable_checks import BODY, sealed, secrets_of
+from tests.support.strategies import predicates, record, rows, schemas, small_types
+
+SCHEMA = Schema(
+    price=UInt(16), issue=Category(["AAPL", "IBM", "SAP"]), volume=Int(12, nullable=True)
+)
+TEXTS = [
+    "price < 30000",
+    "price BETWEEN 100 AND 40000 AND issue = 'IBM'",
+    "volume IS NULL",
+    "issue LIKE 'A%' AND volume >= -7",
+    "price = 0",
+    "price > 9 AND price < 3",
+    "TRUE",
+    "price = 65535 AND volume = 2047",
+]
+both = pytest.mark.parametrize("exact", [False, True], ids=["real", "exact"])
+
+
+def records(count: int, seed: int = 1) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "price": int(rng.choice([0, 1, 100, 29999, 30000, 65535, rng.integers(65536)])),
+            "issue": str(rng.choice(["AAPL", "IBM", "SAP"])),
+            "volume": None if rng.random() < 0.3 else int(rng.choice([-2048, -7, -8, 0, 2047])),
+        }
+        for _ in range(count)
+    ]
+
+
+def plain(batch: list[dict[str, Any]], texts: list[str] = TEXTS) -> Bools:
+    return np.stack([SCHEMA.parse(text).evaluate(batch) for text in texts], axis=1)
+
+
+def parties(exact: bool, schema: Schema = SCHEMA) -> tuple[Any, KeyServer, Any, Any]:
+    matcher = AspeMatch(schema, exact=exact)
+    server = matcher.key_server()
+    publisher = matcher.publisher(server.publisher_key())
+    return matcher, server, publisher, matcher.broker(server.broker_key())
+
+
+def entrusted(server: KeyServer, interests: Any) -> Bytes:
+    """Messages of subscriptions that are entrusted to the security manager."""
+    matcher: Any = server.matcher
+    manager: Bytes = matcher.subscriber(server.subscriber_key("security manager")).encode(interests)
+    return manager
+
+
+def boxes(schema: Schema) -> st.SearchStrategy[list[Predicate]]:
+    def box(predicate: Predicate) -> bool:
+        try:
+            predicate.box()
+        except UnsupportedPredicateError:
+            return False
+        return True
+
+    drawn = predicates(schema, private=False, hamming=False)
+    return st.lists(drawn.map(lambda p: schema.parse(p.text)).filter(box), min_size=1, max_size=3)
+
+
+narrow = st.one_of(
+    schemas(small_types(), 3), st.just(SCHEMA), st.just(Schema(price=UInt(31), note=Text(3)))
+)
+wide = schemas().filter(lambda schema: all(schema[name].bits <= 64 for name in schema))
+
+
+def check(exact: bool, schema: Schema, data: st.DataObject) -> None:
+    batch = [record(row) for row in data.draw(rows(schema))]
+    wanted = data.draw(boxes(schema))
+    _, server, publisher, broker = parties(exact, schema)
+    answers = broker.match_all(publisher.encode(batch), entrusted(server, wanted))
+    truth = np.stack([predicate.evaluate(batch) for predicate in wanted], axis=1)
+    assert np.array_equal(answers, truth)
+
+    ranges = [predicate.box().ranges for predicate in wanted]
+    interests = entrusted(server, wanted)
+    covered = [
+        [
+            any(low > high for low, high in inner.values())
+            or all(
+                outer[name][0] <= low and high <= outer[name][1]
+                for name, (low, high) in inner.items()
+            )
+            for inner in ranges
+        ]
+        for outer in ranges
+    ]
+    assert broker.covers(interests, interests).tolist() == covered
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(narrow, st.data())
+def test_real_answers_are_plaintext_answers(schema: Schema, data: st.DataObject) -> None:
+    check(False, schema, data)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(narrow | wide, st.data())
+def test_exact_answers_are_plaintext_answers(schema: Schema, data: st.DataObject) -> None:
+    check(True, schema, data)
+
+
+@both
+def test_many_pairs_in_blocks(exact: bool) -> None:
+    batch = records(150)
+    rng = np.random.default_rng(2)
+    texts = [f"price BETWEEN {a} AND {a + 20000}" for a in rng.integers(0, 60000, 700)]
+    _, server, publisher, broker = parties(exact)
+    answers = broker.match_all(publisher.encode(batch), entrusted(server, texts))
+    assert np.array_equal(answers, plain(batch, texts))
+
+
+@pytest.mark.parametrize("bits, exact", [(32, False), (32, True), (64, True)])
+def test_neighbours_are_told_apart_in_wide_domains(bits: int, exact: bool) -> None:
+    schema = Schema({f"a{i}": UInt(bits) for i in range(8)})
+    _, server, publisher, broker = parties(exact, schema)
+    top = 2**bits - 1
+    values = [0, 1, top // 2, top // 2 + 1, top - 1, top]
+    batch = [dict.fromkeys(schema, value) for value in values]
+    texts = [f"a7 = {value}" for value in values]
+    events = publisher.encode(batch)
+    interests = entrusted(server, texts)
+    assert np.array_equal(broker.match_all(events, interests), np.eye(6, dtype=np.bool_))
+    assert np.array_equal(broker.covers(interests, interests), np.eye(6, dtype=np.bool_))
+
+
+@both
+def test_one_event_against_one_interest(exact: bool) -> None:
+    batch = records(len(TEXTS))
+    _, server, publisher, broker = parties(exact)
+    answers = broker.match(publisher.encode(batch), entrusted(server, TEXTS))
+    assert np.array_equal(answers, plain(batch).diagonal())
+
+
+@both
+def test_messages_do_not_repeat(exact: bool) -> None:
+    """Not one of many thousand ciphertexts of one value: of events, bounds and corners."""
+    matcher, server, publisher, _ = parties(exact)
+    events = publisher.encode([records(1)[0]] * 5_000)
+    assert len(np.unique(events, axis=0)) == len(events)
+    interests = entrusted(server, ["price BETWEEN 7 AND 9 AND issue = 'IBM' AND volume = 5"] * 600)
+    numbers = matcher._numbers.numbers_of(interests[:, BODY])
+    ciphertexts = numbers.reshape(-1, *matcher._numbers.shape)
+    assert len(np.unique(ciphertexts, axis=0)) == len(ciphertexts) == 600 * 8
+
+
+def test_blinds_of_exact_messages_take_all_values() -> None:
+    """A factor has 12 bits here. What is drawn beside it is uniform: no residue is rare."""
+    matcher, server, publisher, _ = parties(True)
+    key = matcher._numbers._key(server.publisher_key().export_secret_data())
+    events = publisher.encode([records(1)[0]] * 8_000)
+    rows = matcher._numbers.queries(matcher._numbers.numbers_of(events[:, BODY])[:, 0])
+    opened = key.ring.matmul(rows, np.swapaxes(key.matrix, 1, 2))  # rho (q, blind, 0, 1)
+    assert not opened[:, :, -2].any()
+    assert len(np.unique(opened[:, :, -1], axis=1).T) <= 4_095
+    for residues, prime in zip(opened[:, :, -3], key.ring.primes, strict=True):
+        counts = np.bincount((residues % prime * 8 // prime).astype(int), minlength=8)
+        assert (abs(counts - 1_000) < 6 * 30).all()  # with a deviation of 30
+
+
+# -- key epochs ------------------------------------------------------------------------------------
+
+
+@both
+def test_stored_interests_follow_the_keys(exact: bool) -> None:
+    matcher, server, publisher, old = parties(exact)
+    batch = records(60)
+    late, interests = publisher.encode(batch), entrusted(server, TEXTS)
+    table, truth = old.prepare(interests), plain(batch)
+    covers = old.covers(table, table)
+
+    token = server.rotate()
+    assert server.epoch == 1
+    new = matcher.broker(server.broker_key())
+    events = matcher.publisher(server.publisher_key()).encode(batch)
+    updated, moved = (old.update(stored, token, new) for stored in (interests, table))
+    for stored in (updated, moved, entrusted(server, TEXTS)):
+        assert np.array_equal(new.match_all(events, stored), truth)
+        assert np.array_equal(new.covers(stored, stored), covers)
+    assert not (updated == interests)[:, BODY].all(axis=1).any()
+
+    # Both epochs side by side, and neither takes messages of the other.
+    assert np.array_equal(old.match_all(late, table), truth)
+    for broker, message in ((new, late), (old, events)):
+        assert set(broker.examine_events(message)) == {Cause.EPOCH}
+        with pytest.raises(DecodeError, match="key epoch"):
+            broker.match_all(message, interests)
+    with pytest.raises(KeyMismatchError, match="epoch"):
+        new.match_all(events, table)
+    restored = matcher.key_server(RoleKey.from_text(server.key.to_text()))
+    assert restored.epoch == 1
+    assert np.array_equal(new.match_all(events, entrusted(restored, TEXTS)), truth)
+
+
+@both
+def test_64_updates_in_turn(exact: bool) -> None:
+    # As many values as real numbers take with 2 attributes: the tolerance is used up.
+    schema = Schema(a=UInt(36 if exact else 35), b=UInt(8))
+    matcher, server, _, broker = parties(exact, schema)
+    top = 2 ** schema["a"].bits - 1
+    values = [0, 1, top // 2, top // 2 + 1, top - 1, top]
+    table = broker.prepare(entrusted(server, [f"a = {value}" for value in values]))
+    for _ in range(64):
+        token = server.rotate()
+        new = matcher.broker(server.broker_key())
+        table, broker = broker.update(table, token, new), new
+    events = matcher.publisher(server.publisher_key()).encode([{"a": v, "b": 9} for v in values])
+    assert np.array_equal(broker.match_all(events, table), np.eye(6, dtype=np.bool_))
+
+
+@both
+def test_updates_are_refused_where_they_do_not_belong(exact: bool) -> None:
+    matcher, server, _, broker = parties(exact)
+    interests = entrusted(server, TEXTS)
+    table = broker.prepare(interests)
+    token = KeyUpdate.from_text(server.rotate().to_text())
+    middle = matcher.broker(server.broker_key())
+    second = server.rotate()
+    last = matcher.broker(server.broker_key())
+    with pytest.raises(KeyMismatchError, match="epoch 1; this broker's are of epoch 0"):
+        broker.update(table, second, last)
+    with pytest.raises(KeyMismatchError, match="leads to epoch 1; the new broker is of epoch 2"):
+        broker.update(table, token, last)
+    with pytest.raises(KeyMismatchError, match="prepared with another matcher, key or epoch"):
+        middle.update(table, second, last)
+    with pytest.raises(DecodeError, match="key epoch"):
+        middle.update(interests, second, last)
+    moved = middle.update(broker.update(table, token, middle), second, last)
+    assert moved.ids == table.ids
+    assert broker.update(interests[:0], token, middle).shape == (0, matcher.interest_bytes)
+    assert len(broker.update(broker.prepare(interests[:0]), token, middle)) == 0
+
+    other = matcher.key_server()
+    with pytest.raises(KeyMismatchError, match="another matcher or key server"):
+        broker.update(table, other.rotate(), matcher.broker(other.broker_key()))
+    with pytest.raises(KeyMismatchError, match=r"KeyServer\.rotate"):
+        broker.update(table, server.broker_key(), last)
+    with pytest.raises(ParameterError, match="new must be a Broker"):
+        broker.update(table, token, table)
+    assert token.export_secret_data()["change"][:16] not in repr(token)
+    with pytest.raises(SerializationError):
+        pickle.dumps(token)
+
+
+@both
+def test_servers_that_were_rotated_apart_are_not_taken_for_each_other(exact: bool) -> None:
+    """From one saved key two servers draw different keys of the same epoch."""
+    matcher, server, _, broker = parties(exact)
+    saved = RoleKey.from_text(server.key.to_text())
+    batch, interests = records(20), entrusted(server, TEXTS)
+    token = server.rotate()
+    restored = matcher.key_server(saved)
+    other = restored.rotate()
+    assert server.epoch == restored.epoch == 1
+    assert server.key.key_id[:2] == restored.key.key_id[:2] == saved.key_id[:2]
+
+    new = matcher.broker(server.broker_key())
+    events = matcher.publisher(server.publisher_key()).encode(batch)
+    strange = matcher.publisher(restored.publisher_key()).encode(batch)
+    assert set(new.examine_events(strange)) == {Cause.KEY}
+    moved = broker.update(interests, token, new)
+    for call in (
+        lambda: new.match_all(strange, moved),
+        lambda: new.match_all(events, entrusted(restored, TEXTS)),
+    ):
+        with pytest.raises(DecodeError, match="under another master key"):
+            call()
+    table = broker.prepare(interests)
+    with pytest.raises(KeyMismatchError, match="leads to epoch 1"):
+        broker.update(table, other, new)
+    with pytest.raises(KeyMismatchError, match="epoch 1"):
+        new.update(moved, restored.rotate(), matcher.broker(restored.broker_key()))
+    stored = broker.update(table, token, new)
+    assert np.array_equal(new.match_all(events, stored), plain(batch))
+    token = server.rotate()
+    assert len(new.update(stored, token, matcher.broker(server.broker_key()))) == len(TEXTS)
+
+
+def test_epochs_end() -> None:
+    matcher, server, _, _ = parties(False)
+    key = server.key
+    data = key.export_secret_data()
+    last = RoleKey.make(matcher.fingerprint, "server", key.key_id, 0xFFFF, data)
+    with pytest.raises(ParameterError, match="no epoch is left"):
+        matcher.key_server(last).rotate()
+
+
+# -- what is drawn ---------------------------------------------------------------------------------
+
+
+@both
+def test_the_place_of_a_known_bound_is_uniform(exact: bool) -> None:
+    """A subscription has four bounds; an event that is below the first attribute's lower one, and
+    inside of all others, shows where that one went."""
+    schema, count = Schema(a=UInt(8), b=UInt(8)), 4_000
+    matcher, server, publisher, _ = parties(exact, schema)
+    randomness = np.random.default_rng(6).bytes
+    subscriber = matcher.subscriber(server.subscriber_key("manager"), randomness=randomness)
+    interests = subscriber.encode(["a BETWEEN 100 AND 200 AND b BETWEEN 100 AND 200"] * count)
+    probes = [{"a": 50, "b": 150}, {"a": 250, "b": 150}, {"a": 150, "b": 50}, {"a": 150, "b": 250}]
+    numbers = matcher._numbers
+    queries = numbers.queries(numbers.numbers_of(publisher.encode(probes)[:, BODY])[:, 0])
+    bounds = numbers.differences(numbers.numbers_of(interests[:, BODY])[:, :-2])
+    failed = ~np.stack([numbers.inside(queries, bound[None]) for bound in bounds])
+    assert (failed.sum(axis=0) == 1).all()  # (place, probe, interest): each fails one bound
+    places = failed.argmax(axis=0)
+    for probe in places:
+        # 1,000 in each place, with a deviation of 27.
+        assert (abs(np.bincount(probe, minlength=4) - count / 4) < 6 * 27.4).all()
+    # The order as a whole is uniform too, not only turned round: 24 of them.
+    orders = np.unique(places.T, axis=0, return_counts=True)[1]
+    assert len(orders) == 24 and (abs(orders - count / 24) < 6 * np.sqrt(count / 24)).all()
+
+
+def test_random_factors_spread_over_sixteen_powers_of_two() -> None:
+    words = np.random.default_rng(7).integers(0, 2**64, 32_000, dtype=np.uint64)
+    factors = random_factors(words)
+    assert factors.min() >= 2.0**-8 and factors.max() < 2.0**8
+    power = np.floor(np.log2(factors)).astype(int)
+    # 2,000 in each, with a deviation of 43; and within one uniform, not at its ends.
+    assert (abs(np.bincount(power + 8, minlength=16) - 2_000) < 6 * 43.3).all()
+    within = factors / 2.0**power
+    assert within.min() >= 1 and (abs(np.histogram(within, 8, (1, 2))[0] - 4_000) < 6 * 60).all()
+
+
+def test_messages_of_one_value_differ_in_size_by_their_factors() -> None:
+    """Products of equal events with a bound, and of equal bounds, corners with an event: what is
+    left when the factors of the others are the same is the spread of their own."""
+    schema, count = Schema(a=UInt(8)), 1_000
+    matcher, server, publisher, _ = parties(False, schema)
+    numbers = matcher._numbers
+    events = numbers.numbers_of(publisher.encode([{"a": 15}] * count)[:, BODY])[:, 0]
+    interests = entrusted(server, ["a BETWEEN 10 AND 20"] * count)  # 15 is as far from both bounds
+    rows = numbers.numbers_of(interests[:, BODY])
+    corners = rows[:, 2:].reshape(count, 2, -1)
+    for sizes in (
+        events @ rows[0, 0],
+        rows[:, 0] @ events[0],
+        rows[:, 1] @ events[0],
+        corners[:, 0] @ rows[0, 0],
+        corners[:, 1] @ rows[0, 0],
+    ):
+        exponents = np.log2(np.abs(sizes))
+        # Between factors of 2^-8 and 2^8 there are 16 powers of two. Of 1,000 some are near both.
+        assert 15 < exponents.max() - exponents.min() <= 16.001
+        assert 4 < exponents.std() < 5.3  # 4.6 for a uniform exponent
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+def test_attributes_that_are_too_wide() -> None:
+    with pytest.raises(ParameterError, match="at most 64 bits, got 128"):
+        AspeMatch(Schema(word=Keyword(128)), exact=True)
+    with pytest.raises(ParameterError, match=r"'a' must have at most .* use exact=True"):
+        AspeMatch(Schema(a=UInt(40)))
+    many = Schema({f"a{i}": UInt(8) for i in range(256)})
+    with pytest.raises(ParameterError, match="at most 253 attributes"):
+        AspeMatch(many, exact=True)
+
+
+@both
+def test_inputs_outside_of_schema_and_operators(exact: bool) -> None:
+    _, server, publisher, _ = parties(exact)
+    with pytest.raises(EventError, match="price"):
+        publisher.encode([{"price": 1 << 16, "issue": "IBM", "volume": 0}])
+    with pytest.raises(EventError, match="price"):
+        publisher.encode([{"price": float("nan"), "issue": "IBM", "volume": 0}])
+    with pytest.raises(UnsupportedPredicateError) as caught:
+        entrusted(server, ["price < 3", "price < 3 OR volume > 9"])
+    assert caught.value.row == 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e9])
+def test_real_messages_with_numbers_that_do_not_occur(value: float) -> None:
+    _, server, publisher, broker = parties(False)
+    manager = server.matcher.subscriber(server.subscriber_key("security manager"))
+    for role, messages, examine in (
+        (publisher, publisher.encode(records(3)), broker.examine_events),
+        (manager, manager.encode(TEXTS[:3]), broker.examine_interests),
+    ):
+        messages[1, BODY][-8:] = np.array([value], dtype="<f8").view(np.uint8)
+        assert examine(sealed(role, messages)).tolist() == [0, Cause.VALUE, 0]
+    with pytest.raises(DecodeError, match="row 1"):
+        broker.prepare(messages)
+
+
+def test_exact_messages_with_residues_that_do_not_occur() -> None:
+    matcher, _, publisher, broker = parties(True)
+    events = publisher.encode(records(3))
+    prime = matcher._numbers.ring.primes[-1]
+    events[2, BODY][-4:] = np.array([prime], dtype="<u4").view(np.uint8)
+    assert broker.examine_events(sealed(publisher, events)).tolist() == [0, 0, Cause.VALUE]
+
+
+@both
+def test_keys_that_do_not_fit(exact: bool) -> None:
+    matcher, server, _, broker = parties(exact)
+    key = server.publisher_key()
+    data = key.export_secret_data()
+    data["inverse"] = data["inverse"][:-16]
+    short = RoleKey.make(key.matcher, "publisher", key.key_id, 0, data)
+    with pytest.raises(KeyMismatchError, match=f"matrix of {6 if exact else 4} rows"):
+        matcher.publisher(short).encode(records(1))
+    with pytest.raises(KeyMismatchError, match="another matcher"):
+        AspeMatch(SCHEMA, exact=not exact).publisher(key)
+    other = matcher.key_server()
+    strange = matcher.publisher(other.publisher_key()).encode(records(2))
+    assert set(broker.examine_events(strange)) == {Cause.KEY}
+    assert not secrets_of(server.broker_key())
+
+
+@both
+def test_a_matcher_tells_which_numbers_it_has(exact: bool) -> None:
+    matcher = AspeMatch(SCHEMA, exact=exact)
+    assert AspeMatch.from_parameters(SCHEMA, matcher.parameters()).exact is exact
+    assert matcher != AspeMatch(SCHEMA, exact=not exact)
+    card = matcher.leakage
+    assert any("divisors" in text for text in card.attacks) == exact
+    assert "security manager" in matcher.explain()
+
+
+def test_what_is_proposed_for_narrow_and_wide_attributes() -> None:
+    wanted = SCHEMA.parse("price < 3")
+    assert [one.exact for one in AspeMatch.propose(SCHEMA, wanted)] == [False, True]
+    wide = Schema(a=UInt(40))
+    assert [one.exact for one in AspeMatch.propose(wide, wide.parse("a < 3"))] == [True]
+    assert not list(AspeMatch.propose(SCHEMA, SCHEMA.parse("price < 3 OR volume > 9")))

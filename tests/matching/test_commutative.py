@@ -1,0 +1,287 @@
+"""Commutative layers: chains deliver to exactly those who asked and forward equal filters once;
+CommutativeMatch answers as the plaintext does."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccbps import Category, Schema, UInt
+from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, PohligHellman
+from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, UnsupportedPredicateError
+from ccbps.matching import CommutativeMatch
+from ccbps.matching.contract.access import MAC_BYTES
+from ccbps.overlay.commutative_chain import Chain, FilterMessage, NotificationMessage
+from ccbps.wire import KEY_HEADER_BYTES, Cause
+from tests.support.effort import examples
+from tests.support.reusable_checks import BODY, roles, sealed, secrets_of
+from tests.support.topic_strategies import topics_and_records
+
+TOY = PohligHellman(TOY_PRIME_64)
+SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
+WORDS = [b"IBM", b"SAP", b"GOOG"]
+every_chain = pytest.mark.parametrize(
+    ("layers", "brokers"), [(r, n) for r in (2, 3, 4) for n in range(1, 6)]
+)
+
+# -- chains -------------------------------------------------------------------------------------
+
+
+@every_chain
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_notifications_reach_exactly_those_whose_word_is_equal(
+    layers: int, brokers: int, data: st.DataObject
+) -> None:
+    places = data.draw(st.lists(st.integers(1, brokers), min_size=1, max_size=5))
+    subscribers = {f"subscriber {i}": place for i, place in enumerate(places)}
+    chain = Chain(brokers, subscribers, layers=layers, cipher=TOY)
+    wanted = data.draw(
+        st.lists(st.tuples(st.sampled_from(list(subscribers)), st.sampled_from(WORDS)), max_size=8)
+    )
+    for name, word in wanted:
+        chain.subscribe(name, word)
+    for word in WORDS:
+        chain.sent_down.clear()
+        assert chain.publish(word) == {name for name, own in wanted if own == word}
+        # Nobody gets a notification for nothing: links to subscribers carry matches only.
+        for (_, to), count in chain.sent_down.items():
+            if to in subscribers:
+                assert (to, word) in wanted
+                assert count == 1
+
+
+@every_chain
+def test_equal_filters_are_forwarded_once_from_broker_r_on(layers: int, brokers: int) -> None:
+    chain = Chain(brokers, {"a": 1, "b": 1, "c": 1}, layers=layers, cipher=TOY)
+    for name in "abc":
+        chain.subscribe(name, b"IBM")
+    for place in range(1, brokers):
+        link = f"broker {place}", f"broker {place + 1}"
+        # Below the r-th broker filters still have layers of their own subscribers.
+        assert chain.sent_up[link] == (3 if place < layers else 1)
+    # One subscriber's equal filters stop at its own broker.
+    before = chain.sent_up.total()
+    chain.subscribe("a", b"IBM")
+    assert chain.sent_up.total() == before + 1
+    chain.subscribe("a", b"SAP")
+    assert chain.sent_up.total() == before + 1 + brokers
+
+
+@every_chain
+def test_nodes_have_keys_of_their_neighbours_up_to_r_hops_only(layers: int, brokers: int) -> None:
+    chain = Chain(brokers, {"a": 1}, layers=layers, cipher=TOY)
+    order = ["a", *(f"broker {i}" for i in range(1, brokers + 1)), "publisher"]
+    for i, name in enumerate(order):
+        near = {other for j, other in enumerate(order) if 0 < abs(i - j) <= layers}
+        assert set(chain.nodes[name].keys) == near
+        for other in near:
+            assert chain.nodes[name].keys[other] == chain.nodes[other].keys[name]
+    with pytest.raises(KeyMismatchError, match="shares no key with 'nobody'"):
+        chain.nodes["a"].key("nobody")
+
+
+@every_chain
+def test_r_layers_between_hops_and_one_less_in_tables(layers: int, brokers: int) -> None:
+    """Each message between brokers can be read with the r keys of the pairs around the hop."""
+    chain = Chain(brokers, {"a": 1}, layers=layers, cipher=TOY)
+    order = ["a", *(f"broker {i}" for i in range(1, brokers + 1)), "publisher"]
+
+    def at(place: int) -> str:
+        return order[min(max(place, 0), brokers + 1)]
+
+    node = chain.nodes["a"]
+    message: FilterMessage | None = node.encrypt_filter(b"IBM")
+    for place in range(1, brokers + 1):
+        assert message is not None
+        pairs = [(at(low), at(low + layers)) for low in range(place - layers, place)]
+        keys = [chain.nodes[low].keys[high] for low, high in pairs]
+        assert TOY.remove([message.element], *keys) == [TOY.encode(b"IBM")]
+        node = chain.nodes[order[place]]
+        message = node.secure_table_building(message)
+        (entry,) = node.table
+        # The first pair's layer came off here: the broker is its upper end.
+        assert pairs[0][1] == node.name
+        assert TOY.remove([entry], *keys[1:]) == [TOY.encode(b"IBM")]
+
+
+def test_look_up_says_where_equal_filters_came_from() -> None:
+    chain = Chain(2, {"a": 1, "b": 2}, cipher=TOY)
+    chain.subscribe("a", b"IBM")
+    publisher, broker = chain.nodes["publisher"], chain.nodes["broker 2"]
+    message = publisher.encrypt_notification(b"IBM", ("broker 1", "broker 2"), 2)
+    assert message.to == "broker 2"
+    assert broker.secure_look_up(message)[1] == [("a", "broker 1")]
+    other = publisher.encrypt_notification(b"SAP", ("broker 1", "broker 2"), 2)
+    assert broker.secure_look_up(other)[1] == []
+    assert broker.forward(other) == []
+
+
+def test_chains_and_messages_that_do_not_fit_are_refused() -> None:
+    for brokers, layers in ((0, 2), (1, 1)):
+        with pytest.raises(ParameterError, match="1 broker and 2 layers"):
+            Chain(brokers, {}, layers=layers, cipher=TOY)
+    for subscribers in ({"a": 0}, {"a": 3}, {"broker 1": 1}, {"publisher": 1}):
+        with pytest.raises(ParameterError, match="a name of its own"):
+            Chain(2, subscribers, cipher=TOY)
+    chain = Chain(2, {"a": 1}, cipher=TOY)
+    with pytest.raises(ParameterError, match="no subscriber is named 'b'"):
+        chain.subscribe("b", b"IBM")
+    broker = chain.nodes["broker 1"]
+    for element in (0, 1, int(TOY.prime) - 1, 5 - int(TOY.prime)):
+        with pytest.raises(ParameterError, match="not an element"):
+            broker.secure_table_building(FilterMessage(element, ("a",)))
+        with pytest.raises(ParameterError, match="not an element"):
+            broker.forward(NotificationMessage(element, "broker 1"))
+    good = chain.nodes["a"].encrypt_filter(b"IBM").element
+    with pytest.raises(KeyMismatchError, match="shares no key with 'mallory'"):
+        broker.secure_table_building(FilterMessage(good, ("mallory",)))
+    with pytest.raises(ParameterError, match="needs a trail"):
+        broker.secure_table_building(FilterMessage(good, ()))
+    assert not broker.table
+    assert "keys" in repr(broker)
+    assert str(good) not in repr(chain)
+
+
+@pytest.mark.slow
+def test_a_chain_of_full_size() -> None:
+    chain = Chain(3, {"a": 1, "b": 2})
+    chain.subscribe("a", b"IBM")
+    chain.subscribe("b", b"SAP")
+    assert [chain.publish(word) for word in WORDS] == [{"a"}, {"b"}, set()]
+
+
+# -- the matcher --------------------------------------------------------------------------------
+
+
+@given(drawn=topics_and_records())
+@settings(max_examples=examples(80), deadline=None)
+def test_answers_are_the_plaintext_meaning(drawn: Any) -> None:
+    schema, attributes, texts, records = drawn
+    matcher = CommutativeMatch(schema, attributes, group="toy64")
+    publisher, subscriber, broker = roles(matcher)
+    events, interests = publisher.encode(records), subscriber.encode(texts)
+    predicates = [schema.parse(text) for text in texts]
+    wanted = np.array([predicate.evaluate(records) for predicate in predicates]).T
+    assert np.array_equal(broker.match_all(events, interests), wanted.reshape(-1, len(texts)))
+    count = min(len(records), len(texts))
+    pairs = broker.match(events[:count], interests[:count])
+    assert pairs.tolist() == [wanted[i, i] for i in range(count)]
+    boxes = [predicate.box().ranges for predicate in predicates]
+    same = [[wide == narrow for narrow in boxes] for wide in boxes]
+    assert broker.covers(interests, interests).tolist() == same
+
+
+def test_clients_that_come_later_match_those_that_were_there() -> None:
+    matcher = CommutativeMatch(SCHEMA, ["issue"], group="toy64")
+    server = matcher.key_server()
+    broker = matcher.broker(server.broker_key())
+    names = ["alice", "bob", "carol"]
+    subscribers = [matcher.subscriber(server.subscriber_key(name)) for name in names]
+    publishers = [matcher.publisher(server.publisher_key(name)) for name in names]
+    interests = np.vstack([s.encode("issue = 'IBM'") for s in subscribers])
+    event = {"issue": "IBM", "price": 1}
+    events = np.vstack([p.encode([event, event | {"issue": "GOOG"}]) for p in publishers])
+    assert broker.match_all(events, interests).tolist() == [[True] * 3, [False] * 3] * 3
+    # On the way to the broker the same topic looks different for each client.
+    assert len({row.tobytes() for row in interests[:, BODY][:, 8:]}) == 3
+    assert len({row.tobytes() for row in events[::2, BODY][:, 8:]}) == 3
+    assert broker.covers(interests, interests).all()
+
+
+def test_a_publisher_and_a_subscriber_of_one_name_have_different_layers() -> None:
+    matcher = CommutativeMatch(SCHEMA, group="toy64")
+    server = matcher.key_server()
+    one = server.publisher_key("alice").export_secret_data()
+    other = server.subscriber_key("alice").export_secret_data()
+    assert one["layers"][0] != other["layers"][0]
+    assert one["layers"][1] == other["layers"][1]
+    assert set(secrets_of(server.broker_key())) == {"broker"}
+
+
+def test_malformed_elements_are_refused_by_cause() -> None:
+    matcher = CommutativeMatch(SCHEMA, ["issue"], group="toy64")
+    publisher, subscriber, broker = roles(matcher)
+    events = publisher.encode([{"issue": "IBM", "price": 1}] * 5)
+    interests = subscriber.encode(["issue = 'IBM'"] * 5)
+    prime = matcher.cipher.prime
+    element = int.from_bytes(events[0, BODY][-8:].tobytes(), "big")
+    for row, bad in enumerate((0, 1, prime - 1, prime - element)):
+        for messages in (events, interests):
+            messages[row, BODY][-8:] = np.frombuffer(bad.to_bytes(8, "big"), dtype=np.uint8)
+    sealed(publisher, events)
+    sealed(subscriber, interests)
+    wanted = [Cause.VALUE] * 4 + [Cause.NONE]
+    assert broker.examine_events(events).tolist() == wanted
+    assert broker.examine_interests(interests).tolist() == wanted
+    for first, second in ((events, interests[4:]), (events[4:], interests)):
+        with pytest.raises(DecodeError, match="no message of this scheme has") as caught:
+            broker.match_all(first, second)
+        assert caught.value.rows == (0, 1, 2, 3)
+        with pytest.raises(DecodeError):
+            broker.match(first, second[:1].repeat(len(first), axis=0))
+    with pytest.raises(DecodeError, match="do not pair"):
+        broker.match(events, interests[:2])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["price < 3", "issue = 'IBM' OR issue = 'GOOG'", "TRUE", "issue = 'IBM' AND price = 3"],
+)
+def test_what_is_no_topic_is_refused(text: str) -> None:
+    _, subscriber, _ = roles(CommutativeMatch(SCHEMA, ["issue"], group="toy64"))
+    with pytest.raises(UnsupportedPredicateError) as caught:
+        subscriber.encode(["issue = 'IBM'", text])
+    assert caught.value.row == 1
+
+
+def test_parameters_are_checked_and_kept() -> None:
+    for attributes in ([], ["volume"], ["issue", "issue"]):
+        with pytest.raises(ParameterError, match="must name some of issue, price"):
+            CommutativeMatch(SCHEMA, attributes)
+    with pytest.raises(ParameterError, match="group must be one of"):
+        CommutativeMatch(SCHEMA, group="toy")
+    toy = CommutativeMatch(SCHEMA, ["issue"], group="toy64")
+    again = pickle.loads(pickle.dumps(toy))
+    assert again == toy
+    assert again.attributes == ("issue",)
+    assert len({toy, again, CommutativeMatch(SCHEMA, ["price"], group="toy64")}) == 2
+    assert toy != CommutativeMatch(SCHEMA, ["issue"])
+    full = CommutativeMatch(SCHEMA)
+    assert full.event_bytes == full.interest_bytes == KEY_HEADER_BYTES + 8 + 256 + MAC_BYTES
+    assert full.leakage.security == "computational"
+    assert toy.leakage.security == "broken"
+    assert "toy" in str(toy.leakage)
+    assert {cost.role for cost in full.costs} == {"publisher", "subscriber", "broker"}
+    assert "exponentiation (modp2048, 256-bit exponent)" in full.explain()
+    with pytest.raises(KeyMismatchError, match="another matcher"):
+        full.broker(toy.key_server().broker_key())
+
+
+@pytest.mark.parametrize("group", ["modp2048", "secp256k1"])
+def test_groups_of_full_size(group: str) -> None:
+    if group == "secp256k1":
+        pytest.importorskip("coincurve")
+    matcher = CommutativeMatch(SCHEMA, ["issue"], group=group)
+    assert pickle.loads(pickle.dumps(matcher)) == matcher
+    publisher, subscriber, broker = roles(matcher)
+    events = publisher.encode([{"issue": name, "price": 0} for name in ("IBM", "GOOG")])
+    assert broker.match_all(events, subscriber.encode("issue = 'IBM'")).tolist() == [
+        [True],
+        [False],
+    ]
+
+
+def test_it_is_proposed_on_the_attributes_that_have_a_value() -> None:
+    found = list(CommutativeMatch.propose(SCHEMA, SCHEMA.parse("issue = 'IBM'")))
+    assert {matcher.attributes for matcher in found} == {("issue",)}
+    assert found[-1].group.name == "modp2048"  # before it the curve, where its library is
+    assert len(found) == 1 + bool(importlib.util.find_spec("coincurve"))
+    for text in ("TRUE", "issue = 'IBM' AND price < 3", "issue = 'IBM' OR price = 3", "FALSE"):
+        assert not list(CommutativeMatch.propose(SCHEMA, SCHEMA.parse(text)))

@@ -1,0 +1,149 @@
+"""Every scheme of the catalogue does what `tests.support.conformance` asks of it."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from ccbps import Schema, UInt, matching
+from ccbps.errors import PredicateError
+from ccbps.matching import SCHEMES, Answers, Keying, Matcher, broken
+from ccbps.matching.schemes import page, proposals
+from tests.support.conformance import CHECKS, PLAIN, Case, cases, proposed
+from tests.support.effort import examples
+from tests.support.strategies import (
+    Const,
+    Drawn,
+    Node,
+    domain,
+    predicates,
+    record,
+    rows,
+    schemas,
+    small_types,
+)
+
+DOCS = Path(__file__).parents[2] / "docs"
+BUDGET = 0.5
+"""Seconds of random schemas for each scheme, about."""
+
+
+@cache
+def made(scheme: type[Matcher]) -> list[Case]:
+    return cases(scheme)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.__name__)
+def test_every_scheme_has_cases_with_answers_of_both_kinds(scheme: type[Matcher]) -> None:
+    found = made(scheme)
+    assert found
+    meanings = np.concatenate([case.meaning.ravel() for case in found])
+    assert meanings.any() and not meanings.all()
+    assert all(case.interests and case.records for case in found)
+    rates = [getattr(case.matcher, "false_positive_rate", 0.0) for case in found]
+    assert max(rates) < 1e-9  # else answers are not the meaning now and then
+
+
+@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.__name__)
+def test_scheme(scheme: type[Matcher], name: str) -> None:
+    for case in made(scheme):
+        CHECKS[name](case)
+
+
+def topics(schema: Schema) -> st.SearchStrategy[Drawn]:
+    """A value for every attribute; or all within some bits of a private value, of the first."""
+    values = st.tuples(*(domain(schema[name]).map(Const) for name in schema))
+    leaves = values.map(
+        lambda row: tuple(
+            Node("compare", name, (one,), detail=("=", False))
+            for name, one in zip(schema, row, strict=True)
+        )
+    )
+    equal = leaves.map(lambda parts: Drawn(schema, Node("and", parts=parts)))
+    first = schema.names[0]
+    if not isinstance(schema[first], UInt) or schema[first].nullable or len(schema) > 1:
+        return equal
+    near = st.builds(
+        lambda value, limit: Drawn(
+            schema,
+            Node("hamming", first, (Const(value, "p0"),), detail=limit),
+            {"p0": value},
+        ),
+        domain(schema[first]),
+        st.integers(0, 3),
+    )
+    return st.one_of(equal, near)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.__name__)
+def test_random_schemas_and_predicates_against_plaintext(scheme: type[Matcher]) -> None:
+    """As many as the scheme is fast."""
+    known = made(scheme)[0]
+    start = time.process_time()
+    known = Case(known.matcher, known.interests, known.records)  # with keys of its own
+    CHECKS["answers are the plaintext meaning"](known)
+    once = time.process_time() - start
+    # Few attributes of few bits, as some schemes enumerate.
+    small = schemas(small_types(), max_attributes=2)
+
+    seen: list[Matcher] = []
+
+    @settings(
+        max_examples=max(3, min(examples(40), int(BUDGET / (once + 0.01)))),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        tiny = st.integers(1, 3).map(lambda bits: Schema(x=UInt(bits)))
+        some = st.one_of(tiny, small, small if once > 0.05 else schemas(max_attributes=3))
+        schema = data.draw(some)
+        drawn = data.draw(st.one_of(topics(schema), predicates(schema)))
+        wanted = schema.parse(drawn.text)
+        made_for = proposed(scheme, schema, wanted)
+        assume(made_for)
+        matcher = made_for[0]
+        assume(matcher.event_bytes < 1 << 16)
+        seen.append(matcher)
+        names = matcher.private_names
+        bound = wanted.bind(**drawn.private)
+        interest = bound if names is None else {name: drawn.private[name] for name in names}
+        try:
+            matcher.prepare(interest)
+        except PredicateError:
+            assume(False)
+        records = [record(row) for row in data.draw(rows(schema, max_size=5))]
+        case = Case(matcher, [interest], records)
+        assert case.party.answers(case.records, [interest]).tolist() == case.meaning.tolist()
+        exact = bound.evaluate(schema.encode(case.records))
+        assert not (exact & ~case.meaning[:, 0]).any()
+
+    run()
+    assert seen
+
+
+def test_the_catalogue_lists_each_scheme_once_with_a_page() -> None:
+    names = [scheme.name for scheme in SCHEMES]
+    assert len(set(names)) == len(names)
+    exported = {name for name in matching.__all__ if name.endswith("Match")}
+    assert not exported & {*broken.__all__}
+    assert exported | {*broken.__all__} == {scheme.__name__ for scheme in SCHEMES}
+    for scheme in SCHEMES:
+        assert (DOCS / "matchers" / f"{page(scheme)}.md").is_file()
+        assert scheme.keying in Keying and scheme.answers in Answers
+    pages = {path.stem for path in (DOCS / "matchers").glob("*.md")} - {"index"}
+    assert pages == {page(scheme) for scheme in SCHEMES}
+
+
+def test_proposals_take_what_they_are_proposed_for() -> None:
+    wanted = PLAIN.parse("issue = 'IBM' AND price = 5")
+    found = list(proposals(PLAIN, wanted, include_broken=True))
+    assert len({type(matcher) for matcher in found}) > 8 * (len(SCHEMES) > 10)
+    for matcher in found:
+        matcher.prepare(wanted)

@@ -1,0 +1,1448 @@
+"""FSGPMatch, OFSGPMatch, PublicFunctionMatch, UGPMatch: encrypted answers are plaintext answers, in
+whole or in pieces, and whatever does not fit is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import pairwise, permutations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import ccbps.matching.group.group_messages as group_messages
+import ccbps.matching.group.group_program as group_program
+from ccbps import Bool, Category, OneTimePad, Schema, SeedRing, SharedSeed, UInt
+from ccbps.algebra import A5, S5
+from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, bristol
+from ccbps.circuits.networks import NETWORKS
+from ccbps.dictionary import DictionaryColumn
+from ccbps.encodings.group import GroupEncoding
+from ccbps.errors import (
+    CcbpsError,
+    DecodeError,
+    EventError,
+    KeyMismatchError,
+    PadExhaustedError,
+    ParameterError,
+    PredicateError,
+    PredicateTypeError,
+    RandomnessReuseError,
+    SamplingError,
+    UnknownAttributeError,
+    UnsupportedPredicateError,
+)
+from ccbps.forms.bits import event_bits
+from ccbps.forms.circuit import predicate_circuit
+from ccbps.matching import (
+    FSGPMatch,
+    OFSGPMatch,
+    PublicFunctionMatch,
+    UGPMatch,
+)
+from ccbps.matching.group.group_program import GroupMatch
+from ccbps.programs.barrington import preserving_length
+from ccbps.wire import ROUND_HEADER_BYTES, TAG_BYTES, Cause
+from tests.support.circuit_strategies import all_rows
+from tests.support.effort import examples
+from tests.support.program_strategies import every_formula, seeds, shallow_circuits
+from tests.support.strategies import predicates, record, rows, schemas, small_types
+
+Bytes = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+
+SEED = SharedSeed(bytes(range(32)))
+FIXED: list[type[FSGPMatch | OFSGPMatch]] = [FSGPMatch, OFSGPMatch]
+fixed_structure = pytest.mark.parametrize("kind", FIXED, ids=["FSGP", "OFSGP"])
+every_group = pytest.mark.parametrize("group", ["A5", "S5"])
+
+
+def matched(matcher: GroupMatch, events: Any, interest: Any, count: int) -> list[bool]:
+    rounds = range(count)
+    sent = matcher.publisher(SEED).encode(events, rounds)
+    wanted = matcher.subscriber(SEED).encode(interest, rounds)
+    answers: list[bool] = matcher.broker().match(sent, wanted).tolist()
+    return answers
+
+
+# -- every small circuit ------------------------------------------------------------------------
+
+
+def expected_of(formulas: list[Circuit]) -> list[bool]:
+    """Values on all inputs, one formula after the other."""
+    table = all_rows(formulas[0].inputs)
+    return [bool(value) for formula in formulas for value in formula.evaluate(table)[:, 0]]
+
+
+@fixed_structure
+@every_group
+@pytest.mark.parametrize(
+    ("inputs", "step"), [(1, 1), (2, 1), (3, 7), pytest.param(3, 1, marks=pytest.mark.slow)]
+)
+def test_every_formula_of_depth_2_is_matched_on_all_inputs(
+    kind: type[FSGPMatch | OFSGPMatch], group: str, inputs: int, step: int
+) -> None:
+    # Of those of three inputs every seventh; all with the slow tests.
+    formulas = every_formula(inputs, 2)
+    assert inputs < 3 or len(formulas) == 8 + 72 + 6408
+    formulas = formulas[::step]
+    count = 2**inputs
+    matcher = kind(Schema(x=UInt(inputs)), 2, group=group)
+    events = {"x": np.tile(np.arange(count), len(formulas))}
+    column = DictionaryColumn(formulas, np.repeat(np.arange(len(formulas)), count))
+    found = matched(matcher, events, column, len(formulas) * count)
+    assert found == expected_of(formulas)
+
+
+def assert_public_formulas(formulas: list[Circuit], bits: int, group: str) -> None:
+    """The first `bits` inputs the publisher's, the others the subscriber's."""
+    inputs = formulas[0].inputs
+    schema, private = Schema(x=UInt(bits)), Schema(y=UInt(inputs - bits))
+    xs, ys = np.divmod(np.arange(2**inputs), 2 ** (inputs - bits))
+    for formula in formulas:
+        matcher = PublicFunctionMatch(schema, formula, private, group=group)
+        found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], len(xs))
+        assert found == expected_of([formula])
+
+
+@every_group
+@pytest.mark.parametrize("bits", [1, 2])
+def test_formulas_of_private_values_are_matched_on_all_inputs(group: str, bits: int) -> None:
+    # A part of the formulas of two inputs and of those of three, another one in each run.
+    if bits == 1:
+        assert_public_formulas(every_formula(2, 2)[group == "A5" :: 11], 1, group)
+    assert_public_formulas(every_formula(3, 2)[bits + 2 * (group == "A5") :: 53], bits, group)
+
+
+@pytest.mark.slow
+@every_group
+@pytest.mark.parametrize("bits", [1, 2])
+def test_every_formula_of_private_values_is_matched_on_all_inputs(group: str, bits: int) -> None:
+    if bits == 1:
+        assert_public_formulas(every_formula(2, 2), 1, group)
+    assert_public_formulas(every_formula(3, 2), bits, group)
+
+
+@given(
+    circuit=shallow_circuits(max_depth=3, max_inputs=4),
+    more=st.integers(0, 1),
+    kind=st.sampled_from(FIXED),
+    group=st.sampled_from(["A5", "S5"]),
+)
+@settings(max_examples=examples(60))
+def test_any_circuit_is_matched_on_all_inputs(
+    circuit: Circuit, more: int, kind: type[FSGPMatch | OFSGPMatch], group: str
+) -> None:
+    matcher = kind(Schema(x=UInt(circuit.inputs)), circuit.depth + more, group=group)
+    events = {"x": np.arange(2**circuit.inputs)}
+    assert matched(matcher, events, circuit, 2**circuit.inputs) == expected_of([circuit])
+
+
+# -- predicates ---------------------------------------------------------------------------------
+
+
+@given(
+    schema=schemas(small_types(), max_attributes=3),
+    kind=st.sampled_from(FIXED),
+    group=st.sampled_from(["A5", "S5"]),
+    data=st.data(),
+)
+@settings(max_examples=examples(80))
+def test_answers_are_the_plaintext_meaning(
+    schema: Schema, kind: type[FSGPMatch | OFSGPMatch], group: str, data: st.DataObject
+) -> None:
+    drawn = data.draw(predicates(schema))
+    predicate = schema.parse(drawn.text).bind(**drawn.private)
+    events = schema.encode([record(row) for row in data.draw(rows(schema, max_size=5))])
+    matcher = kind(schema, 3, group=group)
+    circuit = predicate_circuit(predicate)
+    if preserving_length(circuit) > 4**3:
+        depth = circuit.depth
+        with pytest.raises(UnsupportedPredicateError, match=f"depth {depth} and .* any of depth 3"):
+            matcher.subscriber(SEED).encode(predicate, [0])
+    else:
+        expected = predicate.evaluate(events).tolist()
+        assert matched(matcher, events, predicate, events.count) == expected
+
+
+QUOTES = Schema(issue=Category(["IBM", "SAP"], nullable=True), price=UInt(3), hot=Bool())
+TEXTS = ["issue = 'SAP' AND price < 5", "hot OR issue IS NULL", "price BETWEEN 2 AND 3"]
+RECORDS: list[dict[str, Any]] = [
+    {"issue": issue, "price": price, "hot": hot}
+    for issue, price, hot in product(["IBM", "SAP", None], range(8), [False, True])
+]
+
+
+def answers_of(text: str) -> list[bool]:
+    answers: list[bool] = QUOTES.parse(text).evaluate(QUOTES.encode(RECORDS)).tolist()
+    return answers
+
+
+@fixed_structure
+@pytest.mark.parametrize("text", TEXTS)
+def test_interest_may_be_text_a_predicate_or_a_circuit(
+    kind: type[FSGPMatch | OFSGPMatch], text: str
+) -> None:
+    matcher, predicate = kind(QUOTES, 3), QUOTES.parse(text)
+    for interest in (text, predicate, predicate_circuit(predicate)):
+        found = matched(matcher, RECORDS, interest, len(RECORDS))
+        assert found == answers_of(text)
+    assert True in found and False in found
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 300])
+@every_group
+def test_interest_for_all_rows_equals_it_repeated(group: str, count: int) -> None:
+    matcher, text = OFSGPMatch(QUOTES, 3, group=group), TEXTS[0]
+    forms: list[Any] = [
+        text,
+        QUOTES.parse(text),
+        [text] * count,
+        [QUOTES.parse(text)] * count,
+        DictionaryColumn([TEXTS[1], text, TEXTS[2]], np.full(count, 1, np.intp)),
+    ]
+    found = [matcher.subscriber(SEED).encode(form, range(count)).tobytes() for form in forms]
+    assert set(found) == {found[0]}
+    assert len(found[0]) == count * matcher.interest_bytes
+
+
+@every_group
+def test_different_interests_in_one_batch_are_those_one_by_one(group: str) -> None:
+    matcher = OFSGPMatch(QUOTES, 3, group=group)
+    which = np.random.default_rng(1).integers(0, 3, 50)
+    together = matcher.subscriber(SEED).encode(DictionaryColumn(TEXTS, which), range(50))
+    alone = matcher.subscriber(SEED)
+    for number, choice in enumerate(which.tolist()):
+        assert np.array_equal(alone.encode(TEXTS[choice], [number])[0], together[number])
+
+
+@every_group
+def test_batch_cut_into_blocks_is_the_same_batch(
+    monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    matcher = OFSGPMatch(QUOTES, 2, group=group)
+    column = DictionaryColumn(["hot", "issue IS NULL"], np.arange(48) // 5 % 2)
+
+    def exchange() -> tuple[bytes, bytes, list[bool]]:
+        sent = matcher.publisher(SEED).encode(RECORDS, range(48))
+        wanted = matcher.subscriber(SEED).encode(column, range(48))
+        return sent.tobytes(), wanted.tobytes(), matcher.broker().match(sent, wanted).tolist()
+
+    whole = exchange()
+    monkeypatch.setattr(group_messages, "BLOCK_POSITIONS", 7 * matcher.group.padded(matcher.length))
+    assert exchange() == whole
+    assert True in whole[2] and False in whole[2]
+
+
+# -- public functions ---------------------------------------------------------------------------
+
+HAMMING = PublicFunctionMatch.hamming(4, limit=1)
+BIT = Schema(x=UInt(1))
+
+
+@every_group
+@pytest.mark.parametrize("bits", range(1, 6))
+def test_hamming_with_a_public_limit_counts_differing_bits(group: str, bits: int) -> None:
+    xs, ys = np.divmod(np.arange(4**bits), 2**bits)
+    for limit in range(-1, bits + 1):
+        matcher = PublicFunctionMatch.hamming(bits, limit=limit, group=group)
+        interests = DictionaryColumn([{"y": y} for y in range(2**bits)], ys)
+        found = matched(matcher, {"x": xs}, interests, len(xs))
+        assert found == (np.bitwise_count(xs ^ ys) <= limit).tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [None, *NETWORKS])
+def test_hamming_of_6_bits_counts_differing_bits(network: Any) -> None:
+    xs, ys = np.divmod(np.arange(4**6)[::7], 2**6)
+    for limit in range(6):
+        matcher = PublicFunctionMatch.hamming(6, limit=limit, network=network)
+        found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], len(xs))
+        assert found == (np.bitwise_count(xs ^ ys) <= limit).tolist()
+
+
+@pytest.mark.parametrize("network", [None, *NETWORKS])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+def test_hamming_with_a_private_limit_counts_differing_bits(bits: int, network: Any) -> None:
+    matcher = PublicFunctionMatch.hamming(bits, network=network)
+    limits = range(2 ** bits.bit_length())
+    triples = list(product(range(2**bits), range(2**bits), limits))[:: 1 if bits < 4 else 5]
+    found = matched(
+        matcher,
+        {"x": [x for x, _, _ in triples]},
+        [{"y": y, "t": t} for _, y, t in triples],
+        len(triples),
+    )
+    assert found == [(x ^ y).bit_count() <= t for x, y, t in triples]
+
+
+def test_hamming_of_5_and_6_bits_with_a_private_limit() -> None:
+    rng = np.random.default_rng(2)
+    for bits in (5, 6):
+        matcher = PublicFunctionMatch.hamming(bits)
+        triples = [tuple(map(int, rng.integers(0, [2**bits, 2**bits, bits + 1]))) for _ in range(4)]
+        found = matched(
+            matcher,
+            {"x": [x for x, _, _ in triples]},
+            [{"y": y, "t": t} for _, y, t in triples],
+            len(triples),
+        )
+        assert found == [(x ^ y).bit_count() <= t for x, y, t in triples]
+
+
+def test_hamming_takes_4_to_the_depth_of_the_network() -> None:
+    # x ^ y is one instruction: a batcher network of 4 lines has depth 3, its lines 2 or 3.
+    hamming = partial(PublicFunctionMatch.hamming, network="batcher")
+    assert hamming(2, limit=0).length == 4
+    assert hamming(4, limit=0).length == 16
+    assert hamming(4, limit=1).length == 64
+
+
+@pytest.mark.parametrize("limit", [None, 0, 1, 2])
+def test_hamming_takes_no_more_than_any_network(limit: int | None) -> None:
+    lengths = [
+        PublicFunctionMatch.hamming(4, limit=limit, network=network).length for network in NETWORKS
+    ]
+    assert PublicFunctionMatch.hamming(4, limit=limit).length <= min(lengths)
+
+
+@given(circuit=shallow_circuits(max_depth=3, max_inputs=4), data=st.data())
+@settings(max_examples=examples(60))
+def test_private_values_may_be_any_of_the_inputs(circuit: Circuit, data: st.DataObject) -> None:
+    builder = CircuitBuilder()
+    n = circuit.inputs
+    # One more input for each party, so that neither has none.
+    bits = data.draw(st.integers(1, n + 1))
+    wires = builder.inputs(n + 2)
+    used = [*wires[:bits], *wires[bits + 1 :]][:n]
+    shifted = builder.build(*builder.embed(circuit, used))
+    schema, private = Schema(x=UInt(bits)), Schema(y=UInt(n + 2 - bits))
+    matcher = PublicFunctionMatch(schema, shifted, private)
+    xs, ys = np.divmod(np.arange(2 ** (n + 2)), 2 ** (n + 2 - bits))
+    found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], len(xs))
+    assert found == expected_of([shifted])
+
+
+BRISTOL = Path(__file__).parents[1] / "vectors" / "circuits"
+THREE = Schema(x=UInt(3)), Schema(y=UInt(3))
+
+
+@every_group
+@pytest.mark.parametrize("case", json.loads((BRISTOL / "bristol.json").read_text())["cases"])
+def test_bristol_file_is_matched_as_it_computes_on_numbers(
+    group: str, case: dict[str, Any]
+) -> None:
+    file = bristol.load(BRISTOL / case["file"])
+    matcher = PublicFunctionMatch(THREE[0], file, THREE[1], group=group)
+    xs, ys = np.divmod(np.arange(64), 8)
+    found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], 64)
+    assert found == [bool(out) for out in case["out"]]
+    # Everybody who has the circuit, from whatever source, has the same matcher.
+    same = PublicFunctionMatch(THREE[0], file.most_significant_first(), THREE[1], group=group)
+    assert same.fingerprint == pickle.loads(pickle.dumps(matcher)).fingerprint
+    assert same.fingerprint == matcher.fingerprint
+    # The file's own order is another function, of the same widths: 1 < 4 is false in it.
+    wrong = PublicFunctionMatch(THREE[0], file.circuit, THREE[1], group=group)
+    assert case["out"][1 * 8 + 4] == 1 and matched(wrong, {"x": [1]}, {"y": 4}, 1) == [False]
+
+
+def test_bristol_values_are_the_attributes() -> None:
+    file = bristol.load(BRISTOL / "less_than_3bit.txt")
+    for schema, private in (
+        (Schema(x=UInt(2)), Schema(y=UInt(4))),
+        (Schema(a=UInt(1), b=UInt(2)), Schema(y=UInt(3))),
+        (Schema(x=UInt(3)), Schema(y=UInt(2), z=UInt(1))),
+        (Schema(x=UInt(3)), Schema(y=UInt(4))),
+    ):
+        with pytest.raises(ParameterError, match="values must be the attributes") as caught:
+            PublicFunctionMatch(schema, file, private)
+        assert "the file's have 3, 3 bits" in str(caught.value)
+        assert all(repr(name) in str(caught.value) for name in (*schema, *private))
+    # The old format has two operands always: one of no bits is none.
+    one = bristol.loads("1 3\n2 0 1\n\n2 1 0 1 2 AND\n")
+    with pytest.raises(ParameterError, match="private 'y' 1; the file's have 2 bits"):
+        PublicFunctionMatch(Schema(x=UInt(1)), one, Schema(y=UInt(1)))
+    with pytest.raises(ParameterError, match=r"got BristolCircuit; pass its most_significant"):
+        OFSGPMatch(Schema(x=UInt(6)), 2).subscriber(SEED).encode(file, [0])  # type: ignore[arg-type]
+
+
+def test_private_values_are_encoded_as_their_attributes() -> None:
+    # Is the event's issue the private one, or missing at both?
+    schema = Schema(issue=Category(["IBM", "SAP"], nullable=True))
+    private = Schema(issue=Category(["IBM", "SAP"], nullable=True))
+    builder = CircuitBuilder()
+    x, y = builder.inputs(2), builder.inputs(2)
+    same = builder.all_of(~(a ^ b) for a, b in zip(x, y, strict=True))
+    matcher = PublicFunctionMatch(schema, builder.build(same), private)
+    assert matcher.private_names == ("issue",)
+    values = [{"issue": value} for value in ("IBM", "SAP", None)]
+    pairs = list(product(values, values))
+    found = matched(matcher, [x for x, _ in pairs], [y for _, y in pairs], 9)
+    assert found == [x == y for x, y in pairs]
+
+
+# -- the universal circuit ----------------------------------------------------------------------
+
+
+def assert_universal(formulas: list[Circuit], depth: int, group: str) -> None:
+    inputs = formulas[0].inputs
+    matcher = UGPMatch(Schema(x=UInt(inputs)), depth, group=group)
+    for start in range(0, len(formulas), 8):
+        some = formulas[start : start + 8]
+        events = {"x": np.tile(np.arange(2**inputs), len(some))}
+        column = DictionaryColumn(some, np.repeat(np.arange(len(some)), 2**inputs))
+        found = matched(matcher, events, column, len(some) * 2**inputs)
+        assert found == expected_of(some)
+
+
+@every_group
+@pytest.mark.parametrize("inputs", [1, 2, 3])
+def test_universal_circuit_runs_every_formula_of_depth_0(group: str, inputs: int) -> None:
+    assert_universal(every_formula(inputs, 0), 0, group)
+
+
+@every_group
+def test_universal_circuit_runs_every_formula_of_depth_1_of_one_input(group: str) -> None:
+    assert_universal(every_formula(1, 1), 1, group)
+
+
+@pytest.mark.slow
+@every_group
+def test_universal_circuit_runs_every_formula_of_depth_1_of_two_inputs(group: str) -> None:
+    assert_universal(every_formula(2, 1), 1, group)
+
+
+def test_universal_circuit_takes_predicates() -> None:
+    schema = Schema(hot=Bool(nullable=True))
+    matcher = UGPMatch(schema, 1)
+    for text in ("hot", "hot IS NULL", "NOT hot"):
+        events = [{"hot": value} for value in (True, False, None)]
+        expected = schema.parse(text).evaluate(schema.encode(events)).tolist()
+        assert matched(matcher, events, text, 3) == expected
+
+
+@every_group
+def test_elements_of_the_universal_program_are_the_publishers_for_event_bits_only(
+    group: str,
+) -> None:
+    matcher = UGPMatch(Schema(x=UInt(2)), 0, group=group)
+    index = matcher._index(0, matcher.length)
+    assert set(index.tolist()) == {-1, 0, 1}
+    for formula in every_formula(2, 0):
+        matcher.prepare(formula)
+        assert np.array_equal(matcher._index(0, matcher.length), index)
+
+
+@pytest.mark.parametrize("depth", [-1, 2, 0.5, 1.0, True, "1", None])
+def test_universal_circuit_has_depth_0_or_1(depth: Any) -> None:
+    with pytest.raises(ParameterError, match="depth must be 0 or 1"):
+        UGPMatch(BIT, depth)
+
+
+def test_universal_circuit_refuses_what_does_not_fit() -> None:
+    subscriber = UGPMatch(Schema(x=UInt(2)), 0).subscriber(SEED)
+    with pytest.raises(UnsupportedPredicateError, match=r"depth 1 and .* any of depth 0"):
+        subscriber.encode("x = 3", [0])
+    with pytest.raises(ParameterError, match=r"must have 2 inputs, .* got 1"):
+        subscriber.encode(Circuit(1, (), (0,)), [0])
+    with pytest.raises(ParameterError, match=r"an interest is a predicate .* or a Circuit"):
+        subscriber.encode({"x": 3}, [0])
+    with pytest.raises(ParameterError, match="take OFSGPMatch, which hides as much"):
+        UGPMatch(Schema(x=UInt(40)), 1)
+
+
+# -- pairs, rings, pads -------------------------------------------------------------------------
+
+
+def several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of 64 positions for matchers made from now on."""
+    cut = partial(GroupEncoding, segment=64)
+    monkeypatch.setattr(group_program, "GroupEncoding", cut)
+
+
+# Lengths 160, 320 and some hundred: of the first, the last segment is short.
+LONG: dict[str, tuple[Callable[[str], GroupMatch], Any]] = {
+    "OFSGP": (lambda group: OFSGPMatch(Schema(x=UInt(5)), 2, group=group), "x > 3"),
+    "FSGP": (lambda group: FSGPMatch(Schema(x=UInt(3)), 2, group=group), "x > 3"),
+    "public function": (
+        lambda group: PublicFunctionMatch.hamming(5, limit=1, group=group), {"y": 5}
+    ),
+}  # fmt: skip
+every_long = pytest.mark.parametrize("name", LONG)
+segmented = pytest.mark.parametrize("cut", [False, True], ids=["one segment", "several segments"])
+
+
+def plain(name: str, x: int) -> bool:
+    return x > 3 if name != "public function" else (x ^ 5).bit_count() <= 1
+
+
+@every_long
+@every_group
+@segmented
+def test_publisher_serves_many_pairs_by_label(
+    monkeypatch: pytest.MonkeyPatch, name: str, group: str, cut: bool
+) -> None:
+    if cut:
+        several_segments(monkeypatch)
+    make, interest = LONG[name]
+    matcher = make(group)
+    assert len(matcher.encoding.segments) == (-(-matcher.length // 64) if cut else 1)
+    assert matcher.length > 128
+    labels, rounds = ["alice", "bob"] * 8, [i // 2 for i in range(16)]
+    xs = [x % 2**matcher.schema.bits for x in range(16)]
+    ring = SeedRing.of(SEED, ["alice", "bob"])
+    sent = matcher.publisher(SEED).encode({"x": xs}, rounds, pairs=labels)
+    assert np.array_equal(matcher.publisher(ring).encode({"x": xs}, rounds, pairs=labels), sent)
+    ringed = matcher.subscriber(ring).encode(interest, rounds, pairs=labels)
+    for place, label in enumerate(["alice", "bob"]):
+        alone = matcher.subscriber(SEED.pair(label)).encode(interest, range(8))
+        assert np.array_equal(alone, ringed[place::2])
+        found = matcher.broker().match(sent[place::2], alone)
+        assert found.tolist() == [plain(name, x) for x in xs[place::2]]
+    with pytest.raises(KeyMismatchError, match="'carol'"):
+        matcher.publisher(ring).encode({"x": [1]}, [9], pairs=["carol"])
+
+
+@every_long
+@every_group
+@segmented
+def test_pad_serves_a_pair_from_end_to_end(
+    monkeypatch: pytest.MonkeyPatch, name: str, group: str, cut: bool
+) -> None:
+    if cut:
+        several_segments(monkeypatch)
+    make, interest = LONG[name]
+    matcher = make(group)
+    size = matcher.randomness_bytes
+    secret = np.random.default_rng(8).integers(0, 256, 8 * size + size - 1, np.uint8).tobytes()
+    publisher = matcher.publisher(OneTimePad(secret))
+    subscriber = matcher.subscriber(OneTimePad(secret))
+    for refused in ([8], [0, 9], range(9)):
+        with pytest.raises(PadExhaustedError, match=f"round {max(refused)} lies beyond the pad"):
+            subscriber.encode(interest, refused)
+        with pytest.raises(PadExhaustedError):
+            publisher.encode({"x": [1] * len(refused)}, refused)
+    with pytest.raises(PadExhaustedError):
+        publisher.encode_chunks([{"x": 1}], 8)
+    # What was refused uses up no round.
+    rounds = [7, 0, 3, 5, 1, 2, 4, 6]
+    sent, wanted = publisher.encode({"x": range(8)}, rounds), subscriber.encode(interest, rounds)
+    assert matcher.broker().match(sent, wanted).tolist() == [plain(name, x) for x in range(8)]
+
+
+@every_group
+@segmented
+def test_message_uses_every_byte_of_its_round_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, group: str, cut: bool
+) -> None:
+    if cut:
+        several_segments(monkeypatch)
+    matcher = OFSGPMatch(Schema(x=UInt(5)), 2, group=group)
+    size = matcher.randomness_bytes
+    secret = np.random.default_rng(9).integers(0, 256, 3 * size, np.uint8)
+    first = matcher.subscriber(OneTimePad(secret.tobytes())).encode("x > 3", [1])
+    secret[:size], secret[2 * size :] = 1, 2
+    assert np.array_equal(
+        first, matcher.subscriber(OneTimePad(secret.tobytes())).encode("x > 3", [1])
+    )
+    parts = len(matcher.encoding.segments)
+    last = size // parts - 1
+    for number in range(parts):  # other elements, and another tag, of which only the first counts
+        for offset in (0, last - TAG_BYTES, last):
+            changed = secret.copy()
+            changed[size + number * (size // parts) + offset] ^= 1
+            other = matcher.subscriber(OneTimePad(changed.tobytes())).encode("x > 3", [1])
+            spare = offset == last - TAG_BYTES or (number and offset == last)
+            assert spare or not np.array_equal(first, other)
+
+
+def test_rounds_of_several_segments_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    several_segments(monkeypatch)
+    matcher = OFSGPMatch(Schema(x=UInt(5)), 2)
+    last = 2**64 // 3 - 1
+    rounds = np.array([last, 0], np.uint64)
+    sent = matcher.publisher(SEED).encode({"x": [3, 4]}, rounds)
+    wanted = matcher.subscriber(SEED).encode("x > 3", rounds)
+    assert matcher.broker().match(sent, wanted).tolist() == [False, True]
+    with pytest.raises(ParameterError, match=f"rounds must be below {last + 1} .* 3 pieces"):
+        matcher.publisher(SEED).encode({"x": [3]}, [last + 1])
+
+
+def test_pad_is_refused_by_a_second_matcher() -> None:
+    pad = OneTimePad(np.random.default_rng(12).bytes(20_000))
+    OFSGPMatch(QUOTES, 1).subscriber(pad).encode("hot", [0])
+    with pytest.raises(RandomnessReuseError, match="already serves another matcher"):
+        FSGPMatch(QUOTES, 1).subscriber(pad).encode("hot", [1])
+
+
+# -- pieces -------------------------------------------------------------------------------------
+
+
+def cut_anywhere(message: Bytes, rng: np.random.Generator) -> list[Bytes]:
+    edges = [0, *sorted(rng.integers(0, len(message) + 1, 6).tolist()), len(message)]
+    return [message[a:b] for a, b in pairwise(edges)]
+
+
+@every_long
+@every_group
+@segmented
+def test_pieces_are_the_message_and_may_be_cut_anywhere(
+    monkeypatch: pytest.MonkeyPatch, name: str, group: str, cut: bool
+) -> None:
+    if cut:
+        several_segments(monkeypatch)
+    make, interest = LONG[name]
+    matcher = make(group)
+    rng, xs = np.random.default_rng(10), list(range(8))
+    events = matcher.publisher(SEED).encode({"x": xs}, range(8))
+    interests = matcher.subscriber(SEED).encode(interest, range(8))
+    publisher, subscriber = matcher.publisher(SEED), matcher.subscriber(SEED)
+    for x in xs:
+        sent = list(publisher.encode_chunks([{"x": x}], x))
+        wanted = list(subscriber.encode_chunks(interest, x))
+        assert len(sent) == len(matcher.encoding.segments)
+        assert len(wanted) == len(sent) + 1
+        assert np.array_equal(np.concatenate(sent), events[x])
+        assert np.array_equal(np.concatenate(wanted), interests[x])
+        for pieces in (
+            (iter(sent), iter(wanted)),
+            (cut_anywhere(events[x], rng), cut_anywhere(interests[x], rng)),
+            ([events[x]], [piece.tobytes() for piece in wanted]),
+            (events[x].reshape(-1, 1), interests[x].reshape(-1, 1)),
+        ):
+            assert matcher.broker().match_chunks(*pieces) is plain(name, x)
+    assert matcher.broker().match(events, interests).tolist() == [plain(name, x) for x in xs]
+
+
+@every_group
+def test_pieces_of_a_labelled_pair_are_its_message(group: str) -> None:
+    matcher = OFSGPMatch(QUOTES, 1, group=group)
+    pieces = matcher.subscriber(SEED).encode_chunks("hot", 4, pair="alice")
+    whole = matcher.subscriber(SEED.pair("alice")).encode("hot", [4])
+    assert np.array_equal(np.concatenate([*pieces]), whole[0])
+
+
+@pytest.mark.parametrize("side", ["event", "interest"])
+@every_group
+def test_pieces_that_are_no_whole_message_are_refused(
+    monkeypatch: pytest.MonkeyPatch, side: str, group: str
+) -> None:
+    several_segments(monkeypatch)
+    matcher = OFSGPMatch(Schema(x=UInt(5)), 2, group=group)
+    events = matcher.publisher(SEED).encode({"x": [4]}, [0])[0]
+    interests = matcher.subscriber(SEED).encode("x > 3", [0])[0]
+
+    def answer(change: Callable[[Bytes], Iterable[Bytes]]) -> bool:
+        pieces: list[Iterable[Bytes]] = [[events], [interests]]
+        at = ["event", "interest"].index(side)
+        pieces[at] = change(pieces[at][0])  # type: ignore[index]
+        return matcher.broker().match_chunks(*pieces)
+
+    assert answer(lambda message: [message]) is True
+    for missing in (1, 8, 30, len(events) - 20, len(events) - 8, len(events)):
+        with pytest.raises(DecodeError, match=f"the {side} message ends too early"):
+            answer(lambda message, missing=missing: [message[:-missing]])
+    for more in ([np.zeros(1, np.uint8)], [events[:0], events]):
+        with pytest.raises(DecodeError, match=f"the {side} message goes on after its end"):
+            answer(lambda message, more=more: [message, *more])
+    assert answer(lambda message: [message[:0], message, message[:0], message[:0]]) is True
+
+
+@every_group
+def test_pieces_are_refused_for_the_cause_of_the_message(
+    monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    several_segments(monkeypatch)
+    matcher = OFSGPMatch(Schema(x=UInt(5)), 2, group=group)
+    events = matcher.publisher(SEED).encode({"x": [4]}, [0])[0]
+    interests = matcher.subscriber(SEED).encode("x > 3", [0])[0]
+    spoiled = [(7, 1, Cause.PAIRING), (1, 128, Cause.PAIRING), (0, 3, Cause.EVENT_KIND)]
+    for place, flip, cause in spoiled:
+        other = events.copy()
+        other[place] ^= flip
+        with pytest.raises(DecodeError, match=cause.text):
+            matcher.broker().match_chunks([other], [interests])
+    for place, cause in ((-8, Cause.PRODUCT), (-7, Cause.SEGMENT), (-1, Cause.SEGMENT)):
+        other = interests.copy()
+        other[place] ^= 128
+        with pytest.raises(DecodeError, match=cause.text):
+            matcher.broker().match_chunks([events], [other])
+    for segment in matcher.encoding.segments:
+        other = events.copy()
+        other[ROUND_HEADER_BYTES:][segment.place] = 255 if group == "S5" else 0
+        with pytest.raises(DecodeError, match=Cause.ELEMENT.text):
+            matcher.broker().match_chunks([other], [interests])
+
+
+@every_group
+def test_segments_of_another_round_or_place_are_refused_in_every_row(
+    monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    several_segments(monkeypatch)
+    matcher, count = OFSGPMatch(Schema(x=UInt(5)), 2, group=group), 200
+    events = matcher.publisher(SEED).encode({"x": [4] * count}, range(count))
+    interests = matcher.subscriber(SEED).encode("x > 3", range(count))
+    whole = matcher.broker().match(events, interests)
+    assert whole.all()
+    segments = matcher.encoding.segments
+    assert len(segments) == 3
+    start = ROUND_HEADER_BYTES
+    parts = [slice(start + s.tag.start, start + s.place.stop) for s in segments]
+    parts.append(slice(-8, None))
+    # The same part of the next round on both sides: headers agree, tags agree side with side, and
+    # the product is any element, in 1 of 30 rows one that is an answer.
+    for part in parts[1:]:
+        mixed = [events.copy(), interests.copy()]
+        for message in mixed if part.start != -8 else mixed[1:]:
+            message[:, part] = np.roll(message[:, part], 1, axis=0)
+        causes = matcher.broker().examine(*mixed)[1]
+        assert set(causes.tolist()) == {Cause.SEGMENT}
+    # The same part of both sides exchanged.
+    for part in parts[1:3]:
+        mixed = [events.copy(), interests.copy()]
+        mixed[0][:, part], mixed[1][:, part] = interests[:, part], events[:, part]
+        assert set(matcher.broker().examine(*mixed)[1].tolist()) == {Cause.SEGMENT}
+    # Two parts of one message exchanged, on both sides.
+    mixed = [events.copy(), interests.copy()]
+    width = min(part.stop - part.start for part in parts[1:3])
+    first, second = (slice(part.start, part.start + width) for part in parts[1:3])
+    for message, source in zip(mixed, (events, interests), strict=True):
+        message[:, first], message[:, second] = source[:, second], source[:, first]
+    assert set(matcher.broker().examine(*mixed)[1].tolist()) == {Cause.SEGMENT}
+
+
+@every_group
+def test_pieces_mixed_missing_repeated_or_out_of_order_are_refused(
+    monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    several_segments(monkeypatch)
+    matcher = OFSGPMatch(Schema(x=UInt(6)), 2, group=group)
+    publisher, subscriber = matcher.publisher(SEED), matcher.subscriber(SEED)
+    sent = [[*publisher.encode_chunks({"x": 4}, r)] for r in (0, 1)]
+    wanted = [[*subscriber.encode_chunks("x > 3", r)] for r in (0, 1)]
+    parts = len(sent[0])
+    assert parts == 3 and len({len(piece) for piece in sent[0][1:]}) == 1
+
+    def whole(number: int) -> list[tuple[int, int]]:
+        """Round and part of each piece; the interest's end is part `parts`."""
+        return [(number, part) for part in range(parts + 1)]
+
+    def orders() -> Iterable[list[tuple[int, int]]]:
+        for rounds in product((0, 1), repeat=parts + 1):
+            yield list(zip(rounds, range(parts + 1), strict=True))
+        yield from (list(order) for order in permutations(whole(0)))
+        for part, more in product(range(parts + 1), whole(0)):
+            before, after = whole(0)[:part], whole(0)[part + 1 :]
+            yield [*before, more, (0, part), *after]
+            yield [*before, more, *after]
+            yield before + after
+
+    right = [(whole(number)[:parts], whole(number)) for number in (0, 1)]
+    answered = 0
+    for order in orders():
+        # Both sides alike, and one side only.
+        for ours, theirs in ((order, order), (order, whole(0)), (whole(0), order)):
+            ours = [piece for piece in ours if piece[1] < parts]
+            events = [sent[number][part] for number, part in ours]
+            interests = [wanted[number][part] for number, part in theirs]
+            if (ours, theirs) in right:
+                assert matcher.broker().match_chunks(events, interests) is True
+                answered += 1
+                continue
+            with pytest.raises(DecodeError):
+                matcher.broker().match_chunks(events, interests)
+    assert answered > 6
+
+
+def test_pieces_are_bytes_and_nothing_is_cast() -> None:
+    matcher = OFSGPMatch(QUOTES, 1)
+    event = matcher.publisher(SEED).encode(RECORDS[:1], [0])[0]
+    interest = matcher.subscriber(SEED).encode("hot", [0])[0]
+    answer = matcher.broker().match_chunks([event], [interest])
+    for same in (event.tobytes(), bytearray(event), memoryview(event.tobytes()), event.data):
+        assert matcher.broker().match_chunks([same], [interest]) is answer  # type: ignore[list-item]
+    wrong: list[Any] = [
+        event.astype(np.int64), event.astype(np.float64), event.view(np.int8), event[None],
+        event.view(np.bool_), event[:8].view(np.uint64), event.tolist(), 5, "text", None,
+        memoryview(event[:8].tobytes()).cast("I"), np.float64(1),
+    ]  # fmt: skip
+    for piece in wrong:
+        for pieces in ([piece], [event[:0], piece, event]):
+            with pytest.raises(DecodeError, match="a piece of the event message must be bytes"):
+                matcher.broker().match_chunks(pieces, [interest])
+        with pytest.raises(DecodeError, match="a piece of the interest message must be bytes"):
+            matcher.broker().match_chunks([event], [piece])
+
+
+def test_pieces_take_one_event() -> None:
+    publisher = OFSGPMatch(QUOTES, 1).publisher(SEED)
+    for events in (RECORDS[:2], []):
+        with pytest.raises(ParameterError, match=f"takes one event, got {len(events)}"):
+            publisher.encode_chunks(events, 0)
+    # Neither used the round.
+    assert [*publisher.encode_chunks(RECORDS[:1], 0)]
+    columns = {name: [value] for name, value in RECORDS[1].items()}
+    pieces = [[*publisher.encode_chunks(columns, 1)]]
+    pieces += [
+        [*role.encode_chunks(one, 1)]
+        for role, one in (
+            (OFSGPMatch(QUOTES, 1).publisher(SEED), RECORDS[1]),
+            (OFSGPMatch(QUOTES, 1).publisher(SEED), RECORDS[1:2]),
+        )
+    ]
+    assert len({piece.tobytes() for (piece,) in pieces}) == 1
+
+
+# -- a round is used once -----------------------------------------------------------------------
+
+
+def ways(role: str) -> dict[str, Callable[[Any], Callable[[list[int]], object]]]:
+    """Ways for a role to use rounds, once it is made."""
+    if role == "publisher":
+        return {
+            "encode": lambda r: lambda rounds: r.encode(RECORDS[: len(rounds)], rounds),
+            "pieces": lambda r: lambda rounds: [r.encode_chunks(RECORDS[:1], n) for n in rounds],
+        }
+    return {
+        "encode": lambda r: lambda rounds: r.encode("hot", rounds),
+        "pieces": lambda r: lambda rounds: [r.encode_chunks("hot", n) for n in rounds],
+    }
+
+
+@pytest.mark.parametrize("role", ["publisher", "subscriber"])
+@pytest.mark.parametrize("first", ["encode", "pieces"])
+@pytest.mark.parametrize("second", ["encode", "pieces"])
+@segmented
+def test_round_is_refused_the_second_time(
+    monkeypatch: pytest.MonkeyPatch, role: str, first: str, second: str, cut: bool
+) -> None:
+    if cut:
+        several_segments(monkeypatch)
+    holder = getattr(OFSGPMatch(QUOTES, 2), role)(SEED)
+    # Pieces use their round when they are asked for, not when they are read.
+    ways(role)[first](holder)([4, 5])
+    with pytest.raises(RandomnessReuseError, match="round 5 was already used by this role"):
+        ways(role)[second](holder)([6, 5] if second == "encode" else [5])
+    ways(role)[second](holder)([6])
+    with pytest.raises(RandomnessReuseError, match="round 8 occurs more than once"):
+        ways(role)["encode"](holder)([8, 8])
+
+
+@pytest.mark.parametrize(
+    "interest", ["price <", "prise < 3", "price * 2 < 3", "price = 3 AND hot AND issue = 'SAP'"]
+)
+def test_refused_predicate_uses_up_no_round(interest: str) -> None:
+    subscriber = OFSGPMatch(QUOTES, 2).subscriber(SEED)
+    for encode in (
+        lambda: subscriber.encode(interest, [7]),
+        lambda: subscriber.encode(["hot", interest], [8, 7]),
+        lambda: subscriber.encode_chunks(interest, 7),
+    ):
+        with pytest.raises(PredicateError):
+            encode()
+    assert len(subscriber.encode("hot", [7, 8])) == 2
+
+
+def test_refused_event_uses_up_no_round() -> None:
+    publisher = OFSGPMatch(QUOTES, 1).publisher(SEED)
+    bad = {"issue": None, "price": 8, "hot": True}
+    for encode in (publisher.encode, lambda rows, rounds: publisher.encode_chunks(rows, *rounds)):
+        with pytest.raises(EventError, match="out of range"):
+            encode([bad], [7])
+    assert len(publisher.encode(RECORDS[:1], [7])) == 1
+
+
+# -- random bytes that do not yield elements ----------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ["publisher", "subscriber"])
+@every_group
+@segmented
+def test_round_without_enough_elements_gives_nothing_and_is_over(
+    monkeypatch: pytest.MonkeyPatch, role: str, group: str, cut: bool
+) -> None:
+    if cut:
+        several_segments(monkeypatch)
+    matcher = OFSGPMatch(QUOTES, 2, group=group)
+    size = matcher.randomness_bytes
+    secret = np.random.default_rng(11).integers(0, 256, (6, size), np.uint8)
+    # The last segment of rounds 1 and 3 yields nothing.
+    part = size // len(matcher.encoding.segments)
+    secret[1::2, -part:] = 255 if group == "S5" else 0
+    holder = getattr(matcher, role)(OneTimePad(secret.tobytes()))
+    encode, pieces = (way(holder) for way in ways(role).values())
+    with pytest.raises(SamplingError, match="give this round up and use another"):
+        encode([0, 1, 2])
+    with pytest.raises(SamplingError):
+        [*pieces([3])[0]]  # type: ignore[index]
+    for used in ([1], [3], [0]):
+        with pytest.raises(RandomnessReuseError):
+            encode(used)
+    assert len(encode([4])) == 1  # type: ignore[arg-type]
+
+
+# -- messages that do not belong together, and altered ones -------------------------------------
+
+COUNT = 20
+
+
+class Exchange:
+    """Messages of `COUNT` rounds, all of them matches."""
+
+    def __init__(self, group: str) -> None:
+        self.matcher = OFSGPMatch(Schema(x=UInt(5)), 1, group=group)
+        events = {"x": [3] * COUNT}
+        self.events: Bytes = self.matcher.publisher(SEED).encode(events, range(COUNT))
+        self.interests: Bytes = self.matcher.subscriber(SEED).encode(TWO, range(COUNT))
+        self.broker = self.matcher.broker()
+
+
+TWO = Circuit(5, (Gate(Op.AND, 3, 4),), (5,))
+
+
+def flipped(row: Bytes, byte: int, bit: int = 0) -> None:
+    row[byte] ^= np.uint8(1 << bit)
+
+
+def other_seed(e: Exchange, row: int) -> None:
+    e.interests[row] = e.matcher.subscriber(SharedSeed(bytes(32))).encode(TWO, [row])[0]
+
+
+def other_matcher(e: Exchange, row: int) -> None:
+    same_size = OFSGPMatch(Schema(y=UInt(5)), 1, group=e.matcher.group)
+    e.events[row] = same_size.publisher(SEED).encode({"y": [3]}, [row])[0]
+
+
+def other_round(e: Exchange, row: int) -> None:
+    e.events[row] = e.events[row + 1]
+
+
+def other_end(e: Exchange, row: int) -> None:
+    e.interests[row, -8:] = e.interests[row + 1, -8:]
+
+
+def no_elements(e: Exchange, row: int) -> None:
+    e.events[row, 20:26] = 255
+    if e.matcher.group is A5:  # the first rows of all matrices zero
+        e.events[row, ROUND_HEADER_BYTES:] = 0
+
+
+def other_header(e: Exchange, row: int) -> None:
+    """A broken header is the cause, whatever else is broken."""
+    no_elements(e, row)
+    flipped(e.events[row], 7)
+
+
+SPOILED: list[tuple[str, Callable[[Exchange, int], None], Cause]] = [
+    ("event kind", lambda e, i: flipped(e.events[i], 0, 1), Cause.EVENT_KIND),
+    ("interest kind", lambda e, i: flipped(e.interests[i], 0), Cause.INTEREST_KIND),
+    ("event check", lambda e, i: flipped(e.events[i], 1, 7), Cause.PAIRING),
+    ("interest check", lambda e, i: flipped(e.interests[i], 7), Cause.PAIRING),
+    ("another round", other_round, Cause.PAIRING),
+    ("another seed", other_seed, Cause.PAIRING),
+    ("another matcher", other_matcher, Cause.PAIRING),
+    ("no elements", no_elements, Cause.ELEMENT),
+    ("no elements, other header", other_header, Cause.PAIRING),
+    ("no trailer", lambda e, i: flipped(e.interests[i], -8, 7), Cause.PRODUCT),
+    ("other end", lambda e, i: flipped(e.interests[i], -1, 7), Cause.SEGMENT),
+    ("end of another round", other_end, Cause.SEGMENT),
+]
+spoiled = pytest.mark.parametrize(
+    ("spoil", "cause"), [pytest.param(*rest, id=name) for name, *rest in SPOILED]
+)
+
+
+@spoiled
+@every_group
+def test_broker_refuses_single_rows_and_names_the_cause(
+    group: str, spoil: Callable[[Exchange, int], None], cause: Cause
+) -> None:
+    exchange = Exchange(group)
+    assert exchange.broker.match(exchange.events, exchange.interests).all()
+    for row in (0, 7, COUNT - 2):
+        spoil(exchange, row)
+    answers, causes = exchange.broker.examine(exchange.events, exchange.interests)
+    refused = np.isin(np.arange(COUNT), [0, 7, COUNT - 2])
+    assert causes.tolist() == np.where(refused, cause, 0).tolist()
+    assert answers.tolist() == (~refused).tolist()
+    with pytest.raises(DecodeError, match=f"row 0: {cause.text}") as refusal:
+        exchange.broker.match(exchange.events, exchange.interests)
+    assert refusal.value.rows == (0, 7, COUNT - 2)
+
+
+def test_every_other_element_of_s5_is_another_product() -> None:
+    exchange = Exchange("S5")
+    for side in (exchange.events, exchange.interests):
+        for place in (ROUND_HEADER_BYTES, ROUND_HEADER_BYTES + 17, side.shape[1] - 8):
+            messages = np.repeat(side[:1], 256, axis=0)
+            messages[:, place] = np.arange(256)
+            events = messages if side is exchange.events else np.repeat(exchange.events[:1], 256, 0)
+            other = exchange.interests[:1].repeat(256, 0)
+            answers, causes = exchange.broker.examine(
+                events, other if side is exchange.events else messages
+            )
+            # One element gives alpha, one the identity; the bytes from 120 up are none.
+            assert answers.sum() == 1
+            assert (causes == Cause.NONE).sum() == 2
+            last = place == side.shape[1] - 8 and side is exchange.interests
+            assert (causes == (Cause.PRODUCT if last else Cause.ELEMENT)).sum() >= 136
+            assert answers[side[0, place]]
+
+
+@given(seed=seeds, group=st.sampled_from(["A5", "S5"]))
+@settings(max_examples=15)
+def test_no_flipped_bit_keeps_the_answer(seed: int, group: str) -> None:
+    rng = np.random.default_rng(seed)
+    for side in ("events", "interests"):
+        exchange = Exchange(group)
+        messages = getattr(exchange, side)
+        for row in range(COUNT):
+            place = int(rng.integers(0, messages.shape[1] if row % 4 else ROUND_HEADER_BYTES))
+            flipped(messages[row], place, int(rng.integers(8)))
+        answers, causes = exchange.broker.examine(exchange.events, exchange.interests)
+        assert not (answers & (causes == 0)).any()
+        headers = {Cause.EVENT_KIND, Cause.INTEREST_KIND, Cause.PAIRING}
+        allowed = headers | {Cause.NONE, Cause.ELEMENT, Cause.PRODUCT, Cause.SEGMENT}
+        assert set(causes.tolist()) <= allowed
+
+
+def test_messages_of_the_other_group_are_refused() -> None:
+    # 48 elements: 48 bytes in S5, and in A5 64 times six bits.
+    schema = Schema(x=UInt(24))
+    a5, s5 = OFSGPMatch(schema, 0), OFSGPMatch(schema, 0, group="S5")
+    assert a5.event_bytes == s5.event_bytes and a5.fingerprint != s5.fingerprint
+    events = {m: m.publisher(SEED).encode({"x": [1]}, [0]) for m in (a5, s5)}
+    interests = {m: m.subscriber(SEED).encode("x >= 0", [0]) for m in (a5, s5)}
+    for mine, other in ((a5, s5), (s5, a5)):
+        assert mine.broker().match(events[mine], interests[mine]).all()
+        for ours, theirs in ((other, mine), (mine, other), (other, other)):
+            with pytest.raises(DecodeError, match=r"row 0: .*made for another matcher"):
+                mine.broker().match(events[ours], interests[theirs])
+        with pytest.raises(DecodeError, match="made for another matcher"):
+            mine.broker().match_chunks(events[other], interests[other])
+
+
+@every_group
+@segmented
+def test_match_reads_rows_in_any_memory_order(
+    monkeypatch: pytest.MonkeyPatch, group: str, cut: bool
+) -> None:
+    if cut:
+        several_segments(monkeypatch)
+    exchange = Exchange(group)
+    exchange.interests[5] = exchange.interests[6]
+    for order in (np.asfortranarray, lambda m: np.repeat(m, 2, axis=0)[::2], lambda m: m[:, :]):
+        wide = np.zeros((COUNT, exchange.events.shape[1] + 3), np.uint8)
+        wide[:, 3:] = exchange.events
+        for events in (order(exchange.events), wide[:, 3:]):
+            answers, causes = exchange.broker.examine(events, order(exchange.interests))
+            assert np.flatnonzero(causes).tolist() == [5]
+            assert np.flatnonzero(~answers).tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("cut", "message"),
+    [
+        (lambda e, i: (e[:, :-1], i), "events must be uint8 messages of"),
+        (lambda e, i: (e, i[:, :-8]), "interests must be uint8 messages of"),
+        (lambda e, i: (e, np.hstack([i, i[:, :1]])), "interests must be uint8 messages of"),
+        (lambda e, i: (e, i[:-1]), f"{COUNT} events do not pair with {COUNT - 1} interests"),
+    ],
+    ids=["narrow event", "narrow interest", "wide", "length"],
+)
+@every_group
+def test_broker_refuses_arrays_that_are_not_messages(
+    group: str, cut: Callable[[Bytes, Bytes], tuple[Bytes, Bytes]], message: str
+) -> None:
+    exchange = Exchange(group)
+    with pytest.raises(DecodeError, match=message):
+        exchange.broker.match(*cut(exchange.events, exchange.interests))
+
+
+# -- arguments that do not fit ------------------------------------------------------------------
+
+
+@fixed_structure
+def test_predicate_that_is_too_deep_names_both_depths(
+    kind: type[FSGPMatch | OFSGPMatch],
+) -> None:
+    text = "price = 3 AND hot AND issue = 'SAP'"
+    depth = predicate_circuit(QUOTES.parse(text)).depth
+    assert depth == 3
+    with pytest.raises(
+        UnsupportedPredicateError, match=r"depth 3 and .* any of depth 2: use a matcher of"
+    ) as refusal:
+        kind(QUOTES, 2).subscriber(SEED).encode(text, [0])
+    assert refusal.value.text == text
+    assert len(kind(QUOTES, 3).subscriber(SEED).encode(text, [0])) == 1
+    with pytest.raises(UnsupportedPredicateError) as refusal:
+        kind(QUOTES, 2).subscriber(SEED).encode(["hot", "hot", text], range(3))
+    assert refusal.value.row == 2
+
+
+@fixed_structure
+def test_circuit_that_is_too_deep_is_balanced_first(kind: type[FSGPMatch | OFSGPMatch]) -> None:
+    gates = (Gate(Op.AND, 0, 1), Gate(Op.AND, 4, 2), Gate(Op.AND, 5, 3))
+    chain = Circuit(4, gates, (6,))
+    assert chain.depth == 3
+    matcher = kind(Schema(x=UInt(4)), 2)
+    assert matched(matcher, {"x": [15, 14, 7]}, chain, 3) == [True, False, False]
+    with pytest.raises(UnsupportedPredicateError, match=r"depth 2 and .* any of depth 1"):
+        kind(Schema(x=UInt(4)), 1).subscriber(SEED).encode(chain, [0])
+
+
+@fixed_structure
+@pytest.mark.parametrize(
+    ("interest", "error", "message"),
+    [
+        (Circuit(2, (), (0,)), ParameterError, "must have 6 inputs, one for each bit .* got 2"),
+        (Circuit(9, (), (0,)), ParameterError, "must have 6 inputs, one for each bit .* got 9"),
+        (Circuit(6, (), (0, 1)), ParameterError, "must have one output, got 2"),
+        (Circuit(6, (), ()), ParameterError, "must have one output, got 0"),
+        ({"price": 3}, ParameterError, "an interest is a predicate .* or a Circuit, got dict"),
+        (5, ParameterError, "an interest is a predicate .* or a Circuit, got int"),
+        (None, ParameterError, "an interest is a predicate .* or a Circuit, got NoneType"),
+        ([5], ParameterError, "an interest is a predicate .* or a Circuit, got int"),
+        ("prise < 3", UnknownAttributeError, r"unknown attribute 'prise'.*closest is 'price'"),
+        ("price < 'IBM'", PredicateTypeError, r"attribute 'price'"),
+        ("price < :p", UnsupportedPredicateError, r"constants \(p\) need values; call bind first"),
+        (Schema(price=UInt(4)).parse("price < 3"), ParameterError, "parsed for another schema"),
+    ],
+)  # fmt: skip
+def test_interests_that_do_not_fit_are_refused(
+    kind: type[FSGPMatch | OFSGPMatch], interest: Any, error: type[CcbpsError], message: str
+) -> None:
+    assert QUOTES.bits == 6
+    with pytest.raises(error, match=message):
+        kind(QUOTES, 3).subscriber(SEED).encode(interest, [0])
+
+
+@fixed_structure
+@pytest.mark.parametrize(
+    ("depth", "group", "message"),
+    [
+        (-1, "A5", "depth must be a whole number of 0 to 14 .* got -1"),
+        (1.0, "A5", "depth must be a whole number of 0 to 14 .* got 1.0"),
+        (True, "A5", "depth must be a whole number of 0 to 14 .* got True"),
+        ("2", "A5", "depth must be a whole number of 0 to 14 .* got '2'"),
+        (15, "A5", "depth must be a whole number of 0 to 14 .* got 15"),
+        (None, "A5", "give one of depth= and length="),
+        (1, "A6", "group must be one of 'A5', 'S5', got 'A6'"),
+        (1, "a5", "group must be one of 'A5', 'S5', got 'a5'"),
+        (1, None, "group must be one of 'A5', 'S5', got None"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(
+    kind: type[FSGPMatch | OFSGPMatch], depth: Any, group: Any, message: str
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        kind(QUOTES, depth, group=group)
+
+
+@fixed_structure
+def test_length_may_be_given_instead_of_a_depth(kind: type[FSGPMatch | OFSGPMatch]) -> None:
+    text = "price = 3 AND hot AND issue = 'SAP'"
+    length = preserving_length(predicate_circuit(QUOTES.parse(text)))
+    assert 4**2 < length < 4**3
+    matcher = kind(QUOTES, length=length)
+    assert matcher.length == length * matcher.selector.length
+    assert matched(matcher, RECORDS, text, len(RECORDS)) == answers_of(text)
+    with pytest.raises(UnsupportedPredicateError, match=f"program {length} instructions"):
+        kind(QUOTES, length=length - 1).subscriber(SEED).encode(text, [0])
+    assert kind(QUOTES, length=16) == kind(QUOTES, 2) != kind(QUOTES, length=17)
+    with pytest.raises(ParameterError, match="give one of depth= and length="):
+        kind(QUOTES, 2, length=16)
+    wrong: list[Any] = [0, -1, 1.0, True, "4", 2**28 + 1]
+    for value in wrong:
+        with pytest.raises(ParameterError, match=r"length must be a whole number of 1 to"):
+            kind(QUOTES, length=value)
+
+
+def test_public_circuit_must_be_one_of_both_schemas_bits() -> None:
+    schema, private = Schema(x=UInt(2)), Schema(y=UInt(1))
+    for inputs in (2, 4):
+        with pytest.raises(ParameterError, match=rf"2 \+ 1 = 3 inputs, .* got {inputs}"):
+            PublicFunctionMatch(schema, Circuit(inputs, (), (0,)), private)
+    with pytest.raises(ParameterError, match="must have one output, got 2"):
+        PublicFunctionMatch(schema, Circuit(3, (), (0, 1)), private)
+    with pytest.raises(ParameterError, match="group must be one of 'A5', 'S5', got 'S4'"):
+        PublicFunctionMatch(schema, Circuit(3, (), (0,)), private, group="S4")
+    deep = Circuit(
+        3, tuple(Gate(Op.AND, 2 + i if i else 0, 2 + i if i else 0) for i in range(15)), (17,)
+    )
+    with pytest.raises(ParameterError, match="lower its depth"):
+        PublicFunctionMatch(schema, deep, private)
+
+
+def test_hamming_of_no_bits_is_refused() -> None:
+    with pytest.raises(ParameterError):
+        PublicFunctionMatch.hamming(0)
+
+
+@pytest.mark.parametrize(
+    ("interest", "error", "message"),
+    [
+        ({"y": 12_345, "t": 1}, PredicateTypeError, "private value of 'y'"),
+        ({"y": -1, "t": 1}, PredicateTypeError, "private value of 'y'"),
+        ({"y": 1, "t": None}, PredicateTypeError, "private value of 't'"),
+        ({"y": 1, "t": 12_345.5}, PredicateTypeError, "private value of 't'"),
+        ({"y": "12345", "t": 1}, PredicateTypeError, "private value of 'y'"),
+        ({"y": [12_345], "t": 1}, PredicateTypeError, "private value of 'y'"),
+        ({"y": 12_345}, ParameterError, "lacks t; private values: y, t"),
+        ({}, ParameterError, "lacks y, t; private values: y, t"),
+        ({"y": 1, "t": 1, "z": 12_345}, ParameterError, "has no z; private values: y, t"),
+        ({"y": 1, "t": 1, 5: 12_345}, ParameterError, "has no 5; private values: y, t"),
+        ({"y": 1, "T": 12_345}, ParameterError, "lacks t; private values: y, t"),
+        ("y = 12345", ParameterError, "a mapping with the values of y, t, got str"),
+        (Schema(y=UInt(4)).parse("y = 3"), ParameterError, "got Predicate"),
+        (Circuit(4, (), (0,)), ParameterError, "got Circuit"),
+        (12_345, ParameterError, "a mapping with the values of y, t, got int"),
+        ([12_345], ParameterError, "a mapping with the values of y, t, got int"),
+        ([{"y": 1, "t": 1}, {"y": 12_345, "t": 1}], PredicateTypeError, "private value of 'y'"),
+    ],
+)  # fmt: skip
+def test_private_values_must_fit_and_stay_unseen(
+    interest: Any, error: type[CcbpsError], message: str
+) -> None:
+    matcher = PublicFunctionMatch.hamming(4)
+    subscriber = matcher.subscriber(SEED)
+    rounds = range(len(interest)) if isinstance(interest, list) else [0]
+    with pytest.raises(error, match=message) as refusal:
+        subscriber.encode(interest, rounds)
+    shown = [str(refusal.value), repr(refusal.value), *getattr(refusal.value, "__notes__", [])]
+    assert not any("12345" in text or "12_345" in text for text in shown)
+    assert refusal.value.__cause__ is None and refusal.value.__context__ is None
+    assert len(subscriber.encode({"y": 1, "t": 2}, [0])) == 1
+
+
+# -- public parameters, secrets, texts ----------------------------------------------------------
+
+MATCHERS: dict[str, Callable[[], GroupMatch]] = {
+    "FSGP": lambda: FSGPMatch(QUOTES, 2),
+    "FSGP over S5": lambda: FSGPMatch(QUOTES, 2, group="S5"),
+    "OFSGP": lambda: OFSGPMatch(QUOTES, 2),
+    "OFSGP over S5": lambda: OFSGPMatch(QUOTES, 2, group="S5"),
+    "Hamming": lambda: PublicFunctionMatch.hamming(4, limit=1),
+    "Hamming over S5": lambda: PublicFunctionMatch.hamming(4, group="S5"),
+    "UGP": lambda: UGPMatch(Schema(x=UInt(3)), 0),
+    "UGP over S5": lambda: UGPMatch(Schema(x=UInt(3)), 0, group="S5"),
+}
+every_matcher = pytest.mark.parametrize("name", MATCHERS)
+
+
+def exchange_of(matcher: GroupMatch) -> tuple[Any, Any]:
+    """16 events, and an interest that some of them meet."""
+    if isinstance(matcher, PublicFunctionMatch):
+        values = {"y": 5, "t": 1}
+        return {"x": range(16)}, {name: values[name] for name in matcher.private}
+    if isinstance(matcher, UGPMatch):
+        return {"x": [*range(8)] * 2}, "x < 4"
+    return RECORDS[:16], "price BETWEEN 2 AND 3"
+
+
+@every_matcher
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))]
+)
+def test_matcher_that_was_pickled_or_copied_is_the_same(
+    name: str, duplicate: Callable[[GroupMatch], GroupMatch]
+) -> None:
+    matcher = MATCHERS[name]()
+    twin = duplicate(matcher)
+    assert type(twin) is type(matcher) and twin.group is matcher.group
+    assert twin == matcher and hash(twin) == hash(matcher)
+    assert twin.fingerprint == matcher.fingerprint
+    events, interest = exchange_of(matcher)
+    sent = matcher.publisher(SEED).encode(events, range(16))
+    wanted = twin.subscriber(SEED).encode(interest, range(16))
+    answers = pickle.loads(pickle.dumps(twin)).broker().match(sent, wanted)
+    assert 0 < answers.sum() < 16
+    assert np.array_equal(matcher.broker().match(sent, wanted), answers)
+
+
+def test_fingerprint_differs_when_anything_public_does() -> None:
+    other = Schema(issue=Category(["IBM", "SAP"], nullable=True), price=UInt(3), hat=Bool())
+    matchers: list[GroupMatch] = [
+        kind(schema, depth, group=group)
+        for kind, schema, depth, group in product(FIXED, [QUOTES, other], [0, 1], ["A5", "S5"])
+    ]
+    matchers += [UGPMatch(BIT, depth, group=group) for depth in (0, 1) for group in ("A5", "S5")]
+    schema, private = Schema(x=UInt(2)), Schema(y=UInt(1))
+    gates = [(Gate(op, 0, 2),) for op in (Op.AND, Op.OR, Op.XOR)]
+    matchers += [PublicFunctionMatch(schema, Circuit(3, g, (3,)), private) for g in gates]
+    matchers += [
+        PublicFunctionMatch(schema, Circuit(3, gates[0], (3,)), private, group="S5"),
+        PublicFunctionMatch(schema, Circuit(3, gates[0], (3,)), Schema(z=UInt(1))),
+        PublicFunctionMatch(schema, Circuit(3, gates[0], (3,)), Schema(y=Bool())),
+        PublicFunctionMatch(Schema(z=UInt(2)), Circuit(3, gates[0], (3,)), private),
+        PublicFunctionMatch(schema, Circuit(3, gates[0], (1,)), private),
+    ]
+    assert len({m.fingerprint[:6] for m in matchers}) == len(set(matchers)) == len(matchers)
+
+
+def test_gates_that_no_output_needs_do_not_count() -> None:
+    schema, private = Schema(x=UInt(2)), Schema(y=UInt(1))
+    more = Circuit(3, (Gate(Op.OR, 0, 1), Gate(Op.AND, 0, 2)), (4,))
+    less = Circuit(3, (Gate(Op.AND, 0, 2),), (3,))
+    assert PublicFunctionMatch(schema, more, private) == PublicFunctionMatch(schema, less, private)
+
+
+def test_fingerprint_does_not_depend_on_the_process() -> None:
+    code = (
+        "from ccbps import Schema, UInt; from ccbps.matching import *; "
+        "s = Schema(a=UInt(5), b=UInt(7)); print(OFSGPMatch(s, 2).fingerprint.hex(), "
+        "FSGPMatch(s, 1, group='S5').fingerprint.hex(), "
+        "PublicFunctionMatch.hamming(5).fingerprint.hex())"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+    assert len(printed.pop().split()) == 3
+
+
+@every_matcher
+def test_sizes_follow_from_the_program(name: str) -> None:
+    matcher = MATCHERS[name]()
+    group, padded = matcher.group, matcher.group.padded(matcher.length)
+    assert matcher.elements == 2 * matcher.length + 1
+    width = padded if group is S5 else padded * 6 // 8
+    assert matcher.event_bytes == ROUND_HEADER_BYTES + width
+    assert matcher.interest_bytes == ROUND_HEADER_BYTES + width + 8
+    assert matcher.randomness_bytes == 2 * group.random_bytes(padded) + TAG_BYTES
+    events, interest = exchange_of(matcher)
+    assert matcher.publisher(SEED).encode(events, range(16)).shape == (16, matcher.event_bytes)
+    assert matcher.subscriber(SEED).encode(interest, [0]).shape == (1, matcher.interest_bytes)
+
+
+def test_table_1_has_a_row_for_each_protocol() -> None:
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "reproduce" / "hamming.py"
+    before = list(sys.path)
+    try:
+        rows = runpy.run_path(str(script))["protocols"]()
+    finally:
+        sys.path[:] = before
+    assert [row.name for row in rows] == ["universal circuit (Valiant)", "UGP", "FSGP", "OFSGP"]
+    assert [row.in_n_and_c for row in rows[2:]] == ["4 n^(2c+2)", "4 n^(2c+1)"]
+    # n^(2c log n) is 4^(d log n) for d = c log n: 4^9 for n = 8 and c = 1.
+    assert "(8, 3): 262,144" in rows[0].counted and 8 ** (2 * 3) == 4**9 == 262_144
+    assert "(8, 3): 16,384" in rows[2].counted and "(8, 3): 2,048" in rows[3].counted
+
+
+@pytest.mark.parametrize("depth", range(4))
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_theorems_24_and_25_lengths_by_counting(depth: int, bits: int) -> None:
+    schema = Schema(x=UInt(bits))
+    optimized, barrington = OFSGPMatch(schema, depth), FSGPMatch(schema, depth)
+    assert optimized.elements == 4 * bits * 4**depth + 1
+    assert barrington.elements == 4 * bits**2 * 4**depth + 1
+    for matcher in (optimized, barrington):
+        assert len(matcher._index(0, matcher.length)) == matcher.length
+        interest = matcher.prepare("x = 0" if bits == 1 or depth == 3 else "TRUE")
+        interstitials = matcher._interstitials(interest, 0, matcher.length + 1)
+        assert len(interstitials) == matcher.length + 1
+
+
+@every_matcher
+def test_matcher_shows_its_sizes_and_no_constant(name: str) -> None:
+    matcher = MATCHERS[name]()
+    _, interest = exchange_of(matcher)
+    text = matcher.explain()
+    length = matcher.length
+    for part in (
+        type(matcher).__name__,
+        f"{matcher.group.name}, {matcher.group.order} elements",
+        f"{2 * length + 1:,} elements: {length:,} of the publisher, {length + 1:,} of the",
+        "segments",
+        f"{matcher.event_bytes:,} bytes per event, {matcher.interest_bytes:,} bytes per interest",
+        f"{matcher.randomness_bytes:,} bytes per round",
+        *(
+            f"{role}:{' ' * (12 - len(role))}per pair: {2 * length:,} x product in a small group"
+            for role in ("publisher", "subscriber", "broker")
+        ),
+    ):
+        assert part in text
+    assert all(line in text for line in str(matcher.leakage).splitlines())
+    shown = repr(matcher)
+    assert type(matcher).__name__ in shown and matcher.group.name in shown
+    assert all(attribute in shown for attribute in matcher.schema)
+    prepared = repr(matcher.prepare(interest))
+    assert "array" not in prepared and "[" not in prepared and "BETWEEN" not in prepared
+    for role in ("publisher", "subscriber"):
+        shown = repr(getattr(matcher, role)(SEED))
+        assert role.capitalize() in shown
+        assert SEED.export_secret().hex()[:8] not in shown
+    assert matcher != shown
+
+
+@every_matcher
+def test_leakage_card_is_json_and_names_what_is_public(name: str) -> None:
+    matcher = MATCHERS[name]()
+    card = json.loads(json.dumps(matcher.leakage.to_dict()))
+    assert card["scheme"] == type(matcher).__name__
+    assert (card["security"], card["reuse"]) == ("perfect", "one-time")
+    public = " ".join(card["learns"])
+    if isinstance(matcher, PublicFunctionMatch):
+        assert "the circuit" in public and f"{matcher.circuit.size} gates" in public
+        assert all(value in " ".join(card["hides"]) for value in matcher.private)
+    elif isinstance(matcher, UGPMatch):
+        assert "length 1 of the predicate's program" in public and "group" in public
+    else:
+        assert "depth 2" in public and "group" in public
+
+
+# -- what is public, whatever the interest ------------------------------------------------------
+
+
+@fixed_structure
+def test_index_sequence_does_not_depend_on_the_interest(
+    kind: type[FSGPMatch | OFSGPMatch],
+) -> None:
+    matcher = kind(QUOTES, 2)
+    index = matcher._index(0, matcher.length)
+    assert np.array_equal(index, np.tile(matcher.selector.index, 16))
+    for text in ("hot", "issue IS NULL", "TRUE"):
+        matcher.prepare(text)
+        assert np.array_equal(matcher._index(0, matcher.length), index)
+    for start, stop in ((0, 1), (5, 5), (7, 33), (matcher.length - 1, matcher.length)):
+        assert np.array_equal(matcher._index(start, stop), index[start:stop])
+
+
+def test_raw_event_of_a_whole_segment_is_that_of_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    several_segments(monkeypatch)
+    bits = np.hstack([all_rows(5), np.zeros((32, 1), np.bool_)])
+    for kind, group in product(FIXED, ("A5", "S5")):
+        matcher = kind(Schema(x=UInt(5)), 2, group=group)
+        for segment in matcher.encoding.segments:
+            raw = matcher.group.to_ranks(matcher._raw_event(bits, segment))
+            index = matcher._index(segment.start, segment.stop)
+            ranks = np.where(bits[:, index], matcher.group.alpha, 0)
+            assert np.array_equal(raw[:, : len(index)], ranks)
+            assert not raw[:, len(index) :].any()
+
+
+def test_event_bits_are_the_circuits_inputs() -> None:
+    events = QUOTES.encode(RECORDS)
+    bits = event_bits(events)
+    for wire in range(QUOTES.bits):
+        found = matched(OFSGPMatch(QUOTES, 0), events, Circuit(6, (), (wire,)), events.count)
+        assert found == bits[:, wire].tolist()

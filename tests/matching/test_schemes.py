@@ -1,0 +1,288 @@
+"""Matchers from texts that anybody may have written, and proposals: what they must not cost."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import tracemalloc
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbps import Category, Decimal, Schema, UInt
+from ccbps.algebra import A5, S5
+from ccbps.circuits import CircuitBuilder
+from ccbps.circuits.universal import universal_circuit
+from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError
+from ccbps.matching import (
+    BranchingMatch,
+    FSGPMatch,
+    KeywordFilterMatch,
+    Matcher,
+    OFSGPMatch,
+    PublicFunctionMatch,
+    UGPMatch,
+    from_json,
+    proposals,
+)
+from ccbps.matching.broken import AdditiveMaskMatch, PaillierRangeMatch
+from ccbps.matching.contract.interests import interest_column
+from ccbps.matching.contract.texts import MAX_TEXT, MAX_TEXT_BYTES
+from ccbps.matching.group.universal import least_length
+from ccbps.matching.one_time import branching
+from ccbps.matching.one_time.branching import MAX_NODES
+from ccbps.matching.one_time.templates import MAX_TEMPLATE
+from ccbps.programs.barrington import preserving_length
+from ccbps.programs.selector import barrington_selector, optimized_selector
+
+SMALL = Schema(x=UInt(4))
+WIDE = Schema({f"a{number}": UInt(64) for number in range(1000)})
+
+
+def text_of(matcher: Matcher, schema: Schema | None = None, **parameters: Any) -> str:
+    """A matcher's text with another schema, or other parameters."""
+    fields = json.loads(matcher.to_json())
+    if schema is not None:
+        fields["schema"] = json.loads(schema.to_json())
+    return json.dumps({**fields, "parameters": {**fields["parameters"], **parameters}})
+
+
+def refused(make: Callable[[], Any], message: str) -> None:
+    """A refusal that says so, before anything is built: it takes next to no memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ParameterError, match=message):
+            make()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()
+
+
+# -- branching programs -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "template", "nodes", "how"),
+    [
+        (WIDE, None, 10**9, r"BranchingMatch.box\(schema, max_nodes=1000000000\)"),
+        (WIDE, None, 128_001, r"BranchingMatch.box\(schema, max_nodes=128001\)"),
+        (SMALL, "hamming(x, :y) <= 2", 10**9, r"BranchingMatch\(schema, ..., max_nodes=10+\)"),
+        (SMALL, None, MAX_NODES + 1, "at most 4,096 nodes, got 4,097"),
+    ],
+)
+def test_a_text_cannot_raise_the_limit_of_nodes(
+    schema: Schema, template: str | None, nodes: int, how: str
+) -> None:
+    text = text_of(BranchingMatch.box(SMALL), schema, template=template, nodes=nodes)
+    refused(lambda: from_json(text), how)
+
+
+def test_a_box_is_refused_before_it_is_built() -> None:
+    refused(lambda: BranchingMatch.box(WIDE), "would have 128,001 nodes.*max_nodes allows 4,096")
+    text = text_of(BranchingMatch.box(SMALL), WIDE, nodes=MAX_NODES)
+    refused(lambda: from_json(text), "would have 128,001 nodes")
+
+
+@given(widths=st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_a_box_has_the_nodes_it_is_refused_by(widths: list[int]) -> None:
+    schema = Schema({f"a{number}": UInt(bits) for number, bits in enumerate(widths)})
+    nodes = 2 * sum(widths) + 1
+    assert BranchingMatch.box(schema, max_nodes=nodes).program.size + 1 == nodes
+    if nodes > 3:
+        with pytest.raises(ParameterError, match=f"would have {nodes} nodes"):
+            BranchingMatch.box(schema, max_nodes=nodes - 1)
+
+
+def test_a_template_far_too_large_is_not_compiled_to_the_end() -> None:
+    long = SMALL.parse("x < 3 OR " * 5000 + "x < 3")
+    with pytest.raises(ParameterError, match=r"would have at least 8\d\d nodes"):
+        BranchingMatch(SMALL, long, max_nodes=100)
+    with pytest.raises(ParameterError, match="would have 13 nodes"):
+        BranchingMatch(SMALL, "x < 3 OR x < 5 OR x < 7", max_nodes=11)
+
+
+def test_a_text_cannot_have_a_template_of_any_length() -> None:
+    text = text_of(BranchingMatch.box(SMALL), template="x < 3" + " " * MAX_TEMPLATE, nodes=9)
+    refused(lambda: from_json(text), "template has at most 131,072 characters")
+
+
+def test_a_large_matcher_that_somebody_made_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_NODES == 4096  # here a lower limit, as a matcher of so many takes long to make
+    monkeypatch.setattr(branching, "MAX_NODES", 1000)
+    schema = Schema({f"a{number}": UInt(32) for number in range(16)})
+    matcher = BranchingMatch.box(schema, max_nodes=2000)
+    assert matcher.program.size + 1 == 1025
+    assert pickle.loads(pickle.dumps(matcher)) == matcher == copy.deepcopy(matcher)
+    with pytest.raises(ParameterError, match="at most 1,000 nodes, got 1,025"):
+        from_json(matcher.to_json())
+
+
+# -- group programs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("matcher", "message"),
+    [
+        (FSGPMatch(SMALL, 1), "messages would have .* elements"),
+        (OFSGPMatch(SMALL, 1), "a selector of 64,000 inputs is too long"),
+        (UGPMatch(SMALL, 0), "instructions or more.*take OFSGPMatch"),
+        (UGPMatch(SMALL, 1), "instructions or more.*take OFSGPMatch"),
+    ],
+)
+def test_group_programs_over_wide_schemas_are_refused_at_once(
+    matcher: FSGPMatch | OFSGPMatch | UGPMatch, message: str
+) -> None:
+    depth = matcher.depth
+    refused(lambda: type(matcher)(WIDE, depth=depth), message)
+    text = text_of(matcher, WIDE)
+    refused(lambda: from_json(text), message)
+
+
+@pytest.mark.parametrize("group", [A5, S5], ids=lambda group: group.name)
+@pytest.mark.parametrize("inputs", [1, 2, 3, 4, 5, 7, 8, 11, 16, 23])
+def test_selectors_are_as_long_as_they_are_refused_by(inputs: int, group: Any) -> None:
+    length = barrington_selector(inputs, group).length
+    assert length >= 2 * inputs * inputs
+    if inputs & (inputs - 1) == 0:
+        assert length == 2 * inputs * inputs
+    assert optimized_selector(inputs, group).length == 2 * inputs
+
+
+def test_selectors_have_tables_within_bounds() -> None:
+    refused(lambda: barrington_selector(400, A5), "use optimized_selector")
+    refused(lambda: optimized_selector(6000, A5), "6,000 inputs is too long")
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 7, 8, 13])
+def test_universal_programs_are_no_shorter_than_they_are_refused_by(bits: int, depth: int) -> None:
+    needed = preserving_length(universal_circuit(bits, 4**depth))
+    assert least_length(bits, depth) <= needed <= 20 * least_length(bits, depth) * bits
+
+
+def test_numbers_of_instructions_in_a_text_are_bounded() -> None:
+    text = text_of(OFSGPMatch(Schema(x=UInt(64)), 1), length=1 << 28)
+    refused(lambda: from_json(text), "messages would have .*elements|at most 67,108,864")
+    text = text_of(OFSGPMatch(SMALL, 1), length=1 << 25)
+    refused(lambda: from_json(text), "at most 67,108,864 where a text says so")
+    assert OFSGPMatch(SMALL, length=1 << 25).event_bytes > MAX_TEXT_BYTES  # the constructor may
+
+
+def test_a_short_circuit_with_a_long_program_is_refused_before_it_is_built() -> None:
+    builder = CircuitBuilder()
+    x, y = builder.inputs(8), builder.inputs(8)
+    wire = x[0] & x[1]
+    for number in range(24):
+        wire = wire ^ (x[number % 8] & x[(number + 1 + number // 8) % 8])
+    made = PublicFunctionMatch.hamming(8, limit=1)
+    circuit = builder.build(wire & ~y[0])
+    assert preserving_length(circuit, range(8, 16)) > 1 << 34
+    text = text_of(
+        made,
+        gates=[list(map(int, gate)) for gate in circuit.gates],
+        outputs=list(circuit.outputs),
+    )
+    refused(lambda: from_json(text), "elements, more than")
+
+
+# -- all schemes --------------------------------------------------------------------------------
+
+
+def test_messages_of_a_matcher_from_a_text_are_bounded() -> None:
+    matcher = OFSGPMatch(SMALL, length=12_000_000)
+    assert matcher.event_bytes > MAX_TEXT_BYTES
+    with pytest.raises(ParameterError, match=r"at most 67,108,864 .*call the constructor"):
+        from_json(matcher.to_json())
+    assert pickle.loads(pickle.dumps(matcher)) == matcher
+
+
+def test_so_are_those_that_no_scheme_bounds() -> None:
+    matcher = KeywordFilterMatch(Schema(price=UInt(40)), partitions={"price": (1 << 30, 2)})
+    assert matcher.interest_bytes > MAX_TEXT_BYTES
+    text = matcher.to_json()
+    refused(lambda: from_json(text), "messages would have 171,798,692,024 bytes")
+
+
+def test_texts_are_bounded_themselves() -> None:
+    text = BranchingMatch.box(SMALL).to_json()
+    assert from_json(text + " " * (MAX_TEXT - len(text))) == from_json(text)
+    for make in (from_json, BranchingMatch.from_json):
+        with pytest.raises(DecodeError, match="at most 16,777,216 characters, got 16,777,217"):
+            make(text + " " * (MAX_TEXT + 1 - len(text)))
+
+
+def test_the_abstract_matcher_says_who_reads_texts() -> None:
+    with pytest.raises(ParameterError, match=r"Matcher is no scheme: ccbps.matching.from_json"):
+        Matcher.from_json(BranchingMatch.box(SMALL).to_json())
+
+
+def test_a_modulus_has_a_greatest_length() -> None:
+    text = text_of(PaillierRangeMatch(SMALL, 256, toy=True), modulus_bits=16_400)
+    refused(lambda: from_json(text), "at most 16384 and at least 128, got 16400")
+    assert PaillierRangeMatch(SMALL, 16_384).modulus_bits == 16_384
+
+
+# -- proposals ----------------------------------------------------------------------------------
+
+
+def test_proposals_are_silent() -> None:
+    schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = proposals(schema, schema.parse("price < 10 AND issue = 'IBM'"))
+        shown = []
+        for matcher in found:
+            shown.append(matcher)
+            # Between two of them whoever makes a broken one is told.
+            with pytest.raises(BrokenSchemeWarning):
+                AdditiveMaskMatch(schema)
+    broken = [matcher for matcher in shown if matcher.leakage.security == "broken"]
+    assert AdditiveMaskMatch in map(type, broken)
+    assert all("[broken]" in repr(m) for m in broken if type(m).__repr__ is Matcher.__repr__)
+
+
+# -- columns of interests -----------------------------------------------------------------------
+
+TEMPLATE = Schema(price=Decimal(0, 10, "0.01"), size=UInt(8)).parse(
+    "price < :limit AND size = :size"
+)
+
+
+def test_equal_predicates_are_one_value() -> None:
+    schema = TEMPLATE.schema
+    parsed = [schema.parse(f"size < {number % 3}") for number in range(30)]
+    bound = [TEMPLATE.bind(limit=number % 2, size=7) for number in range(30)]
+    column = interest_column([*parsed, *bound])
+    assert len(column.values) == 5
+    for row, index in zip([*parsed, *bound], column.index.tolist(), strict=True):
+        value = column.values[index]
+        assert value.text == row.text
+        assert value.true_form() == row.true_form()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (TEMPLATE.bind(limit=1, size=1), TEMPLATE.bind(limit=1, size=2)),
+        (TEMPLATE, TEMPLATE.bind(limit=1, size=1)),
+        (SMALL.parse("x < 3"), SMALL.parse("x < 4")),
+        (SMALL.parse("x < 3"), Schema(x=UInt(5)).parse("x < 3")),
+        (SMALL.parse("x < 3"), "x < 3"),
+    ],
+)
+def test_other_predicates_are_other_values(first: Any, second: Any) -> None:
+    assert len(interest_column([first, second, first, second]).values) == 2
+
+
+def test_constants_without_a_hash_are_told_apart_by_their_predicates() -> None:
+    class Odd(int):
+        __hash__ = None  # type: ignore[assignment]
+
+    values: Mapping[str, Any] = {"limit": 1, "size": Odd(3)}
+    rows = [TEMPLATE.bind(**values), TEMPLATE.bind(**values)]
+    assert len(interest_column([*rows, *rows]).values) == 2

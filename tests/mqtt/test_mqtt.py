@@ -1,0 +1,491 @@
+"""The broker behind a real MQTT server: everything over TCP on this machine."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import ipaddress
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import paho.mqtt.client as paho
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from paho.mqtt.enums import CallbackAPIVersion
+
+from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota
+from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
+from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
+from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, client, outgoing
+from ccbps.mqtt.connection import Connection
+from ccbps.mqtt.outgoing import POSITION_BYTES, Position
+from tests.support.broker_world import Clock, World
+
+USERS = {name: f"password of {name}" for name in ("broker", "alice", "bob", "feed", "mallory")}
+WAIT = 10.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LocalServer]:
+    with LocalServer(USERS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def url(server: LocalServer, name: str, **options: Any) -> MqttUrl:
+    return MqttUrl(server.url, name, USERS[name], **options)
+
+
+@contextmanager
+def connected(server: LocalServer, broker: MatchingBroker, *names: str) -> Iterator[Any]:
+    """Clients at a broker behind the server."""
+    with ExitStack() as stack:
+        stack.enter_context(MqttService(broker, url(server, "broker")))
+        yield [stack.enter_context(MqttClient(url(server, name))) for name in names]
+
+
+def test_clients_get_what_matches_and_errors_come_back(server: LocalServer, world: World) -> None:
+    broker = world.broker(quota=Quota(subscriptions=2))
+    with connected(server, broker, "alice", "bob", "feed") as (alice, bob, feed):
+        alice.subscribe(world.wants("cheap", "price < 10", "quotes"))
+        bob.subscribe(world.wants("dear", "price > 5"))
+        events = [world.event(n, price, "quotes") for n, price in enumerate([3, 7, 30])]
+        for event in events:
+            assert not feed.publish(event).again
+        assert feed.publish(events[2]).again
+        assert [alice.receive(WAIT).number for _ in range(2)] == [0, 1]
+        found = [bob.receive(WAIT) for _ in range(2)]
+        assert [(one.number, one.names, one.publisher) for one in found] == [
+            (1, ("dear",), "feed"),
+            (2, ("dear",), "feed"),
+        ]
+        with pytest.raises(ReplayError, match="something else"):
+            feed.publish(world.event(2, 3))
+        with pytest.raises(DecodeError, match="another master key"):
+            alice.subscribe(World().wants("cheap", "price < 10"))
+        alice.subscribe(world.wants("b", "price < 10"))
+        with pytest.raises(RefusedError, match="and may have 2 of") as caught:
+            alice.subscribe(world.wants("c", "price < 10"))
+        assert caught.value.reason == "subscriptions"
+        alice.unsubscribe("b")
+        with pytest.raises(ParameterError, match="no subscription 'b'"):
+            alice.unsubscribe("b")
+        broker.revoke("alice")
+        with pytest.raises(RefusedError, match="alice was revoked"):
+            alice.subscribe(world.wants("c", "price < 10"))
+        feed.publish(world.event(3, 7, "quotes"))
+        assert bob.receive(WAIT).number == 3
+        with pytest.raises(TimeoutError, match="nothing for alice"):
+            alice.receive(0.2)
+    # What was acknowledged is gone.
+    assert [one.number for one in broker.take("bob")] == []
+
+
+def test_payloads_are_sealed_for_those_who_match(server: LocalServer, world: World) -> None:
+    sealer = GroupSealer(SimpleCache(2, capacity=9))
+    openers = [GroupOpener(sealer.join(n), capacity=9) for n in range(2)]
+    with connected(server, world.broker(), "alice", "bob", "feed") as (alice, bob, feed):
+        alice.subscribe(world.wants("a", "price < 10"))
+        bob.subscribe(world.wants("a", "price < 20"))
+        event = world.event(0, 5).event
+        clients = feed.publish(Publication(0, event, None)).clients
+        assert clients == ("alice", "bob")
+        sealed = sealer.seal(b"for both", 0, pack_groups(np.array([True, True])))
+        messages = {name: sealed.for_subscriber(n) for n, name in enumerate(clients)}
+        first, *others = messages
+        feed.deliver(Payloads(0, {first: messages[first]}))
+        feed.deliver(Payloads(0, {name: messages[name] for name in others}, last=True))
+        feed.deliver(Payloads(0, messages))  # again, which does nothing
+        got = [openers[n].open(one.receive(WAIT).payload) for n, one in enumerate((alice, bob))]
+        assert got == [b"for both"] * 2
+
+
+def test_a_broker_and_clients_that_restart_lose_nothing(
+    server: LocalServer, world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "broker.db"
+    broker = world.broker(path=path)
+    with connected(server, broker, "bob", "feed") as (bob, feed):
+        bob.subscribe(world.wants("all", "price < 31"))
+        for number in range(5):
+            feed.publish(world.event(number, 3))
+        assert [bob.receive(WAIT).number for _ in range(2)] == [0, 1]
+    broker.close()
+    broker = world.broker(path=path)
+    with MqttService(broker, url(server, "broker")):
+        with MqttClient(url(server, "feed")) as feed:
+            feed.publish(world.event(5, 3))
+        with MqttClient(url(server, "bob")) as bob:
+            assert [bob.receive(WAIT).number for _ in range(4)] == [2, 3, 4, 5]
+    broker.close()
+
+
+@pytest.mark.slow
+def test_lost_messages_come_again(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third of the broker's messages are lost on their way."""
+    broker = world.broker()
+    send, chance = Connection.send, Random(7)
+
+    def losing(self: Connection, topic: str, content: bytes, *, retain: bool = False) -> None:
+        if "/for/" not in topic or chance.random() > 1 / 3:
+            send(self, topic, content, retain=retain)
+
+    monkeypatch.setattr(Connection, "send", losing)
+    for name in ("PATIENCE", "WAIT_SECONDS"):
+        monkeypatch.setattr(client, name, 0.1)
+    monkeypatch.setattr(outgoing, "REWIND_SECONDS", 0.05)
+    with ExitStack() as stack:
+        stack.enter_context(MqttService(broker, url(server, "broker")))
+        alice = stack.enter_context(MqttClient(url(server, "alice")))
+        feed = stack.enter_context(MqttClient(url(server, "feed")))
+        alice.subscribe(world.wants("a", "price < 10"))
+        for number in range(12):
+            feed.publish(world.event(number, 3))
+        assert [alice.receive(WAIT).number for _ in range(12)] == [*range(12)]
+
+
+def test_deliveries_come_without_being_asked_for(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE", 100 * WAIT)
+    with connected(server, world.broker(), "alice", "feed") as (alice, feed):
+        alice.subscribe(world.wants("a", "price < 10"))
+        for number in range(5):
+            feed.publish(world.event(number, 3))
+            assert alice.receive(WAIT).number == number
+
+
+def test_requests_wait_for_a_broker_that_is_away(server: LocalServer, world: World) -> None:
+    broker = world.broker()
+    with MqttClient(url(server, "feed")) as feed:
+        receipts = [feed.publish_later(world.event(n, 3)) for n in range(3)]
+        with MqttService(broker, url(server, "broker")):
+            assert [one.result(WAIT).number for one in receipts] == [0, 1, 2]
+        receipt = feed.publish_later(world.event(3, 3))
+        with MqttService(broker, url(server, "broker")):
+            assert not receipt.result(WAIT).again
+
+
+def test_the_server_lets_clients_speak_for_themselves_only(
+    server: LocalServer, world: World
+) -> None:
+    with pytest.raises(OSError, match="refuses mallory"):
+        MqttClient(MqttUrl(server.url, "mallory", "wrong")).start()
+    broker = world.broker()
+    with connected(server, broker, "alice", "feed") as (alice, feed):
+        alice.subscribe(world.wants("a", "price < 10"))
+        overheard: list[str] = []
+        mallory = paho.Client(CallbackAPIVersion.VERSION2, client_id="mallory")
+        mallory.username_pw_set("mallory", USERS["mallory"])
+        mallory.on_message = lambda _, __, message: overheard.append(message.topic)
+        host, port = MqttUrl(server.url, "mallory").address
+        mallory.connect(host, port)
+        mallory.loop_start()
+        mallory.subscribe([("ccbps/for/alice/#", 1), ("ccbps/to/alice/#", 1), ("#", 1)])
+        forged = bytes(8) + b"a"
+        mallory.publish("ccbps/to/alice/unsubscribe", forged, qos=1)
+        feed.publish(world.event(0, 3))
+        assert alice.receive(WAIT).number == 0
+        time.sleep(0.3)
+        mallory.disconnect()
+        mallory.loop_stop()
+        assert broker.subscriptions("alice") == ["a"]
+        assert {*overheard} <= {"ccbps/up"}
+
+
+def test_last_wills_are_not_let_in(server: LocalServer) -> None:
+    """They would be published without a look at whose topic they are for."""
+    mallory = paho.Client(CallbackAPIVersion.VERSION2, client_id="mallory")
+    mallory.username_pw_set("mallory", USERS["mallory"])
+    mallory.will_set("ccbps/to/alice/unsubscribe", bytes(8) + b"a", qos=1)
+    refused = threading.Event()
+    mallory.on_connect = lambda *arguments: arguments[3].is_failure and refused.set()
+    host, port = MqttUrl(server.url, "mallory").address
+    mallory.connect(host, port)
+    mallory.loop_start()
+    assert refused.wait(WAIT)
+    mallory.disconnect()
+    mallory.loop_stop()
+
+
+def test_connections_cannot_be_guessed_and_a_client_may_have_two(
+    server: LocalServer, world: World
+) -> None:
+    """Nobody takes a connection's place by its identifier; answers go to who asked."""
+    broker = world.broker()
+    with connected(server, broker, "alice", "alice", "feed") as (first, second, feed):
+        assert first._connection._paho._client_id != second._connection._paho._client_id
+        assert abs(next(first._numbers) - next(second._numbers)) > 1000
+        first.subscribe(world.wants("a", "price < 10"))
+        with pytest.raises(ParameterError, match="no subscription 'b'"):
+            second.unsubscribe("b")
+        second.subscribe(world.wants("b", "price < 5"))
+        feed.publish(world.event(0, 3))
+        assert first.receive(WAIT).names == ("a", "b")
+
+
+def test_a_broker_that_forgot_everything_is_another_one(server: LocalServer, world: World) -> None:
+    """Its sequence numbers begin anew, and clients that stay connected notice."""
+    with MqttClient(url(server, "alice")) as alice, MqttClient(url(server, "feed")) as feed:
+        for life, numbers in enumerate([range(5), range(5, 8), range(8, 20)]):
+            broker = world.broker()
+            with MqttService(broker, url(server, "broker")):
+                alice.subscribe(world.wants("a", "price < 10"))
+                for number in numbers:
+                    feed.publish(world.event(number, 3))
+                assert [alice.receive(WAIT).number for _ in numbers] == [*numbers], life
+                alice.unsubscribe("a")  # which the broker does behind the acknowledgements
+            assert broker.take("alice") == []
+
+
+def test_requests_that_nobody_waits_for_are_not_sent_again(
+    server: LocalServer, world: World
+) -> None:
+    broker = world.broker()
+    with MqttClient(url(server, "alice"), timeout=0.3) as alice:
+        with pytest.raises(TimeoutError, match="no answer to subscribe"):
+            alice.subscribe(world.wants("a", "price < 10"))
+        with MqttService(broker, url(server, "broker")):
+            alice._timeout = WAIT
+            alice.subscribe(world.wants("b", "price < 10"))
+            assert broker.subscriptions("alice") == ["b"]
+
+
+class Recorded:
+    """Messages that a service or `Outgoing` would have sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, bytes]] = []
+
+    def send(self, to: str, message: bytes, *, retain: bool = False) -> None:
+        self.sent.append((to, message))
+
+    @property
+    def sequences(self) -> list[int]:
+        return [Delivery.from_bytes(one[POSITION_BYTES:]).sequence for _, one in self.sent]
+
+
+def test_deliveries_go_out_in_windows(world: World) -> None:
+    broker, out, clock = world.broker(), Recorded(), Clock()
+    broker.subscribe("alice", world.wants("a", "price < 10"))
+    event = world.event(0, 3).event
+    for number in range(3 * outgoing.WINDOW):
+        broker.publish(f"feed {number % 2}", Publication(number, event, b"payload"))
+    stream = outgoing.Outgoing(broker, out.send, clock)
+    stream.push("alice")
+    stream.push("alice")
+    assert out.sequences == [*range(outgoing.WINDOW)]
+    stream.acknowledge("alice", Position(broker.numbering, 9))
+    assert out.sequences == [*range(outgoing.WINDOW + 10)]
+    # Acknowledgements of another broker's deliveries count for nothing.
+    stream.acknowledge("alice", Position(bytes(8), 200))
+    assert len(broker.take("alice", 10**6)) == 3 * outgoing.WINDOW - 10
+    assert out.sequences[-1] == outgoing.WINDOW + 9
+    # To ask for the same again has a rate; to go on has none.
+    out.sent.clear()
+    stream.resume("alice", Position(broker.numbering, 99))
+    assert out.sequences == [*range(100, 100 + outgoing.WINDOW)]
+    for _ in range(50):
+        with pytest.raises(RefusedError, match="sent again just now"):
+            stream.resume("alice", Position())
+    assert len(out.sent) == outgoing.WINDOW
+    clock.now += outgoing.REWIND_SECONDS
+    stream.resume("alice", Position(bytes(8), 10**6))  # of another broker
+    # What was acknowledged is not there any more.
+    assert out.sequences[outgoing.WINDOW :] == [*range(10, 10 + outgoing.WINDOW)]
+    stream.acknowledge("alice", Position(broker.numbering, 3 * outgoing.WINDOW - 1))
+    broker.revoke("alice")
+    with pytest.raises(RefusedError, match="revoked"):
+        stream.push("alice")
+
+
+def test_windows_have_a_size(world: World) -> None:
+    broker, out = world.broker(), Recorded()
+    broker.subscribe("alice", world.wants("a", "price < 10"))
+    event, large = world.event(0, 3).event, bytes(outgoing.WINDOW_BYTES // 4)
+    for number in range(10):
+        broker.publish("feed", Publication(number, event, large))
+    stream = outgoing.Outgoing(broker, out.send)
+    stream.push("alice")
+    assert out.sequences == [*range(4)]
+    stream.acknowledge("alice", Position(broker.numbering, 0))
+    assert out.sequences == [*range(5)]
+
+
+def test_requests_that_wait_are_bounded(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before they are read: of who was revoked, too large, and too many."""
+    broker, out = world.broker(quota=Quota(message_bytes=1000)), Recorded()
+    broker.revoke("mallory")
+    service = MqttService(broker, url(server, "broker"))
+    monkeypatch.setattr(service, "_connection", out)
+    monkeypatch.setattr("ccbps.mqtt.service.WAITING", 3)
+    monkeypatch.setattr("ccbps.mqtt.service.WAITING_BYTES", 1500)
+    wanted: list[tuple[str, str, bytes, str]] = [
+        ("mallory", "deliver", bytes(20), "revoked"),
+        ("alice", "publish", bytes(1009), "size"),
+        ("alice", "publish", bytes(600), ""),
+        ("alice", "publish", bytes(600), ""),
+        ("alice", "publish", bytes(600), "rate"),
+        ("alice", "unsubscribe", bytes(8) + b"a", ""),
+        ("alice", "unsubscribe", bytes(8) + b"b", "rate"),
+        ("bob", "unsubscribe", bytes(8) + b"b", ""),
+    ]
+    for client_, verb, content, reason in wanted:
+        out.sent.clear()
+        service._arrived(f"ccbps/to/{client_}/{verb}", content)
+        said = [(topic, json.loads(one[8:])["reason"]) for topic, one in out.sent]
+        assert said == ([(f"ccbps/for/{client_}/answer", reason)] if reason else [])
+    service._arrived("ccbps/to/alice/nonsense", bytes(8))
+    service._arrived("ccbps/else", bytes(8))
+    assert service._requests.qsize() == 4
+    service._requests.put(None)
+    service._work()
+    assert service._waiting == {}
+    service._arrived("ccbps/to/alice/publish", bytes(600))
+    assert service._requests.qsize() == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(8), bytes(9), bytes(8) + b"\x11\x01x"])
+def test_malformed_requests_stop_nothing(server: LocalServer, world: World, content: bytes) -> None:
+    broker = world.broker()
+    with connected(server, broker, "alice", "feed") as (alice, feed):
+        for verb in ("subscribe", "unsubscribe", "publish", "deliver", "acknowledge", "resume"):
+            alice._connection.send(f"ccbps/to/alice/{verb}", content)
+        alice.subscribe(world.wants("a", "price < 10"))
+        feed.publish(world.event(0, 3))
+        assert alice.receive(WAIT).number == 0
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """One for 127.0.0.1 that vouches for itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "server.pem", folder / "server.key"
+    paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return paths
+
+
+def test_tls(world: World, tmp_path: Path) -> None:
+    made, key = certificate(tmp_path)
+    with LocalServer(USERS, certificate=made, key=key) as server:
+        assert server.url.startswith("mqtts://")
+        with pytest.raises(OSError, match="certificate"):
+            MqttClient(url(server, "alice")).start()
+        urls = {name: url(server, name, ca=made) for name in ("broker", "alice", "feed")}
+        with (
+            MqttService(world.broker(), urls["broker"]),
+            MqttClient(urls["alice"]) as alice,
+            MqttClient(urls["feed"]) as feed,
+        ):
+            alice.subscribe(world.wants("a", "price < 10"))
+            feed.publish(world.event(0, 3))
+            assert alice.receive(WAIT).number == 0
+
+
+def test_misuse_is_refused() -> None:
+    for wrong in ("http://localhost", "mqtt://", "mqtt://alice@localhost", "localhost:1883"):
+        with pytest.raises(ParameterError, match="url must be"):
+            MqttUrl(wrong, "alice")
+    with pytest.raises(ParameterError, match="client must be"):
+        MqttUrl("mqtt://localhost", "a/b")
+    with pytest.raises(ParameterError, match="version must be"):
+        MqttUrl("mqtt://localhost", "a", version=4)
+    with pytest.raises(ParameterError, match="together"):
+        LocalServer({}, key="file")
+    assert "secret" not in repr(MqttUrl("mqtt://localhost", "a", "secret"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(OSError, match="cannot start"):
+            LocalServer({}, port=taken.getsockname()[1]).start()
+
+
+MOSQUITTO = os.environ.get("MOSQUITTO") or shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
+@pytest.mark.parametrize("version", [3, 5])
+def test_mosquitto_serves_as_well(world: World, tmp_path: Path, version: int) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "acl").write_text(
+        "user broker\ntopic readwrite ccbps/#\n\n"
+        "pattern write ccbps/to/%u/#\npattern read ccbps/for/%u/#\npattern read ccbps/up\n"
+    )
+    config = tmp_path / "mosquitto.conf"
+    config.write_text(
+        f"user {getpass.getuser()}\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
+        f"acl_file {tmp_path / 'acl'}\n"
+    )
+    (tmp_path / "acl").chmod(0o600)
+    process = subprocess.Popen([str(MOSQUITTO), "-c", str(config)], stderr=subprocess.PIPE)
+    try:
+        for _ in range(50):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        urls = {
+            name: MqttUrl(f"mqtt://127.0.0.1:{port}", name, version=version)
+            for name in ("broker", "alice", "feed")
+        }
+        broker = world.broker()
+        with (
+            MqttService(broker, urls["broker"]),
+            MqttClient(urls["alice"]) as alice,
+            MqttClient(urls["feed"]) as feed,
+        ):
+            alice.subscribe(world.wants("a", "price < 10"))
+            receipts = [feed.publish_later(world.event(n, n % 32)) for n in range(100)]
+            assert [one.result(WAIT).number for one in receipts] == [*range(100)]
+            wanted = [n for n in range(100) if n % 32 < 10]
+            assert [alice.receive(WAIT).number for _ in wanted] == wanted
+    finally:
+        process.terminate()
+        process.wait()

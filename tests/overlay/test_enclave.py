@@ -1,0 +1,648 @@
+"""Simulated enclaves: what they give back, whom they trust and refuse, what their host sees."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ccbps
+from ccbps.ciphers.signatures import SigningKey
+from ccbps.errors import DecodeError, EnclaveError, ParameterError, SerializationError
+from ccbps.overlay.enclave import enclave as enclave_module
+from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Policy, Quote, measure
+from ccbps.overlay.enclave.enclave import SimulatedEnclave, SimulatedPlatform, introduce
+from ccbps.overlay.enclave.enclave_process import FAILED, _Inside
+from ccbps.overlay.enclave.frames import MOST_BYTES, pack, read_frame, unpack, write_frame
+from ccbps.overlay.enclave.sealed_queue import SealedQueue
+from ccbps.overlay.enclave.sessions import WINDOW, Session, read_sealed
+from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
+from tests.support.effort import examples
+
+SECRET = b"32 bytes of a seed for matching."
+K, N = 2, 3
+BEFORE = [f"before {i}" for i in range(N)]
+AFTER = [f"after {i}" for i in range(N)]
+KEYS = {name: SigningKey.generate() for name in BEFORE + AFTER}
+
+
+@dataclass
+class Place:
+    """An enclave whose neighbours trust it."""
+
+    platform: SimulatedPlatform
+    policy: Policy
+    enclave: SimulatedEnclave
+    sessions: dict[str, Session]
+
+    def sealed(self, fragments: list[Fragment]) -> list[bytes]:
+        """Fragments as the hop before sends them."""
+        senders = [BEFORE[fragment.path[-1] - 1 if fragment.path else 0] for fragment in fragments]
+        pairs = zip(senders, fragments, strict=True)
+        return [self.sessions[sender].seal(fragment) for sender, fragment in pairs]
+
+    def opened(self, ciphertexts: list[bytes]) -> list[Fragment]:
+        """What the hop behind reads."""
+        return [self.sessions[n].open(c) for n, c in zip(AFTER, ciphertexts, strict=True)]
+
+
+def policy_of(platform: SimulatedPlatform, splits: int = 1, *, checked: bool = False) -> Policy:
+    members = {name: key.identity for name, key in KEYS.items()}
+    members |= {"first": ENCLAVE, "second": ENCLAVE, "third": ENCLAVE, "lonely": ENCLAVE}
+    routes = {"first": tuple(AFTER), "second": ("third",), "third": tuple(AFTER)}
+    sources = {"first": tuple(BEFORE), "second": ("before 0",), "third": ("second",)}
+    sources["first"] = tuple(BEFORE) if splits else ("before 0",)
+    return Policy(
+        platform.identity,
+        platform.measurement,
+        K,
+        N,
+        members,
+        {**routes, "lonely": tuple(AFTER)},
+        {**sources, "lonely": tuple(BEFORE)},
+        {"first": splits, "second": 1, "third": 0, "lonely": 1},
+        checked,
+    )
+
+
+AFRESH = Agreed(K, N, 1)
+
+
+def attest(enclave: SimulatedEnclave, policy: Policy, name: str) -> Session:
+    member = Member(name, KEYS[name], policy)
+    session, opening = member.accept(enclave.name, enclave.attest(member.challenge(enclave.name)))
+    enclave.open(opening)
+    return session
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[tuple[SimulatedPlatform, Policy, SimulatedEnclave]]:
+    """One process for most tests."""
+    os.environ["CCBPS_TEST_OF_HOST"] = "a secret of the host"
+    platform = SimulatedPlatform()
+    policy = policy_of(platform)
+    with platform.launch("first", policy) as enclave:
+        yield platform, policy, enclave
+    del os.environ["CCBPS_TEST_OF_HOST"]
+
+
+@pytest.fixture
+def place(started: tuple[SimulatedPlatform, Policy, SimulatedEnclave]) -> Place:
+    """With fresh sessions."""
+    return with_sessions(*started)
+
+
+def with_sessions(platform: SimulatedPlatform, policy: Policy, enclave: SimulatedEnclave) -> Place:
+    return Place(platform, policy, enclave, {n: attest(enclave, policy, n) for n in KEYS})
+
+
+@contextmanager
+def another(place: Place, splits: int = 1, *, checked: bool = False) -> Iterator[Place]:
+    """An enclave with another policy."""
+    policy = policy_of(place.platform, splits, checked=checked)
+    with place.platform.launch("first", policy) as enclave:
+        yield with_sessions(place.platform, policy, enclave)
+
+
+def resplit(levels: int) -> list[Fragment]:
+    fragments = [Fragment.of(SECRET, K)]
+    for _ in range(levels):
+        fragments = [part for fragment in fragments for part in fragment.split(N)]
+    return fragments
+
+
+# -- what it is for ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2])
+def test_joins_and_splits_afresh(place: Place, levels: int) -> None:
+    fragments = resplit(levels)
+    with another(place, levels) as other:
+        fresh = other.opened(other.enclave.regenerate(other.sealed(fragments)))
+        assert other.enclave.entries == 1
+    assert [fragment.path for fragment in fresh] == [(1,), (2,), (3,)]
+    assert {fragment.name for fragment in fresh} == {fragments[0].name}
+    for pair in itertools.combinations(fresh, K):
+        assert join_fragments(pair, AFRESH) == SECRET
+    assert not {f.value for f in fresh} & {f.value for f in fragments}
+
+
+def test_as_many_as_needed_are_enough(place: Place) -> None:
+    few = resplit(1)[1:]
+    assert (
+        join_fragments(place.opened(place.enclave.regenerate(place.sealed(few))), AFRESH) == SECRET
+    )
+    with pytest.raises(DecodeError, match="do not give their secret back"):
+        place.enclave.regenerate(place.sealed(resplit(1)[:1]))
+
+
+def test_enclaves_hand_the_whole_secret_on(place: Place) -> None:
+    launch = place.platform.launch
+    with launch("second", place.policy) as second, launch("third", place.policy) as third:
+        introduce(second, third)
+        session = attest(second, place.policy, "before 0")
+        (between,) = second.regenerate([session.seal(f) for f in resplit(1)])
+        assert SECRET not in between and read_sealed(between)[1].path == ()
+        after = {name: attest(third, place.policy, name) for name in AFTER}
+        got = zip(AFTER, third.regenerate([between]), strict=True)
+        assert join_fragments([after[n].open(m) for n, m in got], AFRESH) == SECRET
+        # Neither end of another session: a proof of one member is none of another.
+        member = Member("before 1", KEYS["before 1"], place.policy)
+        quote = place.enclave.attest(member.challenge("first"))
+        theirs, _, public, proof = unpack(member.accept("first", quote)[1])
+        with pytest.raises(DecodeError):
+            place.enclave.open(pack([theirs, b"second", public, proof]))
+        own = place.platform.quote(
+            "second", place.policy, bytes(32), Quote.from_bytes(quote).digest()
+        )
+        with pytest.raises(DecodeError, match="another key than its quote"):
+            place.enclave.open(pack([theirs, b"second", public, own]))
+
+
+def test_what_a_member_alters_shows_where_there_are_more_than_needed(place: Place) -> None:
+    fragments = resplit(1)
+    fragments[1] = replace(fragments[1], value=bytes(len(SECRET)))
+    with pytest.raises(DecodeError, match="more were altered than can be told"):
+        place.enclave.regenerate(place.sealed(fragments))
+
+
+# -- what the host sees --------------------------------------------------------------------------
+
+
+def test_the_host_sees_ciphertexts_only(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    crossed: list[bytes] = []
+
+    def write(to: io.RawIOBase, message: bytes) -> None:
+        crossed.append(message)
+        write_frame(to, message)
+
+    def read(source: io.RawIOBase) -> bytes | None:
+        got = read_frame(source)
+        crossed.append(got or b"")
+        return got
+
+    monkeypatch.setattr(enclave_module, "write_frame", write)
+    monkeypatch.setattr(enclave_module, "read_frame", read)
+    fragments = resplit(1)
+    fresh = place.opened(place.enclave.regenerate(place.sealed(fragments)))
+    assert len(crossed) == 2 and len(b"".join(crossed)) > 2 * N * len(SECRET)
+    for value in [SECRET, *(f.value for f in [*fragments, *fresh])]:
+        assert value not in b"".join(crossed)
+
+
+def test_is_another_process_without_the_hosts_environment(place: Place) -> None:
+    assert place.enclave.pid != os.getpid()
+    folder = Path(f"/proc/{place.enclave.pid}")
+    if not folder.exists():
+        pytest.skip("no /proc here")
+    assert b"CCBPS_TEST_OF_HOST" not in (folder / "environ").read_bytes()
+    arguments = (folder / "cmdline").read_bytes().strip(b"\0").split(b"\0")
+    assert arguments[1:] == [b"-P", b"-m", b"ccbps.overlay.enclave.enclave_process"]
+    assert (folder / "fd" / "2").resolve() == Path("/dev/null")
+
+
+def test_what_it_says_of_errors_holds_no_secret(place: Place) -> None:
+    fragments = resplit(1)
+    messages = place.sealed(fragments)
+    with pytest.raises(DecodeError) as refused:
+        place.enclave.regenerate([messages[0], messages[0], messages[1][:-1]])
+    said = str(refused.value).encode()
+    assert not any(value in said for f in fragments for value in (f.value, f.value.hex().encode()))
+    # An error that nobody thought of says nothing at all.
+    inside = _Inside("first", place.policy)
+    assert inside.handle(pack([b"no such request", SECRET])) == FAILED == b"\2"
+    with pytest.raises(EnclaveError, match="does not say why") as failed:
+        place.enclave._ask(b"no such request", SECRET)
+    assert SECRET.decode() not in str(failed.value)
+
+
+def test_neither_prints_nor_pickles(place: Place) -> None:
+    member = Member("before 0", KEYS["before 0"], place.policy)
+    for thing in (place.enclave, place.platform, member, place.sessions["before 0"]):
+        assert KEYS["before 0"].export_secret().hex() not in repr(thing)
+        with pytest.raises(SerializationError):
+            pickle.dumps(thing)
+        with pytest.raises(SerializationError):
+            copy.copy(thing)
+
+
+# -- attestation ---------------------------------------------------------------------------------
+
+
+def refused_quote(place: Place, quote: bytes, policy: Policy | None = None) -> str:
+    member = Member("before 0", KEYS["before 0"], policy or place.policy)
+    challenge = member.challenge("first")
+    with pytest.raises(DecodeError) as refused:
+        member.accept("first", quote or place.enclave.attest(challenge))
+    return str(refused.value)
+
+
+def test_other_code_platforms_policies_and_challenges_are_refused(place: Place) -> None:
+    policy = place.policy
+    assert "other code" in refused_quote(place, b"", replace(policy, measurement=bytes(32)))
+    forged = replace(policy, platform=SigningKey.generate().identity)
+    assert "not signed by the trusted platform" in refused_quote(place, b"", forged)
+    assert "another policy" in refused_quote(place, b"", replace(policy, k=1))
+    stale = Member("before 0", KEYS["before 0"], policy)
+    old = place.enclave.attest(stale.challenge("first"))
+    assert "an old one was replayed" in refused_quote(place, old)
+    with pytest.raises(DecodeError, match="no challenge was sent"):
+        Member("before 0", KEYS["before 0"], policy).accept("first", old)
+    with pytest.raises(DecodeError, match="32 bytes"):
+        place.enclave.attest(b"")
+    stale.accept("first", old)  # the quote was good, for its challenge, once
+    with pytest.raises(DecodeError, match="no challenge was sent"):
+        stale.accept("first", old)
+
+
+def test_a_quote_of_another_enclave_is_refused(place: Place) -> None:
+    challenge = os.urandom(32)
+    quote = place.platform.quote("second", place.policy, bytes(32), challenge)
+    with pytest.raises(DecodeError, match="another one than 'first'"):
+        place.policy.check(quote, "first", challenge)
+
+
+def test_every_byte_of_a_quote_counts(place: Place) -> None:
+    challenge = os.urandom(32)
+    quote = place.enclave.attest(challenge)
+    place.policy.check(quote, "first", challenge)
+    for at in range(len(quote)):
+        altered = bytearray(quote)
+        altered[at] ^= 1 << at % 8
+        with pytest.raises(DecodeError):
+            place.policy.check(bytes(altered), "first", challenge)
+
+
+def test_the_measurement_is_of_all_code_and_its_places(tmp_path: Path) -> None:
+    copied = tmp_path / "ccbps"
+    shutil.copytree(Path(ccbps.__file__).parent, copied)
+    assert measure(copied) == measure()
+    (copied / "overlay" / "fragments.py").open("a").write("\n")
+    changed = measure(copied)
+    (copied / "wire.py").rename(copied / "wires.py")
+    assert len({measure(), changed, measure(copied)}) == 3
+
+
+def test_what_an_enclave_runs_of_this_package_is_measured() -> None:
+    code = (
+        "import sys, ccbps.overlay.enclave.enclave_process\n"
+        "print(*[m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'ccbps'])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    package = Path(ccbps.__file__).parent
+    assert {Path(name) for name in ran.stdout.split()} <= {*package.rglob("*.py")}
+
+
+# -- whom the enclave trusts ---------------------------------------------------------------------
+
+
+def test_the_host_cannot_take_the_next_hops_place(place: Place) -> None:
+    host = SigningKey.generate()
+    with pytest.raises(ParameterError, match="no member"):
+        Member("after 0", host, place.policy)
+    own = replace(place.policy, members={**place.policy.members, "after 0": host.identity})
+    member = Member("after 0", host, own)
+    challenge = member.challenge("first")
+    # As if it did not care what the quote says.
+    quote = place.platform.quote(
+        "first", own, Quote.from_bytes(place.enclave.attest(challenge)).public, challenge
+    )
+    with pytest.raises(DecodeError, match="not signed by 'after 0'"):
+        place.enclave.open(member.accept("first", quote)[1])
+
+
+def test_openings_are_for_one_quote_and_one_time(place: Place) -> None:
+    member = Member("before 0", KEYS["before 0"], place.policy)
+    _, opening = member.accept("first", place.enclave.attest(member.challenge("first")))
+    public, name, theirs, proof = unpack(opening)
+    for altered in (
+        [public, b"before 1", theirs, proof],
+        [public, b"nobody", theirs, proof],
+        [public, name, bytes(32), proof],
+        [public, name, theirs, bytes(64)],
+        [bytes(32), name, theirs, proof],
+        [public, name, theirs],
+    ):
+        with pytest.raises(DecodeError):
+            place.enclave.open(pack(altered))
+    place.enclave.open(opening)
+    with pytest.raises(DecodeError, match="replay"):
+        place.enclave.open(opening)
+
+
+def test_a_new_session_ends_the_old_one(place: Place) -> None:
+    late = place.sessions["before 0"].seal(resplit(0)[0])
+    attest(place.enclave, place.policy, "before 0")
+    with pytest.raises(DecodeError, match="no session"):
+        place.enclave.regenerate([late])
+
+
+# -- altered, replayed, mixed up -----------------------------------------------------------------
+
+
+def test_refused_ciphertexts_are_named_and_the_others_not_used_up(place: Place) -> None:
+    messages = place.sealed(resplit(1))
+    altered = messages[1][:-1] + bytes([messages[1][-1] ^ 1])
+    with pytest.raises(DecodeError, match="ciphertext 1") as refused:
+        place.enclave.regenerate([messages[0], altered, messages[2], b"", messages[0]])
+    assert refused.value.rows == (1, 3, 4)
+    rest = [messages[0], messages[2]]
+    assert join_fragments(place.opened(place.enclave.regenerate(rest)), AFRESH) == SECRET
+    with pytest.raises(DecodeError, match="replay") as replayed:
+        place.enclave.regenerate(rest)
+    assert replayed.value.rows == (0, 1)
+
+
+def test_other_thresholds_mixtures_and_nothing_are_refused(place: Place) -> None:
+    for fragments, said in (
+        ([Fragment.of(SECRET, 1)], "threshold 1"),
+        ([resplit(1)[0], resplit(1)[1]], "a fragment of another secret"),
+        ([resplit(0)[0]], "1 splits into 3 are agreed"),
+        (Fragment.of(SECRET, K, checked=N).split(N), f"checks for {N}, and {K} and 0 are agreed"),
+        ([], "no fragments"),
+    ):
+        with pytest.raises(DecodeError, match=said):
+            place.enclave.regenerate(place.sealed(fragments))
+
+
+def test_without_a_next_hop_nothing_is_used_up(place: Place) -> None:
+    with place.platform.launch("lonely", place.policy) as lonely:
+        before = [attest(lonely, place.policy, name) for name in BEFORE]
+        messages = [one.seal(f) for one, f in zip(before, resplit(1), strict=True)]
+        with pytest.raises(DecodeError, match="no session with"):
+            lonely.regenerate(messages)
+        after = {name: attest(lonely, place.policy, name) for name in AFTER}
+        got = zip(AFTER, lonely.regenerate(messages), strict=True)
+        assert join_fragments([after[n].open(m) for n, m in got], AFRESH) == SECRET
+
+
+def ends() -> tuple[Session, Session]:
+    keys = os.urandom(8), os.urandom(32), os.urandom(32)
+    return Session(keys, enclave=False), Session(keys, enclave=True)
+
+
+def test_every_byte_of_a_sealed_fragment_counts() -> None:
+    member, enclave = ends()
+    sent = member.seal(resplit(2)[4])
+    assert SECRET not in sent
+    for at in range(len(sent)):
+        altered = bytearray(sent)
+        altered[at] ^= 1 << at % 8
+        with pytest.raises(DecodeError):
+            enclave.open(bytes(altered))
+        with pytest.raises(DecodeError):
+            enclave.open(sent[:at])
+    assert enclave.open(sent).path == (2, 2)
+
+
+def test_directions_and_sessions_do_not_mix() -> None:
+    member, enclave = ends()
+    sent = member.seal(resplit(0)[0])
+    with pytest.raises(DecodeError, match="direction"):
+        member.open(sent)
+    with pytest.raises(DecodeError, match="of session"):
+        ends()[1].open(sent)
+    # One key for both directions would not do either: the direction is authenticated.
+    keys = member.name, bytes(32), bytes(32)
+    reflected = Session(keys, enclave=False).seal(resplit(0)[0])
+    with pytest.raises(DecodeError, match="direction"):
+        Session(keys, enclave=False).open(reflected)
+    assert enclave.open(sent).value == SECRET
+
+
+@settings(max_examples=examples(30))
+@given(st.permutations(range(12)), st.data())
+def test_messages_may_overtake_one_another_and_come_once(
+    order: list[int], data: st.DataObject
+) -> None:
+    member, enclave = ends()
+    sent = [member.seal(replace(resplit(0)[0], value=bytes([i]))) for i in range(12)]
+    lost = data.draw(st.sets(st.sampled_from(order)))
+    for i in order:
+        if i in lost:
+            continue
+        assert enclave.open(sent[i]).value == bytes([i])
+        with pytest.raises(DecodeError, match="replay"):
+            enclave.open(sent[i])
+    for i in order:
+        if i not in lost:
+            with pytest.raises(DecodeError, match="replay"):
+                enclave.open(sent[i])
+
+
+def test_what_is_too_old_is_refused() -> None:
+    member, enclave = ends()
+    sent = [member.seal(resplit(0)[0]) for _ in range(WINDOW + 1)]
+    enclave.open(sent[-1])
+    enclave.open(sent[1])
+    for old in (sent[0], sent[1], sent[-1]):
+        with pytest.raises(DecodeError, match="replay"):
+            enclave.open(old)
+
+
+# -- faults --------------------------------------------------------------------------------------
+
+
+def test_a_killed_enclave_is_an_error(place: Place) -> None:
+    enclave = place.platform.launch("second", place.policy)
+    enclave.attest(bytes(32))
+    os.kill(enclave.pid, signal.SIGKILL)
+    with pytest.raises(EnclaveError, match="start and attest another one"):
+        enclave.attest(bytes(32))
+    enclave.close()
+    with pytest.raises(EnclaveError):
+        enclave.regenerate([])
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP here")
+def test_an_enclave_that_does_not_answer_is_ended(place: Place) -> None:
+    with place.platform.launch("second", place.policy, seconds=0.2) as enclave:
+        os.kill(enclave.pid, signal.SIGSTOP)
+        with pytest.raises(EnclaveError, match=r"within 0\.2 s"):
+            enclave.attest(bytes(32))
+
+
+def test_an_enclave_ends_with_its_host(place: Place) -> None:
+    process = place.platform.launch("second", place.policy)._process
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.close()
+    assert process.wait(timeout=30) == 0
+    process.stdout.close()
+
+
+def test_fragments_with_checks_survive_a_member_that_alters_them(place: Place) -> None:
+    """Before it seals them, so that no tag of the session tells."""
+    fragments = Fragment.of(SECRET, K, checked=N).split(N)
+    fragments[0] = replace(fragments[0], value=bytes(len(fragments[0].value)))
+    with another(place, checked=True) as other:
+        queue, fresh = SealedQueue(other.policy.agreed("first")), None
+        for number, ciphertext in enumerate(other.sealed(fragments), 1):
+            enough = queue.add(ciphertext, number)
+            try:
+                fresh = other.enclave.regenerate(enough) if enough else None
+            except DecodeError:
+                continue  # of exactly k, one was altered: one more is needed
+        assert fresh is not None
+        queue.done(ciphertext)
+        opened = other.opened(fresh)
+    assert join_fragments(opened, Agreed(K, N, 1, checked=True)) == SECRET
+
+
+def test_a_member_sends_fragments_of_its_own_point_only(place: Place) -> None:
+    forged = Fragment.of(b"E" * len(SECRET), K).split(N)
+    one = place.sessions["before 0"]
+    sent = [one.seal(fragment) for fragment in forged]
+    with pytest.raises(DecodeError, match="broker 1 sent a fragment of point 2") as refused:
+        place.enclave.regenerate(sent)
+    assert refused.value.rows == (1, 2)
+    late = place.sessions["after 0"].seal(forged[0])
+    with pytest.raises(DecodeError, match="'after 0' does not send to 'first'"):
+        place.enclave.regenerate([late])
+    queue = SealedQueue(place.policy.agreed("first"))
+    with pytest.raises(DecodeError, match="broker 1 sent a fragment of point 2"):
+        queue.add(sent[1], 1)
+
+
+def test_a_secret_is_regenerated_once(place: Place) -> None:
+    """Of two splits of one secret a host could mix fragments, and nobody would notice."""
+    fragments = resplit(1)
+    place.enclave.regenerate(place.sealed(fragments[:2]))
+    with pytest.raises(DecodeError, match="this secret was regenerated before"):
+        place.enclave.regenerate(place.sealed(fragments[1:]))
+
+
+# -- what is around it ---------------------------------------------------------------------------
+
+
+@settings(max_examples=examples(60))
+@given(st.integers(0, 2), st.randoms(use_true_random=False))
+def test_the_queue_waits_until_there_is_enough(levels: int, chance: Random) -> None:
+    member, _ = ends()
+    fragments, agreed = resplit(levels), Agreed(K, N, levels)
+    chance.shuffle(fragments)
+    queue, came = SealedQueue(agreed), []
+    for fragment in fragments:
+        got = queue.add(member.seal(fragment))
+        came.append(fragment)
+        try:
+            assert join_fragments(came, agreed) == SECRET
+        except DecodeError:
+            assert got is None
+        else:  # and again with each one more
+            assert got is not None and len(got) == len(came)
+    queue.done(member.seal(fragments[0]))
+    assert [queue.add(member.seal(fragment)) for fragment in fragments] == [None] * len(fragments)
+    assert repr(queue) == "<SealedQueue: 0 secrets wait>"
+    with pytest.raises(DecodeError, match="not a sealed fragment"):
+        queue.add(fragments[0].to_bytes())
+    with pytest.raises(DecodeError, match="not as agreed"):
+        SealedQueue(Agreed(K, N, 3)).add(member.seal(fragments[0]))
+
+
+def test_with_checks_the_queue_waits_for_more_than_half() -> None:
+    member, _ = ends()
+    queue = SealedQueue(Agreed(2, 5, 1, checked=True))
+    fragments = Fragment.of(SECRET, 2, checked=5).split(5)
+    assert [queue.add(member.seal(one)) is None for one in fragments] == [True] * 2 + [False] * 3
+
+
+def test_the_queue_forgets_the_oldest_and_what_is_refused() -> None:
+    member, forger = ends()
+    queue = SealedQueue(Agreed(2, 2, 1), most=2)
+    halves = [Fragment.of(b"a secret", 2).split(2) for _ in range(3)]
+    for first, _ in halves:
+        assert queue.add(member.seal(first)) is None
+    assert repr(queue) == "<SealedQueue: 2 secrets wait>"
+    came = [queue.add(member.seal(second)) for _, second in halves[1:]]
+    assert [len(enough or ()) for enough in came] == [2, 2]
+    assert queue.add(member.seal(halves[0][1])) is None
+    for first, _ in halves:
+        queue.done(member.seal(first))
+    # The first one's name is forgotten again, so that its fragments would wait.
+    assert [queue.add(member.seal(first)) for first, _ in halves] == [None] * 3
+    assert repr(queue) == "<SealedQueue: 1 secrets wait>"
+    # A forged ciphertext that came first does not keep the good one out; floods are bounded.
+    first, second = Fragment.of(b"a secret", 2).split(2)
+    queue = SealedQueue(Agreed(2, 2, 1))
+    flood = [forger.seal(first) for _ in range(100)]
+    assert [queue.add(one) for one in flood] == [None] * 100
+    enough = queue.add(member.seal(second))
+    assert enough is not None and len(enough) == 4 + 1
+    queue.drop(enough[:4])
+    assert queue.add(member.seal(second)) is None
+    enough = queue.add(member.seal(first))
+    assert enough is not None and len(enough) == 3
+
+
+def test_policies(place: Place) -> None:
+    policy = place.policy
+    assert Policy.from_bytes(policy.to_bytes()) == policy
+    reordered = replace(policy, members=dict(reversed([*policy.members.items()])))
+    assert (
+        reordered.digest()
+        == policy.digest()
+        != replace(
+            policy,
+            splits={**policy.splits, "first": 2},
+        ).digest()
+    )
+    for wrong in (
+        {"k": 4},
+        {"platform": b""},
+        {"members": {**policy.members, "after 0": b"short"}},
+        {"members": {**policy.members, "fourth": ENCLAVE}},
+        {"sources": {**policy.sources, "first": ("before 0", "before 1")}},
+        {"sources": {**policy.sources, "before 0": ("before 1",)}},
+        {"splits": {**policy.splits, "first": -1}},
+        {"routes": {**policy.routes, "after 0": ("after 1",)}},
+        {"routes": {**policy.routes, "first": ("after 0", "after 1")}},
+        {"routes": {**policy.routes, "first": ("nobody",)}},
+    ):
+        with pytest.raises(ParameterError):
+            replace(policy, **wrong)
+    for garbage in (b"", b"[]", b"{}", policy.to_bytes()[:-9], b"\xff"):
+        with pytest.raises(DecodeError, match="not a policy"):
+            Policy.from_bytes(garbage)
+    with pytest.raises(ParameterError, match="no enclave named"):
+        place.platform.launch("after 0", policy)
+
+
+@settings(max_examples=examples(50))
+@given(st.lists(st.binary(max_size=20)), st.data())
+def test_frames(parts: list[bytes], data: st.DataObject) -> None:
+    packed = pack(parts)
+    assert unpack(packed, len(parts)) == parts
+    stream = io.BytesIO()
+    for part in parts:
+        write_frame(stream, part)
+    assert stream.getvalue() == packed
+    stream.seek(0)
+    assert [read_frame(stream) for _ in parts] == parts
+    assert read_frame(stream) is None
+    with pytest.raises(DecodeError, match="parts was expected"):
+        unpack(packed, len(parts) + 1)
+    if parts:
+        cut = packed[: -data.draw(st.integers(1, 4 + len(parts[-1]) - 1))]
+        with pytest.raises(DecodeError, match="cut off"):
+            unpack(cut)
+
+
+def test_made_up_lengths_are_refused() -> None:
+    for stream in (b"\1\0", (MOST_BYTES + 1).to_bytes(4, "little"), b"\5\0\0\0four"):
+        with pytest.raises(DecodeError):
+            read_frame(io.BytesIO(stream))

@@ -1,0 +1,217 @@
+"""Every example runs as a program, in a process of its own; and what one of them looks through.
+
+In the session that other tests have, and on less data, they run in `tests/spark/test_examples.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ccbps.wire import Kind, round_kind
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+# Enough data for every picture.
+ARGUMENTS = {
+    "bootstrap_then_match.py": [],
+    "mqtt_prefilter.py": [],
+    "whole_story.py": ["--quotes", "60"],
+    "hidden_predicates.py": ["--events", "1500", "--subscribers", "24"],
+    "share_through_networks.py": ["--samples", "50", "--held", "300000", "--output", "."],
+    "flights_336k.py": ["--months", "1", "--subscribers", "4", "--output", "."],
+    # Killed at each moment, and each kind of its workers once.
+    "stream_quotes.py": ["--events", "150", "--files", "30", "--kills", "15"],
+    "stock_quotes.py": ["--events", "2000", "--subscribers", "30", "--output", "."],
+}
+# For so little data, Java's second compiler and its parallel collector take longer than they save.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+Running = dict[str, tuple[Path, subprocess.Popen[bytes]]]
+
+
+@pytest.fixture(scope="module")
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """All examples that are asked for, at once: they mostly wait for Spark to start."""
+    names = {item.name for item in request.session.items}
+    out: Running = {}
+    for path in EXAMPLES:
+        if f"test_example_runs[{path.name}]" not in names:
+            continue
+        folder = tmp_path_factory.mktemp(path.stem)
+        with (folder / "stdout").open("w") as stdout, (folder / "stderr").open("w") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, str(path), *ARGUMENTS[path.name]],
+                cwd=folder,
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": sys.executable,
+                    "JDK_JAVA_OPTIONS": QUICK_JAVA,
+                },
+                stdout=stdout,
+                stderr=stderr,
+            )
+        out[path.name] = folder, process
+    yield out
+    for _, process in out.values():
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("name", [path.name for path in EXAMPLES])
+def test_example_runs(name: str, running: Running) -> None:
+    folder, process = running[name]
+    code = process.wait(timeout=1200 if name == "stream_quotes.py" else 300)
+    stdout, stderr = ((folder / stream).read_text() for stream in ("stdout", "stderr"))
+    assert code == 0, stdout[-3000:] + stderr[-3000:]
+    assert "differences                          0" in stdout
+    if name == "bootstrap_then_match.py":
+        counts = dict(re.findall(r"^(\S.*?)  +(\d+) +\d+ +\d+$", stdout, re.MULTILINE))
+        assert [int(count) for count in counts.values()] == [606, 42, 18]
+        assert "162 fragments do not give their secret back" in stdout
+        assert stderr == ""
+    if name == "share_through_networks.py":
+        assert "235 networks, 400 secrets each" in stdout
+        assert (folder / "networks.png").stat().st_size > 10_000
+    if name == "stream_quotes.py":
+        kills = dict(re.findall(r"^killed (.*?) +(\d+)$", stdout, re.MULTILINE))
+        # On a busy machine the ledger's writer may be through before it is stopped.
+        assert kills.pop("of the ledger, its writer") in ("0", "1")
+        assert [*kills.values()] == ["1"] * 14
+        assert "with one content each, but 0" in stdout
+        assert "failed by itself and started again" in stdout
+    if name == "stock_quotes.py":
+        sizes = re.search(r"bytes written +([\d,]+) +announced: ([\d,]+)", stdout)
+        assert sizes is not None
+        wrote, said = (int(text.replace(",", "")) for text in sizes.groups())
+        assert 0.8 < said / wrote < 1.25
+        strategy = re.search(r"build-up +([\d,]+) +chosen: ([\d,]+) counted", stdout)
+        assert strategy is not None
+        assert strategy[1] == strategy[2]
+        assert "| the subscriber read" in stdout
+        assert (folder / "matches.png").stat().st_size > 10_000
+
+
+@pytest.fixture
+def quotes_example(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The example whose program is killed, as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    return importlib.import_module("stream_quotes")
+
+
+def write_message(path: Path, example: Any, content: int, column: str = "event_message") -> None:
+    """A table with one message of a pair and round."""
+    kind = Kind.EVENT if column == "event_message" else Kind.INTEREST
+    width = example.MATCHER.event_bytes if kind == Kind.EVENT else example.MATCHER.interest_bytes
+    message = bytes([round_kind(kind), content]) + bytes(width - 2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"subscription": ["subscriber-0000"], "round": [7], column: [message]})
+    pq.write_table(table, path, compression="none")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("column", ["event_message", "interest_message"])
+@pytest.mark.parametrize("name", ["messages/part-1.parquet", "messages/_temporary/0/part", "else"])
+def test_stream_quotes_finds_two_contents_in_whatever_file(
+    quotes_example: Any, tmp_path: Path, name: str, column: str
+) -> None:
+    write_message(tmp_path / "messages" / "part-0.parquet", quotes_example, 0, column)
+    write_message(tmp_path / name, quotes_example, 1, column)
+    assert quotes_example.contents(tmp_path) == (2, 1, 1, 0, 0)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("content", [0, 1])
+def test_stream_quotes_compares_messages_in_a_file_that_was_cut_off(
+    quotes_example: Any, tmp_path: Path, content: int
+) -> None:
+    write_message(tmp_path / "part-0.parquet", quotes_example, 0)
+    cut = tmp_path / "part-1.parquet"
+    write_message(cut, quotes_example, content)
+    cut.write_bytes(cut.read_bytes()[:-1])
+    assert quotes_example.contents(tmp_path) == (2, 1, content, 0, 1)
+
+
+@pytest.mark.spark
+def test_stream_quotes_counts_files_that_a_kill_left_empty(
+    quotes_example: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "part-0.parquet").touch()
+    assert quotes_example.contents(tmp_path) == (0, 0, 0, 1, 0)
+
+
+def program(example: Any, folder: Path, code: str) -> Any:
+    found = example.Program(folder, folder, "0" * 32, 1)
+    found.call = [sys.executable, "-S", "-c", code]
+    return found
+
+
+@pytest.mark.spark
+def test_stream_quotes_gives_up_on_a_program_that_gets_nowhere(
+    quotes_example: Any, tmp_path: Path
+) -> None:
+    failing = program(quotes_example, tmp_path, "raise SystemExit('broken')")
+    with pytest.raises(SystemExit, match=re.escape(str(tmp_path / "log"))):
+        failing.finish()
+    assert failing.failures == 3
+    assert (tmp_path / "log").read_text() == "broken\n" * 4
+
+
+@pytest.mark.spark
+def test_stream_quotes_starts_a_program_again_as_long_as_it_gets_on(
+    quotes_example: Any, tmp_path: Path
+) -> None:
+    commits = tmp_path / "checkpoint-messages" / "commits"
+    commits.mkdir(parents=True)
+    code = f"""
+from pathlib import Path
+found = len(list(Path({str(commits)!r}).iterdir()))
+Path({str(commits)!r}, str(found)).touch()
+if found < 6:
+    raise SystemExit("connection lost")
+Path({str(tmp_path)!r}, "through").touch()
+"""
+    failing = program(quotes_example, tmp_path, code)
+    failing.finish()
+    assert failing.failures == 6
+
+
+@pytest.mark.spark
+def test_stream_quotes_lets_a_writer_go_that_it_did_not_catch(
+    quotes_example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "ledger")) as ledger:
+        ledger.execute("CREATE TABLE rounds (pair)")
+    # It waits for the ledger's lock, writes nothing, and goes on.
+    code = f"""
+import pathlib, sqlite3
+ledger = sqlite3.connect({str(tmp_path / "ledger")!r}, timeout=60, isolation_level=None)
+ledger.execute("BEGIN IMMEDIATE")
+ledger.execute("COMMIT")
+ledger.close()
+pathlib.Path({str(tmp_path)!r}, "through").touch()
+"""
+    writing = program(quotes_example, tmp_path, code)
+    (tmp_path / "started").touch()
+    gate = quotes_example.locked(writing)
+    monkeypatch.setattr(quotes_example, "workers_of", lambda session: [session])
+    assert quotes_example.kill_writer(writing, gate) == 0
+    writing.finish()
+    assert writing.failures == 0

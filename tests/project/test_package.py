@@ -1,0 +1,252 @@
+"""The package as users get it: what a wheel holds, that it works alone, what importing it loads."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import ccbps
+from ccbps import Category, Decimal, Schema, UInt
+from ccbps.matching import BranchingMatch
+
+ROOT = Path(__file__).parents[2]
+
+MATCH = """
+import ccbps
+from ccbps import Decimal, Schema, SharedSeed, UInt
+from ccbps.matching import BranchingMatch
+
+matcher = BranchingMatch.box(Schema(price=Decimal(0, 1000, "0.01"), volume=UInt(16)))
+seed = SharedSeed.generate()
+records = [{"price": 119.5, "volume": 2500}, {"price": 121, "volume": 2500}]
+events = matcher.publisher(seed).encode(records, rounds=[0, 1])
+interests = matcher.subscriber(seed).encode("price < 120 AND volume > 1000", rounds=[0, 1])
+print(ccbps.__file__)
+print(matcher.broker().match(events, interests).tolist())
+"""
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """stdout of a command that is not to see this process's Python settings."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    result = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean | environment,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of this tree, built with the backend that is installed here."""
+    out = tmp_path_factory.mktemp("wheel")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+    run(sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", out, ROOT)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def test_git_knows_every_file_of_the_package() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = run("git", "-C", ROOT, "ls-files", "ccbps").splitlines()
+    files = (path for path in (ROOT / "ccbps").rglob("*") if "__pycache__" not in path.parts)
+    assert {str(path.relative_to(ROOT)) for path in files if path.is_file()} == set(listed)
+
+
+def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    assert tops == {"ccbps", f"ccbps-{ccbps.__version__}.dist-info"}
+    assert "ccbps/py.typed" in names
+    assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
+    source = {str(path.relative_to(ROOT)) for path in (ROOT / "ccbps").rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == source
+
+
+def test_wheel_states_its_version_licence_and_extras(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+    lines = archive.read(metadata).decode().splitlines()
+    assert f"Version: {ccbps.__version__}" in lines
+    assert "License-Expression: Apache-2.0" in lines
+    assert {"Provides-Extra: spark", "Provides-Extra: plot"} <= set(lines)
+
+
+def test_wheel_matches_where_the_source_tree_is_not_in_sight(wheel: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    options = ["--no-deps", "--no-index", "--no-compile", "--quiet"]
+    run(sys.executable, "-m", "pip", "install", *options, "--target", target, wheel)
+    # -I -S leaves the standard library; dependencies come after the wheel, without .pth files.
+    path = [str(target), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    shown = run(sys.executable, "-I", "-S", "-c", f"import sys; sys.path += {path!r}\n{MATCH}")
+    origin, answers = shown.splitlines()
+    assert Path(origin).is_relative_to(target)
+    assert answers == "[True, False]"
+
+
+@pytest.mark.slow
+def test_wheel_matches_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "empty", with_pip=True)
+    scripts = "Scripts" if os.name == "nt" else "bin"
+    python = tmp_path / "empty" / scripts / "python"
+    run(python, "-m", "pip", "install", "--quiet", wheel)
+    origin, answers = run(python, "-I", "-c", MATCH).splitlines()
+    assert Path(origin).is_relative_to(tmp_path)
+    assert answers == "[True, False]"
+    error = run(
+        python, "-I", "-c", "try:\n    import ccbps.spark\nexcept ImportError as e:\n    print(e)"
+    )
+    assert "ccbps[spark]" in error
+
+
+def test_importing_the_core_loads_no_optional_or_deferred_package() -> None:
+    heavy = ("pyspark", "pandas", "pyarrow", "sqlglot", "matplotlib", "scipy", "numba")
+    shown = run(
+        sys.executable,
+        "-c",
+        "import sys, time\n"
+        "start = time.perf_counter()\n"
+        "import ccbps, ccbps.matching, ccbps.delivery\n"
+        "seconds = time.perf_counter() - start\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])\n"
+        "print(f'{seconds:.3f}')",
+        PYTHONPATH=str(ROOT),
+    )
+    loaded, seconds = shown.splitlines()
+    print(f"import ccbps, ccbps.matching, ccbps.delivery: {seconds} s")
+    assert loaded == "[]"
+
+
+def readme_example(number: int) -> str:
+    text = (ROOT / "README.md").read_text()
+    blocks: list[str] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return blocks[number]
+
+
+def test_readme_example_prints_what_it_says() -> None:
+    example = readme_example(0)
+    shown = run(sys.executable, "-c", example, PYTHONPATH=str(ROOT)).splitlines()
+    said = re.findall(r"^print\(.*?\)\s+# (.+)$", example, re.MULTILINE)
+    assert shown[0] == said[0]
+    assert said[1].startswith(shown[1])
+
+
+def test_readme_example_of_a_reusable_matcher_prints_what_it_says() -> None:
+    example = readme_example(2)
+    said = re.findall(r"^print\(.*\)\s+# (.+)$", example, re.MULTILINE)
+    assert run(sys.executable, "-c", example, PYTHONPATH=str(ROOT)).splitlines() == said
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_readme_spark_example_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quotes.seed").write_text(ccbps.SharedSeed.generate().to_text())
+    environment = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    shown = run(sys.executable, "-c", readme_example(1), **environment)
+    table = re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert table is not None
+    assert table[1].strip() in shown
+
+
+def test_cost_table_of_the_documentation_is_true() -> None:
+    schema = Schema(
+        issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]),
+        price=Decimal(0, 1000, "0.01"),
+        volume=UInt(32),
+    )
+    boxes = {
+        "box over `UInt(16)`": Schema(a=UInt(16)),
+        "box over 2 `UInt(16)`": Schema({name: UInt(16) for name in "ab"}),
+        "box of the example (51 bits)": schema,
+        "box over 4 `UInt(32)`": Schema({name: UInt(32) for name in "abcd"}),
+        "box over 8 `UInt(32)`": Schema({name: UInt(32) for name in "abcdefgh"}),
+    }
+    page = (ROOT / "docs" / "matchers" / "branching.md").read_text()
+    section = page.partition("\n## Cost\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:1] == "|"]
+    assert len(rows) == 2 + 9
+    for name, *numbers in rows[2:]:
+        matcher = (
+            BranchingMatch.box(boxes[name])
+            if name in boxes
+            else BranchingMatch(schema, name.strip("`"))
+        )
+        wanted = [
+            matcher.program.size + 1,
+            matcher.event_bytes,
+            matcher.randomness_bytes,
+            *matcher.encoding.operations.values(),
+        ]
+        assert [int(number.replace(",", "")) for number in numbers] == wanted, name
+
+
+def test_installed_version_is_that_of_the_source() -> None:
+    assert version("ccbps") == ccbps.__version__
+
+
+def test_submodules_are_there_after_importing_the_package() -> None:
+    shown = run(
+        sys.executable,
+        "-c",
+        "import sys, ccbps\n"
+        "print([name for name in ('ccbps.matching', 'ccbps.delivery') if name in sys.modules])\n"
+        "print(ccbps.matching.BranchingMatch.__name__, ccbps.delivery.PayloadSealer.__name__)\n"
+        "print('pyspark' in sys.modules, hasattr(ccbps, 'mathcing'))\n"
+        "print({'BranchingMatch', '__getattr__'} & set(dir(ccbps)), 'matching' in dir(ccbps))\n"
+        "print(ccbps.spark.FileKey.__name__)",
+        PYTHONPATH=str(ROOT),
+    )
+    assert shown.splitlines() == [
+        "[]",
+        "BranchingMatch PayloadSealer",
+        "False False",
+        "set() True",
+        "FileKey",
+    ]
+
+
+def test_spark_without_pyspark_names_the_extra() -> None:
+    shown = run(
+        sys.executable,
+        "-c",
+        "import sys\n"
+        "sys.modules['pyspark'] = None\n"  # as where it is not installed
+        "import ccbps\n"
+        "from ccbps import *\n"
+        "try:\n    ccbps.spark\nexcept ImportError as error:\n    print(error)\n",
+        PYTHONPATH=str(ROOT),
+    )
+    assert "ccbps.spark needs pyspark: pip install 'ccbps[spark]'" in shown
+
+
+def test_citation_is_of_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {ccbps.__version__}\n" in citation
+    assert "\nlicense: Apache-2.0\n" in citation
+    assert "\nauthors:\n  - name: The ccbps developers\n" in citation
+
+
+@pytest.mark.parametrize("name", ["SECURITY.md", "CONTRIBUTING.md"])
+def test_links_of_the_project_files_lead_somewhere(name: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    named = re.findall(r"`((?:docs|tests)/[^`]+)`", (ROOT / name).read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []

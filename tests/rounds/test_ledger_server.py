@@ -1,0 +1,629 @@
+"""A ledger behind a server: as the file is, whoever breaks a connection, and for nobody else."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbps import EpochSeed, SharedSeed
+from ccbps.arrays import Bools, Bytes, Rounds
+from ccbps.cli.program import main
+from ccbps.errors import KeyMismatchError, LedgerError, ParameterError
+from ccbps.keys import FileKey, LedgerKey
+from ccbps.rounds import (
+    EventLedger,
+    LedgerServer,
+    RemoteLedger,
+    ledger_channel,
+    ledger_server,
+    remote_ledger,
+)
+from ccbps.rounds.ledger_channel import Channel, Forged
+from tests.rounds.test_event_ledger import EVENTS, STREAMS, Refused, tags_of, write_down
+
+SEED = SharedSeed(bytes(range(32)))
+KEY = SEED.ledger_key()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> FileKey:
+    path = tmp_path_factory.mktemp("key") / "ledger.key"
+    path.write_text(KEY.to_text())
+    return FileKey(path)
+
+
+def allot(
+    ledger: RemoteLedger,
+    events: list[tuple[int, int]],
+    *,
+    strict: bool = False,
+    key: LedgerKey = KEY,
+    stream: int = 1,
+    tags: Callable[[Rounds], Bytes] | None = None,
+) -> tuple[list[int], list[bool]]:
+    """Events are (id, content)."""
+
+    def refuse(other: Bools, rounds: Rounds) -> None:
+        assert other.any()
+        assert len(other) == len(rounds) == len(events)
+        if strict:
+            raise Refused
+
+    names = np.array([name for name, _ in events], dtype=np.int64)
+    made = tags or tags_of([content for _, content in events])
+    rounds, other = ledger.allot(key, STREAMS[stream], names, made, refuse)
+    return rounds.tolist(), other.tolist()
+
+
+@given(calls=st.lists(st.tuples(EVENTS, st.booleans()), max_size=4))
+def test_the_server_is_a_dictionary(
+    tmp_path_factory: pytest.TempPathFactory,
+    source: FileKey,
+    calls: list[tuple[list[tuple[int, int]], bool]],
+) -> None:
+    file = EventLedger(tmp_path_factory.mktemp("ledger") / "events")
+    model: dict[int, tuple[int, int]] = {}
+    with LedgerServer(file, source) as server:
+        ledger = pickle.loads(pickle.dumps(RemoteLedger(server.address)))
+        for events, strict in calls:
+            known, wanted = dict(model), []
+            for name, content in events:
+                number, first = known.setdefault(name, (len(known), content))
+                wanted.append((number, first != content))
+            if strict and any(other for _, other in wanted):
+                with pytest.raises(Refused):
+                    allot(ledger, events, strict=True)
+            else:
+                assert list(zip(*allot(ledger, events, strict=strict), strict=True)) == wanted
+                model = known
+            assert file.used() == len(model)
+
+
+def test_rounds_run_out_by_name(tmp_path: Path, source: FileKey) -> None:
+    with LedgerServer(EventLedger(tmp_path / "events", rounds=2), source) as server:
+        ledger = RemoteLedger(server.address)
+        allot(ledger, [(0, 0)])
+        with pytest.raises(LedgerError, match="1 of 2 rounds are used, and 2 more events came"):
+            allot(ledger, [(1, 0), (2, 0)])
+        assert allot(ledger, [(2, 0)]) == ([1], [False])
+
+
+def test_a_server_with_another_file_is_refused(tmp_path: Path, source: FileKey) -> None:
+    """It would begin with round 0; one with an older copy of the file cannot be told."""
+    file, other = EventLedger(tmp_path / "events"), EventLedger(tmp_path / "other")
+    assert file.identity() == EventLedger(tmp_path / "events").identity() != other.identity()
+    with LedgerServer(file, source) as server:
+        ledger = pickle.loads(pickle.dumps(RemoteLedger(server.address, file.identity())))
+        assert allot(ledger, [(7, 0), (8, 0)]) == ([0, 1], [False, False])
+        with pytest.raises(LedgerError, match=f"is {file.identity()}, wanted {other.identity()}"):
+            allot(RemoteLedger(server.address, other.identity()), [(9, 0)])
+        port = _at(server.address)[1]
+    with LedgerServer(other, source, port=port):
+        with pytest.raises(LedgerError, match="another file would allot rounds that were used"):
+            allot(ledger, [(9, 0)])
+        assert other.used() == 0
+        assert allot(RemoteLedger(server.address), [(9, 0)]) == ([0], [False])
+    # The file is taken away under the server, and another one put there.
+    with LedgerServer(file, source, port=port):
+        (tmp_path / "other").replace(tmp_path / "events")
+        with pytest.raises(LedgerError, match="is another ledger"):
+            allot(ledger, [(9, 0)])
+
+
+def channels(seconds: float = 20) -> tuple[Channel, Channel]:
+    """A worker's and the server's end of one connection."""
+    worker, server = socket.socketpair()
+    with ThreadPoolExecutor(1) as other:
+        accepted = other.submit(ledger_channel.accept, server, lambda name: KEY, seconds)
+        return ledger_channel.connect(worker, KEY, seconds), accepted.result()
+
+
+def test_frames_are_read_once_in_order_by_the_other_side() -> None:
+    worker, server = channels()
+    sent: list[bytes] = []
+    raw = worker._connection, server._connection
+    for channel, other in ((worker, 1), (server, 0)):
+        for _ in range(2):
+            channel.send(b"the same content")
+            sent.append(raw[other].recv(1000))
+    # Nobody sees that they are the same: keys, and nonces, are used once.
+    assert len({*sent}) == 4
+    ends = {"worker": (server, raw[0], sent[:2]), "server": (worker, raw[1], sent[2:])}
+    for name, (reader, writer, frames) in ends.items():
+        for wrong in (
+            frames[1],  # one is left out
+            sent[2] if name == "worker" else sent[0],  # its own, come back
+            frames[0][:-1] + bytes([frames[0][-1] ^ 1]),
+            frames[0][:4] + bytes([frames[0][4] ^ 1]) + frames[0][5:],
+        ):
+            writer.sendall(wrong)
+            with pytest.raises(Forged):
+                reader.receive(100)
+        for frame in frames:
+            writer.sendall(frame)
+            assert reader.receive(100) == b"the same content"
+        writer.sendall(frames[1])
+        with pytest.raises(Forged):
+            reader.receive(100)
+        writer.sendall((1 << 20).to_bytes(4, "big"))
+        with pytest.raises(Forged, match="another length"):
+            reader.receive(100)
+
+
+def test_nobody_can_play_one_side_s_record_to_the_other() -> None:
+    """Each names a nonce, and both are in the keys."""
+    greetings, answers = [], []
+    for turn in range(2):
+        worker, server = socket.socketpair()
+        with ThreadPoolExecutor(1) as other:
+            accepted = other.submit(_recorded, server, greetings, answers, turn)
+            if turn:
+                with pytest.raises(Forged, match="not made with the ledger's key"):
+                    ledger_channel.connect(worker, KEY, 20)
+            else:
+                ledger_channel.connect(worker, KEY, 20)
+            accepted.result()
+    # A worker's record, played to a server.
+    stranger, server = socket.socketpair()
+    stranger.sendall(b"".join(greetings))
+    with pytest.raises(Forged, match="not made with the ledger's key"):
+        ledger_channel.accept(server, lambda name: KEY, 20)
+
+
+class Recorded:
+    """A socket that remembers what goes through."""
+
+    def __init__(self, inner: socket.socket) -> None:
+        self._inner, self.got, self.sent = inner, [], []
+        self.settimeout = inner.settimeout
+
+    got: list[bytes]
+    sent: list[bytes]
+
+    def recv_into(self, view: memoryview) -> int:
+        count = self._inner.recv_into(view)
+        self.got.append(bytes(view[:count]))
+        return count
+
+    def sendall(self, content: bytes) -> None:
+        self.sent.append(content)
+        self._inner.sendall(content)
+
+
+def _recorded(
+    connection: socket.socket, greetings: list[bytes], answers: list[bytes], turn: int
+) -> None:
+    """At first a server; then who only has its record."""
+    if turn:
+        connection.sendall(b"".join(answers))
+        return
+    through: Any = Recorded(connection)
+    ledger_channel.accept(through, lambda name: KEY, 20)
+    greetings += through.got
+    answers += through.sent
+
+
+def test_who_has_no_key_gets_nothing(
+    tmp_path: Path,
+    source: FileKey,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger_channel, "GREETING_SECONDS", 0.5)
+    file, known = EventLedger(tmp_path / "events"), bytes.fromhex(KEY.fingerprint())
+    with LedgerServer(file, source) as server:
+        ledger = RemoteLedger(server.address)
+        with pytest.raises(KeyMismatchError, match="does not know the ledger key of this seed"):
+            allot(ledger, [(0, 0)], key=SharedSeed.generate().ledger_key())
+        # Somebody who knows the key's fingerprint, and not the key; or who says nothing.
+        for greeting in (
+            b"GET / HTTP/1.1\r\n\r\n".ljust(200, b"."),
+            ledger_channel.MAGIC + known + bytes(32) + b"\0\0\0\x10" * 9,
+            ledger_channel.MAGIC + known + bytes(32) + b"\xff" * 64,
+            ledger_channel.MAGIC + known + bytes(32),
+            b"",
+        ):
+            with socket.create_connection(_at(server.address), 20) as connection:
+                connection.sendall(greeting)
+                told = b"".join(iter(lambda one=connection: _quiet(one), b""))
+                assert len(told) in (0, 1 + ledger_channel.NONCE_BYTES)
+        assert file.used() == 0
+        assert allot(ledger, [(0, 0)]) == ([0], [False])
+    assert sum("refused" in one.message for one in caplog.records) == 4
+
+
+def test_refusals_do_not_fill_the_log(
+    tmp_path: Path,
+    source: FileKey,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger_server, "REFUSALS", 3)
+    other = SharedSeed.generate().ledger_key()
+    with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
+        for now in (server._hour, server._hour + 3600):
+            clock = SimpleNamespace(monotonic=lambda now=now: now)
+            monkeypatch.setattr(ledger_server, "time", clock)
+            for _ in range(7):
+                with pytest.raises(KeyMismatchError):
+                    allot(RemoteLedger(server.address), [(0, 0)], key=other)
+            while server._refusals < 7:  # it answers, and then counts
+                time.sleep(0.01)
+    told = [one.message.partition("; ")[2] for one in caplog.records if "refused" in one.message]
+    assert told == 2 * ["", "", "no more refusals are logged in this hour"]
+
+
+def test_connections_are_bounded_and_those_that_say_nothing_end(
+    tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_channel, "GREETING_SECONDS", 0.5)
+    monkeypatch.setattr(ledger_server, "CONNECTIONS", 2)
+    with LedgerServer(EventLedger(tmp_path / "events"), source) as server, ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(_at(server.address), 20))
+        time.sleep(0.2)
+        assert len(server._server._served) == 2
+        assert allot(RemoteLedger(server.address), [(1, 0)]) == ([0], [False])
+
+
+def test_threads_that_cannot_start_leave_the_server_alive(
+    tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_server, "CONNECTIONS", 2)
+    with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
+        start, failures = threading.Thread.start, iter(range(5))
+
+        def failing(thread: threading.Thread) -> None:
+            if next(failures, None) is not None:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", failing)
+        assert allot(RemoteLedger(server.address), [(1, 0)]) == ([0], [False])
+
+
+def _at(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def _quiet(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1 << 16)
+    except ConnectionResetError:
+        return b""
+
+
+class Relay:
+    """Between a worker and a server: sees what is sent, and may change it."""
+
+    def __init__(self, target: str, change: Callable[[int, bytes], bytes | None]) -> None:
+        """
+        Args:
+            change: of the pieces that the server sends, by number: what arrives; None breaks both
+                connections.
+        """
+        self.seen = [b"", b""]
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        self._target, self._change = target, change
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                worker, _ = self._listening.accept()
+            except OSError:
+                return
+            server = socket.create_connection(_at(self._target))
+            threading.Thread(target=self._pump, args=(0, worker, server), daemon=True).start()
+            threading.Thread(target=self._pump, args=(1, server, worker), daemon=True).start()
+
+    def _pump(self, side: int, source: socket.socket, target: socket.socket) -> None:
+        number = 0
+        while piece := _quiet(source):
+            self.seen[side] += piece
+            changed = self._change(number, piece) if side else piece
+            number += 1
+            if changed is None:
+                break
+            with suppress(OSError):  # it has ended
+                target.sendall(changed)
+        for one in (source, target):
+            with suppress(OSError):  # it has ended
+                one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@contextmanager
+def relayed(target: str, change: Callable[[int, bytes], bytes | None]) -> Iterator[Relay]:
+    relay = Relay(target, change)
+    try:
+        yield relay
+    finally:
+        relay.close()
+
+
+def test_what_is_sent_is_not_seen_and_not_changed(
+    tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
+        with relayed(server.address, lambda number, piece: piece) as relay:
+            events = [(0x1122334455667788, 1), (7, 2)]
+            assert allot(RemoteLedger(relay.address), events) == ([0, 1], [False, False])
+        sent = b"".join(relay.seen)
+        tags = tags_of([1, 2])(np.arange(2, dtype=np.uint64))
+        hidden = [(0x1122334455667788).to_bytes(8, "little"), tags[0].tobytes(), tags[1].tobytes()]
+        hidden += [KEY.export_secret(), STREAMS[1], np.arange(2, dtype="<u8").tobytes()]
+        assert [one for one in hidden if one in sent] == []
+        monkeypatch.setattr(remote_ledger, "WAIT_SECONDS", 0.5)
+        # Of what the server sends, one bit is changed.
+        for place in range(4):
+
+            def flip(number: int, piece: bytes, place: int = place) -> bytes:
+                return piece[:-1] + bytes([piece[-1] ^ 1]) if number == place else piece
+
+            with (
+                relayed(server.address, flip) as relay,
+                pytest.raises(LedgerError, match="so nothing was encoded: "),
+            ):
+                allot(RemoteLedger(relay.address), [(100 + place, 0)])
+
+
+@pytest.mark.parametrize("piece", range(4))
+def test_a_connection_that_breaks_leaves_nothing_or_all(
+    tmp_path: Path, source: FileKey, piece: int
+) -> None:
+    """The server's pieces: nonce, proof, rounds, done. Whichever does not arrive, the worker asks
+    again, and an event has one round."""
+    file, broken = EventLedger(tmp_path / "events"), list[int]()
+
+    def cut(number: int, content: bytes) -> bytes | None:
+        if number == piece and not broken:
+            broken.append(number)
+            return None
+        return content
+
+    with LedgerServer(file, source) as server, relayed(server.address, cut) as relay:
+        assert allot(RemoteLedger(relay.address), [(1, 0), (2, 0)]) == ([0, 1], [False, False])
+        assert broken
+        assert allot(RemoteLedger(server.address), [(2, 0), (3, 0)]) == ([1, 2], [False, False])
+    assert file.used() == 3
+
+
+def test_a_worker_that_says_nothing_holds_the_file_for_a_while(
+    tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_server, "ANSWER_SECONDS", 0.5)
+    asked, done = threading.Event(), threading.Event()
+
+    def silent(rounds: Rounds) -> Bytes:
+        if not asked.is_set():
+            asked.set()
+            assert done.wait(20)
+        return tags_of([0])(rounds)
+
+    with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
+        ledger = RemoteLedger(server.address)
+        with ThreadPoolExecutor(1) as other:
+            got = other.submit(allot, ledger, [(1, 0)], tags=silent)
+            assert asked.wait(20)
+            assert allot(ledger, [(2, 0)]) == ([0], [False])
+            done.set()
+            assert got.result() == ([1], [False])
+
+
+def test_a_server_that_closes_allots_nothing_more(tmp_path: Path, source: FileKey) -> None:
+    """Its file may then be moved: a batch in progress is not kept, and the worker asks again."""
+    file, asked, closed = EventLedger(tmp_path / "events"), threading.Event(), threading.Event()
+
+    def slow(rounds: Rounds) -> Bytes:
+        asked.set()
+        assert closed.wait(20)
+        return tags_of([0])(rounds)
+
+    server = LedgerServer(file, source)
+    with ThreadPoolExecutor(1) as other:
+        got = other.submit(allot, RemoteLedger(server.address), [(1, 0)], tags=slow)
+        assert asked.wait(20)
+        server.close()
+        assert file.used() == 0
+        closed.set()
+        with LedgerServer(file, source, port=_at(server.address)[1]):
+            assert got.result() == ([0], [False])
+
+
+def test_what_a_worker_says_is_not_taken_for_a_broken_connection(
+    tmp_path: Path, source: FileKey
+) -> None:
+    calls = []
+
+    def failing(rounds: Rounds) -> Bytes:
+        calls.append(rounds)
+        raise TimeoutError("of the worker's own")
+
+    file = EventLedger(tmp_path / "events")
+    with LedgerServer(file, source) as server:
+        with pytest.raises(TimeoutError, match="of the worker's own"):
+            allot(RemoteLedger(server.address), [(1, 0)], tags=failing)
+        assert (len(calls), file.used()) == (1, 0)
+
+
+def test_a_server_that_is_not_there_is_waited_for(
+    tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ledger = RemoteLedger(f"127.0.0.1:{port}")
+    other = ThreadPoolExecutor(1)
+    got = other.submit(allot, ledger, [(1, 0)])
+    time.sleep(0.3)
+    with LedgerServer(EventLedger(tmp_path / "events"), source, port=port) as server:
+        assert server.address == ledger.address
+        with pytest.raises(LedgerError, match=f"no server can listen at 127.0.0.1, port {port}"):
+            LedgerServer(EventLedger(tmp_path / "events"), source, port=port)
+        assert got.result() == ([0], [False])
+    other.shutdown()
+    monkeypatch.setattr(remote_ledger, "WAIT_SECONDS", 0.3)
+    with pytest.raises(LedgerError, match="cannot be used, so nothing was encoded"):
+        allot(ledger, [(1, 0)])
+
+
+def test_keys_are_read_again_and_may_be_several(tmp_path: Path) -> None:
+    seeds = [EpochSeed(bytes(32)), SharedSeed(b"\1" * 32)]
+    paths = [tmp_path / "one", tmp_path / "two"]
+    for path, seed in zip(paths, seeds, strict=True):
+        path.write_text(seed.ledger_key().to_text())
+    with LedgerServer(EventLedger(tmp_path / "events"), [FileKey(p) for p in paths]) as server:
+        ledger = RemoteLedger(server.address)
+        for seed in seeds:
+            allot(ledger, [(1, 0)], key=seed.ledger_key())
+        later = seeds[0].step() if isinstance(seeds[0], EpochSeed) else seeds[0]
+        with pytest.raises(KeyMismatchError):
+            allot(ledger, [(1, 0)], key=later.ledger_key())
+        paths[0].write_text(later.to_text())  # a seed is taken, too
+        allot(ledger, [(1, 0)], key=later.ledger_key())
+        with pytest.raises(KeyMismatchError):
+            allot(ledger, [(1, 0)], key=seeds[0].ledger_key())
+        paths[0].unlink()
+        allot(ledger, [(1, 0)], key=seeds[1].ledger_key())
+
+
+def test_arguments_are_checked(tmp_path: Path, source: FileKey) -> None:
+    for address in ("here", "here:", ":7400", "here:0", "here:70000", 7400, None):
+        with pytest.raises(ParameterError, match=r"address must be the server's 'host:port'"):
+            RemoteLedger(address)  # type: ignore[arg-type]
+    for identity in ("", "8c1f", "g" * 32, "0" * 32, "AB" * 16, int("1" * 32), b"1" * 32):
+        with pytest.raises(ParameterError, match="identity must be 32 hexadecimal digits"):
+            RemoteLedger("here:7400", identity)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="ledger must be an EventLedger"):
+        LedgerServer(tmp_path / "events", source)  # type: ignore[arg-type]
+    for keys in ([], "abc", [source, None]):
+        with pytest.raises(ParameterError, match="keys must be a KeySource"):
+            LedgerServer(EventLedger(tmp_path / "events"), keys)  # type: ignore[arg-type]
+    for port in (-1, 70000, "7400"):
+        with pytest.raises(ParameterError, match="port must be 0 to 65535"):
+            LedgerServer(EventLedger(tmp_path / "events"), source, port=port)  # type: ignore[arg-type]
+    (tmp_path / "other").write_text("")
+    with pytest.raises(KeyMismatchError, match="not a key"):
+        LedgerServer(EventLedger(tmp_path / "events"), FileKey(tmp_path / "other"))
+
+
+PROGRAM = """
+import sys
+from ccbps.cli.program import main
+sys.exit(main(["ledger", *sys.argv[1:]]))
+"""
+
+
+def served(folder: Path, source: FileKey, port: int, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, "--file", str(folder / "events"), *more]
+    command += ["--key", str(source.path), "--listen", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"ledger {EventLedger(folder / 'events').identity()}\n"
+    assert f"rounds used, at 127.0.0.1:{port}" in process.stdout.readline()
+    return process
+
+
+def write(address: str, out: Path, seed: int) -> None:
+    write_down(partial(allot, RemoteLedger(address)), out, seed)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.slow)])
+def test_server_and_workers_are_killed(tmp_path: Path, source: FileKey, kills: int) -> None:
+    """Whoever is killed: an event has one round, and a round one event."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    spawn, rng = multiprocessing.get_context("fork"), np.random.default_rng(4)
+    outs, running = list[Path](), list[Any]()
+    server = served(tmp_path, source, port, "--new")
+    try:
+        for kill in range(kills):
+            while len(running) < 3:
+                outs.append(tmp_path / f"got {len(outs)}")
+                arguments = f"127.0.0.1:{port}", outs[-1], len(outs)
+                running.append(spawn.Process(target=write, args=arguments, daemon=True))
+                running[-1].start()
+            wait_for_lines(outs, 20 * (kill + 1))
+            time.sleep(0.1 * rng.random())
+            if kill % 2:
+                victim = running.pop(int(rng.integers(0, len(running))))
+                os.kill(victim.pid, signal.SIGKILL)
+                victim.join()
+            else:
+                server.kill()
+                server.communicate()
+                server = served(tmp_path, source, port)
+        wait_for_lines(outs, 20 * (kills + 1))
+        assert all(process.is_alive() for process in running)
+        server.terminate()
+        assert server.communicate(timeout=60)[0] == "ended\n"
+        assert server.returncode == 0
+    finally:
+        for process in [*running, server]:
+            process.kill()
+    found = {tuple(line) for line in lines_of(outs) if len(line) == 2}
+    assert len(found) == len({name for name, _ in found}) == len({number for _, number in found})
+    assert len(found) <= EventLedger(tmp_path / "events").used() <= 400
+
+
+def lines_of(outs: list[Path]) -> list[list[str]]:
+    return [line.split() for out in outs if out.exists() for line in out.read_text().splitlines()]
+
+
+def wait_for_lines(outs: list[Path], count: int) -> None:
+    until = time.monotonic() + 60
+    while len(lines_of(outs)) < count:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_the_command_makes_a_ledger_only_if_it_is_told_to(
+    tmp_path: Path, source: FileKey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "there"
+    EventLedger(there)
+    for path, more, said in (
+        (tmp_path / "typo", [], "typo is not there. A new ledger begins with round 0"),
+        (there, ["--new"], "there is there already"),
+        (there, ["--listen", "here"], "address must be the server's 'host:port'"),
+    ):
+        assert main(["ledger", "--file", str(path), "--key", str(source.path), *more]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "typo").exists()
+
+
+def test_nothing_secret_is_shown(
+    tmp_path: Path, source: FileKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
+        shown = [repr(server), repr(RemoteLedger(server.address)), repr(KEY)]
+        allot(RemoteLedger(server.address), [(1, 0)])
+    texts: list[Any] = [*shown, caplog.text]
+    assert not any(KEY.export_secret().hex() in str(text) for text in texts)
