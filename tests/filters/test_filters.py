@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from kernels import both_kernels, each_kernel, wished  # noqa: F401  (a fixture)
+from tests.support.kernels import both_kernels, each_kernel, wished  # noqa: F401  (a fixture)
 
 from ccbps.errors import DecodeError, FilterFullError, KeyMismatchError, ParameterError, ShapeError
 from ccbps.filters import (

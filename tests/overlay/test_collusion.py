@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import collusion as twin
+from tests.reference import collusion as twin
 
 from ccbps.arrays import Bools
 from ccbps.errors import DecodeError, ParameterError

@@ -1,0 +1,143 @@
+"""Argument checks: what passes, in which type, and what each message says."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccbps import checks
+from ccbps.errors import ParameterError, ShapeError
+
+
+class Level(IntEnum):
+    HIGH = 7
+
+
+@given(st.integers(), st.integers() | st.none(), st.integers() | st.none())
+def test_whole_numbers_pass_between_their_bounds(
+    value: int, low: int | None, high: int | None
+) -> None:
+    inside = (low is None or low <= value) and (high is None or value <= high)
+    try:
+        assert checks.whole("n", value, low, high) == value
+        assert inside
+    except ParameterError:
+        assert not inside
+
+
+@pytest.mark.parametrize("kind", [int, np.int8, np.uint64, np.intp, Level])
+def test_every_kind_of_integer_becomes_an_int(kind: Any) -> None:
+    returned = checks.whole("n", kind(7), 7, 7)
+    assert returned == 7 and type(returned) is int
+
+
+@pytest.mark.parametrize("value", [True, np.True_, 1.0, np.float64(1), "1", None, b"1", [1]])
+def test_whole_refuses_what_is_no_integer(value: Any) -> None:
+    with pytest.raises(ParameterError, match=r"^n must be a whole number, got "):
+        checks.whole("n", value)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (None, None, "a whole number of bits, got None; ask"),
+        (1, None, "a whole number of bits, at least 1, got None; ask"),
+        (None, 2000, "a whole number of bits, at most 2,000, got None; ask"),
+        (1, 2000, "a whole number of bits from 1 to 2,000, got None; ask"),
+    ],
+)
+def test_whole_says_its_bounds(low: int | None, high: int | None, said: str) -> None:
+    with pytest.raises(ParameterError) as error:
+        checks.whole("n", None, low, high, unit="bits", hint="ask")
+    assert str(error.value) == f"n must be {said}"
+
+
+def test_numbers_are_finite_and_bounded() -> None:
+    assert checks.number("rate", np.float32(0.5), 0, 1) == 0.5
+    assert type(checks.number("rate", np.int64(1))) is float
+    for value in (True, "1", None, np.nan, np.inf, -np.inf, 10**400, 1.1, -0.1):
+        with pytest.raises(ParameterError, match=r"^rate must be a finite number from 0 to 1, got"):
+            checks.number("rate", value, 0, 1)
+
+
+def test_flags_are_booleans() -> None:
+    assert checks.flag("exact", np.True_) is True
+    for value in (0, 1, "True", None):
+        with pytest.raises(ParameterError, match=r"^exact must be True or False, got "):
+            checks.flag("exact", value)
+
+
+def test_choices_are_told_apart_by_type() -> None:
+    assert checks.choice("r", 3, (2, 3)) == 3
+    for value in (True, 1.0, "1", [1]):
+        with pytest.raises(ParameterError, match=r"^r must be 1, 2 or 3, got "):
+            checks.choice("r", value, (1, 2, 3))
+    with pytest.raises(ParameterError, match=r"^r must be 1, got 2; take less$"):
+        checks.choice("r", 2, (1,), hint="take less")
+
+
+def test_instances_show_their_class_alone() -> None:
+    assert checks.instance("schema", "x", (str, bytes)) == "x"
+    with pytest.raises(ParameterError, match=r"^schema must be a str or an int, got bytes$"):
+        checks.instance("schema", b"secret", (str, int))
+
+
+def test_texts_are_not_empty() -> None:
+    assert checks.text("name", "alice", 5) == "alice"
+    for value, said in [
+        (b"alice", "text, got bytes"),
+        ("", "text of 1 to 5 characters, got 0"),
+        ("secret", "text of 1 to 5 characters, got 6"),
+    ]:
+        with pytest.raises(ParameterError, match=f"^name must be {said}$"):
+            checks.text("name", value, 5)
+    with pytest.raises(ParameterError, match=r"^name must be text of at least 1 character, got 0$"):
+        checks.text("name", "")
+
+
+def test_octets_are_never_shown() -> None:
+    for value in (b"ab", bytearray(b"ab"), memoryview(b"ab")):
+        assert checks.octets("key", value, 2) == b"ab"
+    for wrong, said in [("secret", "2 bytes, got str"), (b"secret", "2 bytes, got 6")]:
+        with pytest.raises(ParameterError, match=f"^key must be {said}$"):
+            checks.octets("key", wrong, 2)
+    with pytest.raises(ParameterError, match=r"^key must be bytes, got str$"):
+        checks.octets("key", "secret")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "wanted", "fits"),
+    [
+        (np.uint8, (2, 3), ("rows", 3), True),
+        (np.uint8, (2, 3), ("n", "n"), False),
+        (np.uint8, (3, 3), ("n", "n"), True),
+        (np.uint8, (3,), ("n", 3), False),
+        (np.uint8, (3, 3, 3), ("n", 3), False),
+        (np.int8, (2, 3), ("rows", 3), False),
+        (np.uint8, (2, 4), ("rows", 3), False),
+    ],
+)
+def test_arrays_have_one_type_and_shape(
+    dtype: Any, shape: tuple[int, ...], wanted: tuple[int | str, ...], fits: bool
+) -> None:
+    rows = np.zeros(shape, dtype)
+    if fits:
+        assert checks.array("rows", rows, np.uint8, wanted) is rows
+        return
+    with pytest.raises(ShapeError, match=r"^rows must be a uint8 array of shape \("):
+        checks.array("rows", rows, np.uint8, wanted)
+
+
+def test_fields_are_exactly_these() -> None:
+    assert checks.fields("parameters", {"a": 1, "b": 2}, "ab") == {"a": 1, "b": 2}
+    for value, came in [({"a": 1}, "a"), ({}, "none"), ([], "list"), ({"a": 1, 2: 2}, "2, a")]:
+        said = rf"^parameters must be a mapping with the keys a, b, got {came}$"
+        with pytest.raises(ParameterError, match=said):
+            checks.fields("parameters", value, "ab")
+    with pytest.raises(ParameterError, match=r"^parameters must be an empty mapping, got a$"):
+        checks.fields("parameters", {"a": 1}, ())
