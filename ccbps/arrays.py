@@ -6,18 +6,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Bools",
-    "Bytes",
-    "Index",
-    "Numbers",
-    "Randomness",
-    "Ranks",
-    "Reals",
-    "Rounds",
-    "Words",
-]
-
 Bools: TypeAlias = NDArray[np.bool_]
 Bytes: TypeAlias = NDArray[np.uint8]
 Index: TypeAlias = NDArray[np.signedinteger[Any]]

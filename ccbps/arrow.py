@@ -13,19 +13,6 @@ from ccbps.arrays import Bytes
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = [
-    "binary_column",
-    "binary_rows",
-    "by_round",
-    "check_room",
-    "chosen",
-    "integers",
-    "is_valid",
-    "row_name",
-    "strings",
-    "with_nulls",
-]
-
 
 def is_valid(*arrays: pa.Array) -> NDArray[np.bool_]:
     """Rows in which no column is NULL, shape (rows,)."""

@@ -17,8 +17,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["array", "choice", "fields", "flag", "instance", "number", "octets", "text", "whole"]
-
 T = TypeVar("T")
 
 

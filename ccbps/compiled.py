@@ -20,8 +20,6 @@ from typing import Any, Final
 
 from ccbps.errors import ParameterError
 
-__all__ = ["compile_kernel", "loading_problem", "rows_compiled", "use_compiled"]
-
 COMPILED_BATCH: Final = 1024
 """Rows from which a batch is treated by compiled kernels, once they are loaded."""
 LOADING_WORDS: Final = 1 << 24

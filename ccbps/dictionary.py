@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["DictionaryColumn", "dictionary_of_strings", "pair_column"]
-
 T_co = TypeVar("T_co", covariant=True)
 
 

@@ -10,31 +10,6 @@ There is one warning: `BrokenSchemeWarning`.
 
 from __future__ import annotations
 
-__all__ = [
-    "BrokenSchemeWarning",
-    "CcbpsError",
-    "DecodeError",
-    "EnclaveError",
-    "EventError",
-    "FilterFullError",
-    "KeyMismatchError",
-    "LedgerError",
-    "MissingKeyError",
-    "PadExhaustedError",
-    "ParameterError",
-    "PredicateError",
-    "PredicateSyntaxError",
-    "PredicateTypeError",
-    "RandomnessReuseError",
-    "RefusedError",
-    "ReplayError",
-    "SamplingError",
-    "SerializationError",
-    "ShapeError",
-    "UnknownAttributeError",
-    "UnsupportedPredicateError",
-]
-
 
 class CcbpsError(Exception):
     """Base of every error raised on purpose by this package.

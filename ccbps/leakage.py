@@ -7,8 +7,6 @@ from enum import Enum
 from textwrap import indent, wrap
 from typing import Any, Final, Literal
 
-__all__ = ["FROM_ANSWERS", "LeakageCard", "Protects"]
-
 FROM_ANSWERS: Final = (
     "from answers: seeing which subscriptions match the same events puts nested ones in order, "
     "and every event between their bounds",

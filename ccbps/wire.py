@@ -51,26 +51,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bytes
 from ccbps.errors import DecodeError
 
-__all__ = [
-    "KEY_HEADER_BYTES",
-    "ROUND_HEADER_BYTES",
-    "ROUND_VERSION",
-    "SERVER_BYTES",
-    "TAG_BYTES",
-    "VERSION",
-    "Cause",
-    "Kind",
-    "check_key_headers",
-    "check_round_headers",
-    "key_header",
-    "padding_causes",
-    "raise_for",
-    "round_kind",
-    "round_tags",
-    "write_round_headers",
-]
-
-
 KEY_HEADER_BYTES: Final = 16
 """With a key server, and with sessions."""
 ROUND_HEADER_BYTES: Final = 8

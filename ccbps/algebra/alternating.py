@@ -26,8 +26,6 @@ from ccbps.algebra.lanes import LANES, PLANES, Lanes, empty, scratch
 from ccbps.arrays import Bytes, Ranks, Words
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["A5", "AlternatingGroup"]
-
 BLOCK: Final = 4096
 """Words of a plane treated at a time: planes and scratch stay in the second-level cache."""
 FEW: Final = 256

@@ -38,8 +38,6 @@ from ccbps.algebra.prime_order import PowerTable, PrimeOrderGroup
 from ccbps.arrays import Bytes
 from ccbps.errors import ParameterError
 
-__all__ = ["Secp256k1Group", "secp256k1_group"]
-
 Point = tuple[Any, Any]
 
 P: Final = integer(2**256 - 2**32 - 977)

@@ -26,9 +26,6 @@ from ccbps.algebra.lanes import PLANES, Lanes, empty, scratch
 from ccbps.algebra.rejection import Reserve
 from ccbps.arrays import Bytes, Words
 
-__all__ = ["random_bytes", "reserve", "uniform"]
-
-
 BLOCK: Final = 8192
 """Words of a sequence whose rejected draws are replaced together. It decides which spare draw goes
 where, so both parties must use the same: a change of it is a change of the message format."""

@@ -18,18 +18,6 @@ import numpy as np
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
 
-__all__ = [
-    "ORDER",
-    "IntegerRows",
-    "Plan",
-    "Points",
-    "WordRows",
-    "inverse",
-    "multiply",
-    "plan_of",
-    "power",
-]
-
 ORDER: Final = 256
 _REDUCED: Final = 0x1B
 

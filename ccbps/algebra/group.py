@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bytes, Ranks
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["POINTS", "Bits", "Bulk", "Group"]
-
 POINTS: Final = 5
 
 Bits = NDArray[Any]

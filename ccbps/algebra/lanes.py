@@ -24,9 +24,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
 
-__all__ = ["LANES", "PLANES", "Lanes", "Words", "empty", "pack", "scratch", "unpack"]
-
-
 LANES: Final = 64
 PLANES: Final = 8
 STEPS: Final = 64

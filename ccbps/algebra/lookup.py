@@ -16,9 +16,6 @@ import numpy as np
 from ccbps.arrays import Bytes
 from ccbps.errors import ShapeError
 
-__all__ = ["BLOCK", "pair_table", "products", "tree"]
-
-
 BLOCK: Final = 1 << 14
 """Elements treated at a time: indices and results stay in the cache."""
 

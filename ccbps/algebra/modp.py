@@ -29,8 +29,6 @@ from ccbps.algebra.prime_order import SLACK, Element, PowerTable, PrimeOrderGrou
 from ccbps.arrays import Bytes
 from ccbps.errors import ParameterError
 
-__all__ = ["MODULI", "ModpGroup", "modp_group"]
-
 MODULI: Final = {
     "modp2048": (
         "ffffffffffffffffc90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a0879"

@@ -24,30 +24,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Randomness
 from ccbps.errors import ParameterError
 
-__all__ = [
-    "FixedBase",
-    "from_bytes",
-    "gcd",
-    "integer",
-    "inverse",
-    "inverse_many",
-    "is_prime",
-    "is_safe_prime",
-    "jacobi",
-    "lcm",
-    "powmod",
-    "powmod_many",
-    "powmod_secret",
-    "product",
-    "random_below",
-    "random_prime",
-    "random_unit",
-    "rows_from",
-    "rows_to",
-    "to_bytes",
-]
-
-
 _ROUNDS: Final = 40
 """Of GMP's test: Baillie-PSW and 16 times Miller-Rabin. No composite is known to pass it."""
 

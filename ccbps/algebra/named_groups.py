@@ -15,8 +15,6 @@ from ccbps.algebra.modp import MODULI, modp_group
 from ccbps.algebra.prime_order import PrimeOrderGroup
 from ccbps.errors import ParameterError
 
-__all__ = ["GROUPS", "prime_order_group"]
-
 GROUPS: Final = ("secp256k1", *MODULI)
 """Names `prime_order_group` knows."""
 

@@ -24,8 +24,6 @@ from ccbps.algebra.rejection import Reserve
 from ccbps.arrays import Bytes, Ranks
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["S5", "SymmetricGroup"]
-
 ACCEPTED: Final = 240
 """Random bytes below it are kept: twice the order, so that each rank comes from two bytes."""
 

@@ -26,8 +26,6 @@ from ccbps.algebra.modular import from_bytes
 from ccbps.arrays import Bytes, Randomness
 from ccbps.errors import DecodeError
 
-__all__ = ["PowerTable", "PrimeOrderGroup"]
-
 Element: TypeAlias = Any
 """An element of a group: opaque, immutable, comparable with ==."""
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from ccbps.errors import SamplingError
 
-__all__ = ["Reserve"]
-
 
 class Reserve:
     """The spare draws of a batch of sequences, each handed out once, in order.

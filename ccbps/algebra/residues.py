@@ -26,9 +26,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Reals
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["MAX_INNER", "PRIMES", "Residues"]
-
-
 PRIMES: Final = (8388593, 8388587, 8388581, 8388571, 8388547, 8388539)
 """The six greatest primes below 2^23."""
 MAX_INNER: Final = 256

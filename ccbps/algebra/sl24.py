@@ -27,8 +27,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["INVERSE_PLANES", "complete", "find_t", "multiply", "rank_codes"]
-
 Rows = Sequence[NDArray[Any]]
 """Arrays of words, one for each plane."""
 

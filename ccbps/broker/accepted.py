@@ -10,8 +10,6 @@ from ccbps.broker.messages import Publication, Receipt, Subscription
 from ccbps.broker.prefilter import FilterKind, TokenFilter
 from ccbps.errors import ParameterError, RefusedError, ReplayError
 
-__all__ = ["Accepted", "Kept", "Numbers", "chosen_for"]
-
 CLIENTS: Final = 64
 """That wait for payloads of a publisher, for each publication that may."""
 

@@ -22,8 +22,6 @@ from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.registry import Registry
 from ccbps.errors import DecodeError
 
-__all__ = ["Book", "RelayBook", "one_message"]
-
 
 class Book(ABC):
     """Some subscriptions, by number.

@@ -12,8 +12,6 @@ from ccbps.broker.messages import Delivery, Publication
 from ccbps.broker.metrics import Metrics
 from ccbps.broker.store import Store
 
-__all__ = ["Deliveries"]
-
 Addressed = Sequence[tuple[str, Delivery]]
 """Deliveries with their clients."""
 

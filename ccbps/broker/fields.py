@@ -12,22 +12,6 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.filters.tokens import TOKEN_BYTES
 from ccbps.wire import Kind
 
-__all__ = [
-    "LENGTH_BYTES",
-    "check_name",
-    "check_number",
-    "check_token",
-    "joined",
-    "label_from",
-    "malformed",
-    "name_from",
-    "number_bytes",
-    "number_from",
-    "optional_name",
-    "split",
-    "text_bytes",
-]
-
 VERSION: Final = 1
 NUMBER_BYTES: Final = 8
 LENGTH_BYTES: Final = 4

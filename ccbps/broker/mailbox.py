@@ -11,8 +11,6 @@ from ccbps.broker.messages import Delivery
 from ccbps.broker.quotas import Account, Quota
 from ccbps.errors import RefusedError
 
-__all__ = ["Mailbox", "Mailboxes"]
-
 
 class Mailbox:
     """A client's queue of deliveries.

@@ -34,8 +34,6 @@ from ccbps.broker.messages import Payloads, Publication, Receipt, Subscription
 from ccbps.broker.parts import BrokerParts
 from ccbps.errors import ParameterError, RefusedError
 
-__all__ = ["MatchingBroker"]
-
 
 class MatchingBroker(BrokerParts):
     """A broker with clients. Several threads may use it.

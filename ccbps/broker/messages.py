@@ -39,8 +39,6 @@ from ccbps.broker.fields import (
 from ccbps.errors import ParameterError
 from ccbps.wire import Kind
 
-__all__ = ["Delivery", "Payloads", "Publication", "Receipt", "Subscription"]
-
 _NO_ROWS: Final = np.empty((0, 0), dtype=np.uint8)
 
 

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["Metrics"]
-
 BOUNDS: Final = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
 """Of the histogram, seconds."""
 _COUNTERS: Final = {

@@ -30,10 +30,8 @@ from ccbps.errors import (
 )
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Answers
-
-__all__ = ["BrokerParts"]
 
 _log: Final = logging.getLogger(__name__)
 REMEMBER: Final = 1 << 12

@@ -24,8 +24,6 @@ from ccbps.filters.counting import CountingBloomFilter
 from ccbps.filters.cuckoo import CuckooFilter
 from ccbps.filters.hashing import Murmur3
 
-__all__ = ["FilterKind", "TokenFilter"]
-
 FilterKind: TypeAlias = Literal["cuckoo", "bloom"]
 FIRST: Final = 1024
 """Tokens that a new filter is for."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from ccbps.errors import ParameterError, RefusedError
 
-__all__ = ["Account", "Quota"]
-
 _RATES = ("rate", "burst", "cost", "patience")
 
 

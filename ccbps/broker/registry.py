@@ -12,8 +12,6 @@ import numpy as np
 
 from ccbps.arrays import Index
 
-__all__ = ["Column", "Registry"]
-
 T = TypeVar("T", np.uint32, np.int64)
 
 

@@ -18,8 +18,6 @@ from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.wire import Cause
 
-__all__ = ["RoundBook"]
-
 
 class _Stack(NamedTuple):
     """A subscription's interests for consecutive rounds.

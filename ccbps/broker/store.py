@@ -21,8 +21,6 @@ from typing import Any, Final, TypeAlias
 from ccbps.broker.messages import Delivery, Publication, Subscription
 from ccbps.errors import LedgerError, ParameterError
 
-__all__ = ["BrokerStore", "NoStore", "Store"]
-
 _APPLICATION: Final = int.from_bytes(b"ccbb", "big")
 _VERSION: Final = 1
 WAIT_SECONDS: Final = 5.0

@@ -24,8 +24,6 @@ from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.table import Table
 from ccbps.wire import Cause, raise_for
 
-__all__ = ["TableBook"]
-
 _NOBODY: Final = np.empty(0, dtype=np.int64)
 
 

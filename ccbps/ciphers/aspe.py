@@ -35,9 +35,6 @@ from ccbps.arrays import Reals, Words
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.keys.secret import Confined
 
-__all__ = ["MAX_CONDITION", "RealAspe", "random_factors", "tolerance", "update_queries", "updated"]
-
-
 MAX_CONDITION: Final = 2.0**10
 """Matrices beyond this condition number are refused: products would lose too many digits."""
 ROWS: Final = 1 << 12

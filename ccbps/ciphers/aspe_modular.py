@@ -31,9 +31,6 @@ from ccbps.arrays import Reals
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.keys.secret import Confined
 
-__all__ = ["LEAST_FACTOR_BITS", "ModularAspe", "suited"]
-
-
 LEAST_FACTOR_BITS: Final = 12
 MOST_FACTOR_BITS: Final = 31
 

@@ -18,9 +18,6 @@ import numpy as np
 
 from ccbps.arrays import Bytes, Words
 
-__all__ = ["encipher_rows"]
-
-
 LANES: Final = 1 << 13
 """Blocks treated together: enough to make up for the calls, few enough for the cache."""
 ROUND_CONSTANTS: Final = (0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0x1B, 0x36)

@@ -29,9 +29,6 @@ from numba.extending import intrinsic
 from ccbps.arrays import Bytes
 from ccbps.compiled import compile_kernel
 
-__all__ = ["check", "encipher_rows", "has_instructions"]
-
-
 ROUND_CONSTANTS: Final = (0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0x1B, 0x36)
 _BYTES: Final = ir.VectorType(ir.IntType(8), 16)
 _WORDS: Final = ir.VectorType(ir.IntType(32), 4)

@@ -23,8 +23,6 @@ from ccbps.arrays import Randomness
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.secret import SecretBytes
 
-__all__ = ["GroupKey", "GroupLayers"]
-
 Rows = NDArray[np.uint8]
 
 

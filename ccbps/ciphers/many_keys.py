@@ -28,9 +28,6 @@ from ccbps.arrays import Bytes
 from ccbps.ciphers import bit_sliced
 from ccbps.errors import ShapeError
 
-__all__ = ["BLOCK_BYTES", "encipher_rows"]
-
-
 BLOCK_BYTES: Final = 16
 """Bytes of a block, and of a key."""
 LONG_ROW: Final = 1 << 12

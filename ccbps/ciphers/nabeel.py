@@ -35,8 +35,6 @@ from ccbps.ciphers.paillier_keys import PaillierSecretKey, whole
 from ccbps.errors import ParameterError
 from ccbps.keys.secret import Confined
 
-__all__ = ["NabeelComparer", "NabeelEncoder", "NabeelParameters"]
-
 MIN_FACTOR_BITS: Final = 64
 """Of r_p: also what r_q has to hide with."""
 GUESS_BITS: Final = 64

@@ -37,8 +37,6 @@ from ccbps.algebra.prime_order import PrimeOrderGroup
 from ccbps.arrays import Randomness
 from ccbps.errors import DecodeError, ParameterError
 
-__all__ = ["AGREED_KEY_BYTES", "EqCot"]
-
 Rows = NDArray[np.uint8]
 Element: TypeAlias = Any
 

@@ -30,11 +30,9 @@ from typing import Any, Final
 
 from ccbps.algebra.modular import FixedBase, from_bytes, powmod, random_unit
 from ccbps.arrays import Randomness
-from ccbps.ciphers.paillier_keys import PaillierPublicKey, PaillierSecretKey
+from ccbps.ciphers.paillier_keys import PaillierPublicKey
 from ccbps.errors import ParameterError
 from ccbps.keys.used_rounds import this_process
-
-__all__ = ["PaillierEncryptor", "PaillierPublicKey", "PaillierSecretKey"]
 
 EXPONENT_BITS: Final = 256
 
@@ -130,7 +128,8 @@ class PaillierEncryptor:
             ParameterError: one is not an integer, or not between -n and n.
 
         Example:
-            >>> from ccbps.ciphers.paillier import PaillierEncryptor, PaillierSecretKey
+            >>> from ccbps.ciphers.paillier import PaillierEncryptor
+            >>> from ccbps.ciphers.paillier_keys import PaillierSecretKey
             >>> secret = PaillierSecretKey.generate(256, subgroup_bits=64, toy=True)
             >>> sent = PaillierEncryptor(secret.public).encrypt_many([3, 4, -5])
             >>> secret.decrypt_many(sent, signed=True)

@@ -33,8 +33,6 @@ from ccbps.arrays import Randomness
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.secret import SecretBytes
 
-__all__ = ["PaillierPublicKey", "PaillierSecretKey", "whole"]
-
 MIN_BITS: Final = 2048
 TOY_BITS: Final = 64
 

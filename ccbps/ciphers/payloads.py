@@ -26,20 +26,6 @@ from ccbps.arrays import Bytes, Words
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.secret import SecretBytes
 
-__all__ = [
-    "NONCE_BYTES",
-    "ONE_PAYLOAD",
-    "PAD_TO",
-    "SEAL_BYTES",
-    "as_bytes",
-    "check_sizes",
-    "open_sealed",
-    "own_keys",
-    "seal",
-    "sealed_bytes",
-]
-
-
 NONCE_BYTES: Final = 12
 SEAL_BYTES: Final = 16
 """What sealing adds to a padded payload."""

@@ -45,8 +45,6 @@ from ccbps.ciphers.group_layers import key_stream
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.secret import SecretBytes
 
-__all__ = ["MODP_2048", "TOY_PRIME_64", "LayerKey", "PohligHellman"]
-
 Rows = NDArray[np.uint8]
 
 MODP_2048: Final = int(ModpGroup("modp2048").modulus)

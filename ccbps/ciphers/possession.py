@@ -32,8 +32,6 @@ from ccbps.algebra.prime_order import PrimeOrderGroup
 from ccbps.arrays import Bools, Randomness
 from ccbps.errors import ParameterError
 
-__all__ = ["PossessionProofs"]
-
 Element: TypeAlias = Any
 
 NONCE_BYTES: Final = 32

@@ -27,8 +27,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccbps.errors import KeyMismatchError, ParameterError, SerializationError, ShapeError
 
-__all__ = ["CryptoPAn", "FlipTree", "PrefixPreservingCipher"]
-
 Codes = NDArray[np.uint64]
 Words = NDArray[np.uint32]
 

@@ -44,9 +44,6 @@ from ccbps.algebra.prime_order import PowerTable, PrimeOrderGroup
 from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.keys.secret import Confined
 
-__all__ = ["MasterKey", "ProxySearch", "SearchForm", "SearchTokens", "UserKey"]
-
-
 DIGEST_BYTES: Final = 16
 KEY_BYTES: Final = 32
 DECODED: Final = 1 << 14

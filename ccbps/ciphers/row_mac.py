@@ -42,9 +42,6 @@ from ccbps.arrays import Bools, Bytes, Reals, Words
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.secret import Confined
 
-__all__ = ["ROW_KEY_BYTES", "RowMac"]
-
-
 ROW_KEY_BYTES: Final = 32
 PRIME: Final = (1 << 127) - 1
 HASH_BYTES: Final = 16

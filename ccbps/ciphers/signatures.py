@@ -27,16 +27,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 from ccbps.errors import ParameterError
 from ccbps.keys.secret import SecretBytes
 
-__all__ = [
-    "IDENTITY_BYTES",
-    "NAME_BYTES",
-    "SIGNATURE_BYTES",
-    "SigningKey",
-    "check_identity",
-    "name_of",
-    "signed_by",
-]
-
 IDENTITY_BYTES: Final = 32
 NAME_BYTES: Final = 8
 SIGNATURE_BYTES: Final = 64

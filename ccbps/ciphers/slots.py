@@ -25,9 +25,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.keys.secret import SecretBytes
 
-__all__ = ["BLOCK", "SLOT_KEY_BYTES", "SlotKey", "joined_keys", "split_keys"]
-
-
 BLOCK: Final = 16
 SLOT_KEY_BYTES: Final = 32
 

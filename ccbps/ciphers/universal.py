@@ -34,8 +34,6 @@ from ccbps.arrays import Randomness
 from ccbps.ciphers.possession import PossessionProofs
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 
-__all__ = ["UniversalCipher"]
-
 Rows = NDArray[np.uint8]
 Element: TypeAlias = Any
 Ciphertext: TypeAlias = tuple[Element, Element, Element, Element]

@@ -29,9 +29,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from ccbps.arrays import Words
 from ccbps.keys.secret import Confined
 
-__all__ = ["KEY_BYTES", "NonceHash", "WordKeys", "to_blocks"]
-
-
 KEY_BYTES: Final = 16
 _CHUNK: Final = 1 << 14
 """Blocks enciphered at a time: input and output stay in the second-level cache."""

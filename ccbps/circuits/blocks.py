@@ -31,17 +31,6 @@ from ccbps.circuits.builder import CircuitBuilder, Wire
 from ccbps.circuits.chain import Chain, shared_builder
 from ccbps.errors import ParameterError
 
-__all__ = [
-    "add",
-    "add_parallel",
-    "at_most",
-    "equal",
-    "less_than",
-    "select",
-    "select_one_hot",
-    "within",
-]
-
 # Longer chains against a constant are shortened by joining runs, for the time of the search only.
 _LONG = 192
 

@@ -36,8 +36,6 @@ import numpy as np
 from ccbps.circuits.circuit import Circuit, Gate, Op
 from ccbps.errors import DecodeError, ParameterError
 
-__all__ = ["BristolCircuit", "dumps", "load", "loads"]
-
 _GATES = {"AND": Op.AND, "XOR": Op.XOR, "INV": Op.NOT, "NOT": Op.NOT}
 # Every other wire has a line of its own; inputs are a number in the header, which may be anything.
 _MOST_INPUTS = 1 << 20

@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from ccbps.circuits.circuit import Circuit, Gate, Op
 from ccbps.errors import ParameterError
 
-__all__ = ["CircuitBuilder", "Wire"]
-
 _CONSTANTS = (Op.FALSE, Op.TRUE)
 
 

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from ccbps.circuits.builder import CircuitBuilder, Wire
 from ccbps.errors import ShapeError
 
-__all__ = ["Chain", "shared_builder"]
-
 Depths = NDArray[np.int64]
 
 

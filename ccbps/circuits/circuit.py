@@ -27,9 +27,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools, Words
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["Circuit", "Gate", "Op", "pack_lanes", "unpack_lanes"]
-
-
 WORD = 64
 # Values of all wires that evaluation holds at a time: 2**20 words are 8 MB, about a second cache.
 _WORKING_WORDS = 1 << 20

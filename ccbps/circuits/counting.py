@@ -14,8 +14,6 @@ from ccbps.circuits.circuit import Op
 from ccbps.circuits.networks import batcher
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["at_least", "popcount"]
-
 
 def popcount(wires: Sequence[Wire]) -> list[Wire]:
     """How many of n >= 1 wires are true, in n.bit_length() bits."""

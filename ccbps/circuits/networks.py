@@ -37,8 +37,6 @@ from ccbps.circuits.builder import CircuitBuilder, Wire
 from ccbps.circuits.circuit import Circuit
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["NetworkName", "SortingNetwork", "batcher", "bose_nelson", "hamming_circuit"]
-
 NetworkName = Literal["batcher", "bose-nelson"]
 
 

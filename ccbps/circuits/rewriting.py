@@ -21,14 +21,6 @@ from ccbps.circuits.builder import CircuitBuilder, Wire
 from ccbps.circuits.circuit import Circuit, Gate, Op
 from ccbps.errors import ParameterError
 
-__all__ = [
-    "balance",
-    "fix_inputs",
-    "negation_normal_form",
-    "pad",
-    "without_xor",
-]
-
 _CHAINS = (Op.AND, Op.OR)
 _DUAL = {Op.AND: Op.OR, Op.OR: Op.AND}
 

@@ -43,17 +43,6 @@ from ccbps.circuits.builder import CircuitBuilder, Wire
 from ccbps.circuits.circuit import Circuit
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = [
-    "ALPHA",
-    "index_bits",
-    "multiply_block",
-    "mux_depth",
-    "program_bits",
-    "select_block",
-    "universal_circuit",
-    "universal_depth",
-]
-
 POINTS = 5
 ENTRIES = POINTS * POINTS
 ALPHA = (2, 3, 4, 5, 1)

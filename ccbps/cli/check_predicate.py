@@ -19,8 +19,6 @@ from ccbps.matching.schemes import proposals
 from ccbps.matching.words.word_matcher import WordMatcher
 from ccbps.predicates import Predicate
 
-__all__ = ["CHECK_PREDICATE"]
-
 
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument("predicate", metavar="TEXT", help="what you would write after WHERE")

@@ -10,8 +10,6 @@ from typing import Any, NoReturn
 
 from ccbps.errors import ParameterError
 
-__all__ = ["Command", "Parser"]
-
 
 class Parser(argparse.ArgumentParser):
     """Help keeps its lines; names of options are not to be shortened; errors are one line."""

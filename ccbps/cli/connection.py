@@ -13,8 +13,6 @@ from ccbps.cli.passwords import VARIABLE, read_password
 if TYPE_CHECKING:
     from ccbps.mqtt import MqttClient, MqttUrl
 
-__all__ = ["add_access", "add_client", "connected", "trying", "url_of"]
-
 WAIT_SECONDS: Final = 10.0
 """For an answer of the broker, each of three times."""
 

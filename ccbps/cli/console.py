@@ -18,8 +18,6 @@ from typing import Final
 from ccbps.broker import MatchingBroker
 from ccbps.errors import CcbpsError
 
-__all__ = ["listen", "obey"]
-
 VERBS: Final = "revoke CLIENT [USER], admit CLIENT, subscriptions CLIENT, metrics"
 
 

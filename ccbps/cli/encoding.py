@@ -14,10 +14,9 @@ from ccbps.broker import Publication, Subscription
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import FileKey, master, role_key, seeds
 from ccbps.matching import Matcher
+from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.roles import Publisher, Subscriber
-from ccbps.matching.contract.scheme import Keying, is_broadcast
-
-__all__ = ["Outgoing", "subscription"]
+from ccbps.matching.contract.scheme import is_broadcast
 
 _SESSIONS: Final = (
     "{}'s publishers and subscribers talk first, and keep what they agreed on: write a program "

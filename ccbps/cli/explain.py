@@ -15,8 +15,6 @@ from ccbps.matching import Matcher
 from ccbps.matching.schemes import proposals
 from ccbps.predicates import Schema
 
-__all__ = ["EXPLAIN"]
-
 
 def _add_arguments(parser: Parser) -> None:
     given = parser.add_mutually_exclusive_group(required=True)

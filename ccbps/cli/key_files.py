@@ -14,8 +14,6 @@ from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.text_form import KINDS, read_key
 
-__all__ = ["add_out", "keep"]
-
 Made: TypeAlias = SharedSeed | RoleKey | FilterKey | LedgerKey
 
 

@@ -16,8 +16,6 @@ from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import FileKey, role_key
 from ccbps.matching.contract.key_server import KeyServer
 
-__all__ = ["KEY_SERVER_KINDS"]
-
 
 def _add_matcher(parser: Parser) -> None:
     parser.add_argument("--matcher", metavar="FILE", required=True, help="that explain --out wrote")

@@ -13,8 +13,6 @@ from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import FileKey, master
 
-__all__ = ["KEYGEN"]
-
 
 def _seed(arguments: Namespace) -> int:
     return keep(arguments, SharedSeed.generate)

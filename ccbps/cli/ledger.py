@@ -14,8 +14,6 @@ from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.ledger_server import LedgerServer
 from ccbps.rounds.remote_ledger import place_of
 
-__all__ = ["LEDGER"]
-
 
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument("--file", metavar="FILE", required=True, help="the ledger")

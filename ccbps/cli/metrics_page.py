@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-__all__ = ["metrics_page"]
-
 _TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 

@@ -30,8 +30,6 @@ from ccbps.predicates.normal import AtLeast, Conjunction, NormalForm, Part
 from ccbps.predicates.products import Intervals, complement
 from ccbps.predicates.temporal import Instant
 
-__all__ = ["box_text", "normal_text"]
-
 SHOWN: Final = 8
 """Values or intervals of a set that are spelled out."""
 _SECONDS: Final = {

@@ -13,8 +13,6 @@ from ccbps.cli.secret_files import new_secret_file, replace_secret
 from ccbps.cli.values import read_text
 from ccbps.errors import ParameterError
 
-__all__ = ["VARIABLE", "new_password", "read_password", "read_users"]
-
 VARIABLE: Final = "CCBPS_PASSWORD"
 PASSWORD_BYTES: Final = 24
 

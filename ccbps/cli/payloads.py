@@ -17,8 +17,6 @@ from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import DecodeError
 from ccbps.keys.seeds import SharedSeed
 
-__all__ = ["open_payload", "sealed_payloads"]
-
 LABEL: Final = "payloads of the command line"
 
 

@@ -24,8 +24,6 @@ from ccbps.cli.publish import PUBLISH
 from ccbps.cli.subscribe import SUBSCRIBE
 from ccbps.errors import BrokenSchemeWarning, CcbpsError
 
-__all__ = ["COMMANDS", "main", "make_parser"]
-
 COMMANDS: Final[tuple[Command, ...]] = (
     EXPLAIN,
     CHECK_PREDICATE,

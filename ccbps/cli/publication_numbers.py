@@ -13,8 +13,6 @@ from typing import Final
 
 from ccbps.errors import LedgerError
 
-__all__ = ["take_numbers"]
-
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS numbers (publisher TEXT PRIMARY KEY, next INTEGER NOT NULL)"
 )

@@ -22,8 +22,6 @@ from ccbps.keys.sources import FileKey, master
 if TYPE_CHECKING:
     from ccbps.mqtt import MqttClient
 
-__all__ = ["PUBLISH"]
-
 _LATER: Final = ("rate", "cost", "queue")
 """Reasons for which a broker refuses what it takes later."""
 FIRST_PAUSE: Final = 0.05

@@ -17,8 +17,6 @@ from ccbps.errors import EventError
 from ccbps.predicates import AttributeType, Bool, Category, Int, Keyword, Text, UInt
 from ccbps.predicates.attributes import Attributes
 
-__all__ = ["Record", "add_records", "batches"]
-
 BATCH: Final = 256
 """Records of a file at a time. Of standard input each comes alone, as soon as it is there."""
 _TEXTUAL: Final = (Category, Keyword, Text)

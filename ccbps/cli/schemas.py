@@ -24,8 +24,6 @@ from ccbps.predicates import (
     UInt,
 )
 
-__all__ = ["SCHEMA_HELP", "read_schema"]
-
 SCHEMA_HELP: Final = "of events: 'price=UInt(16), ...' as in Python, or JSON of Schema.to_json"
 
 _TYPES: Final[dict[str, type[AttributeType]]] = {

@@ -10,8 +10,6 @@ from typing import TextIO
 
 from ccbps.errors import ParameterError
 
-__all__ = ["new_secret_file", "replace_secret"]
-
 
 @contextmanager
 def new_secret_file(path: str) -> Iterator[TextIO]:

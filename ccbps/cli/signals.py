@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-__all__ = ["Ending", "ended_by_signals", "interrupted_by_termination"]
-
 _ENDS: Final = signal.SIGINT, signal.SIGTERM
 
 

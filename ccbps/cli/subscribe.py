@@ -26,8 +26,6 @@ from ccbps.keys.sources import FileKey, master
 if TYPE_CHECKING:
     from ccbps.mqtt import MqttClient
 
-__all__ = ["SUBSCRIBE"]
-
 
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument(

@@ -10,8 +10,6 @@ from ccbps.errors import ParameterError
 from ccbps.filters.tokens import TopicTokens
 from ccbps.keys.sources import FileKey, filter_key
 
-__all__ = ["add_topic", "tokens_of"]
-
 
 def add_topic(parser: Parser) -> argparse._MutuallyExclusiveGroup:
     """The arguments that `tokens_of` takes; returns those that name a topic."""

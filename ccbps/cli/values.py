@@ -10,8 +10,6 @@ from typing import Any
 
 from ccbps.errors import ParameterError
 
-__all__ = ["read_text", "settings", "text_of"]
-
 
 def read_text(path: str) -> str:
     """What is in a file.

@@ -28,8 +28,6 @@ from ccbps.matching.contract.roles import event_content
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
 
-__all__ = ["OTHER_CONTENT", "allotted_rounds"]
-
 OTHER_CONTENT = "its id was used for an event with other content"
 
 

@@ -24,8 +24,6 @@ from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.table import Table
 from ccbps.wire import Cause
 
-__all__ = ["MATCH_CELLS", "NO_INTERESTS", "AllPairs", "blocks"]
-
 MATCH_CELLS: Final = 1 << 24
 """Pairs of an event and an interest decided at a time: a byte each."""
 BLOCK_ROWS: Final = 1 << 15

@@ -14,8 +14,6 @@ from ccbps.columnar.pairs import examine_rows
 from ccbps.errors import ParameterError
 from ccbps.matching.contract.matcher import Matcher
 
-__all__ = ["RoundEvents"]
-
 
 @dataclass(frozen=True, slots=True)
 class RoundEvents:

@@ -31,13 +31,12 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, PredicateError
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key, seeds
+from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.roles import Publisher, Subscriber
-from ccbps.matching.contract.scheme import Keying, is_broadcast
+from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.predicates import Events
 from ccbps.predicates.syntax import single_quoted
-
-__all__ = ["event_messages", "interest_messages"]
 
 
 def event_messages(

@@ -18,8 +18,6 @@ from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.wire import Cause
 
-__all__ = ["broker_of", "examine_rows", "with_repeated"]
-
 
 @lru_cache(maxsize=8)
 def broker_of(matcher: Matcher, key: RoleKey | None) -> Broker:

@@ -21,22 +21,6 @@ from ccbps.matching.contract.scheme import Scheme
 from ccbps.predicates import Events, Schema
 from ccbps.wire import Cause
 
-__all__ = [
-    "SET_ASIDE",
-    "Reasons",
-    "cause_texts",
-    "encoded",
-    "examine_events",
-    "examine_interests",
-    "named",
-    "no_reasons",
-    "readable",
-    "refuse",
-    "refuse_rows",
-    "usable",
-    "with_reasons",
-]
-
 Reasons = NDArray[np.object_]
 """For each row, why it is set aside, in words; None where it is not."""
 

@@ -20,8 +20,6 @@ from ccbps.keys.sources import KeySource, role_key
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.predicates import Events
 
-__all__ = ["Opening", "event_width", "examine_sent", "payload_bytes"]
-
 # Roles of sessions have methods that others have not, hence Any.
 
 

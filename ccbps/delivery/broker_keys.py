@@ -23,8 +23,6 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey
 from ccbps.keys.secret import Confined
 
-__all__ = ["BrokerKeys"]
-
 
 class BrokerKeys(Confined):
     """Keys of subscribers and groups, a bounded number of them held ready.

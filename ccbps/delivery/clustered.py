@@ -22,8 +22,6 @@ from ccbps.delivery.snapshots import NO_SNAPSHOT, joined, split
 from ccbps.delivery.whole_groups import restore_groups
 from ccbps.errors import DecodeError, ParameterError
 
-__all__ = ["ClusteredCache", "ClusteredPopularCache"]
-
 EVENTS: Final = 1 << 10
 """Groups whose parts are found together."""
 TIME_BITS: Final = 40

@@ -20,17 +20,6 @@ import math
 
 from ccbps.errors import ParameterError
 
-__all__ = [
-    "cluster_count",
-    "clustered",
-    "clustered_popular",
-    "counting_bound",
-    "key_hierarchy",
-    "naive",
-    "simple",
-    "source_bound",
-]
-
 
 def naive(subscribers: int) -> float:
     """Equation 1."""

@@ -43,20 +43,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 from ccbps.errors import DecodeError
 from ccbps.keys.delivery_keys import EPOCH_BYTES, SubscriberKey
 
-__all__ = [
-    "ID_BYTES",
-    "NamedKey",
-    "OwnKeys",
-    "derive",
-    "group_key",
-    "key_id",
-    "name_cipher",
-    "open_name",
-    "own_keys_of",
-    "seal_name",
-    "subscriber_key",
-]
-
 ID_BYTES: Final = 16
 """The first bytes of a sealed name, which identify a key: a hash of it."""
 _VERSION: Final = b"ccbps group delivery 1"

@@ -40,19 +40,6 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.delivery_keys import KEY_BYTES
 from ccbps.wire import Kind
 
-__all__ = [
-    "CARRIED_BYTES",
-    "TAG_BYTES",
-    "GroupMessage",
-    "KeyAnswer",
-    "KeyRequest",
-    "SealedEvent",
-    "WrapBytes",
-    "carried_keys",
-    "event_head",
-    "request_from",
-]
-
 VERSION: Final = 1
 TAG_BYTES: Final = 16
 CARRIED_BYTES: Final = ID_BYTES + KEY_BYTES

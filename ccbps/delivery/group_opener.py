@@ -38,8 +38,6 @@ from ccbps.errors import DecodeError, MissingKeyError, ParameterError, ReplayErr
 from ccbps.keys.delivery_keys import KEY_BYTES, SubscriberKey
 from ccbps.keys.secret import Confined
 
-__all__ = ["GroupOpener"]
-
 NUMBER_BYTES: Final = 9
 _ALTERED: Final = "a message to a group was altered, or is of another key"
 

@@ -62,8 +62,6 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.delivery_keys import KEY_BYTES, BrokerState, SubscriberKey
 from ccbps.keys.secret import Confined
 
-__all__ = ["GroupSealer"]
-
 MOST_KEYS: Final = 1 << 16
 MOST_SUBSCRIBERS: Final = 500_000
 

@@ -13,8 +13,6 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes, Index, Reals
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["Clusters", "group_sizes", "members", "pack_groups", "require_groups"]
-
 MOST_CLUSTER: Final = 24
 """Subscribers of a cluster, whose subsets are numbered."""
 Choice: TypeAlias = Literal["index", "random", "similarity"]

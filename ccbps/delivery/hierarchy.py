@@ -15,8 +15,6 @@ from ccbps.arrays import Bools, Bytes, Index
 from ccbps.delivery.names import node_name
 from ccbps.delivery.plans import Plan, Strategy, Wrap
 
-__all__ = ["KeyHierarchy"]
-
 
 class KeyHierarchy(Strategy):
     """A binary tree over the subscribers by number.

@@ -8,8 +8,6 @@ from typing import Literal, TypeAlias
 from ccbps.delivery.snapshots import NO_SNAPSHOT, joined, split
 from ccbps.errors import DecodeError, ParameterError
 
-__all__ = ["Eviction", "KeyCache"]
-
 Eviction: TypeAlias = Literal["frequency", "recency"]
 
 

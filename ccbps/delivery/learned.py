@@ -31,8 +31,6 @@ from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.snapshots import joined, split
 from ccbps.errors import ParameterError
 
-__all__ = ["LearnedCache", "popularity"]
-
 MOST: Final = 12
 """Subscribers of a cluster."""
 SAMPLE: Final = 1 << 14

@@ -43,9 +43,6 @@ from ccbps.keys.used_rounds import RoundLedger, as_rounds
 from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.wire import Kind
 
-__all__ = ["KEY_BYTES", "OVERHEAD_BYTES", "PayloadOpener", "PayloadSealer"]
-
-
 KEY_BYTES: Final = 32
 VERSION: Final = 2
 """Of sealed payloads."""

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from ccbps.arrays import Bytes
 from ccbps.errors import ParameterError
 
-__all__ = ["group_name", "member_mask", "node_name", "personal", "set_name"]
-
 _NUMBER = 4
 
 

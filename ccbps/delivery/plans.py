@@ -23,8 +23,6 @@ from ccbps.delivery.names import personal
 from ccbps.delivery.snapshots import NO_SNAPSHOT
 from ccbps.errors import DecodeError, ParameterError
 
-__all__ = ["Plan", "Strategy", "Wrap"]
-
 TAG_BYTES: Final = 8
 
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from ccbps.errors import DecodeError
 
-__all__ = ["NO_SNAPSHOT", "joined", "split"]
-
 NO_SNAPSHOT: Final = "not a snapshot of a strategy, or cut off"
 
 

@@ -15,8 +15,6 @@ from ccbps.delivery.plans import Plan, Strategy, Wrap, as_counts
 from ccbps.delivery.snapshots import NO_SNAPSHOT
 from ccbps.errors import DecodeError
 
-__all__ = ["BuildUpCache", "Naive", "SimpleCache", "restore_groups"]
-
 
 def restore_groups(cache: KeyCache, snapshot: bytes, subscribers: int) -> None:
     """Hold the names of whole groups that a snapshot says.

@@ -10,8 +10,6 @@ import numpy as np
 from ccbps.arrays import Bytes
 from ccbps.errors import ParameterError
 
-__all__ = ["PopularSet", "uniform_groups"]
-
 
 def uniform_groups(events: int, subscribers: int, rng: np.random.Generator) -> Bytes:
     """Every subset of the subscribers with equal probability.

@@ -34,8 +34,6 @@ from ccbps.algebra.group import Group
 from ccbps.arrays import Bools, Bytes, Ranks
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["LAYOUT", "SEGMENT", "TAG_BYTES", "TRAILER_BYTES", "GroupEncoding", "Segment"]
-
 Bulk = NDArray[Any]
 """A batch of sequences as `ccbps.algebra.group.Group` holds them."""
 

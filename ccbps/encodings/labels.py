@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bytes
 from ccbps.ciphers.many_keys import encipher_rows
 
-__all__ = ["LABEL_BYTES", "NONCE_BYTES", "Labels"]
-
 LABEL_BYTES: Final = 16
 NONCE_BYTES: Final = 12
 FEW_RUNS: Final = 16

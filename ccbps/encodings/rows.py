@@ -12,16 +12,6 @@ from ccbps.arrays import Bytes, Words
 from ccbps.encodings.straight_line.program import StraightLine
 from ccbps.errors import ShapeError
 
-__all__ = [
-    "Decoding",
-    "Draw",
-    "copy_rows",
-    "parts_of",
-    "require_heads",
-    "require_rows",
-    "used_bits",
-]
-
 
 class Decoding(NamedTuple):
     """What a formula's decoder is made for.

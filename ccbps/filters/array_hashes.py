@@ -10,8 +10,6 @@ import numpy as np
 from ccbps.arrays import Index, Words
 from ccbps.filters.keys import KeyBytes
 
-__all__ = ["murmur_arrays", "parts", "siphash_arrays"]
-
 C1: Final = np.uint64(0x87C37B91114253D5)
 C2: Final = np.uint64(0x4CF5AD432745937F)
 AT_ONCE: Final = 1 << 12

@@ -21,8 +21,6 @@ from ccbps.filters.keys import Keys, as_key_bytes
 from ccbps.filters.messages import from_wire, hashing_of, to_wire
 from ccbps.filters.sizing import bloom_hashes, bloom_rate, bloom_size
 
-__all__ = ["AT_ONCE", "Bloom", "BloomFilter"]
-
 MOST_BITS: Final = (1 << 32) - 1
 AT_ONCE: Final = 1 << 12
 _HALF: Final = np.uint64(32)

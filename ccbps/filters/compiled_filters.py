@@ -15,16 +15,6 @@ from numba.extending import intrinsic
 from ccbps.arrays import Bools, Bytes, Numbers, Words
 from ccbps.compiled import compile_kernel
 
-__all__ = [
-    "bloom_add",
-    "bloom_has",
-    "cuckoo_add",
-    "cuckoo_has",
-    "cuckoo_remove",
-    "murmur",
-    "siphash",
-]
-
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _BYTES_OUT = types.Array(types.uint8, 1, "C")
 _PLACES = types.Array(types.int64, 1, "C", readonly=True)

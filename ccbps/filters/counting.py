@@ -14,8 +14,6 @@ from ccbps.errors import ParameterError
 from ccbps.filters.bloom import AT_ONCE, Bloom
 from ccbps.filters.keys import Keys, as_key_bytes
 
-__all__ = ["CountingBloomFilter"]
-
 MOST_COUNT: Final = 255
 
 

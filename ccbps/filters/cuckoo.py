@@ -26,8 +26,6 @@ from ccbps.filters.keys import Keys, as_key_bytes
 from ccbps.filters.messages import from_wire, hashing_of, to_wire
 from ccbps.filters.sizing import cuckoo_buckets, cuckoo_rate
 
-__all__ = ["CuckooFilter"]
-
 MOST_BUCKETS: Final = (1 << 32) - 1
 _HALF: Final = np.uint64(32)
 _MASK: Final = (1 << 64) - 1

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools, Index, Words
 from ccbps.compiled import rows_compiled
 
-__all__ = ["FACTOR", "MARKS", "CuckooTable", "Marks"]
-
 MOST_KICKS: Final = 500
 AT_ONCE: Final = 1 << 13
 FACTOR: Final = 0x9E3779B97F4A7C15

@@ -28,8 +28,6 @@ from ccbps.filters.array_hashes import murmur_arrays, parts, siphash_arrays
 from ccbps.filters.keys import KeyBytes
 from ccbps.keys.filter_key import FilterKey
 
-__all__ = ["Hashing", "Murmur3", "SipHash"]
-
 _MASK: Final = (1 << 64) - 1
 
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bytes, Numbers
 from ccbps.errors import ParameterError
 
-__all__ = ["KeyBytes", "Keys", "as_key_bytes", "one_key"]
-
 Keys: TypeAlias = "Sequence[str | bytes] | NDArray[Any] | Any"
 """A list of strings or bytes; a NumPy array of them (objects, `S` or `U`), or of rows of bytes,
 uint8 of shape (keys, width); or an Arrow column of strings or binary, without NULL."""

@@ -9,8 +9,6 @@ from typing import Final
 from ccbps.errors import DecodeError
 from ccbps.filters.hashing import Hashing, Murmur3
 
-__all__ = ["from_wire", "hashing_of", "to_wire"]
-
 MAGIC: Final = b"ccbps filter\0\1"
 CHECK_BYTES: Final = 8
 _HEAD: Final = struct.Struct(f">{len(MAGIC)}sc8s5Q")

@@ -13,8 +13,6 @@ from math import ceil, log
 
 from ccbps.errors import ParameterError
 
-__all__ = ["bloom_hashes", "bloom_rate", "bloom_size", "cuckoo_buckets", "cuckoo_rate"]
-
 
 def bloom_size(capacity: int, rate: float) -> int:
     """Bits of a Bloom filter: m = -n ln p / (ln 2)^2, rounded up.

@@ -25,8 +25,6 @@ from ccbps.filters.keys import Keys, as_key_bytes, one_key
 from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.secret import Confined
 
-__all__ = ["TOKEN_BYTES", "TopicTokens"]
-
 TOKEN_BYTES: Final = 16
 REMEMBERED: Final = 1 << 12
 

@@ -31,8 +31,6 @@ from ccbps.predicates.form import (
     InRange,
 )
 
-__all__ = ["FALSE", "TRUE", "BitNode", "Literal", "Threshold", "bit_tree", "iter_literals"]
-
 
 @dataclass(frozen=True, slots=True)
 class Literal:

@@ -12,8 +12,6 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.predicates.attributes import Attributes, Events
 
-__all__ = ["WORD", "code_bits", "event_bits", "event_words", "first_bits"]
-
 WORD: Final = 64
 """Bits of a word."""
 

@@ -46,9 +46,6 @@ from ccbps.predicates.form import (
 )
 from ccbps.programs import ONE, ZERO, BranchingProgram, Label
 
-__all__ = ["CompiledForm", "box_form", "too_many_nodes"]
-
-
 FAR: Final = 8
 """How many times the limit a program must have for its nodes not to be counted to the end."""
 

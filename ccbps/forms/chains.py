@@ -11,8 +11,6 @@ from __future__ import annotations
 from ccbps.programs import event_bit, interest_bit
 from ccbps.programs.formula import Chain
 
-__all__ = ["below_bits", "chain", "chain_bits", "prefix_bits", "reversed_bits"]
-
 
 def chain_bits(bits: int) -> int:
     """Private bits of a chain over so many event bits."""

@@ -50,8 +50,6 @@ from ccbps.predicates.form import (
 from ccbps.programs.barrington import fixed_structure, preserving_length
 from ccbps.programs.group import PreservingProgram
 
-__all__ = ["depth_within", "form_circuit", "predicate_circuit", "program_within", "subscribed"]
-
 
 def predicate_circuit(predicate: Predicate) -> Circuit:
     """The predicate as a circuit of one output over ``schema.bits`` inputs.

@@ -56,8 +56,6 @@ from ccbps.programs.formula import (
 )
 from ccbps.programs.thresholds import at_least, at_least_gates
 
-__all__ = ["FormulaForm", "TooManyGates", "as_row"]
-
 
 class TooManyGates(ParameterError):
     """A formula would have more AND gates than are allowed."""

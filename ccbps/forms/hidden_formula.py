@@ -38,8 +38,6 @@ from ccbps.predicates.hiding import LeafKind
 from ccbps.programs import interest_bit
 from ccbps.programs.formula import And, Formula, conjunction, total
 
-__all__ = ["HiddenForm"]
-
 NODE_BITS: Final = 2
 """Private bits of a node: t, and whether it is negated."""
 

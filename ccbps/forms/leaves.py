@@ -21,8 +21,6 @@ from ccbps.predicates.form import Form
 from ccbps.programs import ONE, event_bit, interest_bit
 from ccbps.programs.formula import And, Formula, total
 
-__all__ = ["BitLeaves", "Leaves", "event_rows"]
-
 
 class Leaves(ABC):
     """Conditions on the attributes of a schema.

@@ -13,8 +13,6 @@ from typing import TypeAlias
 
 from ccbps.errors import ParameterError
 
-__all__ = ["Prefix", "most_prefixes", "range_prefixes"]
-
 Prefix: TypeAlias = tuple[int, int]
 """A value and a length, for the codes from the value on up to value + 2^(n - length) - 1."""
 

@@ -18,8 +18,6 @@ from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import pack
 
-__all__ = ["topic_attributes", "topic_codes", "topic_of"]
-
 
 def topic_attributes(schema: Schema, attributes: Sequence[str] | None) -> tuple[str, ...]:
     """The attributes that make a topic, in the schema's order; all of them for None.

@@ -16,16 +16,6 @@ from ccbps.errors import ParameterError
 from ccbps.predicates import Schema
 from ccbps.predicates.types import AttributeType, Refused
 
-__all__ = [
-    "Code",
-    "by_attribute",
-    "codes_from_json",
-    "codes_of",
-    "codes_to_json",
-    "listed",
-    "whole_number",
-]
-
 
 class Code(int):
     """A value of an attribute by its code, where it cannot be given as itself: in JSON."""

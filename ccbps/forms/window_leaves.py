@@ -19,8 +19,6 @@ from ccbps.predicates.form import Form
 from ccbps.programs import ONE, ZERO, Label, interest_bit
 from ccbps.programs.formula import Formula, Lookup, Scan, total
 
-__all__ = ["WindowLeaves", "digit_values"]
-
 
 class WindowLeaves(Leaves):
     """For an event of digits: windows of each code, the first bits first; then computed bits.

@@ -39,9 +39,6 @@ from ccbps.predicates.box import Box
 from ccbps.predicates.codes import at_most
 from ccbps.predicates.types import EMPTY
 
-__all__ = ["Clause", "Column", "Vocabulary", "Word", "spread_points"]
-
-
 EQUAL: Final = 0
 PRESENT: Final = 1
 POINT: Final = 2

@@ -14,8 +14,6 @@ from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.text_form import KINDS, read_key
 
-__all__ = ["Key", "from_text"]
-
 Key = (
     SharedSeed
     | SeedRing

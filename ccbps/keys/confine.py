@@ -14,8 +14,6 @@ from collections.abc import Callable, Generator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["confined"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -12,8 +12,6 @@ from ccbps.keys.confine import confined
 from ccbps.keys.secret import Confined, SecretBytes
 from ccbps.keys.text_form import KINDS, damaged, other_kind, read_key, write_key
 
-__all__ = ["EPOCH_BYTES", "KEY_BYTES", "BrokerState", "SubscriberKey", "SubscriberRing"]
-
 KEY_BYTES: Final = 32
 EPOCH_BYTES: Final = 8
 NUMBER_BYTES: Final = 4

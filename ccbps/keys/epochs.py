@@ -15,9 +15,6 @@ from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.seeds import SharedSeed, check_label
 from ccbps.sharing import Share
 
-__all__ = ["EPOCH_BYTES", "EpochSeed", "pack_pairs", "unpack_pairs"]
-
-
 MAX_EPOCH: Final = 10**9 - 1
 EPOCH_BYTES: Final = 4
 

@@ -7,8 +7,6 @@ from typing import Self
 
 from ccbps.keys.plain_key import PlainKey
 
-__all__ = ["FilterKey"]
-
 
 class FilterKey(PlainKey):
     """What publishers and subscribers share, and brokers do not have: 16 bytes.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ccbps.keys.plain_key import PlainKey
 
-__all__ = ["LedgerKey"]
-
 
 class LedgerKey(PlainKey):
     """What a `LedgerServer` has of a publisher's seed: 32 bytes, from `SharedSeed.ledger_key`.

@@ -28,8 +28,6 @@ from ccbps.keys.randomness import TAG_BYTES, Marks, Pairs, RandomnessReader, nam
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.used_rounds import RoundLedger
 
-__all__ = ["OneTimePad"]
-
 
 class OneTimePad(SecretBytes):
     """True random bytes that two parties hold copies of, read by position: round r is bytes

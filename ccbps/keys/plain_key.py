@@ -8,8 +8,6 @@ from ccbps.keys.confine import confined
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.text_form import KINDS, damaged, other_kind, read_key, write_key
 
-__all__ = ["PlainKey"]
-
 
 class PlainKey(SecretBytes):
     """Base of such keys. Subclasses say what stands in front of the text, one of `KINDS`."""

@@ -20,16 +20,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bytes, Rounds
 from ccbps.dictionary import DictionaryColumn
 
-__all__ = [
-    "NAME_BYTES",
-    "TAG_BYTES",
-    "Marks",
-    "Pairs",
-    "RandomnessReader",
-    "RandomnessSource",
-    "name_of",
-]
-
 NAME_BYTES: Final = 16
 TAG_BYTES: Final = 16
 

@@ -18,8 +18,6 @@ from ccbps.keys.secret import Confined
 from ccbps.keys.seeds import SharedSeed, check_label, marks_of, reader_of
 from ccbps.keys.text_form import KINDS, damaged, other_kind, read_key, write_key
 
-__all__ = ["SeedRing"]
-
 
 class SeedRing(Confined):
     """The seeds of several pairs, by label, and nothing they could be derived from.

@@ -20,8 +20,6 @@ from ccbps.keys.confine import confined
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.text_form import damaged, other_kind, read_key, write_key
 
-__all__ = ["KEY_ID_BYTES", "KeyUpdate", "Role", "RoleKey"]
-
 Role = Literal["server", "publisher", "subscriber", "broker"]
 
 KEY_ID_BYTES: Final = 6

@@ -15,8 +15,6 @@ from typing import NoReturn
 
 from ccbps.errors import KeyMismatchError, SerializationError
 
-__all__ = ["Confined", "SecretBytes"]
-
 
 class Confined:
     """Base of whatever holds a secret or must not exist twice: cannot be pickled or copied."""

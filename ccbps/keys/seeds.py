@@ -35,9 +35,6 @@ from ccbps.keys.stream import BLOCK, KeyStream, row_tags
 from ccbps.keys.text_form import KINDS, damaged, other_kind, read_key, write_key
 from ccbps.sharing import Share
 
-__all__ = ["SharedSeed", "check_label", "marks_of", "reader_of"]
-
-
 KEPT_PAIRS: Final = 1 << 16
 """Derived seeds of pairs that are kept at a time."""
 

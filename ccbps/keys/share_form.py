@@ -27,8 +27,6 @@ from ccbps.keys.text_form import KINDS
 from ccbps.sharing import Shamir, Share, ss_join
 from ccbps.sharing.share import as_shares
 
-__all__ = ["CHECK_BYTES", "TRIES", "join_key", "split_key"]
-
 CHECK_BYTES: Final = 16
 TRIES: Final = 10_000
 """Choices of k shares that are tried at most; all of them, of 15 shares or fewer."""

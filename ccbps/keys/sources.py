@@ -28,19 +28,6 @@ from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.text_form import is_key_text
 
-__all__ = [
-    "EnvKey",
-    "FileKey",
-    "KeySource",
-    "broker_state",
-    "filter_key",
-    "ledger_key",
-    "master",
-    "role_key",
-    "seeds",
-    "subscriber_keys",
-]
-
 
 @runtime_checkable
 class KeySource(Protocol):

@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Rounds
 
-__all__ = ["BLOCK", "KeyStream", "row_tags"]
-
-
 BLOCK: Final = 16
 KEPT_CONTEXTS: Final = 1 << 12
 """Ciphers that one reader keeps ready: about 1 KiB each."""

@@ -16,9 +16,6 @@ from typing import Final
 
 from ccbps.errors import KeyMismatchError
 
-__all__ = ["KINDS", "damaged", "is_key_text", "other_kind", "read_key", "write_key"]
-
-
 KINDS: Final = {
     "seed": "a seed",
     "epoch-seed": "an epoch seed",

@@ -20,8 +20,6 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.keys.secret import Confined
 
-__all__ = ["ROUND_RULE", "RoundLedger", "as_rounds", "this_process"]
-
 ROUND_RULE: Final = (
     "each round encodes one event and one predicate, once: encode under a fresh round"
 )

@@ -13,8 +13,6 @@ from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.texts import matcher_fields, quietly
 from ccbps.predicates import Predicate, Schema
 
-__all__ = ["SCHEMES", "from_json", "page", "proposals"]
-
 SCHEMES: Final[tuple[type[Matcher], ...]] = tuple(
     scheme
     for listing in (catalogue, broken)

@@ -27,8 +27,6 @@ from ccbps.mqtt.connection import (
 from ccbps.mqtt.outgoing import POSITION_BYTES, Position
 from ccbps.mqtt.service import NUMBER_BYTES
 
-__all__ = ["MqttClient"]
-
 PATIENCE: Final = 1.0
 """Seconds after which a client that waits asks again; then twice as many."""
 GOODBYE_SECONDS: Final = 1.0

@@ -43,8 +43,6 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from ccbps.broker.fields import check_name
 from ccbps.errors import ParameterError
 
-__all__ = ["BROKER", "UP", "VERBS", "Connection", "MqttUrl", "answers_topic", "deliveries_topic"]
-
 BROKER: Final = "broker"
 """The service's name at the MQTT server."""
 UP: Final = "ccbps/up"

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 from ccbps.broker import MatchingBroker
 from ccbps.errors import DecodeError, RefusedError
 
-__all__ = ["POSITION_BYTES", "Outgoing", "Position"]
-
 WINDOW: Final = 256
 WINDOW_BYTES: Final = 1 << 20
 """Of deliveries to a client that it has not acknowledged; a single one may be larger."""

@@ -24,8 +24,6 @@ from ccbps.broker.fields import check_name
 from ccbps.errors import ParameterError
 from ccbps.mqtt.connection import BROKER, UP, WAIT_SECONDS
 
-__all__ = ["LocalServer", "OwnTopics", "Passwords"]
-
 
 class Passwords(BaseAuthPlugin):  # type: ignore[misc]
     """Lets clients in by name and password."""

@@ -23,8 +23,6 @@ from ccbps.mqtt.connection import (
 )
 from ccbps.mqtt.outgoing import Outgoing, Position
 
-__all__ = ["MqttService"]
-
 NUMBER_BYTES: Final = 8
 WAITING: Final = 2000
 WAITING_BYTES: Final = 1 << 24

@@ -37,8 +37,6 @@ from ccbps.arrays import Randomness
 from ccbps.ciphers.pohlig_hellman import LayerKey, PohligHellman
 from ccbps.errors import KeyMismatchError, ParameterError
 
-__all__ = ["Chain", "ChainNode", "FilterMessage", "NotificationMessage"]
-
 Trail = tuple[str, ...]
 """Names of the nodes a filter came through, up to r of them, the nearest last. It starts with the
 subscriber where that is less than r hops away."""

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["integers_of"]
-
 
 def integers_of(array: Any) -> tuple[npt.NDArray[Any], int] | None:
     """Integers and scale of an Arrow array of decimals, not all of them null.

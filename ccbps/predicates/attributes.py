@@ -22,8 +22,6 @@ from ccbps.predicates.codes import CodeArray
 from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_of
 from ccbps.predicates.types import AttributeType
 
-__all__ = ["Attributes", "Events", "closest"]
-
 
 class Attributes:
     """Ordered, immutable mapping of attribute names to attribute types; see `Schema`."""

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused
 
-__all__ = ["Bool"]
-
 
 @dataclass(frozen=True, repr=False)
 class Bool(AttributeType):

@@ -42,8 +42,6 @@ from ccbps.predicates.products import (
 )
 from ccbps.predicates.types import EMPTY, OPERATORS
 
-__all__ = ["Box", "box_of", "is_empty"]
-
 _SHOWN: Final = 5
 """Intervals that an error spells out."""
 

@@ -12,8 +12,6 @@ from ccbps.predicates.leaf_writers import Writer
 from ccbps.predicates.normal import Conjunction, Part
 from ccbps.predicates.products import common, complement
 
-__all__ = ["Boxes"]
-
 
 class Boxes(Writer):
     def constant(self, value: bool) -> BoxLeaf:

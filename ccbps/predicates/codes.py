@@ -15,20 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "BoolArray",
-    "CodeArray",
-    "at_most",
-    "conjunction",
-    "disjunction",
-    "distance_at_most",
-    "in_range",
-    "increment",
-    "limbs_for",
-    "pack",
-    "unpack",
-]
-
 CodeArray = npt.NDArray[np.uint64]
 BoolArray = npt.NDArray[np.bool_]
 

@@ -28,8 +28,6 @@ from ccbps.errors import EventError
 from ccbps.predicates.arrow_decimals import integers_of
 from ccbps.predicates.codes import BoolArray
 
-__all__ = ["Column", "arrow_table", "column_of", "comes_from", "is_arrow", "length_of"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Column:

@@ -10,8 +10,6 @@ from ccbps.predicates.syntax import Syntax
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["COMPARISONS", "Complaints"]
-
 COMPARISONS: Final = {"EQ": "=", "NEQ": "!=", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 """Comparison operators by sqlglot's names for them."""
 

@@ -13,16 +13,6 @@ from typing import Any
 from ccbps.predicates.numeric import UInt
 from ccbps.predicates.types import AttributeType, ConstantError
 
-__all__ = [
-    "PatternError",
-    "check_constant",
-    "check_use",
-    "hamming_code",
-    "is_prefix",
-    "selected",
-    "told_apart",
-]
-
 
 class PatternError(ConstantError):
     """A constant, pattern or Hamming attribute that is valid SQL but outside the language."""

@@ -19,8 +19,6 @@ from ccbps.predicates.columns import comes_from
 from ccbps.predicates.numeric import Int, UInt
 from ccbps.predicates.types import AttributeType
 
-__all__ = ["has_values", "types_of_arrow", "types_of_spark"]
-
 # By the names that Arrow and Spark give to their types.
 _WHOLE: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64} | {
     f"int{width}": width for width in (8, 16, 32, 64)

@@ -18,8 +18,6 @@ from ccbps.predicates.temporal import Timestamp
 from ccbps.predicates.textual import Category, Keyword, Text
 from ccbps.predicates.types import AttributeType
 
-__all__ = ["from_text", "to_text", "types_of"]
-
 _VERSION: Final = 1
 _MAX_CHARACTERS: Final = 1 << 26
 _MAX_NUMBER: Final = 1000

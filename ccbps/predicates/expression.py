@@ -11,28 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = [
-    "And",
-    "AtLeast",
-    "Between",
-    "Compare",
-    "Constant",
-    "Expression",
-    "Hamming",
-    "In",
-    "IsNull",
-    "Like",
-    "Not",
-    "Operand",
-    "Or",
-    "Private",
-    "Truth",
-    "attributes_of",
-    "iter_nodes",
-    "operands_of",
-    "privates_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Constant:

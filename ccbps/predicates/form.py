@@ -19,18 +19,6 @@ from ccbps.errors import ParameterError
 from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import BoolArray, conjunction, disjunction, distance_at_most, in_range
 
-__all__ = [
-    "AllOf",
-    "Always",
-    "AnyOf",
-    "AtLeastOf",
-    "Form",
-    "HammingWithin",
-    "InRange",
-    "Never",
-    "iter_leaves",
-]
-
 
 class Form(ABC):
     """A node of the code form.

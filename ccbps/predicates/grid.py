@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from ccbps.predicates.types import Outcome, Refused
 
-__all__ = ["Grid"]
-
 _LIMB: Final = 2**64
 
 

@@ -31,18 +31,6 @@ from ccbps.errors import ParameterError
 from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import at_most, conjunction, in_range
 
-__all__ = [
-    "Below",
-    "BoxLeaf",
-    "CompareLeaf",
-    "HiddenTree",
-    "IntervalLeaf",
-    "Leaf",
-    "LiteralLeaf",
-    "Prefix",
-    "TreeNode",
-]
-
 
 class _Hidden:
     """A repr without contents."""

@@ -18,8 +18,6 @@ from ccbps.predicates.hidden import AnyLeaf, HiddenTree, TreeNode
 from ccbps.predicates.leaf_writers import Comparisons, DoesNotFit, Literals, Ranges, Work, Writer
 from ccbps.predicates.products import NotABox, union_of
 
-__all__ = ["MAX_DEPTH", "DoesNotFit", "LeafKind", "hide"]
-
 LeafKind: TypeAlias = Literal["literal", "compare", "interval", "box"]
 
 MAX_DEPTH: Final = 16

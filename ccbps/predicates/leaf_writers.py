@@ -29,8 +29,6 @@ from ccbps.predicates.hidden import AnyLeaf, Below, CompareLeaf, IntervalLeaf, L
 from ccbps.predicates.normal import AtLeast, Conjunction, Distance, NormalForm, Part
 from ccbps.predicates.products import Intervals, common, complement
 
-__all__ = ["Comparisons", "DoesNotFit", "Literals", "Ranges", "Work", "Writer"]
-
 _MAX_WORK: Final = 1 << 18
 """In units of some 5 microseconds."""
 

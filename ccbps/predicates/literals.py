@@ -24,18 +24,6 @@ from ccbps.predicates.numeric import Decimal, Int, UInt
 from ccbps.predicates.temporal import Instant
 from ccbps.predicates.types import AttributeType, ConstantError
 
-__all__ = [
-    "Reading",
-    "compares_like_float",
-    "date",
-    "day",
-    "minus",
-    "number",
-    "suffixed",
-    "timestamp",
-    "words",
-]
-
 Reading: TypeAlias = Callable[[str], Any]
 """From the text of a literal to its value; raises ConstantError."""
 

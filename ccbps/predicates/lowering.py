@@ -30,8 +30,6 @@ from ccbps.predicates.form import (
 )
 from ccbps.predicates.types import EMPTY
 
-__all__ = ["lower"]
-
 Range = tuple[int | None, int | None]
 _UNKNOWN: Range = (None, None)
 

@@ -27,8 +27,6 @@ from ccbps.predicates.codes import (
 )
 from ccbps.predicates.constants import hamming_code, selected
 
-__all__ = ["evaluate"]
-
 
 class _Logic(NamedTuple):
     """Three-valued truth of every row: true, false, or neither (unknown)."""

@@ -22,17 +22,6 @@ from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.form import AllOf, Always, AnyOf, AtLeastOf, Form, HammingWithin, InRange
 from ccbps.predicates.products import Intervals, Product, common, complement
 
-__all__ = [
-    "ALWAYS",
-    "MAX_HAMMING_CODES",
-    "NEVER",
-    "AtLeast",
-    "Conjunction",
-    "Distance",
-    "NormalForm",
-    "Part",
-]
-
 MAX_HAMMING_CODES: Final = 1024
 """Codes that a Hamming distance, or its negation, is spelled out to."""
 

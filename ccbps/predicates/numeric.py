@@ -24,8 +24,6 @@ from ccbps.errors import ParameterError
 from ccbps.predicates.grid import Grid
 from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
 
-__all__ = ["Decimal", "Int", "UInt"]
-
 _MAX_DIGITS: Final = 1000
 _EXACT_FLOAT: Final = 2**53
 _TOLERANCE: Final = 1e-3  # in steps; far above float64's error on 2**40 steps, far below a half

@@ -28,8 +28,6 @@ from ccbps.predicates.types import AttributeType, ConstantError
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Operands", "is_call", "unwrapped"]
-
 _QUOTES: Final = (
     "strings are written in single quotes; double_quoted_strings=True takes them in double quotes, "
     "and names in backticks only"

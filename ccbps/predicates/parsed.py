@@ -16,8 +16,6 @@ from ccbps.predicates.schema import Predicate, Schema
 from ccbps.predicates.shapes import Shape, split
 from ccbps.predicates.sql import read_sql
 
-__all__ = ["PARSED", "ParsedPredicates"]
-
 _Key: TypeAlias = tuple[str | tuple[str, ...], tuple[str, ...]]
 """A text or its shape, and the names of a schema."""
 

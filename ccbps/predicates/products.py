@@ -15,17 +15,6 @@ from ccbps.errors import ParameterError
 from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.form import AllOf, Always, AnyOf, AtLeastOf, Form, HammingWithin, InRange
 
-__all__ = [
-    "MAX_PRODUCTS",
-    "Intervals",
-    "NotABox",
-    "Product",
-    "common",
-    "complement",
-    "difference",
-    "union_of",
-]
-
 MAX_PRODUCTS: Final = 256
 _MAX_CHOICES: Final = 64
 

@@ -20,8 +20,6 @@ from ccbps.predicates.temporal import Instant, Timestamp
 from ccbps.predicates.textual import Category, Keyword, Text
 from ccbps.predicates.types import AttributeType
 
-__all__ = ["Choice", "LeftOut", "choice_for"]
-
 _MAX_DECIMALS: Final = 6
 _CLOSE: Final = 5e-4  # in steps; half of what a Decimal accepts of a float
 _MOST_WORDS: Final = 64

@@ -37,8 +37,6 @@ from ccbps.predicates.suggest import Suggestion, suggest
 from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError
 
-__all__ = ["Predicate", "Schema"]
-
 _MAX_TEXT: Final = 1 << 20
 """Characters of a template that comes as JSON."""
 

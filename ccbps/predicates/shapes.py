@@ -24,8 +24,6 @@ from ccbps.predicates.constants import check_constant
 from ccbps.predicates.literals import Reading
 from ccbps.predicates.types import AttributeType, ConstantError
 
-__all__ = ["Pieces", "Shape", "split"]
-
 Pieces: TypeAlias = tuple[tuple[str, ...], list[str]]
 """What stands between the literals, with a mark for the kind of each; and the literals."""
 

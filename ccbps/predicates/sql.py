@@ -26,8 +26,6 @@ from ccbps.predicates.syntax import Syntax, read_syntax
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["read_sql"]
-
 _FLIPPED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 _NOT_COMPARED: Final = frozenset({"Anonymous", "Boolean", "Column", "Null"})

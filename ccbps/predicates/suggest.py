@@ -23,8 +23,6 @@ from ccbps.predicates.ranges import Choice, LeftOut, choice_for
 from ccbps.predicates.textual import Category
 from ccbps.predicates.types import AttributeType
 
-__all__ = ["Suggestion", "suggest"]
-
 _ROWS: Final = 100_000
 """Rows of a Spark DataFrame that are collected."""
 

@@ -20,8 +20,6 @@ from ccbps.errors import PredicateSyntaxError, UnsupportedPredicateError
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Syntax", "read_syntax", "single_quoted"]
-
 # The parser spends about 20 frames of Python's stack on one level of parentheses or NOT.
 _MAX_NESTING: Final = 24
 _OPENING: Final = frozenset({"(", "[", "{"})

@@ -25,8 +25,6 @@ from ccbps.errors import ParameterError
 from ccbps.predicates.grid import Grid
 from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
 
-__all__ = ["Instant", "Timestamp"]
-
 _NANOSECONDS: Final = {
     "day": 86_400 * 10**9,
     "s": 10**9,

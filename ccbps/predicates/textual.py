@@ -20,8 +20,6 @@ from typing import Any
 from ccbps.errors import ParameterError
 from ccbps.predicates.types import AttributeType, ConstantError, Refused, explained
 
-__all__ = ["Category", "Keyword", "Text"]
-
 
 def _constant_bytes(constant: Any, kind: str) -> bytes:
     if not isinstance(constant, str):

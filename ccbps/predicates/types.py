@@ -26,16 +26,6 @@ from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import BoolArray, CodeArray, increment, limbs_for, pack
 from ccbps.predicates.columns import Column, column_of
 
-__all__ = [
-    "EMPTY",
-    "OPERATORS",
-    "AttributeType",
-    "ConstantError",
-    "Outcome",
-    "Refused",
-    "explained",
-]
-
 OPERATORS: Final = ("=", "<", "<=", ">", ">=", "prefix")
 EMPTY: Final = (1, 0)
 """The canonical empty range where both bounds are free."""

@@ -29,9 +29,6 @@ from ccbps.circuits.circuit import Circuit, Op
 from ccbps.errors import ParameterError
 from ccbps.programs.group import NONE, PreservingProgram
 
-__all__ = ["MAX_LENGTH", "fixed_structure", "partner_of", "preserving", "preserving_length"]
-
-
 MAX_LENGTH: Final = 1 << 28
 """Longer programs are refused: nobody could run them, and their arrays would fill the memory."""
 

@@ -33,21 +33,6 @@ from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = [
-    "ONE",
-    "ZERO",
-    "BranchingProgram",
-    "Label",
-    "conjunction",
-    "constant",
-    "disjunction",
-    "event_bit",
-    "interest_bit",
-    "negation",
-    "parallel",
-    "series",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Label:

@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from ccbps.errors import ShapeError
 from ccbps.programs.branching import ONE, ZERO, BranchingProgram, Label, constant
 
-__all__ = ["below_constant", "check_widths", "equality", "interval", "less_than"]
-
 
 def check_widths(value: Sequence[Label], other: Sequence[Label]) -> None:
     """

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from ccbps.programs.branching import ONE, ZERO, BranchingProgram, Label, constant, negation
 from ccbps.programs.comparison import check_widths
 
-__all__ = ["at_least", "at_least_size", "hamming_within"]
-
 
 def hamming_within(value: Sequence[Label], wanted: Sequence[Label], limit: int) -> BranchingProgram:
     """[Hamming distance of two bit strings <= limit]: a node for each (bit, distance so far)."""

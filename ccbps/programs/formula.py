@@ -32,23 +32,6 @@ from numpy.typing import NDArray
 
 from ccbps.programs.branching import ONE, ZERO, Label
 
-__all__ = [
-    "And",
-    "Chain",
-    "Formula",
-    "Lookup",
-    "Scan",
-    "Sum",
-    "as_json",
-    "conjunction",
-    "depth",
-    "disjunction",
-    "evaluate",
-    "gates",
-    "negation",
-    "total",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Sum:

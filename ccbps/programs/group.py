@@ -28,9 +28,6 @@ from ccbps.algebra.lookup import pair_table, tree
 from ccbps.arrays import Index, Ranks
 from ccbps.errors import ParameterError, ShapeError
 
-__all__ = ["NONE", "GroupProgram", "PreservingProgram"]
-
-
 NONE: Final = -1
 """In an index sequence: no input bit, always 0. Padding takes it."""
 

@@ -34,8 +34,6 @@ from ccbps.errors import ParameterError
 from ccbps.programs.barrington import partner_of, preserving
 from ccbps.programs.group import PreservingProgram
 
-__all__ = ["Selector", "barrington_selector", "optimized_selector", "seams", "selected"]
-
 MAX_TABLE: Final = 1 << 26
 """Most elements of a selector's table, a byte each: it grows with the square of the number of
 inputs, or with the cube, and longer ones are refused before any array is made."""

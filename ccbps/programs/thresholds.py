@@ -13,8 +13,6 @@ from functools import cache
 from ccbps.programs.branching import ONE, ZERO
 from ccbps.programs.formula import And, Formula, conjunction, disjunction, gates, negation, total
 
-__all__ = ["at_least", "at_least_gates"]
-
 
 def at_least(k: int, parts: Sequence[Formula]) -> Formula:
     """At least k of the parts hold; any k. See `at_least_gates` before."""

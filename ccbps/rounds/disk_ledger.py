@@ -29,8 +29,6 @@ from ccbps.keys.randomness import TAG_BYTES, Marks
 from ccbps.keys.used_rounds import ROUND_RULE
 from ccbps.rounds.ledger_file import LedgerFile
 
-__all__ = ["DiskLedger"]
-
 Shifted = NDArray[np.int64]
 """Rounds minus 2^63: what SQLite's integers hold, in the same order."""
 

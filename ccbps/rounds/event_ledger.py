@@ -29,8 +29,6 @@ from ccbps.errors import LedgerError, ParameterError
 from ccbps.keys.randomness import TAG_BYTES
 from ccbps.rounds.ledger_file import LedgerFile, identity_bytes
 
-__all__ = ["EventLedger"]
-
 _log: Final = logging.getLogger(__name__)
 _MORE: Final = "let subscribers encode interests for more"
 FORETOLD: Final = 0.9

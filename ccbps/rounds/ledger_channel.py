@@ -27,20 +27,6 @@ from ccbps.errors import KeyMismatchError
 from ccbps.keys.confine import confined
 from ccbps.keys.ledger_key import LedgerKey
 
-__all__ = [
-    "DONE",
-    "FAILED",
-    "MOST_EVENTS",
-    "OTHER",
-    "ROUNDS",
-    "STREAM_BYTES",
-    "Broken",
-    "Channel",
-    "Forged",
-    "accept",
-    "connect",
-]
-
 MAGIC: Final = b"ccbps ledger 2\0\0"
 NAME_BYTES: Final = 8
 NONCE_BYTES: Final = 32

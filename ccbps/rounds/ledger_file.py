@@ -23,8 +23,6 @@ from typing import Final
 
 from ccbps.errors import LedgerError, ParameterError
 
-__all__ = ["IDENTITY_BYTES", "LedgerFile", "identity_bytes"]
-
 WAIT_SECONDS: Final = 60
 """How long a transaction waits for another process that writes."""
 IDENTITY_BYTES: Final = 16

@@ -52,8 +52,6 @@ from ccbps.rounds.ledger_channel import (
 )
 from ccbps.rounds.ledger_file import IDENTITY_BYTES, identity_bytes
 
-__all__ = ["LedgerServer"]
-
 _log: Final = logging.getLogger(__name__)
 CONNECTIONS: Final = 64
 """At a time; others wait."""

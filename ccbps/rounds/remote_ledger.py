@@ -29,8 +29,6 @@ from ccbps.rounds.ledger_channel import (
 )
 from ccbps.rounds.ledger_file import WAIT_SECONDS, identity_bytes
 
-__all__ = ["RemoteLedger", "place_of"]
-
 AGAIN_SECONDS: Final = 0.2
 """Between two tries to reach a server."""
 

@@ -20,8 +20,6 @@ from typing import Protocol
 from ccbps.algebra import gf256, modular
 from ccbps.errors import DecodeError
 
-__all__ = ["ByteField", "Field", "PrimeField", "altered_places", "too_many_altered"]
-
 
 class Field(Protocol):
     """Arithmetic of numbers in a field."""

@@ -35,8 +35,6 @@ from ccbps.sharing.lagrange import misfit
 from ccbps.sharing.shamir import Shamir
 from ccbps.sharing.share import Share, as_shares, fitting_shares
 
-__all__ = ["CheckedShamir"]
-
 KEY_BYTES: Final = 32
 TAG_BYTES: Final = 16
 

@@ -12,8 +12,6 @@ from typing import Final
 from ccbps.algebra.gf256 import ORDER, IntegerRows, Plan, inverse, multiply, plan_of
 from ccbps.errors import DecodeError
 
-__all__ = ["integer_rows", "misfit", "weights"]
-
 SHORT: Final = 1 << 12
 """Bytes of a value for which arithmetic is kept."""
 

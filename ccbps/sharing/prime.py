@@ -22,8 +22,6 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.sharing.altered import PrimeField, altered_places
 from ccbps.sharing.share import check_threshold
 
-__all__ = ["PRIME_257", "PrimeShamir"]
-
 PRIME_257: Final = (1 << 256) + 297
 """The smallest prime above all secrets of 32 bytes."""
 _SPARE: Final = 16

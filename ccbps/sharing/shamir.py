@@ -39,8 +39,6 @@ from ccbps.sharing.share import (
     fitting_shares,
 )
 
-__all__ = ["Shamir", "ss_join", "ss_split"]
-
 BLOCK_BYTES: Final = 1 << 15
 """Bytes of a secret, or of as many secrets, that are treated together: for the cache."""
 LONG: Final = 1 << 12

@@ -27,19 +27,6 @@ from typing import Final, NoReturn, final
 from ccbps.errors import DecodeError, ParameterError, SerializationError
 from ccbps.wire import Kind
 
-__all__ = [
-    "CHECKED",
-    "HEAD_BYTES",
-    "MOST_SHARES",
-    "NAME_BYTES",
-    "PLAIN",
-    "Share",
-    "as_secret",
-    "as_shares",
-    "check_threshold",
-    "fitting_shares",
-]
-
 PLAIN: Final = 1
 CHECKED: Final = 2
 """Versions: of a value alone, and of a value with checks behind it."""

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 from ccbps.columnar.addressing import allotted_rounds
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
+from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Keying, is_broadcast
+from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.spark.columns import AGAIN, column, row_function
@@ -24,8 +25,6 @@ from ccbps.spark.frames import PLAN_BYTES, check_keep, check_partitions, refuse_
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-__all__ = ["address", "ahead", "check_ahead", "refuse_alone", "refuse_unstable", "with_refused"]
 
 _REFUSED: Final = "__ccbps_refused"
 _ALLOTTED: Final = "__ccbps_allotted"

@@ -29,8 +29,6 @@ from ccbps.spark.frames import PLAN_BYTES, check_on_error, is_connect, require
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["match_all_pairs"]
-
 BLOCK_BYTES: Final = 8 << 20
 """Of interests, or of events, in a row of the cross join, about."""
 CONNECT_BYTES: Final = 64 << 20

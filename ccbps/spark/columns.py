@@ -15,19 +15,6 @@ from ccbps.spark.workers import on_worker
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = [
-    "AGAIN",
-    "NUMBER_REPEATED",
-    "REPEATED",
-    "column",
-    "encoded_type",
-    "finish",
-    "finish_encoded",
-    "map_batches",
-    "row_function",
-    "struct",
-]
-
 Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 AGAIN: Final = "__ccbps_again"
 """Column of rows that `mark_repeated` has marked."""

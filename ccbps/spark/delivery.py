@@ -29,8 +29,6 @@ from ccbps.spark.repeated import check_once, mark_repeated
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["deliver", "open_payloads", "seal_payloads", "wrap_keys"]
-
 _ONE_EVENT: Final = "each number names one event, always"
 _ONE_KEY: Final = "each pair and round wraps one key, once"
 _KEY_WIDTH: Final = f"a wrapped key has {KEY_BYTES} bytes, this one has not"

@@ -32,8 +32,9 @@ from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
+from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Keying, is_broadcast
+from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.spark.addressing import (
@@ -66,8 +67,6 @@ from ccbps.spark.repeated import check_once, mark_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-__all__ = ["encode_events", "encode_interests"]
 
 _ONCE = "each pair and round encodes one event and one predicate, once"
 _ONE_EVENT = "each number is for one event, once"

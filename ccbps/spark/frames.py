@@ -8,26 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
+from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Answers, Keying, is_broadcast
+from ccbps.matching.contract.scheme import is_broadcast
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = [
-    "PLAN_BYTES",
-    "check_keep",
-    "check_key",
-    "check_matcher",
-    "check_on_error",
-    "check_partitions",
-    "is_connect",
-    "parallelism",
-    "refuse_alike",
-    "refuse_floats",
-    "refuse_given",
-    "require",
-]
 
 PLAN_BYTES: Final = 32 << 20
 """Messages that travel with the plan, at most: Spark Connect fails, or hangs, at 128 MiB."""

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
         ValueState,
     )
 
-__all__ = ["Opening", "Sealing"]
-
 
 class _Remembering(StatefulProcessor):  # type: ignore[misc]
     """Keeps a snapshot in Spark's state."""

@@ -27,8 +27,6 @@ from ccbps.spark.repeated import check_once, mark_repeated
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["answer_key_requests", "open_from_groups", "seal_for_groups"]
-
 CAPACITY: Final = 1 << 12
 REMEMBER: Final = 1 << 12
 _ONE_EVENT: Final = "each number names one event, always"

@@ -24,8 +24,9 @@ from ccbps.columnar.pairs import examine_rows
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
+from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Answers, Keying, is_broadcast
+from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.spark.all_pairs import match_all_pairs
 from ccbps.spark.frames import check_key, check_matcher, check_on_error, refuse_alike, refuse_given
 from ccbps.spark.pairs import match_pairs
@@ -35,8 +36,6 @@ from ccbps.spark.workers import on_worker
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql._typing import ColumnOrName
-
-__all__ = ["match", "match_column", "register"]
 
 
 def match(

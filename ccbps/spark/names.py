@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["clean_names"]
-
 
 def clean_names(df: DataFrame) -> DataFrame:
     """The same columns under names that attributes may have: ``Adj Close`` becomes ``Adj_Close``.

@@ -25,8 +25,6 @@ from ccbps.spark.columns import map_batches
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["simulate"]
-
 _KINDS = {
     "str": StringType(),
     "int": LongType(),

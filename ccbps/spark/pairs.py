@@ -27,8 +27,6 @@ from ccbps.spark.repeated import check_once, has_exact
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["match_pairs"]
-
 _ONCE = (
     "each pair and round has one message in {}. Drop what arrived twice, for example with "
     "dropDuplicates(); whatever is left was encoded twice under one round, and shows more than a "

@@ -14,8 +14,6 @@ from ccbps.spark.columns import AGAIN, column
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-__all__ = ["check_once", "has_exact", "mark_repeated"]
-
 _INTEGERS: Final = {"tinyint", "smallint", "int", "bigint"}
 _EXACT_TYPES: Final = {
     *_INTEGERS,

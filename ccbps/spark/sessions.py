@@ -23,8 +23,6 @@ from ccbps.spark.frames import check_on_error, require
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["match_own"]
-
 
 def match_own(
     events: DataFrame, matcher: Matcher, key: KeySource, event: str, on_error: str

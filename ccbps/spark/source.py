@@ -32,8 +32,6 @@ from ccbps.store.versions import current
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["MessageSource", "register_source"]
-
 # Bytes of messages in a task, and in an Arrow batch, about.
 _TASK_BYTES: Final = 64 << 20
 _BATCH_BYTES: Final = 2 << 20

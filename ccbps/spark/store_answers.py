@@ -22,8 +22,6 @@ from ccbps.store.plan import Work, pair_names, spans
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ANSWERS", "answers_of", "unfolded"]
-
 # Spark looks twice at each element of a list that may have NULLs.
 _STEPS: Final = pa.list_(pa.field("element", pa.int32(), nullable=False))
 _BITS: Final = pa.list_(pa.field("element", pa.int64(), nullable=False))

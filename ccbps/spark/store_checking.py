@@ -17,8 +17,6 @@ from ccbps.wire import Cause, Kind, round_kind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["check_messages"]
-
 _CAUSES: Final = {
     "event": (Kind.EVENT, Cause.EVENT_WIDTH, Cause.EVENT_KIND),
     "interest": (Kind.INTEREST, Cause.INTEREST_WIDTH, Cause.INTEREST_KIND),

@@ -27,8 +27,6 @@ from ccbps.store.plan import open_piece, plan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["match_messages"]
-
 # Parts that a worker keeps open: two of pairs at a time, and all those of the subscriptions that
 # the events of a broadcast meet together.
 _OPEN: Final = 8

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from ccbps.errors import ParameterError
+from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.spark.frames import check_matcher, refuse_given, require
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind, serves_all
@@ -29,8 +29,6 @@ from ccbps.store.once import refuse_twice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-__all__ = ["Stores", "as_spark", "check_kind", "check_pairs", "indexes", "message_columns"]
 
 Stores: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """Path of a store, or of several."""

@@ -24,8 +24,6 @@ from ccbps.store.versions import WriterRun
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["compact_messages", "drop_rounds", "provided_rounds"]
-
 # Of messages in a file that compaction writes, about.
 _PART_BYTES: Final = 256 << 20
 

@@ -31,8 +31,6 @@ from ccbps.store.versions import WriterRun, current, is_unfinished
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["write_messages"]
-
 SPAN_BITS: Final = 16
 """2^16 rounds of a subscription, or those that there are of these, are written by one task."""
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["make_filter", "prefilter", "topic_tokens"]
-
 
 def topic_tokens(topic: ColumnOrName, key: KeySource) -> Column:
     """BINARY column: the token of a topic, 16 bytes (`ccbps.filters.TopicTokens`). NULL in, NULL

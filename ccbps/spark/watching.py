@@ -11,15 +11,13 @@ from pyspark.sql import functions as F
 from tqdm import tqdm
 
 from ccbps.errors import ParameterError
+from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Answers
 from ccbps.spark.columns import column
 from ccbps.spark.frames import check_matcher, is_connect, refuse_given, require
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
-
-__all__ = ["observe", "progress", "settings_for"]
 
 _POLL: Final = 0.2  # seconds
 _PATIENCE: Final = 5  # seconds for the last look

@@ -12,8 +12,6 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from ccbps.keys.confine import confined
 
-__all__ = ["on_worker"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

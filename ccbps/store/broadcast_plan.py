@@ -22,9 +22,6 @@ from ccbps.store import plan as pairs
 from ccbps.store.files import PartReader
 from ccbps.store.index import Index as StoreIndex
 
-__all__ = ["RoundParts", "plan_rounds"]
-
-
 # Subscriptions of a piece: enough for the broker, and few enough for rounds that follow one another
 # in a file to be read together.
 TOGETHER: Final = 256

@@ -18,15 +18,6 @@ from ccbps.store.folder import Folder
 from ccbps.store.index import About, Index, StoreKind
 from ccbps.store.versions import WriterRun, current, is_claim
 
-__all__ = [
-    "Change",
-    "abandon",
-    "append",
-    "commit",
-    "dated",
-    "renew",
-]
-
 _TRIES: Final = 20
 # Runs that an index names: more than may commit while one looks whether it has.
 _RUNS: Final = 64

@@ -29,9 +29,6 @@ from ccbps.arrow import binary_rows, integers, is_valid, row_name
 from ccbps.errors import CcbpsError, DecodeError
 from ccbps.store.folder import Folder
 
-__all__ = ["CHECKSUM_BYTES", "RUNS", "PartFile", "PartFiles", "PartReader", "PartWriter", "Refused"]
-
-
 # Of a batch in a part: what a writer holds in memory, and what a reader does that cannot map.
 BATCH_BYTES: Final = 32 << 20
 CHECKSUM_BYTES: Final = 32

@@ -18,8 +18,6 @@ from pyarrow import fs
 
 from ccbps.errors import ParameterError
 
-__all__ = ["Folder"]
-
 _NO_LINKS: Final = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
 """What a file system without links says."""
 

@@ -19,8 +19,6 @@ from ccbps.store.once import without_known
 from ccbps.store.plan import dense_runs
 from ccbps.store.versions import WriterRun
 
-__all__ = ["add_generation", "drop_below", "replace_generations", "without_gaps"]
-
 
 def add_generation(
     folder: Folder,

@@ -42,8 +42,6 @@ from ccbps.store.files import CHECKSUM_BYTES, RUNS, PartFile, PartFiles, batch_r
 from ccbps.store.folder import Folder
 from ccbps.store.versions import WriterRun, current, is_old, is_part
 
-__all__ = ["About", "Index", "StoreKind", "message_width", "serves_all"]
-
 StoreKind = Literal["event", "interest"]
 
 FORMAT: Final = "ccbps messages 3"

@@ -12,8 +12,6 @@ from ccbps.store.files import RUNS, PartWriter, Refused
 from ccbps.store.folder import Folder
 from ccbps.store.index import About, Index
 
-__all__ = ["MANIFEST", "collected", "write_part"]
-
 MANIFEST: Final = RUNS.append(pa.field("checksums", pa.binary())).append(
     pa.field("problem", pa.string())
 )

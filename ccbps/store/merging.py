@@ -21,8 +21,6 @@ from ccbps.store.files import PartFiles, PartReader
 from ccbps.store.index import Index
 from ccbps.store.plan import BLOCK_BYTES, last_so_far, spans, stream
 
-__all__ = ["merged_rows", "plan_merge"]
-
 # Rows whose places are held in memory at a time, unless runs that share rounds have more.
 ROWS_AT_ONCE: Final = 1 << 20
 

@@ -20,8 +20,6 @@ from ccbps.store.files import PartReader
 from ccbps.store.index import Index
 from ccbps.store.plan import Work, meetings, open_rows, pair_names, plan, spans
 
-__all__ = ["refuse_twice", "without_known"]
-
 # Parts that are open at a time: a process may have some hundreds, and holds rounds of each.
 _OPEN: Final = 4
 

@@ -18,27 +18,6 @@ from ccbps.arrays import Index as Places
 from ccbps.store.files import PartReader
 from ccbps.store.index import Index
 
-__all__ = [
-    "BLOCK_BYTES",
-    "PIECE_ROWS",
-    "Block",
-    "Part",
-    "Work",
-    "dense_runs",
-    "last_so_far",
-    "lower_bound",
-    "meetings",
-    "open_piece",
-    "open_rows",
-    "pair_names",
-    "piece_rows",
-    "plan",
-    "runs_of",
-    "spans",
-    "stream",
-]
-
-
 # Pieces of work, as far as each has `PIECE_ROWS` pairs and none has more than `MOST_ROWS`: enough
 # for the cores of a cluster, or some for each task, and large, since each takes some time.
 PIECES: Final = 256

@@ -16,8 +16,6 @@ from uuid import uuid4
 
 from ccbps.store.folder import Folder
 
-__all__ = ["WriterRun", "current", "is_claim", "is_old", "is_part", "is_unfinished", "latest"]
-
 _OLD: Final = re.compile(r"index\.arrow|part-[0-9a-f]{32}\.arrow")  # of "ccbps messages 1"
 _INDEX: Final = re.compile(r"index-(\d{8,})\.arrow")
 _PART: Final = re.compile(r"part-(\d{8,})-([0-9a-f]{32})-[0-9a-f]{32}\.arrow")

@@ -19,7 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps.ciphers.paillier import PaillierEncryptor, PaillierPublicKey, PaillierSecretKey
+from ccbps.ciphers.paillier import PaillierEncryptor
+from ccbps.ciphers.paillier_keys import PaillierPublicKey, PaillierSecretKey
 from ccbps.errors import KeyMismatchError, ParameterError, SerializationError
 
 TOY = 256

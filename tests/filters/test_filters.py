@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.support.kernels import both_kernels, each_kernel, wished  # noqa: F401  (a fixture)
 
 from ccbps.errors import DecodeError, FilterFullError, KeyMismatchError, ParameterError, ShapeError
 from ccbps.filters import (
@@ -30,6 +29,7 @@ from ccbps.filters import (
 from ccbps.filters.keys import as_key_bytes
 from ccbps.filters.sizing import bloom_hashes, bloom_rate, cuckoo_rate
 from tests.support.effort import examples
+from tests.support.kernels import both_kernels, each_kernel, wished  # noqa: F401  (a fixture)
 
 SIP = SipHash(FilterKey(bytes(range(16))))
 HASHINGS: dict[str, Hashing] = {"murmur": Murmur3(), "seeded": Murmur3(0xDEADBEEF), "sip": SIP}

@@ -30,9 +30,10 @@ from ccbps.matching import (
 from ccbps.matching.broken import AdditiveMaskMatch, AspeMatch
 from ccbps.matching.contract import access, broker, key_server, roles
 from ccbps.matching.contract.access import KeyAccess, RoundAccess
+from ccbps.matching.contract.bodies import Draw
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import _made_again
-from ccbps.matching.contract.scheme import Draw, Scheme, ServerScheme
+from ccbps.matching.contract.scheme import Scheme, ServerScheme
 from ccbps.wire import TAG_BYTES, Cause, Kind
 from tests.support.conformance import CHECKS, NULLABLE, PLAIN, TINY, WANTED, Case, cases
 

@@ -39,9 +39,10 @@ from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import Protects
 from ccbps.matching import Answers, Keying, ObliviousTopicMatch
 from ccbps.matching.broken import AdditiveMaskMatch
-from ccbps.matching.contract.scheme import Draw
+from ccbps.matching.contract.bodies import Draw
 from ccbps.matching.session.layout import SIGNED
-from ccbps.matching.session.oblivious_topic import ObliviousPublisher, ObliviousSubscriber
+from ccbps.matching.session.publisher import ObliviousPublisher
+from ccbps.matching.session.subscriber import ObliviousSubscriber
 from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.effort import examples
 from tests.support.topic_strategies import equalities, introduce, sign, topics_and_records

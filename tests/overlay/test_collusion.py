@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference import collusion as twin
 
 from ccbps.arrays import Bools
 from ccbps.errors import DecodeError, ParameterError
@@ -27,6 +26,7 @@ from ccbps.overlay import (
     estimate_risk,
     join_fragments,
 )
+from tests.reference import collusion as twin
 from tests.support.effort import examples
 
 NETWORKS = {

@@ -292,7 +292,7 @@ def test_the_measurement_is_of_all_code_and_its_places(tmp_path: Path) -> None:
     copied = tmp_path / "ccbps"
     shutil.copytree(Path(ccbps.__file__).parent, copied)
     assert measure(copied) == measure()
-    (copied / "overlay" / "fragments.py").open("a").write("\n")
+    (copied / "overlay" / "splits" / "fragments.py").open("a").write("\n")
     changed = measure(copied)
     (copied / "wire.py").rename(copied / "wires.py")
     assert len({measure(), changed, measure(copied)}) == 3

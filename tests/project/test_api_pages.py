@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "ccbps",
     "ccbps.keys",
+    "ccbps.rounds",
     "ccbps.matching",
+    "ccbps.matching.broken",
     "ccbps.predicates",
     "ccbps.delivery",
     "ccbps.filters",

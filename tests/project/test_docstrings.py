@@ -18,7 +18,9 @@ FINDER = doctest.DocTestFinder()
 PACKAGES = (
     "ccbps",
     "ccbps.keys",
+    "ccbps.rounds",
     "ccbps.matching",
+    "ccbps.matching.broken",
     "ccbps.predicates",
     "ccbps.delivery",
     "ccbps.sharing",

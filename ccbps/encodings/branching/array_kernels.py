@@ -21,8 +21,6 @@ from ccbps.encodings.branching.tiles import SHIFTS, TILE_COLUMNS, Shape
 from ccbps.encodings.branching.triangle import WORD
 from ccbps.encodings.rows import Draw
 
-__all__ = ["ArrayDecoder", "ArrayEncoder"]
-
 Flags = NDArray[np.bool_]
 # Block lengths are an odd number of cache lines (8 words each): with a power of two, equal places
 # of different words would compete for the same few cache sets, and transposing is 7 times slower.

@@ -26,8 +26,6 @@ from ccbps.encodings.branching.tiles import Shape
 from ccbps.encodings.branching.triangle import WORD
 from ccbps.encodings.rows import Draw
 
-__all__ = ["CompiledDecoder", "CompiledEncoder", "compiled_decoder", "compiled_encoder"]
-
 Flags = NDArray[np.bool_]
 
 CACHE_BYTES: Final = 1 << 18

@@ -42,8 +42,6 @@ from ccbps.programs.branching import BranchingProgram, Label, sorted_edges
 if TYPE_CHECKING:
     from ccbps.encodings.branching.compiled_kernels import CompiledDecoder, CompiledEncoder
 
-__all__ = ["BranchingEncoding"]
-
 
 COMPILED: Final = "encodings.compiled_kernels"
 

@@ -15,9 +15,6 @@ from ccbps.encodings.branching.tiles import SHIFTS
 from ccbps.encodings.branching.triangle import WORD
 from ccbps.programs.branching import Label
 
-__all__ = ["SIGN", "Half", "bit_masks"]
-
-
 SIGN: Final = np.int64(WORD - 1)
 _TO_SIGN: Final = np.arange(WORD - 1, -1, -1, dtype=np.uint64)[:, None]
 

@@ -14,8 +14,6 @@ from ccbps.encodings.branching.halves import Half
 from ccbps.encodings.branching.tiles import Shape
 from ccbps.encodings.branching.triangle import WORD
 
-__all__ = ["decoder_plan", "encoder_plan"]
-
 
 def _joined(*tables: Iterable[tuple[int, ...]]) -> Words:
     """Tables of numbers in one array: start, rows and columns of each first, read by `_table`."""

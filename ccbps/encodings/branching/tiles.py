@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Words
 from ccbps.encodings.branching.triangle import WORD, TriangleLayout
 
-__all__ = ["SHIFTS", "TILE_COLUMNS", "Fold", "Read", "Scatter", "Shape", "Tile"]
-
-
 TILE_COLUMNS: Final = 16
 """Columns of a tile; divides 64. Three tiles of a block of messages fit the second-level cache."""
 SHIFTS: Final = tuple(np.uint64(i) for i in range(WORD))

@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError
 
-__all__ = ["Piece", "TriangleLayout"]
-
 WORD = 64
 
 

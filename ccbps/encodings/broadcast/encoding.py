@@ -31,8 +31,6 @@ from ccbps.encodings.straight_line.program import StraightLine
 from ccbps.errors import ShapeError
 from ccbps.programs.formula import Formula
 
-__all__ = ["LAYOUT", "BroadcastEncoding"]
-
 LAYOUT: Final = 1
 """Number of the rule by which messages follow from a formula; part of fingerprints."""
 

@@ -19,8 +19,6 @@ from ccbps.encodings.formula.gates import GATE_ONE, Coefficient
 from ccbps.encodings.straight_line.program import WORD, StraightLine, StraightLineBuilder
 from ccbps.programs.branching import ONE, ZERO, Label
 
-__all__ = ["Frame", "broker_program", "subscriber_program"]
-
 
 @dataclass(frozen=True, slots=True)
 class Frame:

@@ -34,8 +34,6 @@ from ccbps.encodings.formula.gates import GATE_ONE, Coefficient, GateWalk, Matri
 from ccbps.programs.branching import Label
 from ccbps.programs.formula import Formula, Lookup, Scan
 
-__all__ = ["Coordinate", "Line", "WindowSlots", "WindowTerm"]
-
 Entries: TypeAlias = tuple[Label, ...]
 
 MOST_COUNTED: Final = 32

@@ -35,8 +35,6 @@ from ccbps.encodings.straight_line.planes import planes
 from ccbps.encodings.straight_line.program import StraightLine
 from ccbps.errors import ShapeError
 
-__all__ = ["LAYOUT", "AheadEncoding"]
-
 LAYOUT: Final = 1
 """Number of the rule by which messages follow from a formula; part of fingerprints."""
 BLOCK_ROWS: Final = 1 << 11

@@ -29,8 +29,6 @@ from ccbps.encodings.formula.gates import GATE_ONE
 from ccbps.encodings.formula.rank_one import RankOne
 from ccbps.encodings.straight_line.program import WORD, StraightLine, StraightLineBuilder
 
-__all__ = ["AheadSlots", "Coordinate", "finishing_program", "preparing_program"]
-
 Monomials: TypeAlias = frozenset[frozenset[int]]
 """A sum of products of common random bits."""
 ALWAYS: Monomials = frozenset({frozenset()})

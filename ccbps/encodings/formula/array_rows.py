@@ -12,8 +12,6 @@ from ccbps.encodings.rows import Decoding, copy_rows, used_bits
 from ccbps.encodings.straight_line.array_planes import ArrayPlanes, plane_words
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 
-__all__ = ["ArrayDecoder", "ArrayEncoder"]
-
 _thread: Final = threading.local()
 
 

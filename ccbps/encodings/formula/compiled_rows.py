@@ -26,8 +26,6 @@ from ccbps.encodings.straight_line.compiled_planes import (
 )
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 
-__all__ = ["CompiledDecoder", "CompiledEncoder"]
-
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _BYTES_OUT = types.Array(types.uint8, 1, "C")
 _PLACES = types.Array(types.int64, 1, "C", readonly=True)

@@ -41,8 +41,6 @@ from ccbps.programs.formula import Formula
 if TYPE_CHECKING:
     from ccbps.encodings.formula.compiled_rows import CompiledDecoder, CompiledEncoder
 
-__all__ = ["LAYOUT", "FormulaEncoding"]
-
 COMPILED: Final = "encodings.compiled_rows"
 
 LAYOUT: Final = 1

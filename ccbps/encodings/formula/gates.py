@@ -13,8 +13,6 @@ from typing import Final, TypeAlias
 
 from ccbps.programs.formula import And, Formula, Sum
 
-__all__ = ["GATE_ONE", "Coefficient", "Gate", "GateWalk", "Matrix", "beside"]
-
 Coefficient: TypeAlias = int | None
 """Number of a common random bit, or `GATE_ONE`; None is zero."""
 GATE_ONE: Final = -1

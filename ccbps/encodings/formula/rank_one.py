@@ -41,8 +41,6 @@ from ccbps.encodings.formula.gates import GATE_ONE, Coefficient, Gate, GateWalk,
 from ccbps.programs.branching import ONE, Label
 from ccbps.programs.formula import And, Chain, Formula
 
-__all__ = ["RankOne", "Side", "Term"]
-
 Side: TypeAlias = Literal["publisher", "subscriber"]
 Columns: TypeAlias = list[list[tuple[Coefficient, Label]]]
 """For each of V columns, coefficients and what they are multiplied with."""

@@ -15,9 +15,6 @@ from ccbps.encodings.formula.rank_one import RankOne, Side
 from ccbps.encodings.straight_line.program import WORD, StraightLine, StraightLineBuilder
 from ccbps.programs.branching import Label
 
-__all__ = ["DecoderInput", "decoder_program", "encoder_program"]
-
-
 SIDES: Final[tuple[Side, Side]] = ("publisher", "subscriber")
 
 

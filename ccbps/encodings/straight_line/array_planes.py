@@ -15,8 +15,6 @@ import numpy as np
 from ccbps.arrays import Bools, Words
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 
-__all__ = ["ArrayPlanes", "plane_words"]
-
 BLOCK_BYTES: Final = 1 << 21
 """Registers and products of a block together, if a block of the fewest words fits at all."""
 MOST_WORDS: Final = 128

@@ -21,8 +21,6 @@ from ccbps.arrays import Bools, Words
 from ccbps.compiled import compile_kernel
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 
-__all__ = ["LANES", "CompiledPlanes", "as_steps", "begin", "exchange", "new_registers", "run_steps"]
-
 LANES: Final = 8
 """Words of a register."""
 ROWS: Final = 4 * LANES * WORD

@@ -11,8 +11,6 @@ from ccbps.encodings.straight_line.program import StraightLine
 if TYPE_CHECKING:
     from ccbps.encodings.straight_line.compiled_planes import CompiledPlanes
 
-__all__ = ["planes"]
-
 
 def planes(program: StraightLine, batch: int) -> ArrayPlanes | CompiledPlanes:
     """What runs a program on a batch of so many rows, block by block."""

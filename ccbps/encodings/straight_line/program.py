@@ -18,8 +18,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["WORD", "Level", "StraightLine", "StraightLineBuilder"]
-
 WORD: Final = 64
 LEVEL_STEPS: Final = 512
 """Steps of a level."""

@@ -34,9 +34,10 @@ from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_t
 from ccbps.forms.bits import event_bits, first_bits
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.postfix import LEAF, Steps, evaluate, sound
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.scheme import Draw, Side, Sizes
+from ccbps.matching.contract.kinds import Side
 from ccbps.matching.users.users import (
     NO_VALUE,
     USER_BYTES,
@@ -47,9 +48,6 @@ from ccbps.matching.users.users import (
 )
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.wire import Cause
-
-__all__ = ["AccessTreeMatch"]
-
 
 POSITION_BYTES: Final = 2
 MAX_LEAVES: Final = 1 << 14

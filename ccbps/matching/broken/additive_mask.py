@@ -23,16 +23,15 @@ from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.cells import Cells, groups_of, in_all
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.kinds import Side
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Draw, ServerScheme, Side, Sizes, TableScheme
+from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
 from ccbps.wire import Cause
-
-__all__ = ["AdditiveMaskMatch", "box_ranges"]
-
 
 TOKEN_BYTES: Final = 16
 MASK_BITS: Final = 62

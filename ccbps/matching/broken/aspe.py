@@ -45,14 +45,14 @@ from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.aspe_moduli import FARTHEST, Moduli
 from ccbps.matching.broken.aspe_reals import AspeNumbers, RealNumbers
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.kinds import Side
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Draw, ServerScheme, Side, Sizes, TableScheme
+from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.wire import Cause
-
-__all__ = ["AspeMatch"]
 
 Ranges = tuple[tuple[int, int], ...]
 

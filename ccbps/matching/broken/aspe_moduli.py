@@ -25,8 +25,6 @@ from ccbps.ciphers.aspe_modular import ModularAspe, suited
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.matching.broken.aspe_reals import COLUMNS, ROWS, AspeNumbers, blocks
 
-__all__ = ["BLINDS", "FARTHEST", "Moduli"]
-
 FARTHEST: Final = 8
 """Bounds and corners are at most this many times an attribute's size apart, doubled."""
 BLINDS: Final = 2

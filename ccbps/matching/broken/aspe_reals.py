@@ -25,8 +25,6 @@ from ccbps.arrays import Bools, Bytes, Index, Numbers, Randomness, Reals, Words
 from ccbps.ciphers.aspe import RealAspe, random_factors, tolerance, update_queries, updated
 from ccbps.errors import KeyMismatchError, ParameterError
 
-__all__ = ["UPDATES", "AspeNumbers", "RealNumbers", "blocks"]
-
 UPDATES: Final = 64
 """Key updates that a stored interest of real numbers survives; its tolerance is chosen for them."""
 ROWS: Final = 64

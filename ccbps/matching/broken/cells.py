@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes
 
-__all__ = ["GROUP", "Cells", "groups_of", "in_all", "unpacked"]
-
 Keys = NDArray[Any]
 
 GROUP: Final = 512

@@ -33,15 +33,15 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.kinds import Side
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Draw, ServerScheme, Side, Sizes, TableScheme
+from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.codes import unpack
 from ccbps.wire import Cause
-
-__all__ = ["PaillierRangeMatch"]
 
 Bounds = tuple[tuple[int, int], ...]
 """Of an interest: the least code inside and the least one above, for every attribute."""

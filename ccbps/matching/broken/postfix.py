@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools, Bytes
 from ccbps.predicates.codes import conjunction, disjunction
 
-__all__ = ["LEAF", "Steps", "evaluate", "sound"]
-
 Steps = tuple[tuple[int, int], ...]
 
 LEAF: Final = (0, 1)

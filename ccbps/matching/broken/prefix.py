@@ -31,17 +31,16 @@ from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.cells import Cells, groups_of, in_all, unpacked
 from ccbps.matching.broken.prefix_bodies import UNUSED, Field, Keys, ends, event_keys, wire
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.kinds import Side
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Draw, ServerScheme, Side, Sizes, TableScheme
+from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.predicates import Events, Keyword, Schema
 from ccbps.predicates.codes import pack
 from ccbps.predicates.types import AttributeType
 from ccbps.wire import Cause
-
-__all__ = ["PrefixMatch"]
-
 
 KEY_BYTES: Final = 32
 KEPT_CIPHERS: Final = 64

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.predicates.codes import CodeArray
 
-__all__ = ["UNUSED", "Field", "Keys", "ends", "event_keys", "keys_of", "mask", "wire"]
-
 Keys = NDArray[Any]
 """What orders values and prefixes: uint64, or bytes where a value takes more than 7."""
 

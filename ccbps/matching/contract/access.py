@@ -29,7 +29,9 @@ from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, Role, RoleKey
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
-from ccbps.matching.contract.scheme import Draw, Keying, Scheme, Side, is_broadcast
+from ccbps.matching.contract.bodies import Draw
+from ccbps.matching.contract.kinds import Keying, Side
+from ccbps.matching.contract.scheme import Scheme, is_broadcast
 from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.wire import (
     KEY_HEADER_BYTES,
@@ -42,18 +44,6 @@ from ccbps.wire import (
     round_tags,
     write_round_headers,
 )
-
-__all__ = [
-    "Access",
-    "KeyAccess",
-    "RoleName",
-    "RoundAccess",
-    "access",
-    "check_key",
-    "header_bytes",
-    "message_bytes",
-    "round_bytes",
-]
 
 RoleName = Literal["publisher", "subscriber", "broker"]
 MAC_BYTES: Final = 8

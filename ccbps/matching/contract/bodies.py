@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ccbps.arrays import Bytes, Randomness
 
-__all__ = ["Draw", "Sizes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:

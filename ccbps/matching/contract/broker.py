@@ -19,21 +19,18 @@ from ccbps.keys.confine import confined
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.access import KeyAccess, access, header_bytes, message_bytes
+from ccbps.matching.contract.kinds import Keying, Side
 from ccbps.matching.contract.scheme import (
     MATCH_ROWS,
-    Keying,
     PairScheme,
     Scheme,
     ServerScheme,
-    Side,
     TableScheme,
     is_broadcast,
 )
 from ccbps.matching.contract.table import InterestId, Part, Table
 from ccbps.matching.contract.updating import check_update
 from ccbps.wire import Cause, Kind, check_round_headers, raise_for
-
-__all__ = ["Broker"]
 
 
 class Broker(Confined):

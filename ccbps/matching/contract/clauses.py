@@ -24,8 +24,6 @@ import numpy as np
 
 from ccbps.arrays import Bools, Index
 
-__all__ = ["Alternatives", "Test", "all_of", "gaps"]
-
 Test = Callable[[Index, Index], Bools]
 """``test(event, interest)``: whether a clause holds, for each of some pairs."""
 

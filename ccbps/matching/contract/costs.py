@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-__all__ = ["Cost", "Operation"]
-
 
 class Operation(Enum):
     """What a scheme's cost is counted in.

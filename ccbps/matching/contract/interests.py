@@ -14,8 +14,6 @@ from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.constants import told_apart
 from ccbps.predicates.parsed import PARSED
 
-__all__ = ["Interest", "bound_predicate", "interest_column", "is_one_interest"]
-
 Interest = str | Predicate | Circuit | Mapping[str, Any]
 """One subscription: a predicate, a circuit (where a matcher takes circuits), or values for a
 matcher's private constants."""

@@ -33,8 +33,6 @@ from ccbps.matching.contract.access import check_key
 from ccbps.matching.contract.scheme import ServerScheme
 from ccbps.wire import SERVER_BYTES, Kind
 
-__all__ = ["KeyServer"]
-
 LAST_EPOCH: Final = 0xFFFF
 SIDES: Final[Mapping[Role, tuple[Kind, ...]]] = {
     "publisher": (Kind.EVENT,),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal
 
-__all__ = ["Answers", "Keying", "Operator", "Side"]
-
 
 class Keying(Enum):
     """Where a scheme's randomness comes from.

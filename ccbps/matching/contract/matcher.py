@@ -29,10 +29,12 @@ from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.access import MAC_BYTES, header_bytes, message_bytes, round_bytes
+from ccbps.matching.contract.bodies import Sizes
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.key_server import KeyServer
+from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.roles import Publisher, Subscriber
-from ccbps.matching.contract.scheme import Keying, Scheme, ServerScheme, Sizes
+from ccbps.matching.contract.scheme import Scheme, ServerScheme
 from ccbps.matching.contract.texts import (
     TEXT_VERSION,
     matcher_fields,
@@ -42,8 +44,6 @@ from ccbps.matching.contract.texts import (
     written,
 )
 from ccbps.predicates import Schema
-
-__all__ = ["Matcher"]
 
 
 class Matcher(Scheme):

@@ -24,10 +24,9 @@ from ccbps.keys.secret import Confined
 from ccbps.keys.used_rounds import as_rounds
 from ccbps.matching.contract.access import RoleName, access, header_bytes, message_bytes
 from ccbps.matching.contract.interests import Interest, interest_column, is_one_interest
-from ccbps.matching.contract.scheme import Keying, RoundScheme, Scheme
+from ccbps.matching.contract.kinds import Keying
+from ccbps.matching.contract.scheme import RoundScheme, Scheme
 from ccbps.predicates import Events
-
-__all__ = ["Publisher", "Subscriber"]
 
 CONTENT_BYTES: Final = 32
 

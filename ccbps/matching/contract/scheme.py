@@ -40,22 +40,6 @@ from ccbps.matching.contract.kinds import Answers, Keying, Operator, Side
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.wire import ROUND_VERSION
 
-__all__ = [
-    "Answers",
-    "Draw",
-    "Keying",
-    "Operator",
-    "PairScheme",
-    "RoundScheme",
-    "Scheme",
-    "ServerScheme",
-    "SessionScheme",
-    "Side",
-    "Sizes",
-    "TableScheme",
-    "is_broadcast",
-]
-
 
 class Scheme(ABC):
     """The public side of a scheme, and what all schemes do.

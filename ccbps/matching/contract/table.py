@@ -40,8 +40,6 @@ from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.keys.secret import Confined
 from ccbps.wire import VERSION, Cause, Kind, raise_for
 
-__all__ = ["InterestId", "Table"]
-
 InterestId = str | int
 """What names an interest in a table."""
 

@@ -15,16 +15,6 @@ from typing import Any, Final
 
 from ccbps.errors import DecodeError, ParameterError
 
-__all__ = [
-    "TEXT_VERSION",
-    "from_text",
-    "matcher_fields",
-    "quietly",
-    "warns",
-    "within_text",
-    "written",
-]
-
 _again: ContextVar[bool] = ContextVar("_again", default=False)
 """Whether a matcher is made again that somebody was already told is broken."""
 

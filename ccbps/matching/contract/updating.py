@@ -8,8 +8,6 @@ from ccbps.errors import KeyMismatchError
 from ccbps.keys.role_key import KeyUpdate
 from ccbps.wire import SERVER_BYTES
 
-__all__ = ["Names", "check_update"]
-
 Names: TypeAlias = tuple[bytes, bytes, int]
 """A matcher's fingerprint, a key's id and its epoch."""
 

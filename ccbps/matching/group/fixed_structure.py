@@ -48,8 +48,6 @@ from ccbps.programs.selector import (
     selected,
 )
 
-__all__ = ["FSGPMatch", "OFSGPMatch"]
-
 
 class _FixedStructureMatch(GroupMatch):
     """What the two have in common: all but the selector.

@@ -23,14 +23,11 @@ from ccbps.forms.bits import event_bits
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.scheme import Operator
+from ccbps.matching.contract.kinds import Operator
 from ccbps.matching.contract.texts import within_text
 from ccbps.matching.group.group_messages import GroupMessages, sizes_of
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.programs.group import PreservingProgram
-
-__all__ = ["GROUPS", "PROPOSED", "GroupMatch", "formula"]
-
 
 GROUPS: Final[Mapping[str, Group]] = {"A5": A5, "S5": S5}
 PROPOSED: Final = 1 << 21

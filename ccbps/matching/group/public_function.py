@@ -33,9 +33,6 @@ from ccbps.predicates import Events, HammingWithin, Predicate, Schema, UInt
 from ccbps.programs.barrington import preserving, preserving_length
 from ccbps.programs.group import PreservingProgram
 
-__all__ = ["PublicFunctionMatch"]
-
-
 WIDEST: Final = 64
 """Most bits of a value whose Hamming distance is proposed."""
 

@@ -35,9 +35,6 @@ from ccbps.predicates import Predicate, Schema
 from ccbps.programs.barrington import MAX_LENGTH, preserving, preserving_length
 from ccbps.programs.group import NONE, PreservingProgram
 
-__all__ = ["UGPMatch"]
-
-
 WIDEST = 256
 """Most bits of a schema it is proposed for."""
 

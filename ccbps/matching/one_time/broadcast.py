@@ -27,14 +27,12 @@ from ccbps.forms.formula import FormulaForm
 from ccbps.forms.hidden_formula import HiddenForm
 from ccbps.forms.window_leaves import WindowLeaves, digit_values
 from ccbps.leakage import LeakageCard, Protects
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.scheme import Draw, Sizes
 from ccbps.matching.one_time.formula_scheme import MAX_GATES, FormulaScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import LeafKind
 from ccbps.wire import padding_causes
-
-__all__ = ["BroadcastMatch"]
 
 WINDOW: Final = 2
 MOST_WINDOW: Final = 4

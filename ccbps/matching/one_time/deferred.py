@@ -55,8 +55,6 @@ from ccbps.wire import (
     write_round_headers,
 )
 
-__all__ = ["DeferredPublisher", "completed"]
-
 BODY: Final = 2 * ROUND_HEADER_BYTES
 """Where the body of a message ahead begins."""
 ENCODE_ROWS: Final = 512

@@ -24,16 +24,16 @@ from ccbps.forms.hidden_formula import HiddenForm
 from ccbps.forms.leaves import Leaves
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.interests import Interest, bound_predicate
+from ccbps.matching.contract.kinds import Operator
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Operator, PairScheme
+from ccbps.matching.contract.scheme import PairScheme
 from ccbps.matching.contract.texts import from_text
 from ccbps.matching.one_time.branching import BranchingMatch
 from ccbps.matching.one_time.templates import bound_template, limit_template, public_template
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.hiding import MAX_DEPTH, DoesNotFit, LeafKind, hide
+from ccbps.predicates.hiding import MAX_DEPTH, LeafKind, hide
+from ccbps.predicates.leaf_writers import DoesNotFit
 from ccbps.programs.formula import Formula, Sum, as_json, depth, gates
-
-__all__ = ["MAX_GATES", "FormulaScheme"]
 
 MAX_GATES: Final = 4096
 """Most AND gates by default: messages of some kilobytes."""

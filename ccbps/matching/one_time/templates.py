@@ -9,8 +9,6 @@ from ccbps.errors import ParameterError
 from ccbps.matching.contract.texts import from_text
 from ccbps.predicates import Predicate, Schema
 
-__all__ = ["MAX_TEMPLATE", "bound_template", "limit_template", "public_template"]
-
 MAX_TEMPLATE: Final = 1 << 17
 """Most characters of a template in a text: so many take some seconds to parse."""
 

@@ -29,21 +29,6 @@ from ccbps.errors import DecodeError
 from ccbps.predicates import Schema
 from ccbps.wire import KEY_HEADER_BYTES, Kind
 
-__all__ = [
-    "DAMAGED",
-    "DIGEST_BYTES",
-    "NUMBERED",
-    "NUMBER_BYTES",
-    "OPENED",
-    "PLACE_BYTES",
-    "SIGNED",
-    "WIRE_VERSION",
-    "Layout",
-    "raw",
-    "whole",
-]
-
-
 WIRE_VERSION: Final = 3
 NUMBER_BYTES: Final = 8
 PLACE_BYTES: Final = 4

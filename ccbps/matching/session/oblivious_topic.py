@@ -65,19 +65,18 @@ from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.topic import topic_attributes, topic_of
 from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
 from ccbps.leakage import LeakageCard, Protects
+from ccbps.matching.contract.bodies import Sizes
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import SessionScheme, Sizes
+from ccbps.matching.contract.scheme import SessionScheme
 from ccbps.matching.session.layout import WIRE_VERSION, Layout
 from ccbps.matching.session.publisher import ObliviousPublisher
-from ccbps.matching.session.subscriber import ObliviousSubscriber, Opened
+from ccbps.matching.session.subscriber import ObliviousSubscriber
 from ccbps.predicates import Predicate, Schema
 from ccbps.wire import KEY_HEADER_BYTES
-
-__all__ = ["ObliviousPublisher", "ObliviousSubscriber", "ObliviousTopicMatch", "Opened"]
 
 
 class ObliviousTopicMatch(Matcher, SessionScheme):

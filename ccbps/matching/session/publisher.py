@@ -57,9 +57,6 @@ from ccbps.matching.session.layout import (
 )
 from ccbps.wire import KEY_HEADER_BYTES, Kind
 
-__all__ = ["ObliviousPublisher"]
-
-
 _STRANGER = "of a subscriber that was not admitted; call admit with its identity if it may ask"
 _UNSIGNED = "not signed by the subscriber that it names, or altered"
 _TOO_MANY = "beyond the number that its subscriber was admitted with"

@@ -52,9 +52,6 @@ from ccbps.matching.session.layout import (
 )
 from ccbps.wire import KEY_HEADER_BYTES, Kind
 
-__all__ = ["ObliviousSubscriber", "Opened"]
-
-
 _STRANGER = "of a publisher that is not trusted; call trust with its identity if it is"
 _UNSIGNED = "not signed by the publisher that it names for this request, or altered"
 _ANOTHER = "unlike the one that this publisher gave to the request before; encode a new request"

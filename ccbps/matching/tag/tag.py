@@ -42,10 +42,12 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.kinds import Side
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Draw, ServerScheme, Side, Sizes, TableScheme
+from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.matching.tag.tag_card import CARD
 from ccbps.matching.tag.tag_keys import (
     ROOT_BYTES,
@@ -61,9 +63,6 @@ from ccbps.matching.tag.tag_words import TagWords, in_order
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.types import EMPTY
 from ccbps.wire import Cause
-
-__all__ = ["TagMatch"]
-
 
 NONCE_BYTES: Final = 16
 TAG_BYTES: Final = 8

@@ -6,8 +6,6 @@ from typing import Final
 
 from ccbps.leakage import LeakageCard
 
-__all__ = ["CARD"]
-
 CARD: Final = LeakageCard(
     scheme="TagMatch",
     adversary="the broker, which follows the protocol and keeps all it sees",

@@ -33,18 +33,6 @@ from ccbps.forms.prefixes import most_prefixes
 from ccbps.predicates.codes import pack
 from ccbps.predicates.types import AttributeType
 
-__all__ = [
-    "DECOY_ABOVE",
-    "DECOY_BELOW",
-    "NOT_NULL",
-    "PREFIX",
-    "Node",
-    "nodes_of",
-    "nodes_of_events",
-    "nodes_within",
-]
-
-
 Node: TypeAlias = tuple[int, int, int]
 """(what it is, a code, a length): the code's first bits, so many of them; the rest is zero."""
 

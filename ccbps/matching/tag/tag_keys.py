@@ -31,16 +31,6 @@ from typing import Any, Final
 from ccbps.ciphers.word_prf import KEY_BYTES
 from ccbps.errors import ParameterError
 
-__all__ = [
-    "ROOT_BYTES",
-    "broker_data",
-    "checked_groups",
-    "group_of",
-    "next_root",
-    "publisher_data",
-    "subscriber_data",
-]
-
 ROOT_BYTES: Final = 32
 
 

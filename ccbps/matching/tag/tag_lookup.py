@@ -22,8 +22,6 @@ from ccbps.arrays import Bools, Index, Numbers, Words
 from ccbps.ciphers.word_prf import NonceHash
 from ccbps.matching.contract.clauses import all_of
 
-__all__ = ["TagTable"]
-
 _SLOT_BITS: Final = (9, 13)
 """Bits of a tag that are looked up first, for few and for many keys; the whole tag is compared
 where they are found."""

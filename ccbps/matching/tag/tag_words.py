@@ -25,8 +25,6 @@ from ccbps.matching.tag.tag_covers import PREFIX, Node, nodes_of, nodes_of_event
 from ccbps.predicates import Schema
 from ccbps.predicates.codes import pack
 
-__all__ = ["TagWords", "in_order"]
-
 _TOPIC: Final = np.uint64(1 << 63)
 
 

@@ -31,9 +31,10 @@ from ccbps.ciphers.proxy_search import SearchForm
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.scheme import Draw, Side, Sizes
+from ccbps.matching.contract.kinds import Side
 from ccbps.matching.users.users import (
     USER_BYTES,
     OpenEvents,
@@ -47,8 +48,6 @@ from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.expression import attributes_of
 from ccbps.predicates.types import EMPTY
 from ccbps.wire import Cause
-
-__all__ = ["KeywordMatch"]
 
 Equality = tuple[int, bytes | None]
 """(number of the attribute, keyword); None for one that no event has"""

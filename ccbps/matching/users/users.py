@@ -38,9 +38,6 @@ from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.predicates import Events
 from ccbps.wire import Cause
 
-__all__ = ["ProxySearchMatcher"]
-
-
 USER_BYTES: Final = 8
 HALVES_BYTES: Final = 32
 """Secret from which the server derives identifiers and the broker's halves of users' keys."""

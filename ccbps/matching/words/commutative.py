@@ -35,15 +35,14 @@ from ccbps.errors import CcbpsError
 from ccbps.forms.topic import topic_attributes, topic_codes, topic_of
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.kinds import Side
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Draw, ServerScheme, Side, Sizes, TableScheme
+from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.wire import Cause
-
-__all__ = ["CommutativeMatch"]
-
 
 ID_BYTES: Final = 8
 TOKEN_BYTES: Final = 16

@@ -10,8 +10,6 @@ from ccbps.arrays import Bools, Bytes, Index, Numbers, Words
 from ccbps.ciphers.word_prf import NonceHash
 from ccbps.matching.contract.clauses import Alternatives
 
-__all__ = ["UNUSED", "DictionaryLookup"]
-
 UNUSED: Final = (1 << 32) - 1
 """The place of a word that there is none of."""
 

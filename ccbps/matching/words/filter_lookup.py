@@ -8,8 +8,6 @@ from ccbps.arrays import Bools, Index, Words
 from ccbps.ciphers.word_prf import NonceHash
 from ccbps.matching.contract.clauses import Alternatives
 
-__all__ = ["FilterLookup", "modulo"]
-
 
 def modulo(hashes: Words, bits: int) -> Words:
     """Positions of hashes in a filter of so many bits."""

@@ -27,17 +27,16 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.forms.values import by_attribute, codes_of, codes_to_json
 from ccbps.forms.words import EQUAL, KINDS, Column, Vocabulary, spread_points
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.clauses import gaps
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.scheme import Draw, Side, Sizes
+from ccbps.matching.contract.kinds import Side
 from ccbps.matching.words.dictionary_lookup import UNUSED, DictionaryLookup
 from ccbps.matching.words.word_matcher import NONCE_BYTES, WordMatcher
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
 from ccbps.wire import Cause
-
-__all__ = ["KeywordDictionaryMatch"]
 
 SLOT_BYTES: Final = 4 + KEY_BYTES
 MAX_WORDS: Final = 1 << 20

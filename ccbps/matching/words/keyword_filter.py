@@ -28,17 +28,16 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
 from ccbps.forms.values import whole_number
 from ccbps.forms.words import EQUAL, KINDS, Clause, Vocabulary, Word, spread_points
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.clauses import gaps
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.scheme import Draw, Side, Sizes
+from ccbps.matching.contract.kinds import Side
 from ccbps.matching.words.filter_lookup import FilterLookup, modulo
 from ccbps.matching.words.word_matcher import NONCE_BYTES, WordMatcher
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
 from ccbps.wire import Cause
-
-__all__ = ["KeywordFilterMatch"]
 
 MAX_BITS: Final = 1 << 20
 MAX_LIMBS: Final = 255

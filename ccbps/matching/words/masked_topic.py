@@ -20,13 +20,12 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.forms.topic import topic_codes, topic_of
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Draw, ServerScheme, Sizes, TableScheme
+from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.predicates import Events, Schema
-
-__all__ = ["MaskedTopicMatch"]
 
 TOKEN_BYTES: Final = 16
 

@@ -29,8 +29,6 @@ from ccbps.matching.contract.scheme import ServerScheme, TableScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.box import Box
 
-__all__ = ["NONCE_BYTES", "WordMatcher"]
-
 NONCE_BYTES: Final = 16
 
 

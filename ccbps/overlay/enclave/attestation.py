@@ -41,8 +41,6 @@ from ccbps.overlay.enclave.sessions import Session, derive_keys
 from ccbps.overlay.splits.fragments import Agreed, Fragment
 from ccbps.sharing.share import check_threshold
 
-__all__ = ["CHALLENGE_BYTES", "ENCLAVE", "Member", "Policy", "Quote", "measure"]
-
 CHALLENGE_BYTES: Final = 32
 ENCLAVE: Final = b""
 """In place of an identity: this member is an enclave, and proves itself by a quote."""
@@ -59,7 +57,7 @@ def measure(package: Path | None = None) -> bytes:
     Args:
         package: the folder of the package's source; this one's by default.
     """
-    folder = package or Path(__file__).parent.parent
+    folder = package or Path(__file__).parents[2]
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
     parts = [part for name in sorted(found) for part in (name.encode(), found[name].read_bytes())]
     return sha256(pack(parts)).digest()

@@ -28,9 +28,7 @@ from ccbps.overlay.enclave.attestation import ENCLAVE, Policy, Quote, measure
 from ccbps.overlay.enclave.enclave_process import DONE, REFUSED
 from ccbps.overlay.enclave.frames import pack, read_frame, unpack, write_frame
 
-__all__ = ["SimulatedEnclave", "SimulatedPlatform", "introduce"]
-
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 SECONDS: Final = 30.0
 """To wait for an answer: the first one takes as long as a Python process takes to start."""
 

@@ -29,8 +29,6 @@ from ccbps.overlay.enclave.frames import pack, read_frame, unpack, write_frame
 from ccbps.overlay.enclave.sessions import Session, derive_keys, read_sealed
 from ccbps.overlay.splits.fragments import Fragment, join_fragments
 
-__all__ = ["DONE", "FAILED", "REFUSED"]
-
 DONE: Final = b"\0"
 REFUSED: Final = b"\1"
 """With the reason, and positions of the ciphertexts that were refused."""

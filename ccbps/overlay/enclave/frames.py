@@ -11,8 +11,6 @@ from typing import Final, Protocol
 
 from ccbps.errors import DecodeError
 
-__all__ = ["MOST_BYTES", "pack", "read_frame", "unpack", "write_frame"]
-
 LENGTH_BYTES: Final = 4
 MOST_BYTES: Final = 1 << 24
 """Of a frame: a length that was made up must not make the reader take all memory."""

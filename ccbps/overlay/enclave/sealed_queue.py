@@ -12,8 +12,6 @@ from ccbps.errors import DecodeError
 from ccbps.overlay.enclave.sessions import read_sealed
 from ccbps.overlay.splits.fragments import Agreed
 
-__all__ = ["SealedQueue"]
-
 PER_PATH: Final = 4
 """Ciphertexts of one path that wait, at most: others than the first may be the good one."""
 

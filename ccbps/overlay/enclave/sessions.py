@@ -34,8 +34,6 @@ from ccbps.keys.secret import Confined
 from ccbps.overlay.splits.fragments import Fragment
 from ccbps.wire import Kind
 
-__all__ = ["Session", "SessionKeys", "derive_keys", "read_sealed"]
-
 VERSION: Final = 1
 ID_BYTES: Final = 8
 HEAD_BYTES: Final = 2 + ID_BYTES + 8

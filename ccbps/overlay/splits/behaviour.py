@@ -16,8 +16,6 @@ from ccbps.errors import ParameterError
 from ccbps.overlay.splits.bundles import Bundle
 from ccbps.overlay.topology.topology import PhysicalBroker
 
-__all__ = ["HONEST", "Behaviour", "Outcome"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:

@@ -20,8 +20,6 @@ from ccbps.errors import DecodeError
 from ccbps.overlay.splits.splits import Scheme, join_values, split_value
 from ccbps.sharing import Shamir
 
-__all__ = ["Bundle", "Tally", "recovered"]
-
 
 class Tally:
     """So many fragments of so many secrets, all of them.

@@ -40,8 +40,6 @@ from ccbps.errors import ParameterError
 from ccbps.overlay.splits.protocols import ISSPS, SSPS, Party
 from ccbps.overlay.topology.topology import PhysicalBroker, Topology
 
-__all__ = ["Collusion", "check_share"]
-
 
 class Collusion:
     """Sets of brokers on the route of one secret, and which of them recover it.

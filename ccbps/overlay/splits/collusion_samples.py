@@ -12,8 +12,6 @@ from ccbps.errors import ParameterError
 from ccbps.overlay.splits.collusion import Collusion, check_share
 from ccbps.overlay.topology.topology import PhysicalBroker
 
-__all__ = ["Estimate", "estimate_risk"]
-
 BATCH: Final = 1 << 15
 """Random numbers drawn at a time: 256 KiB."""
 

@@ -38,8 +38,6 @@ from ccbps.overlay.splits.splits import Scheme, join_values, scheme_of, split_va
 from ccbps.sharing import Shamir
 from ccbps.wire import Kind
 
-__all__ = ["Agreed", "Fragment", "join_fragments"]
-
 VERSION: Final = 1
 NAME_BYTES: Final = 8
 HEAD_BYTES: Final = 5 + NAME_BYTES

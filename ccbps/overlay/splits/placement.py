@@ -27,14 +27,6 @@ from ccbps.overlay.splits.protocols import ISSPS, HyShare
 from ccbps.overlay.splits.route_planner import RoutePlanner
 from ccbps.overlay.topology.topology import Topology, check_count
 
-__all__ = [
-    "breadth_first",
-    "fewest_messages",
-    "longest_chain",
-    "most_enclaves",
-    "shortest_chains",
-]
-
 Traffic: TypeAlias = Sequence[tuple[Topology, float]]
 
 MOST_SETS: Final = 20_000

@@ -21,8 +21,6 @@ from ccbps.errors import ParameterError
 from ccbps.overlay.topology.topology import PhysicalBroker, Topology, check_count
 from ccbps.sharing import Shamir
 
-__all__ = ["ISSPS", "SSPS", "HyShare", "Party"]
-
 
 class Party(Enum):
     """Who sends or receives."""

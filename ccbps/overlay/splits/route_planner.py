@@ -21,8 +21,6 @@ from ccbps.arrays import Index
 from ccbps.overlay.splits.protocols import ISSPS, HyShare
 from ccbps.overlay.topology.topology import Topology
 
-__all__ = ["RoutePlanner"]
-
 Costs: TypeAlias = NDArray[Any]
 """Messages with at most 0, 1, ... enclaves: int64, or Python's integers for larger numbers."""
 

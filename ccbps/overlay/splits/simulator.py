@@ -32,8 +32,6 @@ from ccbps.overlay.topology.topology import PUBLISHER, PhysicalBroker, Topology,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Simulation"]
-
 Node: TypeAlias = str | PhysicalBroker
 LINK: Final = 1.0
 """Time that a message takes on a link."""

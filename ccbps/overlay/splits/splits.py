@@ -13,8 +13,6 @@ from ccbps.arrays import Randomness
 from ccbps.errors import DecodeError
 from ccbps.sharing import CheckedShamir, Shamir, Share
 
-__all__ = ["Scheme", "join_values", "scheme_of", "split_value"]
-
 Scheme: TypeAlias = Shamir | CheckedShamir
 NAME_BYTES: Final = 8
 CHECK_BYTES: Final = 48

@@ -17,8 +17,6 @@ from ccbps.overlay.splits.protocols import ISSPS, SSPS, HyShare
 from ccbps.overlay.splits.simulator import Simulation
 from ccbps.overlay.topology.topology import PhysicalBroker, Topology, check_count
 
-__all__ = ["Trial", "TrialResult"]
-
 SECRET_BYTES: Final = 32
 FRAGMENTS: Final = 1 << 21
 """Fragments of secrets that are simulated together."""

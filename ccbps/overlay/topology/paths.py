@@ -17,8 +17,6 @@ from ccbps.overlay.topology.topology import check_count, graph_library
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["parallel_paths", "shared_brokers"]
-
 
 def parallel_paths(
     graph: networkx.Graph[str],

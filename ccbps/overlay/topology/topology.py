@@ -25,8 +25,6 @@ from ccbps.errors import ParameterError
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["PUBLISHER", "PhysicalBroker", "Topology", "check_count", "graph_library"]
-
 PUBLISHER = "publisher"
 NUMBERED = re.compile(r"\.\d+$")
 
