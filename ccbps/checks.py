@@ -36,8 +36,8 @@ def whole(
         value: an int or a NumPy integer; not a bool, not a float.
         low: the smallest value allowed; None for no bound.
         high: the largest value allowed; None for no bound.
-        unit: what the number counts, such as ``bits``.
-        hint: what to do instead.
+        unit: the thing counted, such as ``bits``.
+        hint: advice on another argument.
 
     Raises:
         ParameterError: it is no whole number, or out of bounds.
@@ -149,7 +149,7 @@ def text(name: str, value: Any, most: int | None = None, *, hint: str = "") -> s
         name: the argument's name.
         value: the text.
         most: the largest number of characters allowed; None for no bound.
-        hint: what to do instead.
+        hint: advice on another argument.
 
     Raises:
         ParameterError: it is no text, empty, or too long.
@@ -169,7 +169,7 @@ def octets(name: str, value: Any, length: int | None = None, *, hint: str = "") 
         name: the argument's name.
         value: bytes, a bytearray or a memoryview.
         length: the number of bytes wanted; None for any.
-        hint: what to do instead.
+        hint: advice on another argument.
 
     Raises:
         ParameterError: they are not bytes, or of another length.
@@ -190,7 +190,7 @@ def array(
 
     Args:
         name: the argument's name.
-        value: the array, or what NumPy makes one of.
+        value: the array, or a value from which NumPy makes one.
         dtype: the type of its elements. Nothing is converted.
         shape: for each axis its length, or a word, which stands for any length. Axes with the same
             word have the same length.
