@@ -34,22 +34,23 @@ from ccbps.matching import SCHEMES, Matcher
 BEGIN = "<!-- from reusable.json, by python docs/leakage_table.py -->"
 END = "<!-- end of what docs/leakage_table.py writes -->"
 
-HEAD = """# What leaks, and what it costs
+HEAD = """# Leakage and cost of every matcher
 
-This page lists every matcher with what it says about itself (`matcher.leakage`,
-`matcher.operators`) and what `python benchmarks/bench_reusable.py` measured. One-time matchers take
-a message from each side for every pair of an event and a subscription. Reusable ones encrypt each
-event and each subscription once, and the broker learns more. Where a card says *broken*, somebody
-with little knowledge can read everything: such matchers are here for comparison, and because
-systems use them. The attacks are tests, in `tests/security`.
+This page lists every matcher with its own statements (`matcher.leakage`, `matcher.operators`) and with
+the measurements of `python benchmarks/bench_reusable.py`. One-time matchers take a message from each
+side for every pair of an event and a subscription. Reusable matchers encrypt each event and each
+subscription once, and the broker learns more. If a card says *broken*, an attacker with little
+knowledge can read everything: such matchers are here for comparison, and because systems use them.
+The attacks are tests, in `tests/security`.
 
-The table gives only the first words of what is learned and of the attacks; each scheme's name
-links to the full text. Bytes are those of an event's message and of an interest's.
+The table gives only the first words of what the broker learns and of the attacks. The name of each
+scheme links to the full text. Bytes are those of an event's message and of an interest's message.
 
 """
-PROTECTED = """A dot says that a broker with messages, answers and public parameters, and nobody's
-help, learns nothing about it but what answers say (`card.protects`). The matchers that are not
-listed keep none of this whole: their cards say what of it they hide in part.
+PROTECTED = """A dot marks a property that stays hidden (`card.protects`), except for what answers say
+about it. The broker has messages, answers and public parameters, and works with nobody. Matchers
+that are not listed protect none of these properties completely: their cards say which parts they
+hide.
 
 """
 MORE = """The next table has all steps of the same matchers. A publisher encrypts an event, a
