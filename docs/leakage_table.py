@@ -36,21 +36,21 @@ END = "<!-- end of what docs/leakage_table.py writes -->"
 
 HEAD = """# Leakage and cost of every matcher
 
-This page lists every matcher with its own statements (`matcher.leakage`, `matcher.operators`) and with
-the measurements of `python benchmarks/bench_reusable.py`. One-time matchers take a message from each
-side for every pair of an event and a subscription. Reusable matchers encrypt each event and each
-subscription once, and the broker learns more. If a card says *broken*, an attacker with little
-knowledge can read everything: such matchers are here for comparison, and because systems use them.
-The attacks are tests, in `tests/security`.
+This page lists every matcher with its own statements (`matcher.leakage`, `matcher.operators`) and
+with the measurements of `python benchmarks/bench_reusable.py`. One-time matchers take a message
+from each side for every pair of an event and a subscription. Reusable matchers encrypt each event
+and each subscription once, and the broker learns more. If a card says *broken*, an attacker with
+little knowledge can read everything: such matchers are here for comparison, and because systems use
+them. The attacks are tests, in `tests/security`.
 
 The table gives only the first words of what the broker learns and of the attacks. The name of each
 scheme links to the full text. Bytes are those of an event's message and of an interest's message.
 
 """
-PROTECTED = """A dot marks a property that stays hidden (`card.protects`), except for what answers say
-about it. The broker has messages, answers and public parameters, and works with nobody. Matchers
-that are not listed protect none of these properties completely: their cards say which parts they
-hide.
+PROTECTED = """A dot marks a property that stays hidden (`card.protects`), except for what answers
+say about it. The broker has messages, answers and public parameters, and works with nobody.
+Matchers that are not listed protect none of these properties completely: their cards say which
+parts they hide.
 
 """
 MORE = """The next table has all steps of the same matchers. A publisher encrypts an event, a
