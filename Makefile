@@ -21,7 +21,7 @@ PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all test-versions lint docs bench clean
+.PHONY: help quickstart test test-all test-versions lint package docs bench clean
 
 help:
 	@echo "make quickstart  set up and run the stock quotes example on a local Spark"
@@ -29,6 +29,7 @@ help:
 	@echo "make test-all    run all tests, including the slow ones"
 	@echo "make test-versions   run the tests on every Python found, and with the oldest dependencies"
 	@echo "make lint        ruff, mypy --strict and the import contracts"
+	@echo "make package     build the sdist and the wheel in a temporary folder, and check their metadata"
 	@echo "make docs        build the documentation and run its examples"
 	@echo "make bench       run the benchmarks"
 	@echo "make clean       remove everything that the other targets made, except .venv"
@@ -75,6 +76,14 @@ lint: $(VENV)/.installed-dev
 	@echo "==> lint-imports"
 	@$(BIN)/lint-imports
 
+# The wheel is built from the sdist, so a file that the sdist lacks is missed here.
+package: $(VENV)/.installed-dev
+	@echo "==> Building the sdist and the wheel, twine check --strict"
+	@folder="$$(mktemp -d)" && trap 'rm -rf "$$folder"' EXIT && \
+		$(RUN) -m build --no-isolation --outdir "$$folder" . >"$$folder/log" 2>&1 || \
+			{ cat "$$folder/log" >&2; exit 1; }; \
+		$(RUN) -m twine check --strict "$$folder"/*.tar.gz "$$folder"/*.whl
+
 docs: $(VENV)/.installed-dev
 	@echo "==> Building the documentation"
 	@$(RUN) -m sphinx -E -W --keep-going -q -b html \
@@ -92,6 +101,6 @@ bench: $(VENV)/.installed-bench
 
 clean:
 	@echo "==> Removing build products and caches"
-	@rm -rf build dist docs/_build output spark-warehouse metastore_db derby.log
+	@rm -rf build dist docs/_build docs/leakage.md docs/images/*.svg output spark-warehouse metastore_db derby.log
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path "./.venv*/*" -prune -exec rm -rf {} +

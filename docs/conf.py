@@ -3,6 +3,7 @@
 import doctest
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from sphinx.util import inspect
 
 import ccbps
 
-sys.path.insert(0, str(Path(__file__).parent))
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
 
 project = "ccbps"
 author = "The ccbps developers"
@@ -116,7 +118,21 @@ def _docstring(app: Any, what: str, name: str, of: Any, options: Any, lines: lis
             break
 
 
+def _generate(app: Any) -> None:
+    """Write the pictures and the page that follow from the code: they are not in the repository."""
+    with warnings.catch_warnings():
+        # Broken schemes have a row, too.
+        warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)
+        import leakage_table
+        import pictures
+
+        pictures.write()
+        page = leakage_table.leakage(leakage_table.load_figures())
+    pictures.write_changed(DOCS / "leakage.md", page)
+
+
 def setup(app: Any) -> None:
+    app.connect("builder-inited", _generate)
     app.connect("autodoc-process-signature", _signature)
     # Before napoleon, which reads sections, and after it, when it has written fields.
     app.connect("autodoc-process-docstring", _arguments, priority=100)

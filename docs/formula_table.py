@@ -1,7 +1,7 @@
 """The tables of rank_one_gates.md, matchers/formula.md and matchers/broadcast.md: sizes counted
 from the library's own plans, beside those of other constructions by their formulas.
 
-    python docs/pictures.py        writes them into the pages
+    python docs/formula_table.py        writes them into the pages
 
 A test counts again and compares.
 """
@@ -340,8 +340,13 @@ def page(name: str) -> str:
 
 def around(text: str, make: Callable[[], str]) -> tuple[str, str, str]:
     """A text before a table, the table in it, and the text after it."""
-    begin = f"<!-- {make.__name__}, by python docs/pictures.py -->\n\n"
+    begin = f"<!-- {make.__name__}, by python docs/formula_table.py -->\n\n"
     end = f"\n<!-- end of {make.__name__} -->"
     before, rest = text.split(begin)
     table, after = rest.split(end)
     return before + begin, table, end + after
+
+
+if __name__ == "__main__":
+    for name in BLOCKS:
+        (DOCS / name).write_text(page(name), encoding="utf-8")

@@ -1,9 +1,14 @@
-"""Writes leakage.md, and the tables of benchmarks.md about reusable matchers: what each matcher
-leaks, from its card, and what it costs, from the figures in reusable.json.
+"""Make leakage.md, and the tables of benchmarks.md about reusable matchers.
+
+They say what each matcher leaks, from its card, and what it costs, from the figures in
+reusable.json.
+
+`make docs` writes leakage.md, which is not part of the repository. This command writes the tables
+into benchmarks.md:
 
     python docs/leakage_table.py
 
-A card that changes needs no new figures; new ones come from
+New figures come from
 
     python benchmarks/bench_reusable.py --json docs/reusable.json
 """
@@ -29,22 +34,23 @@ from ccbps.matching import SCHEMES, Matcher
 BEGIN = "<!-- from reusable.json, by python docs/leakage_table.py -->"
 END = "<!-- end of what docs/leakage_table.py writes -->"
 
-HEAD = """# What leaks, and what it costs
+HEAD = """# Leakage and cost of every matcher
 
-This page lists every matcher with what it says about itself (`matcher.leakage`,
-`matcher.operators`) and what `python benchmarks/bench_reusable.py` measured. One-time matchers take
-a message from each side for every pair of an event and a subscription. Reusable ones encrypt each
-event and each subscription once, and the broker learns more. Where a card says *broken*, somebody
-with little knowledge can read everything: such matchers are here for comparison, and because
-systems use them. The attacks are tests, in `tests/security`.
+This page lists every matcher with its own statements (`matcher.leakage`, `matcher.operators`) and
+with the measurements of `python benchmarks/bench_reusable.py`. One-time matchers take a message
+from each side for every pair of an event and a subscription. Reusable matchers encrypt each event
+and each subscription once, and the broker learns more. If a card says *broken*, an attacker with
+little knowledge can read everything: such matchers are here for comparison, and because systems use
+them. The attacks are tests, in `tests/security`.
 
-The table gives only the first words of what is learned and of the attacks; each scheme's name
-links to the full text. Bytes are those of an event's message and of an interest's.
+The table gives only the first words of what the broker learns and of the attacks. The name of each
+scheme links to the full text. Bytes are those of an event's message and of an interest's message.
 
 """
-PROTECTED = """A dot says that a broker with messages, answers and public parameters, and nobody's
-help, learns nothing about it but what answers say (`card.protects`). The matchers that are not
-listed keep none of this whole: their cards say what of it they hide in part.
+PROTECTED = """A dot marks a property that stays hidden (`card.protects`), except for what answers
+say about it. The broker has messages, answers and public parameters, and works with nobody.
+Matchers that are not listed protect none of these properties completely: their cards say which
+parts they hide.
 
 """
 MORE = """The next table has all steps of the same matchers. A publisher encrypts an event, a
@@ -87,12 +93,18 @@ STEPS = {
 """Figures of a row, and their titles."""
 
 
+def load_figures() -> dict[str, Any]:
+    """Return the figures that were measured, as reusable.json has them."""
+    measured: dict[str, Any] = json.loads((DOCS / "reusable.json").read_text(encoding="utf-8"))
+    return measured
+
+
 def leakage(measured: dict[str, Any]) -> str:
-    """All of leakage.md."""
-    figures = {row["matcher"]: row for row in measured["rows"]}
+    """Return the text of leakage.md."""
+    measured_rows = {row["matcher"]: row for row in measured["rows"]}
     rows, costs, details, protected = [], [], [], []
     for name, matcher in matchers().items():
-        row = figures.get(name)
+        row = measured_rows.get(name)
         rows.append(row_of(matcher, row, name))
         details.append(card_of(matcher, name))
         link = f"[{name}](#{anchor(name)})"
@@ -167,14 +179,12 @@ def peers(measured: dict[str, Any]) -> str:
     return "\n".join([*parts, f"Measured on one core: {measured['machine']}.\n"])
 
 
-def pages() -> dict[str, str]:
-    """Files of the documentation, and what they must contain."""
-    measured = json.loads((DOCS / "reusable.json").read_text(encoding="utf-8"))
+def benchmarks(measured: dict[str, Any]) -> str:
+    """Return the text of benchmarks.md with the tables that follow from the figures."""
     written = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     before, rest = written.split(BEGIN)
     after = rest.split(END)[1]
-    block = f"{BEGIN}\n\n{peers(measured)}\n{END}"
-    return {"leakage.md": leakage(measured), "benchmarks.md": before + block + after}
+    return f"{before}{BEGIN}\n\n{peers(measured)}\n{END}{after}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -208,5 +218,4 @@ def figure(value: float | None) -> str:
 
 
 if __name__ == "__main__":
-    for name, text in pages().items():
-        (DOCS / name).write_text(text, encoding="utf-8")
+    (DOCS / "benchmarks.md").write_text(benchmarks(load_figures()), encoding="utf-8")

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS))
+
+from pictures import PICTURES
+
 PAGE, NOTEBOOK = DOCS / "spark_tutorial.md", DOCS.parent / "examples" / "spark_tutorial.ipynb"
 CODE = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 
@@ -47,8 +52,11 @@ def words(text: str) -> list[dict[str, Any]]:
 
     def enclose(found: re.Match[str]) -> str:
         path = DOCS / found[2]
-        kind = {".svg": "image/svg+xml", ".png": "image/png"}[path.suffix]
-        pictures[path.name] = {kind: b64encode(path.read_bytes()).decode()}
+        if path.name in PICTURES:
+            kind, content = "image/svg+xml", PICTURES[path.name]().encode()
+        else:
+            kind, content = "image/png", path.read_bytes()
+        pictures[path.name] = {kind: b64encode(content).decode()}
         return f"![{found[1]}](attachment:{path.name})"
 
     text = re.sub(r"!\[([^\]]*)\]\((images/[^)]*)\)", enclose, text.strip())

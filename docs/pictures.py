@@ -1,9 +1,8 @@
-"""The pictures of the documentation: those of group programs and of rank-one gates, with every
-element and slot computed by the library, and diagrams. Also the tables of `formula_table`.
+"""Draw the pictures of the documentation: group programs and rank-one gates, with every element and
+slot computed by the library, and the diagrams.
 
-    python docs/pictures.py        writes them to docs/images, and tables into their pages
-
-The files are part of the repository; a test draws them again and compares.
+`make docs` draws them; `python docs/pictures.py` does it alone. Both write to docs/images. The
+pictures are not part of the repository.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from drawing import (
     WIDTH,
     Drawing,
 )
-from formula_table import BLOCKS, page
 from layers import draw_layers
 from slots import draw_gate, draw_growth, draw_slots
 
@@ -232,14 +230,17 @@ PICTURES: dict[str, Callable[[], str]] = {
 """File names and what draws them."""
 
 
-def main() -> None:
+def write(folder: Path = IMAGES) -> None:
+    """Write every picture that is missing or has changed to a folder."""
     for name, draw in PICTURES.items():
-        (IMAGES / name).write_text(draw(), encoding="utf-8")
-        print(f"wrote docs/images/{name}")
-    for name in BLOCKS:
-        (DOCS / name).write_text(page(name), encoding="utf-8")
-        print(f"wrote the tables of docs/{name}")
+        write_changed(folder / name, draw())
+
+
+def write_changed(path: Path, text: str) -> None:
+    """Write a text to a file, unless the file holds it already: Sphinx reads what is new."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    write()

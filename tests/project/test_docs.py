@@ -2,35 +2,125 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from ccbps import matching
+from ccbps.algebra import S5
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NOTEBOOK = runpy.run_path(str(DOCS / "notebook.py"))
-PICTURES = runpy.run_path(str(DOCS / "pictures.py"))["PICTURES"]
+DRAWN = runpy.run_path(str(DOCS / "pictures.py"))
+LAYERS = runpy.run_path(str(DOCS / "layers.py"))
+PICTURES = DRAWN["PICTURES"]
 FIGURES = json.loads((DOCS / "reusable.json").read_text(encoding="utf-8"))
 
 
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(name: str) -> list[str]:
+    """What is written in a picture, piece by piece."""
+    whole = ElementTree.fromstring(DRAWN["PICTURES"][name]())
+    assert whole.tag == f"{SVG}svg"
+    assert whole.find(f"{SVG}title") is not None, "a picture says what it shows"
+    return ["".join(part.itertext()) for part in whole.iter(f"{SVG}text")]
+
+
 @pytest.mark.parametrize("name", PICTURES)
-def test_picture_is_what_the_library_computes(name: str) -> None:
-    drawn = (DOCS / "images" / name).read_text(encoding="utf-8")
-    assert drawn == PICTURES[name](), "run python docs/pictures.py"
+def test_picture_is_well_formed_and_the_same_every_time(name: str) -> None:
+    assert texts(name)
+    assert PICTURES[name]() == PICTURES[name]()
+
+
+def test_pictures_are_those_that_pages_show() -> None:
+    shown = {
+        found
+        for page in DOCS.rglob("*.md")
+        for found in re.findall(r"\]\(images/([^)]+)\)", page.read_text("utf-8"))
+    }
+    assert set(PICTURES) <= shown
+    assert [name for name in shown - set(PICTURES) if not (DOCS / "images" / name).exists()] == []
+
+
+def test_pictures_are_written_where_they_are_missing_or_differ(tmp_path: Path) -> None:
+    DRAWN["write"](tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(PICTURES)
+    old, other = tmp_path / "parties.svg", tmp_path / "choosing.svg"
+    os.utime(old, ns=(0, 0))
+    other.write_text("another")
+    DRAWN["write"](tmp_path)
+    # Sphinx copies and reads what is new, so what is right is left alone.
+    assert old.stat().st_mtime_ns == 0
+    assert other.read_text("utf-8") == PICTURES["choosing.svg"]()
+
+
+def test_pictures_of_group_programs_show_what_the_library_computes() -> None:
+    program = DRAWN["example_program"]()
+    alpha, one = (DRAWN["cycles"](program.group, rank) for rank in (program.group.alpha, 0))
+    bits = DRAWN["inputs"](3)
+    values = [alpha if (x1 and x2) or not x3 else one for x1, x2, x3 in bits]
+    shown = texts("group_program.svg")
+    assert [shown[shown.index(" ".join(map(str, x.astype(int)))) + 1] for x in bits] == values
+    # Blinding changes every element, and no product.
+    rows = [(elements, product) for _, elements, product in DRAWN["blinded_rows"]()]
+    for plain, *blinded in (rows[:3], rows[3:]):
+        for elements, product in blinded:
+            assert product == plain[1]
+            assert elements != plain[0]
+    for elements, product in rows:
+        assert functools.reduce(lambda a, b: int(S5.multiplication[a, b]), elements) == product
+    assert {rows[0][1], rows[3][1]} == {S5.alpha, 0}
+
+
+def test_architecture_shows_every_room() -> None:
+    rooms = {name for floor in LAYERS["floors"]() for name in floor}
+    there = {
+        path.stem
+        for path in (DOCS.parent / "ccbps").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert rooms == there - {"__init__", "__main__"}
+    assert rooms <= set(texts("layers.svg"))
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    table = page.partition("\n| --- | --- |\n")[2].partition("\n\n")[0]
+    firsts = [row.split("|")[1] for row in table.splitlines()]
+    assert {name for cell in firsts for name in re.findall(r"`(\w+)`", cell)} == rooms
 
 
 TABLES = runpy.run_path(str(DOCS / "leakage_table.py"))
+LEAKAGE = TABLES["leakage"](TABLES["load_figures"]())
 
 
-@pytest.mark.parametrize("name", ["leakage.md", "benchmarks.md"])
-def test_tables_are_what_cards_and_figures_say(name: str) -> None:
-    written = (DOCS / name).read_text(encoding="utf-8")
-    assert written == TABLES["pages"]()[name], "run python docs/leakage_table.py"
+def test_tables_of_the_benchmarks_are_what_the_figures_say() -> None:
+    written = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    assert written == TABLES["benchmarks"](TABLES["load_figures"]()), (
+        "run python docs/leakage_table.py"
+    )
+
+
+@pytest.mark.parametrize("name", TABLES["matchers"]())
+def test_page_of_leakage_has_the_card_and_the_figures_of_every_matcher(name: str) -> None:
+    matcher = TABLES["matchers"]()[name]
+    card = matcher.leakage
+    (section,) = re.findall(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", LEAKAGE, re.M | re.DOTALL)
+    points = (*card.learns, *card.hides, *card.hazards, *card.attacks)
+    assert re.findall(r"^- (.*)$", section, re.MULTILINE) == list(points)
+    assert f"Integrity: {card.integrity}." in section
+    (row, *_) = re.findall(rf"^\| \[{re.escape(name)}\]\(.*$", LEAKAGE, re.MULTILINE)
+    assert f"{card.security}, {card.reuse}" in row
+    measured = [row for row in FIGURES["rows"] if row["matcher"] == name]
+    assert [f" {figures['event bytes']:,} + " in row for figures in measured] == [True] * len(
+        measured
+    )
 
 
 COUNTED = runpy.run_path(str(DOCS / "formula_table.py"))
@@ -59,7 +149,7 @@ def counted_table(name: str, make: Callable[[], str]) -> str:
     ],
 )
 def test_sizes_of_formulas_are_what_the_library_counts(name: str, make: Callable[[], str]) -> None:
-    assert counted_table(name, make) == make(), "run python docs/pictures.py"
+    assert counted_table(name, make) == make(), "run python docs/formula_table.py"
 
 
 def test_small_hidden_formulas_are_what_the_library_counts() -> None:
@@ -67,14 +157,14 @@ def test_small_hidden_formulas_are_what_the_library_counts() -> None:
     few = COUNTED["hidden"]([2, 3]).splitlines()
     assert len(few) == len(written) == 6
     for whole, start in zip(written, few, strict=True):
-        assert whole.startswith(start), "run python docs/pictures.py"
+        assert whole.startswith(start), "run python docs/formula_table.py"
 
 
 def test_short_hamming_distances_are_what_the_library_counts() -> None:
     written = counted_table("matchers/formula.md", COUNTED["counting"]).splitlines()
     few = COUNTED["counting"]([(16, (1, 4, 8)), (24, (2,)), (32, (2,))]).splitlines()
     assert written[:6] == few[:6]  # with the head
-    assert set(few) < set(written), "run python docs/pictures.py"
+    assert set(few) < set(written), "run python docs/formula_table.py"
 
 
 @pytest.mark.parametrize("bits", range(1, 6))
@@ -127,9 +217,8 @@ def test_short_forms_and_links_of_the_leakage_table() -> None:
     assert TABLES["short"](("a: b", "c d: e"), words=2) == "a: b; c d"
     assert TABLES["short"](()) == "none known"
     assert TABLES["anchor"]("KeywordMatch, modp2048") == "keywordmatch-modp2048"
-    page = (DOCS / "leakage.md").read_text(encoding="utf-8")
-    headings = {TABLES["anchor"](line[3:]) for line in page.splitlines() if line[:3] == "## "}
-    links = re.findall(r"^\| \[.*?\]\(#(.*?)\)", page, re.MULTILINE)
+    headings = {TABLES["anchor"](line[3:]) for line in LEAKAGE.splitlines() if line[:3] == "## "}
+    links = re.findall(r"^\| \[.*?\]\(#(.*?)\)", LEAKAGE, re.MULTILINE)
     assert links
     assert set(links) == headings
 

@@ -83,6 +83,7 @@ def test_wheel_states_its_version_licence_and_extras(wheel: Path) -> None:
     lines = archive.read(metadata).decode().splitlines()
     assert f"Version: {ccbps.__version__}" in lines
     assert "License-Expression: Apache-2.0" in lines
+    assert "Author: The ccbps developers" in lines
     assert {"Provides-Extra: spark", "Provides-Extra: plot"} <= set(lines)
 
 
@@ -131,38 +132,89 @@ def test_importing_the_core_loads_no_optional_or_deferred_package() -> None:
     assert loaded == "[]"
 
 
-def readme_example(number: int) -> str:
-    text = (ROOT / "README.md").read_text()
-    blocks: list[str] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    return blocks[number]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Code blocks of a page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def test_readme_example_prints_what_it_says() -> None:
-    example = readme_example(0)
+    (example,) = blocks(README, "python")
+    assert len([line for line in example.splitlines() if line]) == 12
+    said = blocks(README, "text")[-1].splitlines()
     shown = run(sys.executable, "-c", example, PYTHONPATH=str(ROOT)).splitlines()
-    said = re.findall(r"^print\(.*?\)\s+# (.+)$", example, re.MULTILINE)
-    assert shown[0] == said[0]
-    assert said[1].startswith(shown[1])
+    assert len(shown) == len(said) == 3
+    for printed, line in zip(shown[:2], said, strict=False):
+        # Messages are other ones in each run: what they are and how long they are stays.
+        words, content = printed.rsplit(" ", 1)
+        found = re.fullmatch(r"(.*) ([0-9a-f]+)\.\.\.[0-9a-f]+ \((\d+) bytes\)", line)
+        assert found is not None
+        assert (words, content[:2]) == (found[1], found[2][:2])
+        assert len(bytes.fromhex(content)) == int(found[3])
+    assert shown[2] == said[2] == "the broker learns [ True]"
 
 
-def test_readme_example_of_a_reusable_matcher_prints_what_it_says() -> None:
-    example = readme_example(2)
-    said = re.findall(r"^print\(.*\)\s+# (.+)$", example, re.MULTILINE)
-    assert run(sys.executable, "-c", example, PYTHONPATH=str(ROOT)).splitlines() == said
+def test_readme_is_short_and_says_what_installs_the_package() -> None:
+    assert len(README.split()) <= 700
+    assert "pip install ccbps" not in README  # it is on no package index
+    for command in ("make quickstart", "make test", "pip install ."):
+        assert re.search(rf"^{re.escape(command)} ", README, re.MULTILINE), command
+
+
+def dead_links(text: str) -> list[str]:
+    """Links and pictures of a page whose targets are files beside it."""
+    inline = re.findall(r"\]\(\s*<?([^)>\s]+)", text) + re.findall(
+        r"(?:src|href)=.([^\"'>]+)", text
+    )
+    return [link for link in (*inline, *re.findall(r"^\[[^\]]+\]:\s*(\S+)", text, re.MULTILINE))
+            if not re.match(r"(https?|mailto):", link)]  # fmt: skip
+
+
+def test_readme_has_no_link_that_a_package_index_cannot_follow() -> None:
+    assert dead_links(README) == []
+    page = "[a](b.md) ![c](d.svg) <img src='e.png'> [f](#g) [h](https://i)\n[j]: k.md\n"
+    assert dead_links(page) == ["b.md", "d.svg", "#g", "e.png", "k.md"]
+
+
+def test_files_that_the_readme_names_are_there() -> None:
+    named = set(re.findall(r"\bdocs/[\w./]*\w", README)) | {"SECURITY.md", "CHANGELOG.md"}
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_readme_speed_is_that_of_the_benchmarks() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    row = re.search(r"^\| `FormulaMatch` \| (\d+) \+ (\d+) \| \d+ \| (\d+) ", page, re.MULTILINE)
+    limits = re.search(r"XOR of the messages takes (\d+) ns.*?take ([\d,]+) bytes", page, re.DOTALL)
+    assert row is not None and limits is not None
+    event, interest, broker = map(int, row.groups())
+    assert f"{broker / int(limits[1]):.1f} times as long as NumPy's XOR" in README
+    assert round(int(limits[2].replace(",", "")) / (event + interest)) == 40
+    assert "a fortieth" in README
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_readme_spark_example_prints_what_it_says(
+def test_first_spark_example_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quotes.seed").write_text(ccbps.SharedSeed.generate().to_text())
     environment = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    shown = run(sys.executable, "-c", readme_example(1), **environment)
-    table = re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert table is not None
-    assert table[1].strip() in shown
+    page = (ROOT / "docs" / "getting_started.md").read_text("utf-8")
+    (example,), (table,) = blocks(page, "python"), blocks(page, "text")
+    assert table.strip() in run(sys.executable, "-c", example, **environment)
+
+
+def test_changelog_is_short_and_has_no_version_that_was_not_released() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    versions = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
+    assert versions[0] == "Unreleased"
+    assert ccbps.__version__.split(".")[0] == "0", "a version of 1 or more is a release"
+    latest = text.partition("## [Unreleased]")[2].partition("\n## ")[0]
+    assert len(latest.splitlines()) <= 60
 
 
 def test_cost_table_of_the_documentation_is_true() -> None:
