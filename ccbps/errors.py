@@ -101,6 +101,14 @@ class LedgerError(CcbpsError, OSError):
     """A ledger of rounds on disk cannot be read or written; nothing was encoded."""
 
 
+class NetworkError(CcbpsError, ConnectionError):
+    """A machine cannot be reached, a connection ended, or the other side took too long."""
+
+
+class PeerError(NetworkError):
+    """The other side of a connection is not a pinned peer, or sent what no peer sends."""
+
+
 class PadExhaustedError(CcbpsError, RuntimeError):
     """A one-time pad has no bytes left for the rounds asked for."""
 

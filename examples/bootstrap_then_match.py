@@ -1,7 +1,7 @@
 """From no common secret to confidential matching, through brokers that nobody trusts.
 
 A publisher and a subscriber have never met. Between them are five hops, each of three brokers;
-every broker is a process of its own, and messages travel over sockets.
+every broker is a process of its own, and messages travel over TLS (`ccbps.network`).
 
 1. The publisher draws a seed and splits it into three fragments, all of which are needed, one for
    each broker of the first hop. ISSPS: each broker splits what it gets again, for the next hop.
@@ -11,27 +11,30 @@ every broker is a process of its own, and messages travel over sockets.
 3. Both ends make a `SharedSeed` of it, and a broker matches what it cannot read.
 
 k = n = 3: the source's formulas are for k = n, two brokers of a hop learn nothing together, and a
-broker that fails loses the secret. Links are taken as secure channels, as in the source: those to
-and from enclaves are encrypted here, the others would be in TLS.
+broker that fails loses the secret. Links are secure channels, as in the source: each party accepts
+only certificates that it was given before. What goes to and from enclaves is encrypted once more.
 
     python examples/bootstrap_then_match.py
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import multiprocessing
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from multiprocessing import connection
 from multiprocessing.queues import Queue
+from threading import Lock
 from typing import Any, Final, TypeAlias
 
 from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps.ciphers.signatures import SigningKey
 from ccbps.errors import DecodeError
 from ccbps.matching import FormulaMatch
+from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
 from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Policy, measure
 from ccbps.overlay.enclave.enclave import SimulatedEnclave, SimulatedPlatform
 from ccbps.overlay.enclave.frames import pack, unpack
@@ -40,7 +43,8 @@ from ccbps.overlay.enclave.sessions import Session, read_sealed
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
 from ccbps.wire import Kind
 
-HOST, HOPS, K = "127.0.0.1", 5, 3
+HOPS, K = 5, 3
+MOST: Final = 1 << 20  # bytes of a message
 SECONDS: Final = 30.0  # after which everybody gives up
 LAYOUTS: Final = {  # at which hops there is an enclave, in place of three brokers
     "ISSPS": (),
@@ -52,11 +56,10 @@ QUOTES = [("IBM", 119), ("IBM", 121), ("MSFT", 90), ("IBM", 42)]
 EVENTS = [{"issue": issue, "price": price} for issue, price in QUOTES]
 INTEREST = "issue = 'IBM' AND price < 120"
 
-Brokers = dict[str, tuple[int, bytes]]  # port and identity
-Ports = dict[str, int]
-Ready: TypeAlias = (
-    "Queue[tuple[str, int, bytes]]"  # name, port and identity of those that have started
-)
+Place = tuple[str, str]  # address, and certificate in hexadecimal digits
+Brokers = dict[str, tuple[Place, bytes]]  # where it listens, and its identity to enclaves
+Places = dict[str, Place]
+Ready: TypeAlias = "Queue[tuple[str, Place, bytes]]"  # of those that have started
 Seen = dict[str, dict[str, list[bytes]]]  # in a layout, by a broker
 Seeds = dict[str, tuple[bytes, bytes]]  # in a layout: the publisher's, the subscriber's
 
@@ -65,31 +68,34 @@ def main() -> int:
     """Run all layouts; returns how many counts, seeds and answers are not what they should be."""
     print(f"{HOPS} hops of {K} brokers, each a process; all {K} fragments of a split are needed\n")
     platform = SigningKey.generate()
-    with broker_processes(platform) as brokers:
-        differences, seeds, seen = asyncio.run(bootstrap(brokers, platform.identity))
+    own = Identity.generate()
+    with broker_processes(platform, own.certificate()) as brokers:
+        differences, seeds, seen = bootstrap(brokers, platform.identity, own)
     look_over_shoulders(seen)
     differences += match(seeds)
     print(f"\ndifferences                          {differences}")
     return differences
 
 
-async def bootstrap(brokers: Brokers, platform: bytes) -> tuple[int, Seeds, Seen]:
+def bootstrap(brokers: Brokers, platform: bytes, own: Identity) -> tuple[int, Seeds, Seen]:
     """Share a seed in every layout; returns differences, both ends' seeds, and what brokers saw."""
-    links = {name: await asyncio.open_connection(HOST, port) for name, (port, _) in brokers.items()}
+    pins = [certificate for (_, certificate), _ in brokers.values()]
+    links = {name: reach(place, own) for name, (place, _) in brokers.items()}
+    for link in links.values():
+        ask(link, b"pin", json.dumps(pins).encode())
     print(f"{'messages':<36}{'sent':>8}{'formula':>10}{'most at a broker':>19}")
     differences, seeds, seen = 0, {}, {}
     for layout, enclaves in LAYOUTS.items():
         seed, end = os.urandom(32), Subscriber(splits_before(HOPS + 1, enclaves))
-        server = await asyncio.start_server(end.handle, HOST, 0)
-        port = server.sockets[0].getsockname()[1]
-        # One after the other: enclaves first, since their neighbours attest them.
-        for name, plan in make_plans(enclaves, brokers, platform, port).items():
-            await ask(links[name], b"configure", json.dumps(plan).encode())
-        for name, part in zip(of_hop(1), Fragment.of(seed, K).split(K), strict=True):
-            send(links[name][1], b"fragment", part.to_bytes())
-        seeds[layout] = seed, await asyncio.wait_for(end.secret, SECONDS)
-        seen[layout] = {name: unpack(await ask(links[name], b"seen", b"")) for name in links}
-        server.close()
+        with Server(Credentials(own, pinned(pins)), end.handle) as server:
+            place = server.address, own.certificate().der.hex()
+            # One after the other: enclaves first, since their neighbours attest them.
+            for name, plan in make_plans(enclaves, brokers, platform, place).items():
+                ask(links[name], b"configure", json.dumps(plan).encode())
+            for name, part in zip(of_hop(1), Fragment.of(seed, K).split(K), strict=True):
+                links[name].send(pack([b"fragment", part.to_bytes()]))
+            seeds[layout] = seed, end.secret.result(SECONDS)
+            seen[layout] = {name: unpack(ask(links[name], b"seen")) for name in links}
         received = [len(messages) for messages in seen[layout].values()]
         count = sum(received) + len(end.came)
         print(f"{layout:<36}{count:>8}{formula(enclaves):>10}{max(received):>19}")
@@ -150,14 +156,14 @@ def splits_before(hop: int, enclaves: tuple[int, ...]) -> int:
 
 
 def make_plans(
-    enclaves: tuple[int, ...], brokers: Brokers, platform: bytes, end: int
+    enclaves: tuple[int, ...], brokers: Brokers, platform: bytes, end: Place
 ) -> dict[str, dict[str, Any]]:
     """What each broker has to know, all of it public; those with an enclave first."""
     names = {hop: f"enclave {hop}" for hop in enclaves}
     hosts = {f"{hop}.1": name for hop, name in names.items()}
     members = {name: identity for name, (_, identity) in brokers.items()}
-    ports = {name: port for name, (port, _) in brokers.items()} | {"subscriber": end}
-    ports |= {name: ports[host] for host, name in hosts.items()}
+    places = {name: place for name, (place, _) in brokers.items()} | {"subscriber": end}
+    places |= {name: places[host] for host, name in hosts.items()}
     members |= dict.fromkeys(names.values(), ENCLAVE)
     routes = {name: tuple(of_hop(hop + 1)) for hop, name in names.items()}
     sources = {name: tuple(of_hop(hop - 1)) for hop, name in names.items()}
@@ -171,51 +177,54 @@ def make_plans(
         following = [names[hop + 1]] if hop + 1 in names else of_hop(hop + 1)
         following = following if hop < HOPS else ["subscriber"]
         plans[broker] = {"policy": policy, "enclave": hosts.get(broker, "")}
-        plans[broker]["attest"] = {name: ports[name] for name in near}
-        plans[broker]["next"] = {name: ports[name] for name in following}
+        plans[broker]["attest"] = {name: places[name] for name in near}
+        plans[broker]["next"] = {name: places[name] for name in following}
     return plans
 
 
 @contextmanager
-def broker_processes(platform: SigningKey) -> Iterator[Brokers]:
-    """Start all brokers; gives each one's port and identity."""
+def broker_processes(platform: SigningKey, owner: Certificate) -> Iterator[Brokers]:
+    """Start all brokers; gives where each one listens, and its identity."""
     # One clean process imports the package, and brokers are forked from it: they share no secret.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ccbps.matching", "ccbps.overlay.enclave.enclave"])
+    context.set_forkserver_preload(
+        ["ccbps.matching", "ccbps.network", "ccbps.overlay.enclave.enclave"]
+    )
     ready: Ready = context.Queue()
     # The platform's key stands for one in a processor; only machines with an enclave have it.
     chips = {f"{hop}.1" for enclaves in LAYOUTS.values() for hop in enclaves}
     processes = []
     try:
         for name in [name for hop in range(1, HOPS + 1) for name in of_hop(hop)]:
-            arguments = name, platform.export_secret() if name in chips else b"", ready
+            arguments = name, platform.export_secret() if name in chips else b"", owner, ready
             processes.append(context.Process(target=run_broker, args=arguments, daemon=True))
             processes[-1].start()
         started = [ready.get(timeout=SECONDS) for _ in processes]
-        yield {name: (port, identity) for name, port, identity in started}
+        yield {name: (place, identity) for name, place, identity in started}
     finally:
         for process in processes:
             process.terminate()
             process.join()
 
 
-def send(writer: asyncio.StreamWriter, *parts: bytes) -> None:
-    writer.write(pack([pack(parts)]))
+def pinned(pins: list[str]) -> tuple[Certificate, ...]:
+    return tuple(Certificate(bytes.fromhex(digits)) for digits in pins)
 
 
-async def receive(reader: asyncio.StreamReader) -> bytes:
-    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "little"))
+def reach(place: Place, own: Identity) -> Channel:
+    """Connect to a party, as somebody whom it has pinned."""
+    return connect(place[0], own, *pinned([place[1]]), seconds=SECONDS)
 
 
-async def ask(link: tuple[asyncio.StreamReader, asyncio.StreamWriter], *request: bytes) -> bytes:
+def ask(link: Channel, request: bytes, content: bytes = b"") -> bytes:
     """Send a request and wait for its answer."""
-    send(link[1], *request)
-    return unpack(await asyncio.wait_for(receive(link[0]), SECONDS), 1)[0]
+    link.send(pack([request, content]))
+    return bytes(link.receive(MOST))
 
 
-def run_broker(name: str, platform: bytes, ready: Ready) -> None:
-    with suppress(KeyboardInterrupt, TimeoutError):
-        asyncio.run(Broker(name, platform).serve(ready))
+def run_broker(name: str, platform: bytes, owner: Certificate, ready: Ready) -> None:
+    with suppress(KeyboardInterrupt):
+        Broker(name, platform, owner).serve(ready)
 
 
 class Broker:
@@ -223,37 +232,41 @@ class Broker:
 
     enclave: SimulatedEnclave | None = None
 
-    def __init__(self, name: str, platform: bytes) -> None:
-        self.name, self.key = name, SigningKey.generate()
+    def __init__(self, name: str, platform: bytes, owner: Certificate) -> None:
+        self.name, self.key, self.own = name, SigningKey.generate(), Identity.generate()
         self.platform = SimulatedPlatform(SigningKey(platform)) if platform else None
+        self.peers, self.lock, self.next = (owner,), Lock(), list[Channel]()
 
-    async def serve(self, ready: Ready) -> None:
+    def serve(self, ready: Ready) -> None:
         """Work until whoever started this process ends, or time is up."""
-        over, parent = asyncio.Event(), multiprocessing.parent_process()
+        parent = multiprocessing.parent_process()
         assert parent is not None
-        asyncio.get_running_loop().add_reader(parent.sentinel, over.set)
-        server = await asyncio.start_server(self.handle, HOST, 0)
-        ready.put((self.name, server.sockets[0].getsockname()[1], self.key.identity))
-        await asyncio.wait_for(over.wait(), 2 * SECONDS)
+        # Peers are looked up for each connection.
+        with Server(lambda _: Credentials(self.own, self.peers), self.handle) as server:
+            place = server.address, self.own.certificate().der.hex()
+            ready.put((self.name, place, self.key.identity))
+            connection.wait([parent.sentinel], 2 * SECONDS)
 
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def handle(self, link: Channel) -> None:
         """Answer what comes on one connection."""
-        with closing(writer), suppress(EOFError, ConnectionError, asyncio.CancelledError):
-            while True:
-                request, content = unpack(await receive(reader), 2)
+        while True:
+            request, content = unpack(bytes(link.receive(MOST)), 2)
+            with self.lock:
                 if request == b"fragment":
                     self.forward(content)
                     continue
                 answer = pack(self.seen) if request == b"seen" else b""
-                if request == b"configure":
-                    await self.configure(**json.loads(content))
+                if request == b"pin":
+                    self.peers += pinned(json.loads(content))
+                elif request == b"configure":
+                    self.configure(**json.loads(content))
                 elif request == b"attest" and self.enclave:
                     answer = self.enclave.attest(content)
                 elif request == b"open" and self.enclave:
                     self.enclave.open(content)
-                send(writer, answer)
+            link.send(answer)
 
-    async def configure(self, policy: str, enclave: str, attest: Ports, next: Ports) -> None:
+    def configure(self, policy: str, enclave: str, attest: Places, next: Places) -> None:
         """Connect to the next hop, and attest the enclaves next to this broker."""
         if self.enclave:
             self.enclave.close()
@@ -262,16 +275,17 @@ class Broker:
         self.queue = SealedQueue(agreed.agreed(enclave)) if enclave else None
         self.enclave = self.platform.launch(enclave, agreed) if enclave and self.platform else None
         self.to_enclave: Session | None = None
-        for other, port in attest.items():
-            link = await asyncio.open_connection(HOST, port)
-            member = Member(self.name, self.key, agreed)
-            quote = await ask(link, b"attest", member.challenge(other))
-            session, opening = member.accept(other, quote)
-            await ask(link, b"open", opening)
-            link[1].close()
+        for other, place in attest.items():
+            with reach(place, self.own) as link:
+                member = Member(self.name, self.key, agreed)
+                quote = ask(link, b"attest", member.challenge(other))
+                session, opening = member.accept(other, quote)
+                ask(link, b"open", opening)
             self.sessions[session.name] = session
             self.to_enclave = session if other in next else self.to_enclave
-        self.next = [(await asyncio.open_connection(HOST, port))[1] for port in next.values()]
+        for link in self.next:
+            link.close()
+        self.next = [reach(place, self.own) for place in next.values()]
 
     def forward(self, message: bytes) -> None:
         """Handle one fragment."""
@@ -288,8 +302,8 @@ class Broker:
             parts = fragment.split(K) if len(self.next) == K else [fragment]
             seal = self.to_enclave.seal if self.to_enclave else Fragment.to_bytes
             out = [seal(part) for part in parts]
-        for writer, part in zip(self.next if out else [], out, strict=True):
-            send(writer, b"fragment", part)
+        for link, part in zip(self.next if out else [], out, strict=True):
+            link.send(pack([b"fragment", part]))
 
 
 class Subscriber:
@@ -297,12 +311,12 @@ class Subscriber:
 
     def __init__(self, splits: int) -> None:
         self.agreed, self.came = Agreed(K, K, splits), list[Fragment]()
-        self.secret: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.secret, self.lock = Future[bytes](), Lock()
 
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer), suppress(EOFError, ConnectionError, asyncio.CancelledError):
-            while True:
-                _, message = unpack(await receive(reader), 2)
+    def handle(self, link: Channel) -> None:
+        while True:
+            _, message = unpack(bytes(link.receive(MOST)), 2)
+            with self.lock:
                 self.came.append(Fragment.from_bytes(message))
                 if len(self.came) == K**self.agreed.splits:
                     self.secret.set_result(join_fragments(self.came, self.agreed))

@@ -1,6 +1,7 @@
 """The whole story on real quotes: from no common secret to payloads that only those who match read.
 
-Every party is a process of its own on this machine, and they talk over sockets.
+Every party is a process of its own on this machine. They talk over TLS, in which each accepts only
+certificates that it was given before (`ccbps.network`), and over MQTT.
 
 1. The publisher splits each subscriber's seed into fragments, which travel through two hops of
    three brokers that nobody trusts (ISSPS); the subscriber joins them.
@@ -23,13 +24,14 @@ import argparse
 import json
 import multiprocessing
 import os
+import queue
 import secrets
 import signal
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Client, Listener
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +47,7 @@ from ccbps.filters import FilterKey, TopicTokens
 from ccbps.matching import BroadcastMatch, FormulaMatch, Matcher, from_json
 from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
+from ccbps.network import Certificate, Credentials, Identity, Server, connect
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
 
 K, HOPS = 3, 2
@@ -100,6 +103,10 @@ class Story:
         self.news, self.orders = CONTEXT.Queue(), CONTEXT.Queue()
         names = ["broker", "publisher", *SUBSCRIBERS]
         self.passwords = {one: secrets.token_hex(8) for one in names}
+        hops = [f"hop {hop}.{n}" for hop in range(1, HOPS + 1) for n in range(1, K + 1)]
+        identities = {name: Identity.generate() for name in ["publisher", *SUBSCRIBERS, *hops]}
+        self.keys = {name: identity.export_secret() for name, identity in identities.items()}
+        self.pins = {name: identity.certificate() for name, identity in identities.items()}
         self.got: dict[str, list[int]] = {}
 
     def run(self) -> int:
@@ -110,18 +117,20 @@ class Story:
         ends = {one: CONTEXT.Queue() for one in SUBSCRIBERS}
         for one in SUBSCRIBERS:
             url = self.urls[SUBSCRIBERS[one][0]]
-            count = len(self.quotes)
-            self.start(run_subscriber, one, url, self.passwords[one], count, self.news, ends[one])
-        ports = {name: self.wait(f"port of {name}") for name in SUBSCRIBERS}
+            links = Links(self.keys[one], self.pins, {})
+            arguments = one, url, self.passwords[one], len(self.quotes), links
+            self.start(run_subscriber, *arguments, self.news, ends[one])
+        addresses = {name: self.wait(f"address of {name}") for name in SUBSCRIBERS}
         for hop in range(HOPS, 0, -1):
             here = [f"hop {hop}.{n}" for n in range(1, K + 1)]
-            following = [ports[name] for name in ports if name.startswith(f"hop {hop + 1}.")]
+            following = [name for name in addresses if name.startswith(f"hop {hop + 1}.")]
             for name in here:
-                self.start(run_hop, name, following, dict(ports), self.folder, self.news)
-            ports |= {name: self.wait(f"port of {name}") for name in here}
-        first = [ports[f"hop 1.{n}"] for n in range(1, K + 1)]
+                links = Links(self.keys[name], self.pins, dict(addresses))
+                self.start(run_hop, name, following, links, self.folder, self.news)
+            addresses |= {name: self.wait(f"address of {name}") for name in here}
+        links = Links(self.keys["publisher"], self.pins, addresses)
         stops = self.kill_at, self.revoke_at
-        arguments = self.quotes, self.urls, self.passwords["publisher"], first, stops
+        arguments = self.quotes, self.urls, self.passwords["publisher"], links, stops
         self.start(run_publisher, *arguments, self.folder, self.news, self.orders)
         for name in SUBSCRIBERS:
             self.wait(f"subscribed {name}")
@@ -269,39 +278,64 @@ def run_desk(
     news.put((f"counts of {name}", counts))
 
 
-def run_hop(
-    name: str, following: list[int], ports: dict[str, int], folder: Path, news: Queue
-) -> None:
+@dataclass(frozen=True)
+class Links:
+    """What a party needs to talk to others: each message goes over a connection of its own.
+
+    Attributes:
+        key: the secret of its own identity.
+        pins: everybody's certificates.
+        addresses: of those that listen by now.
+    """
+
+    key: bytes = field(repr=False)
+    pins: dict[str, Certificate]
+    addresses: dict[str, str]
+
+    def send(self, name: str, addressee: bytes, content: bytes) -> None:
+        """Send a message to a party."""
+        identity, pin = Identity(self.key), self.pins[name]
+        with connect(self.addresses[name], identity, pin, seconds=SECONDS) as channel:
+            channel.send(addressee + b"\n", content)
+
+    @contextmanager
+    def listening(self, name: str, news: Queue) -> Iterator[Iterator[list[bytes]]]:
+        """Tell where this party listens; gives addressees and contents of messages that come."""
+        came: queue.Queue[list[bytes]] = queue.Queue()
+        credentials = Credentials(Identity(self.key), (*self.pins.values(),))
+        with Server(
+            credentials, lambda peer: came.put(bytes(peer.receive(1 << 20)).split(b"\n", 1))
+        ) as server:
+            news.put((f"address of {name}", server.address))
+            yield iter(came.get, None)
+
+
+def run_hop(name: str, following: list[str], links: Links, folder: Path, news: Queue) -> None:
     """A broker of a hop: splits fragments for the next one; the last one passes them on."""
-    with listening() as listener, (folder / f"{name}.log").open("w") as log:
-        news.put((f"port of {name}", listener.address[1]))
-        while True:
-            with listener.accept() as connection:
-                addressee, content = connection.recv_bytes().split(b"\n", 1)
+    with links.listening(name, news) as messages, (folder / f"{name}.log").open("w") as log:
+        for addressee, content in messages:
             if addressee.startswith(b"sealed "):
-                send(ports[addressee[len(b"sealed ") :].decode()], addressee, content)
+                links.send(addressee[len(b"sealed ") :].decode(), addressee, content)
                 continue
             log.write(content.hex() + "\n")
             log.flush()
             if not following:
-                send(ports[addressee.decode()], addressee, content)
+                links.send(addressee.decode(), addressee, content)
                 continue
             parts = Fragment.from_bytes(content).split(K)
-            for port, part in zip(following, parts, strict=True):
-                send(port, addressee, part.to_bytes())
+            for other, part in zip(following, parts, strict=True):
+                links.send(other, addressee, part.to_bytes())
 
 
 def run_subscriber(
-    name: str, url: str, password: str, count: int, news: Queue, control: Queue
+    name: str, url: str, password: str, count: int, links: Links, news: Queue, control: Queue
 ) -> None:
     """Joins its seed, subscribes, and opens what it is sent, until it is told to end."""
     desk, topic, condition = SUBSCRIBERS[name]
     fragments, sealed = [], b""
-    with listening() as listener:
-        news.put((f"port of {name}", listener.address[1]))
+    with links.listening(name, news) as messages:
         while len(fragments) < K**HOPS or not sealed:
-            with listener.accept() as connection:
-                addressee, content = connection.recv_bytes().split(b"\n", 1)
+            addressee, content = next(messages)
             if addressee.startswith(b"sealed "):
                 sealed = content
             else:
@@ -338,7 +372,7 @@ def run_publisher(
     quotes: list[dict[str, Any]],
     urls: dict[str, str],
     password: str,
-    hop: list[int],
+    links: Links,
     stops: tuple[int, int],
     folder: Path,
     news: Queue,
@@ -353,13 +387,13 @@ def run_publisher(
         secret = master.pair(f"{name}/mine").export_secret()
         own = sealer.join(numbers[name])
         hidden += [secret, own.export_secret()[4:]]
-        for port, part in zip(hop, Fragment.of(secret, K).split(K), strict=True):
-            send(port, name.encode(), part.to_bytes())
+        for n, part in enumerate(Fragment.of(secret, K).split(K), start=1):
+            links.send(f"hop 1.{n}", name.encode(), part.to_bytes())
         rest = {"filter": key.to_text(), "delivery": own.to_text()}
         rest["broadcast"] = broadcast.to_text()
         nonce = secrets.token_bytes(12)
         sealed = nonce + AESGCM(secret).encrypt(nonce, json.dumps(rest).encode(), None)
-        send(hop[0], f"sealed {name}".encode(), sealed)
+        links.send("hop 1.1", f"sealed {name}".encode(), sealed)
     texts = [topic for _, topic, _ in SUBSCRIBERS.values()]
     texts += [condition for _, _, condition in SUBSCRIBERS.values()] + ["close", "issue"]
     hidden += [text.encode() for text in texts]
@@ -403,16 +437,6 @@ def run_publisher(
     news.put(("published", (sealer.encryptions - wanted, deliveries)))
 
 
-def listening() -> Listener:
-    """With room for all who come at once: who has to wait at the door is lost."""
-    return Listener(("127.0.0.1", 0), backlog=K**HOPS * len(SUBSCRIBERS))
-
-
-def send(port: int, addressee: bytes, content: bytes) -> None:
-    with Client(("127.0.0.1", port)) as connection:
-        connection.send_bytes(addressee + b"\n" + content)
-
-
 # One clean process imports the package, and parties are forked from it: they share no secret.
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -421,7 +445,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 def processes() -> Iterator[Any]:
     """Starts processes, and ends them all."""
     CONTEXT.set_forkserver_preload(
-        ["ccbps.mqtt", "ccbps.matching", "ccbps.overlay.splits.fragments"]
+        ["ccbps.mqtt", "ccbps.matching", "ccbps.network", "ccbps.overlay.splits.fragments"]
     )
     running = []
 

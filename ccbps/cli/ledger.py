@@ -10,9 +10,9 @@ from ccbps.cli.command import Command, Parser
 from ccbps.cli.signals import ended_by_signals
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import FileKey
+from ccbps.network.channel import split_address
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.ledger_server import LedgerServer
-from ccbps.rounds.remote_ledger import place_of
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -37,7 +37,7 @@ def _add_arguments(parser: Parser) -> None:
 
 
 def _run(arguments: Namespace) -> int:
-    host, port = place_of(arguments.listen)
+    host, port = split_address(arguments.listen)
     there = Path(arguments.file).exists()
     if there and arguments.new:
         raise ParameterError(f"{arguments.file} is there already: leave out --new")
@@ -63,8 +63,8 @@ LEDGER: Final = Command(
     "On a cluster whose machines share no file system with locks, one process has the ledger of\n"
     "events, and workers ask it: RemoteLedger('HOST:PORT', 'IDENTITY') in place of\n"
     "EventLedger('FILE'), with the identity of the file, which is shown first. They and the\n"
-    "server prove to one another that they have the ledger's key, and what they send is\n"
-    "encrypted. Whoever has the key can make the publisher use a round twice, and so does a\n"
+    "server know one another by certificates that follow from the ledger's key, and talk over\n"
+    "TLS 1.3. Whoever has the key can make the publisher use a round twice, and so does a\n"
     "second ledger for it: have one server for a key, with one file, and never a copy of that.\n\n"
     "Ends with Ctrl-C or SIGTERM. Killed and started again it goes on with nothing lost; workers\n"
     "wait for it for a minute.",

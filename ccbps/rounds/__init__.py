@@ -1,4 +1,4 @@
-"""Records of which rounds were used: on disk, for events, and over a network."""
+"""Ledgers of rounds, on disk and behind a server: no round is used for two contents."""
 
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.ledger_server import LedgerServer

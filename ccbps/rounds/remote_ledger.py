@@ -1,9 +1,19 @@
-"""The ledger of a server, as workers see it."""
+"""The ledger of a server, as workers see it, and what the two say to one another.
+
+Server and worker each derive both sides' identities (`ccbps.network`) from the `LedgerKey`, so one
+key is all that they are given: who has it is let in, and who does not is not believed.
+
+In a channel for each batch of events, the worker sends which ledger it wants, the stream and the
+events' names; then come, each in a frame behind a letter, from the server and in answer to it:
+
+- `ROUNDS`, 8 bytes for each event; the worker sends a tag of 16 bytes for each;
+- perhaps `OTHER`, a bit for each event that has other content; the worker sends an empty frame;
+- `DONE`, the same bits; or, in place of any of these, `FAILED` and why.
+"""
 
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,31 +23,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Rounds
-from ccbps.errors import LedgerError, ParameterError
+from ccbps.errors import KeyMismatchError, LedgerError, NetworkError, PeerError
 from ccbps.keys.confine import confined
 from ccbps.keys.ledger_key import LedgerKey
-from ccbps.rounds.ledger_channel import (
-    DONE,
-    FAILED,
-    MOST_EVENTS,
-    OTHER,
-    ROUNDS,
-    Broken,
-    Channel,
-    Forged,
-    connect,
-)
+from ccbps.network.channel import Channel, connect, split_address
+from ccbps.network.identity import Identity
 from ccbps.rounds.ledger_file import WAIT_SECONDS, identity_bytes
 
 AGAIN_SECONDS: Final = 0.2
 """Between two tries to reach a server."""
+MOST_EVENTS: Final = 1 << 20
+"""In one connection: some 50 MB of memory."""
+STREAM_BYTES: Final = 16
+ROUNDS, OTHER, DONE, FAILED = b"r", b"o", b"d", b"f"
+
+
+@confined
+def identities(key: LedgerKey) -> tuple[Identity, Identity]:
+    """Derive the identities of the server and of a worker from their common key."""
+    secret = key.export_secret()
+    return Identity.derive(secret, b"ledger server"), Identity.derive(secret, b"ledger worker")
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteLedger:
     """The ledger of a `LedgerServer`, for workers, in place of an `EventLedger`.
 
-    Workers and server know each other by a key that workers derive from the publisher's seed.
+    Workers and server know each other by a key that workers derive from the publisher's seed. What
+    they send is encrypted, and stays so if somebody finds that key later (`ccbps.network`).
 
     Example:
         >>> from ccbps.rounds import RemoteLedger
@@ -54,7 +67,7 @@ class RemoteLedger:
     identity: str | None = None
 
     def __post_init__(self) -> None:
-        place_of(self.address)
+        split_address(self.address)
         identity_bytes(self.identity)
 
     @confined
@@ -83,15 +96,20 @@ class RemoteLedger:
                 f"a server allots {MOST_EVENTS} events at a time, got {len(names)}: set "
                 "spark.sql.execution.arrow.maxRecordsPerBatch to fewer"
             )
-        until: float | None = None
+        (server, worker), until = identities(key), None
+        head = identity_bytes(self.identity) + stream
         while True:
             try:
-                with _reached(self.address) as connection:
-                    channel = connect(connection, key, WAIT_SECONDS)
-                    return _ask(
-                        channel, identity_bytes(self.identity) + stream, names, tags, refuse
-                    )
-            except Broken as error:
+                with connect(
+                    self.address, worker, server.certificate(), seconds=WAIT_SECONDS
+                ) as channel:
+                    return _ask(channel, head, names, tags, refuse)
+            except KeyMismatchError:
+                raise KeyMismatchError(
+                    "the ledger's server does not know the ledger key of this seed: give the "
+                    "server the key that `ccbps keygen ledger` derives from it"
+                ) from None
+            except NetworkError as error:
                 now = time.monotonic()
                 until = now + WAIT_SECONDS if until is None else until
                 if now >= until:
@@ -100,17 +118,6 @@ class RemoteLedger:
                         f"encoded: {error}"
                     ) from None
             time.sleep(AGAIN_SECONDS * (0.5 + os.urandom(1)[0] / 256))  # not all at once
-
-
-def _reached(address: str) -> socket.socket:
-    """
-    Raises:
-        Broken: nobody is there.
-    """
-    try:
-        return socket.create_connection(place_of(address), WAIT_SECONDS)
-    except (OSError, UnicodeError) as error:
-        raise Broken(str(error)) from None
 
 
 def _ask(
@@ -122,39 +129,25 @@ def _ask(
 ) -> tuple[Rounds, Bools]:
     """The worker's part of `LedgerServer._allot`."""
     count = len(names)
-    channel.send(head + names.astype("<i8").tobytes())
+    channel.send(head, names.astype("<i8").tobytes())
     rounds: Rounds = np.zeros(0, dtype=np.uint64)
     told = False
     while True:
         answer = channel.receive(1 + max(8 * count, 1 << 16))
-        kind, content = answer[:1], answer[1:]
+        kind, content = bytes(answer[:1]), memoryview(answer)[1:]
         if kind == FAILED:
-            raise LedgerError(content.decode(errors="replace"))
+            raise LedgerError(str(content, errors="replace"))
         if kind == ROUNDS and len(content) == 8 * count and not len(rounds):
             rounds = np.frombuffer(content, "<u8").astype(np.uint64)
             channel.send(tags(rounds).tobytes())
             continue
         if len(content) != -(-count // 8) or len(rounds) != count or kind not in (OTHER, DONE):
-            raise Forged("an answer that is none")
+            raise PeerError("an answer that is none")
         other = np.unpackbits(np.frombuffer(content, np.uint8), count=count).astype(np.bool_)
         if kind == DONE:
             return rounds, other
         if told:
-            raise Forged("an answer that came before")
+            raise PeerError("an answer that came before")
         told = True
         refuse(other, rounds)
         channel.send(b"")
-
-
-def place_of(address: str) -> tuple[str, int]:
-    """Host and port.
-
-    Raises:
-        ParameterError: it is no address.
-    """
-    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ParameterError(
-            f"address must be the server's 'host:port', such as '10.0.0.5:7400', got {address!r}"
-        )
-    return host.removeprefix("[").removesuffix("]"), int(port)

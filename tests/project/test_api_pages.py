@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "ccbps",
     "ccbps.keys",
+    "ccbps.network",
     "ccbps.rounds",
     "ccbps.matching",
     "ccbps.matching.broken",

@@ -31,6 +31,7 @@ PENDING = frozenset(
         "leakage",
         "matching",
         "mqtt",
+        "network",
         "overlay",
         "predicates",
         "programs",

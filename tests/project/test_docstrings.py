@@ -18,6 +18,7 @@ FINDER = doctest.DocTestFinder()
 PACKAGES = (
     "ccbps",
     "ccbps.keys",
+    "ccbps.network",
     "ccbps.rounds",
     "ccbps.matching",
     "ccbps.matching.broken",

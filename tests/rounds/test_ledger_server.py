@@ -8,16 +8,16 @@ import os
 import pickle
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,18 +28,15 @@ from hypothesis import strategies as st
 from ccbps import EpochSeed, SharedSeed
 from ccbps.arrays import Bools, Bytes, Rounds
 from ccbps.cli.program import main
-from ccbps.errors import KeyMismatchError, LedgerError, ParameterError
+from ccbps.errors import KeyMismatchError, LedgerError, NetworkError, ParameterError
 from ccbps.keys import FileKey, LedgerKey
-from ccbps.rounds import (
-    EventLedger,
-    LedgerServer,
-    RemoteLedger,
-    ledger_channel,
-    ledger_server,
-    remote_ledger,
-)
-from ccbps.rounds.ledger_channel import Channel, Forged
+from ccbps.network import Identity, connect
+from ccbps.network import server as network_server
+from ccbps.network.identity import tls_context
+from ccbps.rounds import EventLedger, LedgerServer, RemoteLedger, ledger_server, remote_ledger
+from ccbps.rounds.remote_ledger import identities
 from tests.rounds.test_event_ledger import EVENTS, STREAMS, Refused, tags_of, write_down
+from tests.support.relay import place_of, read_or_end, relayed
 
 SEED = SharedSeed(bytes(range(32)))
 KEY = SEED.ledger_key()
@@ -117,7 +114,7 @@ def test_a_server_with_another_file_is_refused(tmp_path: Path, source: FileKey) 
         assert allot(ledger, [(7, 0), (8, 0)]) == ([0, 1], [False, False])
         with pytest.raises(LedgerError, match=f"is {file.identity()}, wanted {other.identity()}"):
             allot(RemoteLedger(server.address, other.identity()), [(9, 0)])
-        port = _at(server.address)[1]
+        port = place_of(server.address)[1]
     with LedgerServer(other, source, port=port):
         with pytest.raises(LedgerError, match="another file would allot rounds that were used"):
             allot(ledger, [(9, 0)])
@@ -130,126 +127,46 @@ def test_a_server_with_another_file_is_refused(tmp_path: Path, source: FileKey) 
             allot(ledger, [(9, 0)])
 
 
-def channels(seconds: float = 20) -> tuple[Channel, Channel]:
-    """A worker's and the server's end of one connection."""
-    worker, server = socket.socketpair()
-    with ThreadPoolExecutor(1) as other:
-        accepted = other.submit(ledger_channel.accept, server, lambda name: KEY, seconds)
-        return ledger_channel.connect(worker, KEY, seconds), accepted.result()
-
-
-def test_frames_are_read_once_in_order_by_the_other_side() -> None:
-    worker, server = channels()
-    sent: list[bytes] = []
-    raw = worker._connection, server._connection
-    for channel, other in ((worker, 1), (server, 0)):
-        for _ in range(2):
-            channel.send(b"the same content")
-            sent.append(raw[other].recv(1000))
-    # Nobody sees that they are the same: keys, and nonces, are used once.
-    assert len({*sent}) == 4
-    ends = {"worker": (server, raw[0], sent[:2]), "server": (worker, raw[1], sent[2:])}
-    for name, (reader, writer, frames) in ends.items():
-        for wrong in (
-            frames[1],  # one is left out
-            sent[2] if name == "worker" else sent[0],  # its own, come back
-            frames[0][:-1] + bytes([frames[0][-1] ^ 1]),
-            frames[0][:4] + bytes([frames[0][4] ^ 1]) + frames[0][5:],
-        ):
-            writer.sendall(wrong)
-            with pytest.raises(Forged):
-                reader.receive(100)
-        for frame in frames:
-            writer.sendall(frame)
-            assert reader.receive(100) == b"the same content"
-        writer.sendall(frames[1])
-        with pytest.raises(Forged):
-            reader.receive(100)
-        writer.sendall((1 << 20).to_bytes(4, "big"))
-        with pytest.raises(Forged, match="another length"):
-            reader.receive(100)
-
-
-def test_nobody_can_play_one_side_s_record_to_the_other() -> None:
-    """Each names a nonce, and both are in the keys."""
-    greetings, answers = [], []
-    for turn in range(2):
-        worker, server = socket.socketpair()
-        with ThreadPoolExecutor(1) as other:
-            accepted = other.submit(_recorded, server, greetings, answers, turn)
-            if turn:
-                with pytest.raises(Forged, match="not made with the ledger's key"):
-                    ledger_channel.connect(worker, KEY, 20)
-            else:
-                ledger_channel.connect(worker, KEY, 20)
-            accepted.result()
-    # A worker's record, played to a server.
-    stranger, server = socket.socketpair()
-    stranger.sendall(b"".join(greetings))
-    with pytest.raises(Forged, match="not made with the ledger's key"):
-        ledger_channel.accept(server, lambda name: KEY, 20)
-
-
-class Recorded:
-    """A socket that remembers what goes through."""
-
-    def __init__(self, inner: socket.socket) -> None:
-        self._inner, self.got, self.sent = inner, [], []
-        self.settimeout = inner.settimeout
-
-    got: list[bytes]
-    sent: list[bytes]
-
-    def recv_into(self, view: memoryview) -> int:
-        count = self._inner.recv_into(view)
-        self.got.append(bytes(view[:count]))
-        return count
-
-    def sendall(self, content: bytes) -> None:
-        self.sent.append(content)
-        self._inner.sendall(content)
-
-
-def _recorded(
-    connection: socket.socket, greetings: list[bytes], answers: list[bytes], turn: int
-) -> None:
-    """At first a server; then who only has its record."""
-    if turn:
-        connection.sendall(b"".join(answers))
-        return
-    through: Any = Recorded(connection)
-    ledger_channel.accept(through, lambda name: KEY, 20)
-    greetings += through.got
-    answers += through.sent
-
-
 def test_who_has_no_key_gets_nothing(
     tmp_path: Path,
     source: FileKey,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ledger_channel, "GREETING_SECONDS", 0.5)
-    file, known = EventLedger(tmp_path / "events"), bytes.fromhex(KEY.fingerprint())
+    monkeypatch.setattr(network_server, "HANDSHAKE_SECONDS", 1)
+    file, (own, worker) = EventLedger(tmp_path / "events"), identities(KEY)
+    name = own.certificate().fingerprint()
+    name = f"{name[:32]}.{name[32:]}"
     with LedgerServer(file, source) as server:
         ledger = RemoteLedger(server.address)
+        other = SharedSeed.generate().ledger_key()
         with pytest.raises(KeyMismatchError, match="does not know the ledger key of this seed"):
-            allot(ledger, [(0, 0)], key=SharedSeed.generate().ledger_key())
-        # Somebody who knows the key's fingerprint, and not the key; or who says nothing.
-        for greeting in (
-            b"GET / HTTP/1.1\r\n\r\n".ljust(200, b"."),
-            ledger_channel.MAGIC + known + bytes(32) + b"\0\0\0\x10" * 9,
-            ledger_channel.MAGIC + known + bytes(32) + b"\xff" * 64,
-            ledger_channel.MAGIC + known + bytes(32),
-            b"",
+            allot(ledger, [(0, 0)], key=other)
+        # Somebody who knows the name of the server's certificate, and not the key.
+        for stranger in (Identity.generate(), own, identities(other)[1]):
+            with pytest.raises(KeyMismatchError, match="does not pin the one of this identity"):
+                connect(server.address, stranger, own.certificate())
+        context = tls_context(server=False)
+        context.load_verify_locations(cadata=own.certificate().der)
+        with (
+            socket.create_connection(place_of(server.address), 20) as raw,
+            pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"),
         ):
-            with socket.create_connection(_at(server.address), 20) as connection:
+            context.wrap_socket(raw, server_hostname=name).recv(1)
+        # Somebody who says something else, or nothing.
+        for greeting in (b"GET / HTTP/1.1\r\n\r\n".ljust(200, b"."), b"\0" * 99, b""):
+            with socket.create_connection(place_of(server.address), 20) as connection:
                 connection.sendall(greeting)
-                told = b"".join(iter(lambda one=connection: _quiet(one), b""))
-                assert len(told) in (0, 1 + ledger_channel.NONCE_BYTES)
+                told = b"".join(iter(lambda one=connection: read_or_end(one), b""))
+                assert len(told) in (0, 7)  # an alert
+        # Who has the key is told nothing before it asks.
+        with connect(server.address, worker, own.certificate()) as channel:
+            channel.send(b"a request that is none")
+            with pytest.raises(NetworkError, match="ended"):
+                channel.receive(100)
         assert file.used() == 0
         assert allot(ledger, [(0, 0)]) == ([0], [False])
-    assert sum("refused" in one.message for one in caplog.records) == 4
+    assert sum("refused" in one.message for one in caplog.records) == 8
 
 
 def test_refusals_do_not_fill_the_log(
@@ -258,17 +175,17 @@ def test_refusals_do_not_fill_the_log(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ledger_server, "REFUSALS", 3)
+    monkeypatch.setattr(network_server, "REFUSALS", 3)
     other = SharedSeed.generate().ledger_key()
     with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
-        for now in (server._hour, server._hour + 3600):
-            clock = SimpleNamespace(monotonic=lambda now=now: now)
-            monkeypatch.setattr(ledger_server, "time", clock)
+        inner = server._server
+        for hour in (inner._hour, time.monotonic()):  # the second one is over
+            inner._hour = hour
             for _ in range(7):
                 with pytest.raises(KeyMismatchError):
                     allot(RemoteLedger(server.address), [(0, 0)], key=other)
-            while server._refusals < 7:  # it answers, and then counts
-                time.sleep(0.01)
+            while inner._refusals < 7 or time.monotonic() > inner._hour:
+                time.sleep(0.01)  # it answers, and then counts
     told = [one.message.partition("; ")[2] for one in caplog.records if "refused" in one.message]
     assert told == 2 * ["", "", "no more refusals are logged in this hour"]
 
@@ -276,13 +193,15 @@ def test_refusals_do_not_fill_the_log(
 def test_connections_are_bounded_and_those_that_say_nothing_end(
     tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_channel, "GREETING_SECONDS", 0.5)
+    monkeypatch.setattr(network_server, "HANDSHAKE_SECONDS", 0.5)
     monkeypatch.setattr(ledger_server, "CONNECTIONS", 2)
     with LedgerServer(EventLedger(tmp_path / "events"), source) as server, ExitStack() as stack:
         for _ in range(5):
-            stack.enter_context(socket.create_connection(_at(server.address), 20))
-        time.sleep(0.2)
-        assert len(server._server._served) == 2
+            stack.enter_context(socket.create_connection(place_of(server.address), 20))
+        seen = 0
+        while seen < 2:
+            seen = max(seen, len(server._server._served))
+        assert seen == 2
         assert allot(RemoteLedger(server.address), [(1, 0)]) == ([0], [False])
 
 
@@ -302,81 +221,18 @@ def test_threads_that_cannot_start_leave_the_server_alive(
         assert allot(RemoteLedger(server.address), [(1, 0)]) == ([0], [False])
 
 
-def _at(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)
-
-
-def _quiet(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(1 << 16)
-    except ConnectionResetError:
-        return b""
-
-
-class Relay:
-    """Between a worker and a server: sees what is sent, and may change it."""
-
-    def __init__(self, target: str, change: Callable[[int, bytes], bytes | None]) -> None:
-        """
-        Args:
-            change: of the pieces that the server sends, by number: what arrives; None breaks both
-                connections.
-        """
-        self.seen = [b"", b""]
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
-        self._target, self._change = target, change
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                worker, _ = self._listening.accept()
-            except OSError:
-                return
-            server = socket.create_connection(_at(self._target))
-            threading.Thread(target=self._pump, args=(0, worker, server), daemon=True).start()
-            threading.Thread(target=self._pump, args=(1, server, worker), daemon=True).start()
-
-    def _pump(self, side: int, source: socket.socket, target: socket.socket) -> None:
-        number = 0
-        while piece := _quiet(source):
-            self.seen[side] += piece
-            changed = self._change(number, piece) if side else piece
-            number += 1
-            if changed is None:
-                break
-            with suppress(OSError):  # it has ended
-                target.sendall(changed)
-        for one in (source, target):
-            with suppress(OSError):  # it has ended
-                one.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listening.close()
-
-
-@contextmanager
-def relayed(target: str, change: Callable[[int, bytes], bytes | None]) -> Iterator[Relay]:
-    relay = Relay(target, change)
-    try:
-        yield relay
-    finally:
-        relay.close()
-
-
 def test_what_is_sent_is_not_seen_and_not_changed(
     tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
-        with relayed(server.address, lambda number, piece: piece) as relay:
+        with relayed(server.address) as relay:
             events = [(0x1122334455667788, 1), (7, 2)]
             assert allot(RemoteLedger(relay.address), events) == ([0, 1], [False, False])
         sent = b"".join(relay.seen)
         tags = tags_of([1, 2])(np.arange(2, dtype=np.uint64))
         hidden = [(0x1122334455667788).to_bytes(8, "little"), tags[0].tobytes(), tags[1].tobytes()]
-        hidden += [KEY.export_secret(), STREAMS[1], np.arange(2, dtype="<u8").tobytes()]
+        hidden += [one.export_secret() for one in (KEY, *identities(KEY))]
+        hidden += [STREAMS[1], np.arange(2, dtype="<u8").tobytes()]
         assert [one for one in hidden if one in sent] == []
         monkeypatch.setattr(remote_ledger, "WAIT_SECONDS", 0.5)
         # Of what the server sends, one bit is changed.
@@ -396,8 +252,8 @@ def test_what_is_sent_is_not_seen_and_not_changed(
 def test_a_connection_that_breaks_leaves_nothing_or_all(
     tmp_path: Path, source: FileKey, piece: int
 ) -> None:
-    """The server's pieces: nonce, proof, rounds, done. Whichever does not arrive, the worker asks
-    again, and an event has one round."""
+    """The server's pieces: handshake, let in, rounds, done. Whichever does not arrive, the worker
+    asks again, and an event has one round."""
     file, broken = EventLedger(tmp_path / "events"), list[int]()
 
     def cut(number: int, content: bytes) -> bytes | None:
@@ -451,7 +307,7 @@ def test_a_server_that_closes_allots_nothing_more(tmp_path: Path, source: FileKe
         server.close()
         assert file.used() == 0
         closed.set()
-        with LedgerServer(file, source, port=_at(server.address)[1]):
+        with LedgerServer(file, source, port=place_of(server.address)[1]):
             assert got.result() == ([0], [False])
 
 

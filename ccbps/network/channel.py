@@ -1,0 +1,343 @@
+"""Messages between two machines that pin one another's certificates: frames over TLS 1.3.
+
+A frame is its length, 4 bytes (big-endian), and so many bytes. The receiver says how long a frame
+may be, and how long it may take to come as a whole: a peer that sends a byte now and then does not
+hold it up any longer than one that is silent. What is not read waits at the sender.
+
+The client names the certificate that it wants in the clear (as TLS's server name), so a server
+may have several. Whoever listens sees that name, lengths and times.
+
+Hazard: two machines that each send a large frame over one channel before they read wait for one
+another until their time is up. Give each direction a channel of its own.
+
+Source: RFC 8446 (TLS 1.3).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Self, TypeAlias
+
+from ccbps.errors import KeyMismatchError, NetworkError, ParameterError, PeerError
+from ccbps.keys.confine import confined
+from ccbps.keys.secret import Confined
+from ccbps.keys.used_rounds import this_process
+from ccbps.network.identity import Certificate, Credentials, Identity, tls_context
+
+Content: TypeAlias = bytes | bytearray | memoryview
+Lookup: TypeAlias = Callable[[str], Credentials | None]
+
+LENGTH_BYTES: Final = 4
+MOST_BYTES: Final = (1 << 8 * LENGTH_BYTES) - 1
+"""The longest frame there is; what a receiver takes is for it to say."""
+PIECE_BYTES: Final = 1 << 20
+"""At most so much is handed to TLS at a time."""
+SMALL_BYTES: Final = 1 << 14
+"""A frame up to this long leaves in one record with its length."""
+PARTING_SECONDS: Final = 1
+"""In which a peer that is not let in may read why."""
+LOST_SECONDS: Final = 6
+"""After which a machine that says nothing any more is lost."""
+_REFUSALS: Final = ("TLSV1_UNRECOGNIZED_NAME", "TLSV1_ALERT_UNKNOWN_CA")
+"""What OpenSSL calls the alerts of a server that lacks a certificate or does not pin ours."""
+
+
+class Channel(Confined):
+    """One connection to a pinned peer. Frames are sent and received by one thread at a time.
+
+    After an error, and in a process forked from the one that made it, a channel is closed.
+
+    Example:
+        >>> from ccbps.network import Credentials, Identity, Server, connect
+        >>> server, client = Identity.generate(), Identity.generate()
+        >>> peers = (client.certificate(),)
+        >>> def answer(channel):
+        ...     channel.send(b"you are ", channel.peer.fingerprint().encode())
+        >>> with Server(Credentials(server, peers), answer) as listening:
+        ...     with connect(listening.address, client, server.certificate()) as channel:
+        ...         text = channel.receive(100).decode()
+        >>> text == f"you are {client.certificate().fingerprint()}"
+        True
+
+    Attributes:
+        peer: the certificate that the other side proved to own.
+    """
+
+    def __init__(self, connection: socket.socket, peer: Certificate, seconds: float) -> None:
+        """Args:
+        connection: a connected socket whose handshake is done.
+        peer: the certificate of the other side.
+        seconds: a frame may take to be sent or to arrive.
+        """
+        self._connection, self.peer, self._seconds = connection, peer, seconds
+        self._process = this_process()
+
+    def __repr__(self) -> str:
+        return f"<Channel to {self.peer!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, *parts: Content, seconds: float | None = None) -> None:
+        """Send one frame.
+
+        Args:
+            parts: of its content, in order; they are not copied where they are large.
+            seconds: until the last byte must have left; None for the channel's own.
+
+        Raises:
+            NetworkError: the connection broke, or the peer did not read in time.
+        """
+        # An empty view of an array cannot be cast.
+        views = [view.cast("B") for part in parts if (view := memoryview(part)).nbytes]
+        length = sum(len(view) for view in views)
+        if length > MOST_BYTES:
+            raise ParameterError(f"a frame has at most {MOST_BYTES} bytes, got {length}: split it")
+        views.insert(0, memoryview(length.to_bytes(LENGTH_BYTES, "big")))
+        if length <= SMALL_BYTES:
+            views = [memoryview(b"".join(views))]
+        with self._guarded(seconds) as until:
+            for view in views:
+                while view:
+                    self._connection.settimeout(_left(until))
+                    view = view[self._connection.send(view[:PIECE_BYTES]) :]
+
+    def receive(self, most: int, seconds: float | None = None) -> bytearray:
+        """Receive one frame.
+
+        Args:
+            most: the length in bytes that the frame may have.
+            seconds: until its last byte must have come; None for the channel's own.
+
+        Raises:
+            NetworkError: the connection ended, also within a frame, or nothing came in time.
+            PeerError: the frame is longer, or was altered on its way.
+        """
+        with self._guarded(seconds) as until:
+            length = int.from_bytes(self._read(LENGTH_BYTES, until), "big")
+            if length > most:
+                raise PeerError(f"a frame of {length} bytes came, at most {most} were expected")
+            return self._read(length, until)
+
+    def close(self) -> None:
+        """End the connection, for the peer too. In a forked process only let go of it."""
+        with suppress(OSError):  # it has ended
+            if self._process == this_process():
+                # Processes forked meanwhile hold the connection, but do not keep it open.
+                socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
+        self._connection.close()
+
+    def _read(self, count: int, until: float) -> bytearray:
+        content = bytearray(count)
+        view = memoryview(content)
+        while view:
+            self._connection.settimeout(_left(until))
+            arrived = self._connection.recv_into(view[:PIECE_BYTES])
+            if not arrived:
+                raise NetworkError("the connection ended")
+            view = view[arrived:]
+        return content
+
+    @contextmanager
+    def _guarded(self, seconds: float | None) -> Iterator[float]:
+        """Give the time of the clock until which all must be done; close after any error."""
+        if self._process != this_process():
+            # Two processes would encrypt different records under one nonce.
+            self.close()
+            raise NetworkError("a channel cannot be used after a fork: connect in the new process")
+        if self._connection.fileno() < 0:
+            raise NetworkError("the channel is closed: connect again")
+        try:
+            yield time.monotonic() + (self._seconds if seconds is None else seconds)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError) and not isinstance(error, NetworkError):
+                raise _as_network_error(error) from None
+            raise
+
+
+@confined
+def connect(
+    address: str,
+    identity: Identity,
+    peer: Certificate,
+    *,
+    seconds: float = 60,
+    frame_seconds: float | None = None,
+) -> Channel:
+    """Connect to a `Server` that has a pinned certificate, and wait until it lets this side in.
+
+    Example:
+        >>> from ccbps.network import Identity, connect
+        >>> own, server = Identity.generate(), Identity.generate().certificate()
+        >>> connect("127.0.0.1:9", own, server, seconds=1)
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.NetworkError: 127.0.0.1:9 cannot be reached: ...
+
+    Args:
+        address: of the server, ``host:port``.
+        identity: what this side presents.
+        peer: the server's certificate.
+        seconds: that all of it may take; there may be many connections before this one.
+        frame_seconds: that a frame may take afterwards; None for `seconds`.
+
+    Raises:
+        KeyMismatchError: the server says that it has no such certificate, or does not pin ours.
+        NetworkError: nobody is there, or it took too long.
+        PeerError: the server is another one.
+    """
+    until = time.monotonic() + seconds
+    place, fingerprint = split_address(address), peer.fingerprint()
+    context = identity.context([peer], server=False)
+    try:
+        connection = socket.create_connection(place, seconds)
+    except (OSError, UnicodeError) as error:
+        raise NetworkError(f"{address} cannot be reached: {error}") from None
+    # The name that the server looks up. A part of a name has at most 63 characters.
+    name = f"{fingerprint[:32]}.{fingerprint[32:]}"
+    later = seconds if frame_seconds is None else frame_seconds
+    try:
+        channel = _shake_hands(connection, context, [peer], until, later, server_hostname=name)
+        channel.receive(0, until - time.monotonic())
+    except _UnknownError:
+        raise KeyMismatchError(
+            f"the server at {address} does not have the certificate that was asked for, or does "
+            "not pin the one of this identity: give it both"
+        ) from None
+    return channel
+
+
+@confined
+def accept(connection: socket.socket, lookup: Lookup, until: float, seconds: float) -> Channel:
+    """Let a pinned peer in that has connected; whoever is not let in is disconnected.
+
+    Args:
+        connection: a connected socket, which is used up.
+        lookup: the credentials whose certificate has a fingerprint; None if there are none.
+        until: the time of the monotonic clock at which the peer must have proved who it is.
+        seconds: that a frame may take afterwards.
+
+    Raises:
+        NetworkError: the connection broke, or the peer took too long.
+        PeerError: the peer is not pinned, or does not speak TLS 1.3.
+    """
+    peers: list[Certificate] = []
+
+    def choose(tls: ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> int | None:
+        credentials = lookup(name.replace(".", "")) if name else None
+        if credentials is None:
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        peers.extend(credentials.peers)
+        tls.context = credentials.identity.context(peers, server=True)
+        return None
+
+    context = tls_context(server=True)
+    context.sni_callback = choose  # type: ignore[assignment]
+    channel = _shake_hands(connection, context, peers, until, seconds, server_side=True)
+    channel.send(b"")  # a client learns only by this that it was let in
+    return channel
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split an address into host and port.
+
+    Raises:
+        ParameterError: it is no address.
+    """
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ParameterError(
+            f"address must be the server's 'host:port', such as '10.0.0.5:7400', got {address!r}"
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class _UnknownError(PeerError):
+    """The other side lacks the certificate that was asked for, or does not pin this one's."""
+
+
+@confined
+def _shake_hands(
+    connection: socket.socket,
+    context: ssl.SSLContext,
+    peers: list[Certificate],
+    until: float,
+    seconds: float,
+    **options: Any,
+) -> Channel:
+    """Make a channel of a connected socket, or close it.
+
+    Args:
+        peers: whom to accept; may still be empty when the handshake begins.
+        until: the time of the monotonic clock at which the handshake must be done.
+        seconds: that a frame may take afterwards.
+        options: of `ssl.SSLContext.wrap_socket`.
+    """
+    try:
+        _set_options(connection)
+        connection = context.wrap_socket(connection, do_handshake_on_connect=False, **options)
+        connection.settimeout(_left(until))
+        connection.do_handshake()
+        peer = Certificate(connection.getpeercert(binary_form=True) or b"")
+        if peer not in peers:
+            raise PeerError("the certificate of the other side is not pinned")
+    except BaseException as error:
+        _part(connection)
+        if isinstance(error, OSError) and not isinstance(error, NetworkError):
+            raise _as_network_error(error) from None
+        raise
+    return Channel(connection, peer, seconds)
+
+
+def _set_options(connection: socket.socket) -> None:
+    """Send small frames at once, and notice a machine that is gone, also while nobody reads."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    half = LOST_SECONDS // 2
+    for name, value in (("TCP_KEEPIDLE", half), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", half)):
+        if hasattr(socket, name):  # not on every system
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _part(connection: socket.socket) -> None:
+    """Close a connection whose handshake failed, so that the other side still reads the alert.
+
+    A connection that is closed with bytes unread takes back what it sent.
+    """
+    until = time.monotonic() + PARTING_SECONDS
+    with suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_WR)
+        connection.settimeout(PARTING_SECONDS)
+        while socket.socket.recv(connection, PIECE_BYTES):
+            connection.settimeout(_left(until))
+    connection.close()
+
+
+def _left(until: float) -> float:
+    """Return the seconds until a time of the monotonic clock."""
+    seconds = until - time.monotonic()
+    if seconds <= 0:
+        raise NetworkError("the peer took too long")
+    return seconds
+
+
+def _as_network_error(error: OSError) -> NetworkError:
+    """Say what an error of a socket means."""
+    if isinstance(error, TimeoutError):
+        return NetworkError("the peer took too long")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return PeerError(f"the certificate of the other side is refused: {error.verify_message}")
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
+        return NetworkError("the connection ended")
+    if isinstance(error, ssl.SSLError):
+        kind = _UnknownError if error.reason in _REFUSALS else PeerError
+        return kind(f"TLS failed: {error.reason}")
+    return NetworkError(error.strerror or str(error))

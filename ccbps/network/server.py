@@ -1,0 +1,209 @@
+"""A server for pinned peers: each connection in a thread, a bounded number of them at a time.
+
+Further connections wait in the kernel's queue, and what peers send waits in their own kernels until
+it is read. Whoever has not proved within `HANDSHAKE_SECONDS` to be a pinned peer is disconnected.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Self
+
+from ccbps.errors import NetworkError, ParameterError, PeerError
+from ccbps.keys.confine import confined
+from ccbps.keys.secret import Confined
+from ccbps.keys.used_rounds import this_process
+from ccbps.network.channel import Channel, Lookup, accept
+from ccbps.network.identity import Credentials
+
+_log: Final = logging.getLogger(__name__)
+HANDSHAKE_SECONDS: Final = 10
+"""Until a peer must have proved who it is."""
+REFUSALS: Final = 100
+"""That are logged in an hour: whoever can connect would fill the disk otherwise."""
+POLL_SECONDS: Final = 0.1
+"""After which a server that waits looks whether it was closed."""
+
+
+class Server(Confined):
+    """Serves channels to pinned peers, from threads of this process.
+
+    Example:
+        >>> from ccbps.network import Credentials, Identity, Server, connect
+        >>> alice, bob = Identity.generate(), Identity.generate()
+        >>> def answer(channel):
+        ...     channel.send(channel.receive(100).upper())
+        >>> with Server(Credentials(bob, (alice.certificate(),)), answer) as server:
+        ...     with connect(server.address, alice, bob.certificate()) as channel:
+        ...         channel.send(b"hello")
+        ...         channel.receive(100)
+        bytearray(b'HELLO')
+
+    Attributes:
+        address: where it listens, ``host:port``; peers may know its machine by another name.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials | Lookup,
+        serve: Callable[[Channel], object],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        connections: int = 64,
+        frame_seconds: float = 60,
+        title: str = "the server",
+    ) -> None:
+        """Args:
+            credentials: what this side presents and accepts; or a function that gives them, None
+                for none, by the fingerprint of the certificate that a client asks for.
+            serve: called with each channel, in a thread of its own; when it returns, the channel is
+                closed. What it raises is logged.
+            host: to listen at; by default for this machine only.
+            port: 0 for any that is free.
+            connections: that are served at a time; others wait.
+            frame_seconds: that a frame may take.
+            title: what log messages call it.
+
+        Raises:
+            NetworkError: the address cannot be listened at.
+        """
+        if type(port) is not int or not 0 <= port < 1 << 16:
+            raise ParameterError(f"port must be 0 to 65535, got {port!r}")
+        self._lookup: Lookup
+        if isinstance(credentials, Credentials):
+            fingerprint = credentials.identity.certificate().fingerprint()
+            self._lookup = {fingerprint: credentials}.get
+        else:
+            self._lookup = credentials
+        self._serve, self._seconds, self._title = serve, frame_seconds, title
+        self._process, self._ended = this_process(), threading.Event()
+        self._free, self._lock = threading.Semaphore(connections), threading.Lock()
+        self._served: dict[socket.socket, threading.Thread] = {}
+        self._refusals, self._hour = 0, time.monotonic() + 3600
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._listening = socket.create_server((host, port), family=family)
+        except (OSError, UnicodeError) as error:
+            raise NetworkError(f"no server can listen at {host}, port {port}: {error}") from None
+        self._listening.settimeout(POLL_SECONDS)
+        name, number = self._listening.getsockname()[:2]
+        self.address = f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<Server {self.address}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening, and end all connections; returns when none is served any more.
+
+        In a forked process it does nothing.
+        """
+        if self._process != this_process():
+            return
+        self._ended.set()
+        # Whoever inherited it in a fork does not keep it open.
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listening.close()
+        with self._lock:
+            served = [*self._served.items()]
+        for line, thread in served:
+            with suppress(OSError):  # it has ended
+                line.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+    def log_some(self, level: int, text: str, *details: object) -> None:
+        """Log what a stranger can cause, at most `REFUSALS` times an hour."""
+        with self._lock:
+            if (now := time.monotonic()) >= self._hour:
+                self._refusals, self._hour = 0, now + 3600
+            self._refusals = number = self._refusals + 1
+        if number <= REFUSALS:
+            last = "; no more refusals are logged in this hour" * (number == REFUSALS)
+            _log.log(level, text + "%s", *details, last)
+
+    def _listen(self) -> None:
+        while not self._ended.is_set():
+            if not self._free.acquire(timeout=POLL_SECONDS):
+                continue
+            try:
+                connection, place = self._listening.accept()
+                self._begin(connection, f"{place[0]}:{place[1]}")
+            except TimeoutError:
+                self._free.release()
+            except (OSError, RuntimeError):  # no more files, or threads: later there may be
+                self._free.release()
+                self._ended.wait(POLL_SECONDS)
+
+    def _begin(self, connection: socket.socket, place: str) -> None:
+        """Serve a connection in a thread.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
+        try:
+            line = connection.dup()  # TLS takes the socket itself away
+        except BaseException:
+            connection.close()
+            raise
+        thread = threading.Thread(target=self._run, args=(connection, line, place), daemon=True)
+        with self._lock:
+            self._served[line] = thread
+        try:
+            thread.start()
+        except BaseException:
+            with self._lock:
+                del self._served[line]
+            _end(line)
+            connection.close()
+            raise
+
+    def _run(self, connection: socket.socket, line: socket.socket, place: str) -> None:
+        """Serve one connection.
+
+        Args:
+            connection: handed on to TLS.
+            line: a second handle of it, by which `close` ends it.
+            place: where it comes from.
+        """
+        try:
+            self._admit(connection, place)
+        finally:
+            with self._lock:
+                del self._served[line]
+            _end(line)
+            self._free.release()
+
+    @confined
+    def _admit(self, connection: socket.socket, place: str) -> None:
+        until = time.monotonic() + HANDSHAKE_SECONDS
+        try:
+            with accept(connection, self._lookup, until, self._seconds) as channel:
+                self._serve(channel)
+        except PeerError as error:
+            self.log_some(logging.WARNING, "%s refused %s: %s", self._title, place, error)
+        except NetworkError as error:
+            _log.info("the connection of %s with %s broke: %s", self._title, place, error)
+        except Exception:
+            _log.exception("%s failed to serve %s", self._title, place)
+
+
+def _end(line: socket.socket) -> None:
+    """End a connection, also for processes forked meanwhile."""
+    with suppress(OSError):  # it has ended
+        line.shutdown(socket.SHUT_RDWR)
+    line.close()
