@@ -169,7 +169,7 @@ def make_plans(
     sources = {name: tuple(of_hop(hop - 1)) for hop, name in names.items()}
     splits = {name: splits_before(hop, enclaves) for hop, name in names.items()}
     agreed = Policy(platform, measure(), K, K, members, routes, sources, splits)
-    policy = agreed.to_bytes().decode()
+    policy = agreed.to_bytes().hex()
     plans: dict[str, dict[str, Any]] = {}
     for broker in sorted(brokers, key=lambda name: name not in hosts):
         hop = int(broker.split(".")[0])
@@ -271,7 +271,7 @@ class Broker:
         if self.enclave:
             self.enclave.close()
         self.seen: list[bytes] = []
-        agreed, self.sessions = Policy.from_bytes(policy.encode()), {}
+        agreed, self.sessions = Policy.from_bytes(bytes.fromhex(policy)), {}
         self.queue = SealedQueue(agreed.agreed(enclave)) if enclave else None
         self.enclave = self.platform.launch(enclave, agreed) if enclave and self.platform else None
         self.to_enclave: Session | None = None

@@ -95,7 +95,7 @@ def run(matcher: Matcher, conditions: dict[str, str], urls: dict[str, MqttUrl]) 
             print(f"  {client:<6}{conditions[client]:<36}{', '.join(got)}")
         counts = dict(line.split() for line in broker.metrics().splitlines() if "#" not in line)
         tested, stopped = (
-            counts[f"ccbps_{name}_total"] for name in ("pairs_tested", "prefiltered")
+            int(float(counts[f"ccbps_{name}_total"])) for name in ("pairs_tested", "prefiltered")
         )
         print(f"  the broker tested {tested} pairs, and stopped {stopped} event by its topic")
         print(f"  and learned: {matcher.leakage.learns[0]}\n")

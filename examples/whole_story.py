@@ -273,7 +273,7 @@ def run_desk(
             broker.revoke(client)
             news.put((f"revoked {client}", None))
         counted = [line.split() for line in broker.metrics().splitlines() if "_total " in line]
-        counts = {key[len("ccbps_") : -len("_total")]: int(value) for key, value in counted}
+        counts = {key[len("ccbps_") : -len("_total")]: int(float(value)) for key, value in counted}
     broker.close()
     news.put((f"counts of {name}", counts))
 

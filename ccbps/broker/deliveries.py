@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import islice
+
+from msgspec.structs import replace
 
 from ccbps.broker.mailbox import Mailboxes
 from ccbps.broker.messages import Delivery, Publication

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice, takewhile
 
-from ccbps.broker.fields import check_name
 from ccbps.broker.messages import Delivery
+from ccbps.broker.names import check_name
 from ccbps.broker.quotas import Account, Quota
 from ccbps.errors import RefusedError
 

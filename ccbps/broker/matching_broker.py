@@ -29,8 +29,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from ccbps.broker.accepted import Accepted
-from ccbps.broker.fields import check_name
 from ccbps.broker.messages import Payloads, Publication, Receipt, Subscription
+from ccbps.broker.names import check_name
 from ccbps.broker.parts import BrokerParts
 from ccbps.errors import ParameterError, RefusedError
 

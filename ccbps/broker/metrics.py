@@ -1,14 +1,19 @@
-"""What a broker counted, as OpenMetrics text, which Prometheus reads.
+"""What a broker counted, for Prometheus.
 
-Source: OpenMetrics 1.0.0, https://prometheus.io/docs/specs/om/open_metrics_spec/.
+Counting needs nothing; to write or serve the counts takes prometheus-client, the extra ``metrics``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 BOUNDS: Final = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
 """Of the histogram, seconds."""
@@ -37,6 +42,13 @@ _GAUGES: Final = {
 }
 
 
+class Collector(Protocol):
+    """What prometheus-client collects metrics from: a `MatchingBroker`."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metrics as they are now."""
+
+
 class Metrics:
     """Counters, by name and reason.
 
@@ -54,34 +66,78 @@ class Metrics:
         self.counts[name, reason] += count
 
     def matched(self, seconds: float) -> None:
-        """How long a publication was matched."""
+        """Count how long a publication was matched."""
         self._seconds[bisect_left(BOUNDS, seconds)] += 1
         self._sum += seconds
 
-    def text(self, gauges: Mapping[str, int], pairs: Mapping[str, int]) -> str:
-        """All of it.
+    def collect(self, gauges: Mapping[str, int], pairs: Mapping[str, int]) -> list[Metric]:
+        """Return all of it, for prometheus-client.
 
         Args:
             gauges: what there is now.
             pairs: counters that are kept elsewhere.
         """
-        lines: list[str] = []
+        core, metrics = _client().core, []
+        counts = self.counts + Counter({(name, ""): count for name, count in pairs.items()})
         for name, about in _COUNTERS.items():
-            lines += [f"# TYPE ccbps_{name} counter", f"# HELP ccbps_{name} {about}."]
-            found = {reason: n for (one, reason), n in self.counts.items() if one == name}
-            found = found or {"": pairs.get(name, 0)}
-            for reason, count in sorted(found.items()):
-                label = f'{{reason="{reason}"}}' if reason else ""
-                lines.append(f"ccbps_{name}_total{label} {count}")
+            labels = ["reason"] if name == "refused" else []
+            counter = core.CounterMetricFamily(f"ccbps_{name}", f"{about}.", labels=labels)
+            reasons = sorted(reason for counted, reason in counts if counted == name)
+            for reason in reasons if labels else [""]:
+                counter.add_metric([reason][: len(labels)], counts[name, reason])
+            metrics.append(counter)
         for name, about in _GAUGES.items():
-            lines += [f"# TYPE ccbps_{name} gauge", f"# HELP ccbps_{name} {about}."]
-            lines.append(f"ccbps_{name} {gauges[name]}")
-        name = "ccbps_match_seconds"
-        lines += [f"# TYPE {name} histogram", f"# UNIT {name} seconds"]
-        lines.append(f"# HELP {name} How long a publication was matched.")
-        total = 0
-        for bound, count in zip([*map(str, BOUNDS), "+Inf"], self._seconds, strict=True):
-            total += count
-            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
-        lines += [f"{name}_count {total}", f"{name}_sum {self._sum}", "# EOF", ""]
-        return "\n".join(lines)
+            metrics.append(core.GaugeMetricFamily(f"ccbps_{name}", f"{about}.", gauges[name]))
+        buckets = [*zip([*map(str, BOUNDS), "+Inf"], accumulate(self._seconds), strict=True)]
+        name, about = "ccbps_match_seconds", "How long a publication was matched."
+        took = core.HistogramMetricFamily(name, about, buckets, self._sum, unit="seconds")
+        return [*metrics, took]
+
+
+def metrics_text(collector: Collector) -> str:
+    """Return metrics as OpenMetrics text.
+
+    Raises:
+        ImportError: prometheus-client is missing.
+    """
+    text: bytes = _client().openmetrics.exposition.generate_latest(_registry(collector))
+    return text.decode()
+
+
+@contextmanager
+def metrics_page(collector: Collector, port: int) -> Iterator[str]:
+    """Serve metrics over HTTP in the block, on this machine only; gives the address.
+
+    Args:
+        collector: a broker.
+        port: of 127.0.0.1; 0 for a free one.
+
+    Raises:
+        ImportError: prometheus-client is missing.
+        OSError: the port is taken.
+    """
+    start, registry = _client().start_http_server, _registry(collector)
+    server, thread = start(port, addr="127.0.0.1", registry=registry)
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _registry(collector: Collector) -> Any:
+    registry = _client().CollectorRegistry()
+    registry.register(collector)
+    return registry
+
+
+def _client() -> Any:
+    try:
+        import prometheus_client.core
+        import prometheus_client.openmetrics.exposition
+    except ImportError:
+        raise ImportError(
+            "a broker's metrics need prometheus-client: pip install 'ccbps[metrics]'"
+        ) from None
+    return prometheus_client

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from ccbps.broker.accepted import Accepted, Kept, Numbers, chosen_for
 from ccbps.broker.deliveries import Deliveries
 from ccbps.broker.mailbox import Mailboxes
 from ccbps.broker.messages import Delivery, Publication, Subscription
-from ccbps.broker.metrics import Metrics
+from ccbps.broker.metrics import Metrics, metrics_text
 from ccbps.broker.prefilter import FilterKind
 from ccbps.broker.quotas import Quota
 from ccbps.broker.store import BrokerStore, NoStore, Store
@@ -32,6 +32,9 @@ from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 _log: Final = logging.getLogger(__name__)
 REMEMBER: Final = 1 << 12
@@ -271,7 +274,19 @@ class BrokerParts(Confined):
                         raise
 
     def metrics(self) -> str:
-        """Counts, in OpenMetrics text."""
+        """Return counts as OpenMetrics text.
+
+        Raises:
+            ImportError: prometheus-client, the extra ``metrics``, is missing.
+        """
+        return metrics_text(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give counts to prometheus-client, in whose registries a broker is a collector.
+
+        Raises:
+            ImportError: prometheus-client, the extra ``metrics``, is missing.
+        """
         with self._lock:
             known = self._subscriptions
             books = [*known.books]
@@ -288,7 +303,8 @@ class BrokerParts(Confined):
                 "pairs_saved": known.saved + sum(book.saved for book in books),
                 "pairs_refused": known.refused + sum(book.refused for book in books),
             }
-            return self._metrics.text(gauges, pairs)
+            metrics = self._metrics.collect(gauges, pairs)
+        yield from metrics
 
     @contextmanager
     def _serving(self, client: str, size: int | None = None) -> Iterator[None]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ccbps.broker import MatchingBroker, Quota
+from ccbps.broker.metrics import metrics_page
 from ccbps.cli.command import Command, Parser
 from ccbps.cli.connection import add_access, trying, url_of
 from ccbps.cli.console import listen
 from ccbps.cli.matchers import read_matcher
-from ccbps.cli.metrics_page import metrics_page
 from ccbps.cli.passwords import read_users
 from ccbps.cli.signals import ended_by_signals
 from ccbps.cli.values import settings
@@ -84,7 +84,7 @@ def _run(arguments: Namespace) -> int:
         stack.callback(broker.close)
         said = []
         if arguments.metrics is not None:
-            page = stack.enter_context(metrics_page(broker.metrics, arguments.metrics))
+            page = stack.enter_context(metrics_page(broker, arguments.metrics))
             said.append(f"metrics at {page}")
         url = _url(arguments, stack)
         with trying(url.url):

@@ -47,7 +47,7 @@ def obey(broker: MatchingBroker, line: str) -> str:
             return ", ".join(broker.subscriptions(words[0])) or f"{words[0]} has none"
         if verb == "metrics" and not words:
             return broker.metrics().rstrip()
-    except (CcbpsError, ValueError) as error:
+    except (CcbpsError, ValueError, ImportError) as error:
         return f"error: {error}"
     return f"error: a line is one of: {VERBS}"
 

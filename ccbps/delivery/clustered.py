@@ -15,12 +15,12 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.delivery.groups import Clusters
-from ccbps.delivery.key_cache import Eviction, KeyCache
+from ccbps.delivery.key_cache import NO_SNAPSHOT, Eviction, KeyCache
 from ccbps.delivery.names import group_name, set_name
 from ccbps.delivery.plans import Plan, Strategy, Wrap
-from ccbps.delivery.snapshots import NO_SNAPSHOT, joined, split
 from ccbps.delivery.whole_groups import restore_groups
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.records import read, write
 
 EVENTS: Final = 1 << 10
 """Groups whose parts are found together."""
@@ -271,10 +271,10 @@ class ClusteredPopularCache(Strategy):
         return f"{self.whole!r} {self.parts._identity()}"
 
     def _snapshot(self) -> bytes:
-        return joined([self.whole.snapshot(), self.parts._snapshot()])
+        return write([self.whole.snapshot(), self.parts._snapshot()])
 
     def _restore(self, snapshot: bytes) -> None:
-        whole, parts = split(snapshot, 2)
+        whole, parts = read(tuple[bytes, bytes], snapshot, refusal=NO_SNAPSHOT)
         restore_groups(self.whole, whole, self.subscribers)
         self.parts._restore(parts)
 

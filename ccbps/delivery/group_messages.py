@@ -1,103 +1,68 @@
-"""The bytes of messages to groups, of requests for keys and of the answers. All numbers big-endian.
+"""Messages to groups, requests for keys and the answers: records behind kind and version.
 
-An event:
+A wrap is the sealed name of the key that it is under, and its content, encrypted: the event's key,
+and of each key that it carries the first 16 bytes of the name and the key. Bound are the fields up
+to `group` and the wrap's name; to the payload, those fields.
 
-===========  =====  ====================================================================
-part         bytes  holds
-===========  =====  ====================================================================
-kind             1  `Kind.GROUP_EVENT`
-version          1  1
-event            8  its number
-epoch            8  of the broker
-generation       8  of the broker's keys
-nonce           12  random, of all wraps
-group           16  keyed hash of the event's number and group: says nothing to others
-length           4  of the payload
-payload             encrypted under the event's key, with all fields up to group bound
-wraps               each: lengths of name and content, 2 and 2; the sealed name; the content,
-                    encrypted
-===========  =====  ====================================================================
-
-A wrap's content is the event's key, and of each key that it carries the first 16 bytes of the name
-and the key. Bound are the fields up to group and the wrap's name.
-
-A request is head (kind, version, the subscriber's number, 4), sealed names with their lengths, 2,
-and a tag, 16. An answer is head (kind, version, nonce, 12) and, encrypted and bound to the head and
-to the request's tag, the first 16 bytes of the key's name and the key.
+A request has a tag of all its other fields. The content of an answer, the first 16 bytes of the
+key's name and the key, is bound to the answer's nonce and to the request's tag.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
+
+from msgspec import Meta
+from msgspec.structs import replace
 
 from ccbps.ciphers.payloads import NONCE_BYTES
 from ccbps.delivery.group_keys import ID_BYTES
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.errors import ParameterError
 from ccbps.keys.delivery_keys import KEY_BYTES
+from ccbps.records import Message, Number, write
 from ccbps.wire import Kind
 
-VERSION: Final = 1
+VERSION: Final = 2
 TAG_BYTES: Final = 16
 CARRIED_BYTES: Final = ID_BYTES + KEY_BYTES
-_HEAD: Final = struct.Struct(f">BBQQQ{NONCE_BYTES}s{ID_BYTES}s")
-_WRAP: Final = struct.Struct(">HH")
-_REQUEST: Final = struct.Struct(">BBI")
-_ANSWER: Final = struct.Struct(f">BB{NONCE_BYTES}s")
 
-
-def event_head(event: int, epoch: int, generation: int, nonce: bytes, group: bytes) -> bytes:
-    """The fields up to group."""
-    return _HEAD.pack(Kind.GROUP_EVENT, VERSION, event, epoch, generation, nonce, group)
-
-
-WrapBytes: TypeAlias = tuple[bytes, bytes]
+Nonce = Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+Tag = Annotated[bytes, Meta(min_length=TAG_BYTES, max_length=TAG_BYTES)]
+Name = Annotated[bytes, Meta(min_length=ID_BYTES)]
+WrapBytes: TypeAlias = tuple[Name, bytes]
 """A wrap as it is sent: the sealed name of the key that it is under; its content, encrypted."""
 
 
-class GroupMessage(NamedTuple):
+class GroupMessage(Message, frozen=True):
     """An event's message.
 
     Attributes:
         event: its number.
+        epoch: of the broker.
         generation: of the keys.
-        nonce: of the wraps.
-        head: the fields up to group.
-        payload: encrypted.
+        nonce: of the wraps, random.
+        group: keyed hash of the event's number and group: says nothing to others.
+        payload: encrypted under the event's key.
         wraps: all of them, or those for one subscriber.
     """
 
-    event: int
-    generation: int
-    nonce: bytes
-    head: bytes
-    payload: bytes
-    wraps: tuple[WrapBytes, ...]
+    front: ClassVar[bytes] = bytes([Kind.GROUP_EVENT, VERSION])
+    what: ClassVar[str] = "a message to a group"
+    event: Annotated[int, Meta(ge=0)]
+    epoch: Number
+    generation: Number
+    nonce: Nonce
+    group: Tag
+    payload: bytes = b""
+    wraps: tuple[WrapBytes, ...] = ()
 
-    def to_bytes(self) -> bytes:
-        """As it is sent."""
-        out = [self.head, len(self.payload).to_bytes(4), self.payload]
-        for name, content in self.wraps:
-            out += [_WRAP.pack(len(name), len(content)), name, content]
-        return b"".join(out)
-
-    @classmethod
-    def from_bytes(cls, message: bytes) -> GroupMessage:
-        """Raises DecodeError if it is not one."""
-        reader = _Reader(message, "a message to a group")
-        head = reader.take(_HEAD.size)
-        kind, version, event, _, generation, nonce, _ = _HEAD.unpack(head)
-        reader.check(kind, version, Kind.GROUP_EVENT)
-        payload, wraps = reader.take(int.from_bytes(reader.take(4))), []
-        while reader.left:
-            name, content = _WRAP.unpack(reader.take(_WRAP.size))
-            wraps.append((reader.take(name), reader.take(content)))
-            if name < ID_BYTES:
-                raise reader.error()
-        return cls(event, generation, nonce, head, payload, (*wraps,))
+    @property
+    def head(self) -> bytes:
+        """What payload and wraps are bound to: the fields up to `group`."""
+        return write((self.event, self.epoch, self.generation, self.nonce, self.group), self.front)
 
 
 @dataclass(frozen=True)
@@ -115,7 +80,7 @@ class SealedEvent:
         >>> keys = [sealer.join(i) for i in range(3)]
         >>> event = sealer.seal(b"IBM 119.50", 0, pack_groups(np.array([True, False, True])))
         >>> len(event.to_bytes()), len(event.for_subscriber(2))     # two wraps, one wrap
-        (466, 398)
+        (452, 383)
     """
 
     message: GroupMessage
@@ -134,7 +99,7 @@ class SealedEvent:
         place = self._places.get(subscriber)
         if place is None:
             raise ParameterError(f"subscriber {subscriber!r} is not in the group of this event")
-        return self.message._replace(wraps=self.message.wraps[place : place + 1]).to_bytes()
+        return replace(self.message, wraps=self.message.wraps[place : place + 1]).to_bytes()
 
     @cached_property
     def _places(self) -> dict[int, int]:
@@ -147,53 +112,27 @@ class SealedEvent:
         return places
 
 
-class KeyRequest(NamedTuple):
+class KeyRequest(Message, frozen=True):
     """A subscriber asks for the first of these keys that it may have.
 
     Attributes:
         subscriber: its number.
         names: sealed, of keys.
+        tag: of the rest, under the subscriber's key.
     """
 
-    subscriber: int
-    names: tuple[bytes, ...]
+    front: ClassVar[bytes] = bytes([Kind.KEY_REQUEST, VERSION])
+    what: ClassVar[str] = "a request for a key"
+    subscriber: Number
+    names: tuple[Name, ...]
+    tag: Tag
 
     def unsigned(self) -> bytes:
-        """All but the tag."""
-        front = Kind.KEY_REQUEST, VERSION, self.subscriber
-        names = [len(name).to_bytes(2) + name for name in self.names]
-        return _REQUEST.pack(*front) + b"".join(names)
-
-    @classmethod
-    def from_bytes(cls, request: bytes) -> KeyRequest:
-        """Raises DecodeError if it is not one."""
-        reader = _Reader(request, "a request for a key")
-        kind, version, subscriber = _REQUEST.unpack(reader.take(_REQUEST.size))
-        reader.check(kind, version, Kind.KEY_REQUEST)
-        names = []
-        while reader.left > TAG_BYTES:
-            names.append(reader.take(int.from_bytes(reader.take(2))))
-            if len(names[-1]) <= ID_BYTES:
-                raise reader.error()
-        reader.take(TAG_BYTES)
-        return cls(subscriber, (*names,))
+        """Return what the tag is of."""
+        return write((self.subscriber, self.names), self.front)
 
 
-def request_from(request: bytes) -> int:
-    """The subscriber that a request says it is from.
-
-    Raises:
-        DecodeError: it is not a request.
-    """
-    reader = _Reader(request, "a request for a key")
-    kind, version, subscriber = _REQUEST.unpack(reader.take(_REQUEST.size))
-    reader.check(kind, version, Kind.KEY_REQUEST)
-    if reader.left < TAG_BYTES:
-        raise reader.error()
-    return int(subscriber)
-
-
-class KeyAnswer(NamedTuple):
+class KeyAnswer(Message, frozen=True):
     """A key, encrypted.
 
     Attributes:
@@ -201,46 +140,14 @@ class KeyAnswer(NamedTuple):
         content: name and key, encrypted.
     """
 
-    nonce: bytes
+    front: ClassVar[bytes] = bytes([Kind.KEY_ANSWER, VERSION])
+    what: ClassVar[str] = "an answer with a key"
+    nonce: Nonce
     content: bytes = b""
 
-    def head(self) -> bytes:
-        """What the content is bound to, with the request's tag."""
-        return _ANSWER.pack(Kind.KEY_ANSWER, VERSION, self.nonce)
-
-    @classmethod
-    def from_bytes(cls, answer: bytes) -> KeyAnswer:
-        """Raises DecodeError if it is not one."""
-        reader = _Reader(answer, "an answer with a key")
-        kind, version, nonce = _ANSWER.unpack(reader.take(_ANSWER.size))
-        reader.check(kind, version, Kind.KEY_ANSWER)
-        return cls(nonce, reader.take(reader.left))
-
-
-class _Reader:
-    """Takes bytes from the front, and refuses if there are too few."""
-
-    def __init__(self, message: bytes, what: str) -> None:
-        if not isinstance(message, (bytes, bytearray, memoryview)):
-            raise DecodeError(f"{what} must be bytes, got {type(message).__name__}")
-        self._message, self._at, self._what = bytes(message), 0, what
-
-    @property
-    def left(self) -> int:
-        return len(self._message) - self._at
-
-    def take(self, count: int) -> bytes:
-        if self.left < count:
-            raise self.error()
-        self._at += count
-        return self._message[self._at - count : self._at]
-
-    def check(self, kind: int, version: int, wanted: Kind) -> None:
-        if (kind, version) != (wanted, VERSION):
-            raise self.error()
-
-    def error(self) -> DecodeError:
-        return DecodeError(f"not {self._what} of this version, or cut off")
+    def bound(self, tag: bytes) -> bytes:
+        """Return what the content is bound to, with the tag of the request."""
+        return self.front + self.nonce + tag
 
 
 def carried_keys(content: bytes) -> Sequence[tuple[bytes, bytes]]:

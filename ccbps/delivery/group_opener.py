@@ -20,6 +20,7 @@ from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec.structs import replace
 
 from ccbps.ciphers.payloads import NONCE_BYTES, as_bytes, open_sealed
 from ccbps.delivery.group_keys import ID_BYTES, derive, key_id, own_keys_of
@@ -33,13 +34,21 @@ from ccbps.delivery.group_messages import (
     carried_keys,
 )
 from ccbps.delivery.key_cache import Eviction, KeyCache
-from ccbps.delivery.snapshots import joined, split
 from ccbps.errors import DecodeError, MissingKeyError, ParameterError, ReplayError
 from ccbps.keys.delivery_keys import KEY_BYTES, SubscriberKey
 from ccbps.keys.secret import Confined
+from ccbps.records import SecretRecord, read, write
 
-NUMBER_BYTES: Final = 9
 _ALTERED: Final = "a message to a group was altered, or is of another key"
+
+
+class _Snapshot(SecretRecord, frozen=True):
+    """What an opener remembers."""
+
+    cache: bytes
+    keys: list[tuple[bytes, bytes]]
+    too_old: int
+    opened: list[int]
 
 
 class GroupOpener(Confined):
@@ -118,11 +127,11 @@ class GroupOpener(Confined):
         names = _names(event)
         if not names:
             raise DecodeError("a message to a group that this subscriber is not in")
-        unsigned, tag = self._request(names)
+        request = self._request(names)
         raise MissingKeyError(
             f"event {event.event} is under a key that subscriber {self.number} does not hold: send "
             "the request to the broker, and accept its answer",
-            request=unsigned + tag,
+            request=request.to_bytes(),
         )
 
     def accept(self, answer: bytes, message: bytes) -> bytes:
@@ -138,9 +147,9 @@ class GroupOpener(Confined):
         """
         came, event = KeyAnswer.from_bytes(answer), GroupMessage.from_bytes(message)
         self._refuse_again(event)
-        _, tag = self._request(_names(event))
+        request = self._request(_names(event))
         try:
-            content = self._answers.decrypt(came.nonce, came.content, came.head() + tag)
+            content = self._answers.decrypt(came.nonce, came.content, came.bound(request.tag))
         except (InvalidTag, ValueError):
             raise DecodeError(
                 "an answer with a key was altered, or is to another request: open the message again"
@@ -158,15 +167,8 @@ class GroupOpener(Confined):
 
     def snapshot(self) -> bytes:
         """Keys in the cache, and numbers of opened events, encrypted with the subscriber's key."""
-        names = self._cache.names()
-        opened = [self._too_old, *self._in_order]
-        content = joined(
-            [
-                self._cache.snapshot(),
-                b"".join(name + self._keys[name] for name in names),
-                b"".join((number + 1).to_bytes(NUMBER_BYTES) for number in opened),
-            ]
-        )
+        keys = [(name, self._keys[name]) for name in self._cache.names()]
+        content = write(_Snapshot(self._cache.snapshot(), keys, self._too_old, self._in_order))
         nonce = os.urandom(NONCE_BYTES)
         return nonce + AESGCM(derive(self._own, b"snapshot")).encrypt(nonce, content, None)
 
@@ -183,14 +185,9 @@ class GroupOpener(Confined):
             content = AESGCM(derive(self._own, b"snapshot")).decrypt(nonce, content, None)
         except (InvalidTag, ValueError):
             raise DecodeError("a snapshot was altered, or is another subscriber's") from None
-        cache, keys, opened = split(content, 3)
-        self._cache.restore(cache)
-        self._keys = dict(carried_keys(bytes(KEY_BYTES) + keys))
-        numbers = [
-            int.from_bytes(opened[at : at + NUMBER_BYTES]) - 1
-            for at in range(0, len(opened), NUMBER_BYTES)
-        ]
-        self._too_old, self._in_order = numbers[0], numbers[1:]
+        found = read(_Snapshot, content, refusal="not a snapshot of this version")
+        self._cache.restore(found.cache)
+        self._keys, self._too_old, self._in_order = dict(found.keys), found.too_old, found.opened
         self._opened = set(self._in_order)
 
     def _own_keys(self, generation: int) -> tuple[bytes, AESGCM]:
@@ -245,10 +242,10 @@ class GroupOpener(Confined):
         if name in self._cache:
             self._keys[name] = key
 
-    def _request(self, names: tuple[bytes, ...]) -> tuple[bytes, bytes]:
-        """A request without its tag, and the tag."""
-        unsigned = KeyRequest(self.number, names).unsigned()
-        return unsigned, derive(self._own, b"request", unsigned)[:TAG_BYTES]
+    def _request(self, names: tuple[bytes, ...]) -> KeyRequest:
+        """Return a signed request."""
+        request = KeyRequest(self.number, names, bytes(TAG_BYTES))
+        return replace(request, tag=derive(self._own, b"request", request.unsigned())[:TAG_BYTES])
 
 
 def _names(event: GroupMessage) -> tuple[bytes, ...]:

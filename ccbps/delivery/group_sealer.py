@@ -42,6 +42,7 @@ from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec.structs import replace
 
 from ccbps.arrays import Bytes
 from ccbps.ciphers.payloads import NONCE_BYTES, PAD_TO, as_bytes, seal
@@ -53,8 +54,6 @@ from ccbps.delivery.group_messages import (
     KeyAnswer,
     KeyRequest,
     SealedEvent,
-    event_head,
-    request_from,
 )
 from ccbps.delivery.groups import require_groups
 from ccbps.delivery.plans import Plan, Strategy
@@ -263,7 +262,8 @@ class GroupSealer(Confined):
         commitment = keys.commitment(event, group.tobytes())
         drawn = os.urandom(KEY_BYTES + NONCE_BYTES)
         event_key, nonce = drawn[:KEY_BYTES], drawn[KEY_BYTES:]
-        head = event_head(event, keys.epoch, keys.generation, nonce, commitment)
+        message = GroupMessage(event, keys.epoch, keys.generation, nonce, commitment)
+        head = message.head
         covered, used, ready = 0, [], keys.ready.get
         contents: dict[tuple[bytes, ...], tuple[bytes, int]] = {(): (event_key, ~group_mask)}
         for under, carries in plan.wraps:
@@ -285,7 +285,7 @@ class GroupSealer(Confined):
         ]
         sealed = seal(payload, event_key, head, pad_to=self._pad_to)
         self.encryptions += len(wraps) + 1
-        message = GroupMessage(event, keys.generation, nonce, head, sealed, (*wraps,))
+        message = replace(message, payload=sealed, wraps=(*wraps,))
         return SealedEvent(message, (*(mask for _, _, _, mask in used),))
 
     def _content(
@@ -306,17 +306,15 @@ class GroupSealer(Confined):
             DecodeError: the request is malformed, not made by this subscriber or by one that left,
                 or for keys that it may not have.
         """
-        # The tag first: whoever has no key makes no work.
-        number = request_from(request)
-        own = self._keys.own_key(number)
-        unsigned, tag = request[:-TAG_BYTES], request[-TAG_BYTES:]
+        asked = KeyRequest.from_bytes(request)
+        own = self._keys.own_key(asked.subscriber)
         if own is None or not hmac.compare_digest(
-            derive(own, b"request", unsigned)[:TAG_BYTES], tag
+            derive(own, b"request", asked.unsigned())[:TAG_BYTES], asked.tag
         ):
             raise DecodeError("a request that no subscriber of this broker made, or altered")
-        asked = KeyRequest.from_bytes(request)
         content = self._keys.for_member(asked.subscriber, asked.names)
-        head = KeyAnswer(os.urandom(NONCE_BYTES))
+        answer = KeyAnswer(os.urandom(NONCE_BYTES))
         self.encryptions += 1
-        bound = head.head() + tag
-        return head.head() + AESGCM(derive(own, b"answer")).encrypt(head.nonce, content, bound)
+        cipher = AESGCM(derive(own, b"answer"))
+        sealed = cipher.encrypt(answer.nonce, content, answer.bound(asked.tag))
+        return replace(answer, content=sealed).to_bytes()

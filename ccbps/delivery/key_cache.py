@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from ccbps.delivery.snapshots import NO_SNAPSHOT, joined, split
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.records import Number, Record, read, write
 
 Eviction: TypeAlias = Literal["frequency", "recency"]
+NO_SNAPSHOT: Final = "not a snapshot of a strategy, or cut off"
+
+
+class _Snapshot(Record, frozen=True):
+    """Names in the order in which they would be evicted, and how often they were used."""
+
+    eviction: Eviction
+    names: list[tuple[bytes, Number]]
 
 
 class KeyCache:
@@ -110,8 +118,8 @@ class KeyCache:
     def snapshot(self) -> bytes:
         """All names, in the order in which they would be evicted, and how often they were used."""
         counts = sorted(self._by_count)
-        names = [count.to_bytes(8) + name for count in counts for name in self._by_count[count]]
-        return joined([self.eviction.encode(), *names])
+        names = [(name, count) for count in counts for name in self._by_count[count]]
+        return write(_Snapshot(self.eviction, names))
 
     def restore(self, snapshot: bytes) -> None:
         """Hold what a snapshot says, and nothing else.
@@ -119,13 +127,16 @@ class KeyCache:
         Raises:
             DecodeError: malformed, of more names than fit, or of another eviction.
         """
-        eviction, *entries = split(snapshot) or [b""]
-        found = {entry[8:]: int.from_bytes(entry[:8]) for entry in entries}
-        well_formed = eviction == self.eviction.encode() and len(found) == len(entries)
-        if not well_formed or len(found) > self.capacity or max(found.values(), default=0) >> 63:
+        found = read(_Snapshot, snapshot, refusal=NO_SNAPSHOT)
+        counts = dict(found.names)
+        if (
+            found.eviction != self.eviction
+            or len(counts) < len(found.names)
+            or len(counts) > self.capacity
+        ):
             raise DecodeError(NO_SNAPSHOT)
         self._counts, self._by_count = {}, {}
-        for name, count in found.items():
+        for name, count in counts.items():
             self._put(name, count)
         self._least = min(self._by_count, default=0)
 

@@ -27,9 +27,9 @@ import numpy as np
 from ccbps.arrays import Bytes, Index, Reals
 from ccbps.delivery.clustered import ClusteredPopularCache
 from ccbps.delivery.groups import Clusters, require_groups, similar_order
-from ccbps.delivery.key_cache import Eviction, KeyCache
-from ccbps.delivery.snapshots import joined, split
+from ccbps.delivery.key_cache import NO_SNAPSHOT, Eviction, KeyCache
 from ccbps.errors import ParameterError
+from ccbps.records import read, write
 
 MOST: Final = 12
 """Subscribers of a cluster."""
@@ -124,10 +124,10 @@ class LearnedCache(ClusteredPopularCache):
         return cls(Clusters(cut.clusters), whole, cut.keys, eviction)
 
     def _snapshot(self) -> bytes:
-        return joined([super()._snapshot(), self.seen.snapshot()])
+        return write([super()._snapshot(), self.seen.snapshot()])
 
     def _restore(self, snapshot: bytes) -> None:
-        caches, seen = split(snapshot, 2)
+        caches, seen = read(tuple[bytes, bytes], snapshot, refusal=NO_SNAPSHOT)
         super()._restore(caches)
         self.seen.restore(seen)
 

@@ -19,8 +19,8 @@ import numpy as np
 from ccbps.arrays import Bytes, Index
 from ccbps.ciphers.payloads import as_bytes
 from ccbps.delivery.groups import members, require_groups
+from ccbps.delivery.key_cache import NO_SNAPSHOT
 from ccbps.delivery.names import personal
-from ccbps.delivery.snapshots import NO_SNAPSHOT
 from ccbps.errors import DecodeError, ParameterError
 
 TAG_BYTES: Final = 8

@@ -9,10 +9,9 @@ import numpy as np
 
 from ccbps.arrays import Bytes, Index, Words
 from ccbps.delivery.groups import group_sizes
-from ccbps.delivery.key_cache import Eviction, KeyCache
+from ccbps.delivery.key_cache import NO_SNAPSHOT, Eviction, KeyCache
 from ccbps.delivery.names import group_name
 from ccbps.delivery.plans import Plan, Strategy, Wrap, as_counts
-from ccbps.delivery.snapshots import NO_SNAPSHOT
 from ccbps.errors import DecodeError
 
 

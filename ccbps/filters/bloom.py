@@ -18,7 +18,7 @@ from ccbps.compiled import rows_compiled
 from ccbps.errors import DecodeError, FilterFullError, ParameterError, ShapeError
 from ccbps.filters.hashing import Hashing, Murmur3
 from ccbps.filters.keys import Keys, as_key_bytes
-from ccbps.filters.messages import from_wire, hashing_of, to_wire
+from ccbps.filters.messages import from_wire, to_wire
 from ccbps.filters.sizing import bloom_hashes, bloom_rate, bloom_size
 
 MOST_BITS: Final = (1 << 32) - 1
@@ -108,7 +108,7 @@ class Bloom(ABC):
 
     def to_bytes(self) -> bytes:
         """As it is sent or kept."""
-        numbers = self.capacity, self.size, self.hashes, self.count, _bits_of(self.rate)
+        numbers = self.capacity, self.size, self.hashes, self.count, self.rate
         return to_wire(self.kind, self.hashing, numbers, self._cells.tobytes())
 
     @classmethod
@@ -118,10 +118,9 @@ class Bloom(ABC):
         Raises:
             DecodeError: malformed, or of another hash or key.
         """
-        hashing = hashing_of(message, hashing)
-        numbers, content = from_wire(cls.kind, hashing, message)
+        hashing, numbers, content = from_wire(cls.kind, hashing, message)
         try:
-            out = cls(numbers[0], _float_of(numbers[4]), hashing)
+            out = cls(numbers[0], numbers[4], hashing)
         except ParameterError:
             raise DecodeError("not a Bloom filter's parameters") from None
         if (out.size, out.hashes) != numbers[1:3] or len(content) != len(out._cells):
@@ -240,11 +239,3 @@ class BloomFilter(Bloom):
         out._cells = self._cells | other._cells
         out.count = min(out.capacity, self.count + other.count)
         return out
-
-
-def _bits_of(number: float) -> int:
-    return int(np.float64(number).view(np.uint64))
-
-
-def _float_of(bits: int) -> float:
-    return float(np.uint64(bits).view(np.float64))

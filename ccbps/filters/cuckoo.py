@@ -23,7 +23,7 @@ from ccbps.errors import DecodeError, FilterFullError, ParameterError, ShapeErro
 from ccbps.filters.cuckoo_table import FACTOR, MARKS, CuckooTable, Marks
 from ccbps.filters.hashing import Hashing, Murmur3
 from ccbps.filters.keys import Keys, as_key_bytes
-from ccbps.filters.messages import from_wire, hashing_of, to_wire
+from ccbps.filters.messages import from_wire, to_wire
 from ccbps.filters.sizing import cuckoo_buckets, cuckoo_rate
 
 MOST_BUCKETS: Final = (1 << 32) - 1
@@ -235,7 +235,7 @@ class CuckooFilter:
 
     def to_bytes(self) -> bytes:
         """As it is sent or kept."""
-        numbers = self.buckets, self.slots, self.fingerprint_bytes, self.once, self.count
+        numbers = self.buckets, self.slots, self.fingerprint_bytes, int(self.once), self.count
         cells = self._table.cells
         content = cells.astype(cells.dtype.newbyteorder("<"))
         return to_wire(b"K", self.hashing, numbers, content.tobytes())
@@ -247,10 +247,9 @@ class CuckooFilter:
         Raises:
             DecodeError: malformed, or of another hash or key.
         """
-        hashing = hashing_of(message, hashing)
-        numbers, content = from_wire(b"K", hashing, message)
+        hashing, numbers, content = from_wire(b"K", hashing, message)
         buckets, slots, width, once, count = numbers
-        if once > 1 or len(content) != buckets * slots * width:
+        if type(count) is not int or once > 1 or len(content) != buckets * slots * width:
             raise DecodeError("not a cuckoo filter's parameters")
         try:
             out = cls(buckets, slots, width, hashing, once=bool(once))

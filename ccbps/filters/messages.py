@@ -1,53 +1,56 @@
-"""Filters as bytes: a head that says what they are, their content, and a check."""
+"""Filters as bytes: a record behind what says that it is one, with a check."""
 
 from __future__ import annotations
 
-import struct
-from hashlib import blake2b
 from typing import Final
 
 from ccbps.errors import DecodeError
 from ccbps.filters.hashing import Hashing, Murmur3
+from ccbps.records import Number, Record, read, write
 
-MAGIC: Final = b"ccbps filter\0\1"
+MAGIC: Final = b"ccbps filter\0\2"
 CHECK_BYTES: Final = 8
-_HEAD: Final = struct.Struct(f">{len(MAGIC)}sc8s5Q")
 
 
-def to_wire(kind: bytes, hashing: Hashing, numbers: tuple[int, ...], content: bytes) -> bytes:
-    """A filter of a kind, one letter, with up to five numbers that describe it."""
-    padded = (*numbers, *[0] * (5 - len(numbers)))
-    message = _HEAD.pack(MAGIC, kind, hashing.identity(), *padded) + content
-    return message + blake2b(message, digest_size=CHECK_BYTES).digest()
+class _Filter(Record, frozen=True):
+    """A filter of a kind, one letter, with its hash and numbers that describe it."""
+
+    kind: bytes
+    hashing: bytes
+    numbers: tuple[Number, Number, Number, Number, Number | float]
+    content: bytes
 
 
-def hashing_of(message: bytes, hashing: Hashing | None) -> Hashing:
-    """The hash that a filter is read with: the given one, or what the filter says that all know.
+Numbers = tuple[int, int, int, int, int | float]
+
+
+def to_wire(kind: bytes, hashing: Hashing, numbers: Numbers, content: bytes) -> bytes:
+    """Return the bytes of a filter."""
+    record = _Filter(kind, hashing.identity(), numbers, content)
+    return write(record, MAGIC, check=CHECK_BYTES)
+
+
+def from_wire(
+    kind: bytes, hashing: Hashing | None, message: bytes
+) -> tuple[Hashing, Numbers, bytes]:
+    """Return the hash, the numbers and the content.
+
+    Args:
+        kind: that the filter must have.
+        hashing: that it must have; None for one that all know, which the filter says.
+        message: from `to_wire`.
 
     Raises:
-        DecodeError: it has a key, which must be given.
+        DecodeError: malformed, altered by accident, or a filter of another kind or hash; or it has
+            a key, and no hash is given.
     """
-    if hashing is not None:
-        return hashing
-    identity = bytes(message[len(MAGIC) + 1 : len(MAGIC) + 9])
-    if identity[:4] != b"mmh3":
-        raise DecodeError("not a filter, or one under a key: give hashing=SipHash(key)")
-    return Murmur3(int.from_bytes(identity[4:]))
-
-
-def from_wire(kind: bytes, hashing: Hashing, message: bytes) -> tuple[tuple[int, ...], bytes]:
-    """The numbers and the content.
-
-    Raises:
-        DecodeError: malformed, altered by accident, or a filter of another kind or hash.
-    """
-    message = bytes(message)
-    body, check = message[:-CHECK_BYTES], message[-CHECK_BYTES:]
-    if len(body) < _HEAD.size or blake2b(body, digest_size=CHECK_BYTES).digest() != check:
-        raise DecodeError("not a filter, or altered")
-    magic, found, identity, *numbers = _HEAD.unpack(body[: _HEAD.size])
-    if magic != MAGIC or found != kind:
+    record = read(_Filter, message, MAGIC, refusal="not a filter, or altered", check=CHECK_BYTES)
+    if record.kind != kind:
         raise DecodeError("a filter of another kind")
-    if identity != hashing.identity():
+    if hashing is None:
+        if record.hashing[:4] != b"mmh3":
+            raise DecodeError("a filter under a key: give hashing=SipHash(key)")
+        hashing = Murmur3(int.from_bytes(record.hashing[4:8]))
+    if record.hashing != hashing.identity():
         raise DecodeError(f"a filter with another hash or key than {hashing!r}")
-    return tuple(numbers), body[_HEAD.size :]
+    return hashing, record.numbers, record.content

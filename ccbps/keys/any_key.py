@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
 from ccbps.keys.confine import confined
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
@@ -12,7 +12,7 @@ from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.seeds import SharedSeed
-from ccbps.keys.text_form import KINDS, read_key
+from ccbps.keys.text_form import read_key
 
 Key = (
     SharedSeed
@@ -25,16 +25,8 @@ Key = (
     | LedgerKey
 )
 
-_CLASSES: Final[dict[str, type[Key]]] = dict.fromkeys(KINDS, RoleKey) | {
-    "seed": SharedSeed,
-    "epoch-seed": EpochSeed,
-    "seed-ring": SeedRing,
-    "broker-update": KeyUpdate,
-    "filter-key": FilterKey,
-    "ledger-key": LedgerKey,
-    "delivery-key": SubscriberKey,
-    "delivery-ring": SubscriberRing,
-    "delivery-state": BrokerState,
+_CLASSES: Final[dict[str, type[Key]]] = {
+    kind: key for key in (*get_args(Key), EpochSeed, KeyUpdate) for kind in key.text_kinds()
 }
 
 
@@ -51,7 +43,7 @@ def from_text(text: str) -> Key:
         >>> ccbps.keys.from_text(text[:-1])
         Traceback (most recent call last):
             ...
-        ccbps.errors.KeyMismatchError: not a key: expected one line, 'ccbps-<kind>-2:' and hex \
+        ccbps.errors.KeyMismatchError: not a key: expected one line, 'ccbps-<kind>-3:' and hex \
 digits, which the key's to_text() wrote
 
     Raises:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
-from ccbps.errors import CcbpsError, KeyMismatchError, ParameterError
+from msgspec import Meta
+
+from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.confine import confined
-from ccbps.keys.secret import Confined, SecretBytes
-from ccbps.keys.text_form import KINDS, damaged, other_kind, read_key, write_key
+from ccbps.keys.plain_key import PlainKey
+from ccbps.keys.secret import Confined
+from ccbps.keys.text_form import TextKey
+from ccbps.records import SecretRecord, read, write
 
 KEY_BYTES: Final = 32
 EPOCH_BYTES: Final = 8
 NUMBER_BYTES: Final = 4
+Epoch = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
-class SubscriberKey(SecretBytes):
+class SubscriberKey(PlainKey):
     """What a subscriber shares with the broker: its number, 4 bytes, and a key, 32 bytes.
 
     Example:
@@ -31,6 +35,7 @@ class SubscriberKey(SecretBytes):
 
     kind = "subscriber key"
     length = NUMBER_BYTES + KEY_BYTES
+    text_kind = "delivery-key"
     __slots__ = ()
 
     @property
@@ -42,25 +47,8 @@ class SubscriberKey(SecretBytes):
         """The key without the number, 32 bytes, secret."""
         return self._secret[NUMBER_BYTES:]
 
-    def to_text(self) -> str:
-        """The secret in text form, for a key file or an environment variable."""
-        return write_key("delivery-key", self._secret)
 
-    @classmethod
-    @confined
-    def from_text(cls, text: str) -> Self:
-        """Parse what `to_text` wrote.
-
-        Raises:
-            KeyMismatchError: it is another text (which is not shown).
-        """
-        secret = _secret_of(text, "delivery-key")
-        if len(secret) != cls.length:
-            raise damaged("delivery-key")
-        return cls(secret)
-
-
-class SubscriberRing(Confined):
+class SubscriberRing(Confined, TextKey):
     """The keys of several subscribers, by their numbers, for a party that serves all of them.
 
     Example:
@@ -71,6 +59,7 @@ class SubscriberRing(Confined):
         (<SubscriberRing of 2 keys>, 4)
     """
 
+    text_kind = "delivery-ring"
     __slots__ = ("_keys",)
 
     def __init__(self, keys: dict[int, SubscriberKey]) -> None:
@@ -115,32 +104,32 @@ class SubscriberRing(Confined):
     def __repr__(self) -> str:
         return f"<SubscriberRing of {len(self)} keys>"
 
-    def to_text(self) -> str:
-        """The secrets in text form, for a key file or an environment variable."""
-        return write_key(
-            "delivery-ring", b"".join(key.export_secret() for key in self._keys.values())
-        )
+    def _to_bytes(self) -> bytes:
+        return write([key.export_secret() for key in self._keys.values()])
 
     @classmethod
-    @confined
-    def from_text(cls, text: str) -> Self:
-        """Parse what `to_text` wrote.
-
-        Raises:
-            KeyMismatchError: it is another text (which is not shown).
-        """
-        secret, step, ring = _secret_of(text, "delivery-ring"), SubscriberKey.length, None
-        with contextlib.suppress(CcbpsError):
-            starts = range(0, len(secret), step)
-            ring = cls.of(SubscriberKey(secret[at : at + step]) for at in starts)
-        if ring is None:
-            raise damaged("delivery-ring")
-        return ring
+    def _from_bytes(cls, secret: bytes) -> Self:
+        keys = read(list[bytes], secret, refusal="not a ring of subscribers' keys")
+        return cls.of(map(SubscriberKey, keys))
 
 
-class BrokerState(SecretBytes):
+class _State(SecretRecord, frozen=True):
+    """What a broker's state holds; see `BrokerState`."""
+
+    secret: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+    epoch: Epoch
+    generation: Epoch
+    joined: Annotated[list[Epoch], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if max(self.generation, *self.joined) > self.epoch:
+            raise ParameterError("epochs of a broker's state come after its own")
+
+
+class BrokerState(PlainKey):
     """What a broker must not lose: its secret, 32 bytes; the epoch; the generation; of each
-    subscriber, in which epoch it joined, 0 if it is not there; 8 bytes each.
+    subscriber, in which epoch it joined, 0 if it is not there.
 
     Example:
         >>> from ccbps.delivery import BrokerState, GroupSealer, Naive
@@ -152,62 +141,41 @@ class BrokerState(SecretBytes):
     """
 
     kind = "broker state"
+    text_kind = "delivery-state"
     __slots__ = ()
+
+    @confined
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        refusal = KeyMismatchError("not a broker's state (BrokerState.to_text() writes it)")
+        read(_State, self._secret, refusal=refusal)
 
     @classmethod
     def of(cls, secret: bytes, epoch: int, generation: int, joined: list[int]) -> Self:
-        """From its parts."""
-        numbers = epoch, generation, *joined
-        return cls(secret + b"".join(number.to_bytes(EPOCH_BYTES) for number in numbers))
+        """Return a state of its parts."""
+        return cls(write(_State(secret, epoch, generation, joined)))
 
     @classmethod
     def new(cls, subscribers: int) -> Self:
-        """Of a broker that nobody has joined."""
+        """Return the state of a broker that nobody has joined."""
         return cls.of(os.urandom(KEY_BYTES), 0, 0, [0] * subscribers)
 
     @property
     def subscribers(self) -> int:
         """How many numbers there are, whether somebody has joined under them or not."""
-        return len(self._secret[KEY_BYTES:]) // EPOCH_BYTES - 2
+        return len(self._fields.joined)
 
     def parts(self, subscribers: int) -> tuple[bytes, int, int, list[int]]:
-        """The secret, the epoch, the generation and who joined when.
+        """Return the secret, the epoch, the generation and who joined when.
 
         Raises:
             ParameterError: the state is not one for so many subscribers.
         """
-        secret, rest = self._secret[:KEY_BYTES], self._secret[KEY_BYTES:]
-        step = EPOCH_BYTES
-        numbers = [int.from_bytes(rest[at : at + step]) for at in range(0, len(rest), step)]
-        if len(rest) != step * (subscribers + 2) or max(numbers[1:]) > numbers[0]:
+        state = self._fields
+        if len(state.joined) != subscribers:
             raise ParameterError(f"state is not that of a broker of {subscribers} subscribers")
-        return secret, numbers[0], numbers[1], numbers[2:]
+        return state.secret, state.epoch, state.generation, state.joined
 
-    def to_text(self) -> str:
-        """The secret in text form, for a key file or an environment variable."""
-        return write_key("delivery-state", self._secret)
-
-    @classmethod
-    @confined
-    def from_text(cls, text: str) -> Self:
-        """Parse what `to_text` wrote.
-
-        Raises:
-            KeyMismatchError: it is another text (which is not shown).
-        """
-        state = cls(_secret_of(text, "delivery-state"))
-        whole = False
-        with contextlib.suppress(ParameterError):
-            state.parts(state.subscribers)
-            whole = state.subscribers > 0
-        if not whole:
-            raise damaged("delivery-state")
-        return state
-
-
-@confined
-def _secret_of(text: str, wanted: str) -> bytes:
-    kind, secret = read_key(text)
-    if kind != wanted:
-        raise other_kind(kind, KINDS[wanted])
-    return secret
+    @property
+    def _fields(self) -> _State:
+        return read(_State, self._secret, refusal="not a broker's state")

@@ -8,15 +8,27 @@ Source: Bellare and Yee, CT-RSA 2003 (forward security).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NoReturn, Self
+from collections.abc import Iterable
+from typing import Annotated, Final, NoReturn, Self
+
+from msgspec import Meta
 
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.seeds import SharedSeed, check_label
+from ccbps.records import SecretRecord, read, write
 from ccbps.sharing import Share
 
 MAX_EPOCH: Final = 10**9 - 1
-EPOCH_BYTES: Final = 4
+Epoch = Annotated[int, Meta(ge=0, le=MAX_EPOCH)]
+Seed = Annotated[bytes, Meta(min_length=SharedSeed.length, max_length=SharedSeed.length)]
+
+
+class _Fields(SecretRecord, frozen=True):
+    """What the text of an epoch seed holds: the seed, and those of the pairs that were named."""
+
+    epoch: Epoch
+    secret: Seed
+    pairs: dict[str, Seed]
 
 
 class EpochSeed(SharedSeed):
@@ -42,6 +54,7 @@ class EpochSeed(SharedSeed):
     """
 
     kind = "epoch seed"
+    text_kind = "epoch-seed"
     __slots__ = ("epoch",)
 
     def __init__(self, secret: bytes, epoch: int = 0) -> None:
@@ -87,22 +100,15 @@ class EpochSeed(SharedSeed):
         """The secret in n shares, with its epoch and the seed of each pair that was named."""
         return super().to_shares(k, n)
 
-    @classmethod
-    def _text_kind(cls) -> str:
-        return "epoch-seed"
-
     def _to_bytes(self) -> bytes:
-        head = self.epoch.to_bytes(EPOCH_BYTES, "big") + self.export_secret()
-        return head + pack_pairs(self._pairs)
+        pairs = {label: seed.export_secret() for label, seed in self._pairs.items()}
+        return write(_Fields(self.epoch, self.export_secret(), pairs))
 
     @classmethod
     def _from_bytes(cls, secret: bytes) -> Self:
-        start = EPOCH_BYTES + 32
-        epoch = int.from_bytes(secret[:EPOCH_BYTES], "big")
-        own = cls(secret[EPOCH_BYTES:start], epoch)
-        own._pairs.update(
-            (label, EpochSeed(seed, epoch)) for label, seed in unpack_pairs(secret[start:])
-        )
+        fields = read(_Fields, secret, refusal="not an epoch seed")
+        own = cls(fields.secret, fields.epoch)
+        own._pairs.update((k, EpochSeed(seed, own.epoch)) for k, seed in fields.pairs.items())
         return own
 
     def pair(self, label: str) -> EpochSeed:
@@ -180,22 +186,3 @@ class EpochSeed(SharedSeed):
                 "pair(label) adds one, for the counterpart to have"
             )
         return self._pairs[label]
-
-
-def pack_pairs(seeds: Mapping[str, SharedSeed]) -> bytes:
-    """Labelled seeds as bytes: of each pair the length of its label, the label and the seed."""
-    parts = []
-    for label, seed in seeds.items():
-        name = check_label(label)
-        parts += [len(name).to_bytes(4, "big"), name, seed.export_secret()]
-    return b"".join(parts)
-
-
-def unpack_pairs(packed: bytes) -> Iterator[tuple[str, bytes]]:
-    """What `pack_pairs` packed, in its order."""
-    at = 0
-    while at < len(packed):
-        start = at + 4
-        stop = start + int.from_bytes(packed[at:start], "big")
-        at = stop + 32
-        yield packed[start:stop].decode(), packed[stop:at]

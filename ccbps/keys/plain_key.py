@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Self
 
-from ccbps.keys.confine import confined
 from ccbps.keys.secret import SecretBytes
-from ccbps.keys.text_form import KINDS, damaged, other_kind, read_key, write_key
+from ccbps.keys.text_form import TextKey
 
 
-class PlainKey(SecretBytes):
+class PlainKey(SecretBytes, TextKey):
     """Base of such keys. Subclasses say what stands in front of the text, one of `KINDS`."""
 
-    text_kind: ClassVar[str]
     __slots__ = ()
 
-    def to_text(self) -> str:
-        """The secret in text form, for a key file or an environment variable."""
-        return write_key(self.text_kind, self._secret)
+    def _to_bytes(self) -> bytes:
+        return self.export_secret()
 
     @classmethod
-    @confined
-    def from_text(cls, text: str) -> Self:
-        """Parse what `to_text` wrote.
-
-        Raises:
-            KeyMismatchError: it is another text (which is not shown).
-        """
-        kind, secret = read_key(text)
-        if kind != cls.text_kind:
-            raise other_kind(kind, KINDS[cls.text_kind])
-        if len(secret) != cls.length:
-            raise damaged(kind)
+    def _from_bytes(cls, secret: bytes) -> Self:
         return cls(secret)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Self
 
@@ -10,16 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Rounds
-from ccbps.errors import CcbpsError, KeyMismatchError, ParameterError
-from ccbps.keys.confine import confined
-from ccbps.keys.epochs import EPOCH_BYTES, EpochSeed, pack_pairs, unpack_pairs
+from ccbps.errors import KeyMismatchError, ParameterError
+from ccbps.keys.epochs import Epoch, EpochSeed, Seed
 from ccbps.keys.randomness import Marks, Pairs, RandomnessReader
 from ccbps.keys.secret import Confined
 from ccbps.keys.seeds import SharedSeed, check_label, marks_of, reader_of
-from ccbps.keys.text_form import KINDS, damaged, other_kind, read_key, write_key
+from ccbps.keys.text_form import TextKey
+from ccbps.records import SecretRecord, read, write
 
 
-class SeedRing(Confined):
+class _Fields(SecretRecord, frozen=True):
+    """What the text of a ring holds: the epoch, if its seeds have one, and seeds by label."""
+
+    epoch: Epoch | None
+    seeds: dict[str, Seed]
+
+
+class SeedRing(Confined, TextKey):
     """The seeds of several pairs, by label, and nothing they could be derived from.
 
     For a party that subscribes under several labels, or that serves several subscribers: no other
@@ -39,6 +45,7 @@ class SeedRing(Confined):
         ccbps.errors.KeyMismatchError: no seed for pair 'carol' among the 2 of this ring
     """
 
+    text_kind = "seed-ring"
     __slots__ = ("_epoch", "_seeds")
 
     def __init__(self, seeds: Mapping[str, SharedSeed]) -> None:
@@ -87,36 +94,16 @@ class SeedRing(Confined):
     def __repr__(self) -> str:
         return f"<SeedRing of {len(self)} pairs>"
 
-    def to_text(self) -> str:
-        """The secrets and their labels in text form, for a key file or an environment variable."""
-        # 0 for seeds without epochs.
-        epoch = 0 if self._epoch is None else self._epoch + 1
-        return write_key("seed-ring", epoch.to_bytes(EPOCH_BYTES, "big") + pack_pairs(self._seeds))
+    def _to_bytes(self) -> bytes:
+        seeds = {label: seed.export_secret() for label, seed in self._seeds.items()}
+        return write(_Fields(self._epoch, seeds))
 
     @classmethod
-    @confined
-    def from_text(cls, text: str) -> Self:
-        """Parse what `to_text` wrote.
-
-        Raises:
-            KeyMismatchError: it is not the text of a ring, or a damaged one (the text is not
-                shown).
-        """
-        kind, secret = read_key(text)
-        if kind != "seed-ring":
-            raise other_kind(kind, KINDS["seed-ring"])
-        epoch = int.from_bytes(secret[:EPOCH_BYTES], "big")
-        ring = None
-        with contextlib.suppress(CcbpsError, ValueError):
-            ring = cls(
-                {
-                    label: EpochSeed(seed, epoch - 1) if epoch else SharedSeed(seed)
-                    for label, seed in unpack_pairs(secret[EPOCH_BYTES:])
-                }
-            )
-        if ring is None:
-            raise damaged(kind)
-        return ring
+    def _from_bytes(cls, secret: bytes) -> Self:
+        fields = read(_Fields, secret, refusal="not a ring of seeds")
+        if (epoch := fields.epoch) is None:
+            return cls({label: SharedSeed(seed) for label, seed in fields.seeds.items()})
+        return cls({label: EpochSeed(seed, epoch) for label, seed in fields.seeds.items()})
 
     def pair(self, label: str) -> SharedSeed:
         """The seed of one pair.

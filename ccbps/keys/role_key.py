@@ -1,7 +1,7 @@
 """The key of one role: names what it is for (a scheme's fingerprint), master key, role and epoch.
 
-Key material is JSON, with a check of all fields, so that a damaged key is refused and is not just a
-key under which nothing matches. The check uses no secret: it guards against accidents only.
+Key material is a record with a check, so that a damaged key is refused and is not just a key
+under which nothing matches. The check uses no secret: it guards against accidents only.
 
 Secrets leave by `RoleKey.export_secret`, `export_secret_data` and `to_text`, and in no other way: a
 key has no attributes other than what may be logged.
@@ -9,27 +9,35 @@ key has no attributes other than what may be logged.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping
-from hashlib import sha256
-from typing import Any, Final, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
+
+from msgspec import Meta
 
 from ccbps.errors import KeyMismatchError
 from ccbps.keys.confine import confined
-from ccbps.keys.secret import SecretBytes
-from ccbps.keys.text_form import damaged, other_kind, read_key, write_key
+from ccbps.keys.plain_key import PlainKey
+from ccbps.records import SecretRecord, read, write
 
 Role = Literal["server", "publisher", "subscriber", "broker"]
 
 KEY_ID_BYTES: Final = 6
 
 
-def _check_of(fields: Mapping[str, Any]) -> str:
-    return sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+CHECK_BYTES: Final = 8
 
 
-class RoleKey(SecretBytes):
+class _Fields(SecretRecord, frozen=True):
+    """What a role key holds; see `RoleKey`."""
+
+    matcher: bytes
+    role: Role
+    key_id: Annotated[bytes, Meta(min_length=KEY_ID_BYTES, max_length=KEY_ID_BYTES)]
+    epoch: Annotated[int, Meta(ge=0, lt=1 << 16)]
+    data: dict[str, Any]
+
+
+class RoleKey(PlainKey):
     """The key of one party: key material of one matcher, role and epoch, from a key server.
 
     Example:
@@ -52,52 +60,47 @@ class RoleKey(SecretBytes):
     """
 
     kind = "role key"
+    text_kind = "{}-key"
     __slots__ = ("epoch", "key_id", "matcher", "role")
 
+    @confined
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
-        problem, fields = True, None
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            fields = json.loads(self._secret)
-            if fields.pop("check") != _check_of(fields):
-                raise ValueError
-            self.matcher = bytes.fromhex(fields["matcher"])
-            self.role: Role = fields["role"]
-            self.key_id = bytes.fromhex(fields["key"])
-            self.epoch: int = fields["epoch"]
-            if len(self.key_id) != KEY_ID_BYTES:
-                raise ValueError
-            if type(self.epoch) is not int or not 0 <= self.epoch < 1 << 16:
-                raise ValueError
-            if self.role not in self._roles():
-                raise ValueError
-            problem = type(fields["data"]) is not dict
-        fields, secret = None, b""  # Tracebacks may show local variables.
-        if problem:
-            raise KeyMismatchError("not a role key, or a damaged one (RoleKey.to_text() writes it)")
+        fields = self._fields()
+        self.matcher, self.role, self.key_id = fields.matcher, fields.role, fields.key_id
+        self.epoch: int = fields.epoch
+        if self.role not in self._roles():
+            raise KeyMismatchError(f"a {self.kind} of another role")
 
     @classmethod
+    @confined
     def make(
         cls, matcher: bytes, role: Role, key_id: bytes, epoch: int, data: Mapping[str, Any]
     ) -> Self:
-        """A key from its parts; `data` is JSON (large integers as hexadecimal text)."""
-        fields = {
-            "matcher": matcher.hex(),
-            "role": role,
-            "key": key_id.hex(),
-            "epoch": epoch,
-            "data": dict(data),
-        }
-        fields["check"] = _check_of(fields)
-        return cls(json.dumps(fields, sort_keys=True).encode())
+        """Return a key of its parts.
+
+        Args:
+            matcher: fingerprint of the matcher.
+            role: whose key it is.
+            key_id: 6 bytes that name the master key.
+            epoch: number of the key's version, below 2^16.
+            data: key material: text, bytes, numbers below 2^64, lists and mappings of these.
+
+        Raises:
+            ParameterError: a part has another type or is out of bounds.
+        """
+        return cls(write(_Fields(matcher, role, key_id, epoch, dict(data)), check=CHECK_BYTES))
 
     def export_secret_data(self) -> dict[str, Any]:
         """The key material that `make` was given, read anew: changing it changes no key.
 
         Hazard: plain numbers and text, which print and pickle. Roles take the key itself.
         """
-        data: dict[str, Any] = json.loads(self._secret)["data"]
-        return data
+        return self._fields().data
+
+    def _fields(self) -> _Fields:
+        refusal = KeyMismatchError("not a role key, or a damaged one (RoleKey.to_text() writes it)")
+        return read(_Fields, self._secret, refusal=refusal, check=CHECK_BYTES)
 
     @classmethod
     def _roles(cls) -> tuple[str, ...]:
@@ -105,32 +108,12 @@ class RoleKey(SecretBytes):
         return get_args(Role)
 
     @classmethod
-    def _text_kind(cls, role: str) -> str:
-        return f"{role}-key"
+    def text_kinds(cls) -> tuple[str, ...]:
+        """Return what may stand in front of such a key's text, of `KINDS`."""
+        return tuple(map(cls.text_kind.format, cls._roles()))
 
-    def to_text(self) -> str:
-        """The secret in text form, for a key file or an environment variable.
-
-        The role stands in front in clear: ``ccbps-publisher-key-2:``.
-        """
-        return write_key(self._text_kind(self.role), self.export_secret())
-
-    @classmethod
-    @confined
-    def from_text(cls, text: str) -> Self:
-        """Parse what `to_text` wrote.
-
-        Raises:
-            KeyMismatchError: it is not the text of such a key, or a damaged one (the text is not
-                shown).
-        """
-        kind, secret = read_key(text)
-        if kind not in map(cls._text_kind, cls._roles()):
-            raise other_kind(kind, f"a {cls.kind}")
-        key = cls(secret)
-        if kind != cls._text_kind(key.role):
-            raise damaged(kind)
-        return key
+    def _kind_of_text(self) -> str:
+        return self.text_kind.format(self.role)
 
 
 class KeyUpdate(RoleKey):
@@ -145,16 +128,13 @@ class KeyUpdate(RoleKey):
         >>> update.role, update.epoch
         ('broker', 1)
         >>> update.to_text()[:22]
-        'ccbps-broker-update-2:'
+        'ccbps-broker-update-3:'
     """
 
     kind = "key update"
+    text_kind = "{}-update"
     __slots__ = ()
 
     @classmethod
     def _roles(cls) -> tuple[str, ...]:
         return ("broker",)
-
-    @classmethod
-    def _text_kind(cls, role: str) -> str:
-        return f"{role}-update"

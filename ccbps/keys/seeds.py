@@ -25,21 +25,20 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Rounds
-from ccbps.errors import CcbpsError, ParameterError
+from ccbps.errors import ParameterError
 from ccbps.keys.confine import confined
 from ccbps.keys.ledger_key import LedgerKey
+from ccbps.keys.plain_key import PlainKey
 from ccbps.keys.randomness import NAME_BYTES, Marks, Pairs, RandomnessReader
-from ccbps.keys.secret import SecretBytes
 from ccbps.keys.share_form import join_key, split_key
 from ccbps.keys.stream import BLOCK, KeyStream, row_tags
-from ccbps.keys.text_form import KINDS, damaged, other_kind, read_key, write_key
 from ccbps.sharing import Share
 
 KEPT_PAIRS: Final = 1 << 16
 """Derived seeds of pairs that are kept at a time."""
 
 
-class SharedSeed(SecretBytes):
+class SharedSeed(PlainKey):
     """A 32-byte seed that a publisher and a subscriber share.
 
     A publisher with many subscribers keeps one master seed and gives subscriber "alice" the seed
@@ -50,7 +49,7 @@ class SharedSeed(SecretBytes):
         >>> master = SharedSeed.generate()
         >>> text = master.to_text()                      # for a key file that nobody else may read
         >>> text[:13], len(text)
-        ('ccbps-seed-2:', 93)
+        ('ccbps-seed-3:', 93)
         >>> SharedSeed.from_text(text) == master
         True
         >>> master.pair("alice") == master.pair("bob")   # each subscriber gets its own
@@ -59,6 +58,7 @@ class SharedSeed(SecretBytes):
 
     kind = "seed"
     length = 32
+    text_kind = "seed"
     __slots__ = ("_ciphers", "_marking", "_pairs")
 
     def __init__(self, secret: bytes) -> None:
@@ -72,29 +72,6 @@ class SharedSeed(SecretBytes):
     def generate(cls) -> Self:
         """A fresh seed from the operating system."""
         return cls(os.urandom(32))
-
-    @classmethod
-    @confined
-    def from_text(cls, text: str) -> Self:
-        """Parse what `to_text` wrote.
-
-        Raises:
-            KeyMismatchError: it is not the text of a seed of this class, or a damaged one (the text
-                is not shown).
-        """
-        kind, secret = read_key(text)
-        if kind != cls._text_kind():
-            raise other_kind(kind, KINDS[cls._text_kind()])
-        seed = None
-        with contextlib.suppress(CcbpsError, ValueError):
-            seed = cls._from_bytes(secret)
-        if seed is None:
-            raise damaged(kind)
-        return seed
-
-    def to_text(self) -> str:
-        """The secret in text form, for a key file or an environment variable."""
-        return write_key(self._text_kind(), self._to_bytes())
 
     @confined
     def to_shares(self, k: int, n: int) -> list[Share]:
@@ -115,7 +92,7 @@ class SharedSeed(SecretBytes):
             >>> SharedSeed.from_shares(came) == seed
             True
         """
-        return split_key(self._text_kind(), self._to_bytes(), k, n)
+        return split_key(self.text_kind, self._to_bytes(), k, n)
 
     @classmethod
     @confined
@@ -135,18 +112,7 @@ class SharedSeed(SecretBytes):
                 did not find the seed.
             ParameterError: something else than shares is among them.
         """
-        return cls._from_bytes(join_key(cls._text_kind(), shares))
-
-    @classmethod
-    def _text_kind(cls) -> str:
-        return "seed"
-
-    @classmethod
-    def _from_bytes(cls, secret: bytes) -> Self:
-        return cls(secret)
-
-    def _to_bytes(self) -> bytes:
-        return self.export_secret()
+        return cls._from_bytes(join_key(cls.text_kind, shares))
 
     def pair(self, label: str) -> SharedSeed:
         """The seed shared with one counterpart.

@@ -1,4 +1,4 @@
-"""The text of a key: ``ccbps-<kind>-2:<hex>``, one line for a key file or a variable.
+"""The text of a key: ``ccbps-<kind>-3:<hex>``, one line for a key file or a variable.
 
 The digits are the key's bytes and the first 8 bytes of SHA-256(kind, bytes), so that a key that was
 damaged, cut off or renamed is refused. The check uses no secret: it guards against accidents only.
@@ -9,12 +9,14 @@ emptied (`ccbps.keys.confine`).
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import re
 from hashlib import sha256
-from typing import Final
+from typing import ClassVar, Final, Self
 
-from ccbps.errors import KeyMismatchError
+from ccbps.errors import CcbpsError, KeyMismatchError
+from ccbps.keys.confine import confined
 
 KINDS: Final = {
     "seed": "a seed",
@@ -32,7 +34,7 @@ KINDS: Final = {
     "delivery-state": "a broker's state for delivery",
 }
 """What stands in front of a key, and what errors call it."""
-VERSION: Final = 2
+VERSION: Final = 3
 CHECK_BYTES: Final = 8
 
 _TEXT: Final = re.compile(r"ccbps-([a-z-]+)-([0-9]+):((?:[0-9a-f]{2})*)")
@@ -54,24 +56,66 @@ def read_key(text: str) -> tuple[str, bytes]:
     kind = match[1] if match else ""
     if match is None or kind not in KINDS or match[2] != str(VERSION):
         raise KeyMismatchError(
-            "not a key: expected one line, 'ccbps-<kind>-2:' and hex digits, which the key's "
+            "not a key: expected one line, 'ccbps-<kind>-3:' and hex digits, which the key's "
             "to_text() wrote"
         )
     raw = bytes.fromhex(match[3])
     secret, check = raw[:-CHECK_BYTES], raw[-CHECK_BYTES:]
     if not hmac.compare_digest(check, _check(kind, secret)):
-        raise damaged(kind)
+        raise _damaged(kind)
     return kind, secret
 
 
-def damaged(kind: str) -> KeyMismatchError:
-    """What to raise for the text of a key that was damaged."""
+class TextKey:
+    """Base of keys that have a text. Subclasses say the kinds of their texts, and their bytes."""
+
+    kind = "key"
+    text_kind: ClassVar[str]
+    __slots__ = ()
+
+    @confined
+    def to_text(self) -> str:
+        """Return the secret in text form, for a key file or an environment variable."""
+        return write_key(self._kind_of_text(), self._to_bytes())
+
+    @classmethod
+    @confined
+    def from_text(cls, text: str) -> Self:
+        """Parse what `to_text` wrote.
+
+        Raises:
+            KeyMismatchError: it is not the text of such a key, or a damaged one (the text is not
+                shown).
+        """
+        kind, secret = read_key(text)
+        if kind not in cls.text_kinds():
+            wanted = KINDS.get(cls.text_kind, f"a {cls.kind}")
+            raise KeyMismatchError(f"this is {KINDS[kind]}, wanted {wanted}")
+        key = None
+        with contextlib.suppress(CcbpsError):
+            key = cls._from_bytes(secret)
+        if key is None or key._kind_of_text() != kind:
+            raise _damaged(kind)
+        return key
+
+    @classmethod
+    def text_kinds(cls) -> tuple[str, ...]:
+        """Return what may stand in front of such a key's text, of `KINDS`."""
+        return (cls.text_kind,)
+
+    def _kind_of_text(self) -> str:
+        return self.text_kind
+
+    def _to_bytes(self) -> bytes:
+        raise NotImplementedError
+
+    @classmethod
+    def _from_bytes(cls, secret: bytes) -> Self:
+        raise NotImplementedError
+
+
+def _damaged(kind: str) -> KeyMismatchError:
     return KeyMismatchError(f"{KINDS[kind]}, but damaged: take the text that its to_text() wrote")
-
-
-def other_kind(kind: str, wanted: str) -> KeyMismatchError:
-    """What to raise for the text of a key of another kind."""
-    return KeyMismatchError(f"this is {KINDS[kind]}, wanted {wanted}")
 
 
 def is_key_text(text: str) -> bool:

@@ -73,9 +73,9 @@ def from_json(text: str) -> Matcher:
     """
     fields = matcher_fields(text)
     for scheme in SCHEMES:
-        if (scheme.name, scheme.version) == (fields["scheme"], fields["version"]):
+        if (scheme.name, scheme.version) == (fields["scheme"], fields["scheme_version"]):
             return scheme.from_json(text)
     raise DecodeError(
         f"no scheme is called {json.dumps(fields['scheme'])[:60]} in version "
-        f"{json.dumps(fields['version'])[:20]}"
+        f"{json.dumps(fields['scheme_version'])[:20]}"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import threading
@@ -13,9 +12,8 @@ from itertools import count
 from time import monotonic
 from typing import Any, Final
 
-from ccbps import errors
 from ccbps.broker import Delivery, Payloads, Publication, Receipt, Subscription
-from ccbps.errors import CcbpsError, DecodeError, RefusedError
+from ccbps.errors import CcbpsError, DecodeError
 from ccbps.mqtt.connection import (
     UP,
     WAIT_SECONDS,
@@ -25,7 +23,7 @@ from ccbps.mqtt.connection import (
     deliveries_topic,
 )
 from ccbps.mqtt.outgoing import POSITION_BYTES, Position
-from ccbps.mqtt.service import NUMBER_BYTES
+from ccbps.mqtt.service import NUMBER_BYTES, Answer
 
 PATIENCE: Final = 1.0
 """Seconds after which a client that waits asks again; then twice as many."""
@@ -58,7 +56,7 @@ class MqttClient:
         # Of requests: others in this client's name have other numbers.
         self._numbers = count(int.from_bytes(os.urandom(NUMBER_BYTES - 1)))
         self._lock = threading.Lock()
-        self._waiting: dict[bytes, tuple[str, bytes, Future[dict[str, Any]]]] = {}
+        self._waiting: dict[bytes, tuple[str, bytes, Future[Any]]] = {}
         self._deliveries: queue.SimpleQueue[tuple[Position, Delivery]] = queue.SimpleQueue()
         self._position, self._asked = Position(), -PATIENCE
         self._acknowledges = False
@@ -103,22 +101,12 @@ class MqttClient:
 
     def publish(self, publication: Publication) -> Receipt:
         """See `MatchingBroker.publish`."""
-        return _receipt(self._ask("publish", publication.to_bytes()))
+        receipt: Receipt = self._ask("publish", publication.to_bytes())
+        return receipt
 
     def publish_later(self, publication: Publication) -> Future[Receipt]:
         """Publish without waiting: the receipt, or the error, is in the future, some time."""
-        answered = self._send("publish", publication.to_bytes(), asks=True)
-        receipt: Future[Receipt] = Future()
-
-        def done(found: Future[dict[str, Any]]) -> None:
-            error = found.exception()
-            if error is not None:
-                receipt.set_exception(error)
-                return
-            receipt.set_result(_receipt(found.result()))
-
-        answered.add_done_callback(done)
-        return receipt
+        return self._send("publish", publication.to_bytes(), asks=True)
 
     def deliver(self, payloads: Payloads) -> None:
         """See `MatchingBroker.deliver`."""
@@ -166,7 +154,7 @@ class MqttClient:
         for number, verb, message, _ in again:
             self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
 
-    def _ask(self, verb: str, message: bytes, timeout: float | None = None) -> dict[str, Any]:
+    def _ask(self, verb: str, message: bytes, timeout: float | None = None) -> Any:
         seconds = self._timeout if timeout is None else timeout
         end, patience = monotonic() + seconds, PATIENCE
         answered = self._send(verb, message, asks=True)
@@ -180,15 +168,16 @@ class MqttClient:
             self._send_again()
             patience *= 2
 
-    def _forget(self, answered: Future[dict[str, Any]]) -> None:
+    def _forget(self, answered: Future[Any]) -> None:
         """That nobody waits for an answer any more, so that its request is not sent again."""
         with self._lock:
             for number, request in [*self._waiting.items()]:
                 if request[2] is answered:
                     del self._waiting[number]
 
-    def _send(self, verb: str, message: bytes, *, asks: bool) -> Future[dict[str, Any]]:
-        answered: Future[dict[str, Any]] = Future()
+    def _send(self, verb: str, message: bytes, *, asks: bool) -> Future[Any]:
+        answered: Future[Any] = Future()
+        answered.set_running_or_notify_cancel()  # it cannot be cancelled any more
         with self._lock:
             number = next(self._numbers).to_bytes(NUMBER_BYTES)
             if asks:
@@ -226,28 +215,8 @@ class MqttClient:
             request = self._waiting.pop(content[:NUMBER_BYTES], None)
         if request is None:
             return  # answered before: it was sent twice
-        answered = request[2]
+        verb, _, answered = request
         try:
-            answer = json.loads(content[NUMBER_BYTES:])
-            error = _error(answer)
-        except (ValueError, KeyError, TypeError):
-            error = DecodeError("the broker's answer is malformed")
-        if error is not None:
+            answered.set_result(Answer.from_bytes(content[NUMBER_BYTES:]).result(verb))
+        except CcbpsError as error:
             answered.set_exception(error)
-        else:
-            answered.set_result(answer)
-
-
-def _receipt(answer: dict[str, Any]) -> Receipt:
-    return Receipt(answer["number"], answer["again"], tuple(answer["clients"]))
-
-
-def _error(answer: dict[str, Any]) -> CcbpsError | None:
-    """The broker's error, as it would have been raised there."""
-    if "error" not in answer:
-        return None
-    kind = getattr(errors, answer["error"], CcbpsError)
-    if kind is RefusedError:
-        return RefusedError(answer["message"], reason=answer["reason"])
-    made: CcbpsError = kind(answer["message"])
-    return made

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import queue
 import threading
-from typing import Any, Final
+from typing import ClassVar, Final
 
-from ccbps.broker import MatchingBroker
+from ccbps import errors
+from ccbps.broker import MatchingBroker, Receipt
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
 from ccbps.mqtt.connection import (
     BROKER,
@@ -22,6 +22,7 @@ from ccbps.mqtt.connection import (
     deliveries_topic,
 )
 from ccbps.mqtt.outgoing import Outgoing, Position
+from ccbps.records import Message
 
 NUMBER_BYTES: Final = 8
 WAITING: Final = 2000
@@ -30,6 +31,42 @@ WAITING_BYTES: Final = 1 << 24
 PUSH: Final = "push"
 ANSWERED: Final = {*VERBS} - {"acknowledge"}
 _log: Final = logging.getLogger(__name__)
+
+
+class Answer(Message, frozen=True):
+    """What the broker answers to a request.
+
+    Attributes:
+        receipt: of a publication.
+        error: name of the error's class, where there is one.
+        message: the error's.
+        reason: of a `RefusedError`.
+    """
+
+    front: ClassVar[bytes] = b""
+    what: ClassVar[str] = "an answer of the broker"
+    receipt: Receipt | None = None
+    error: str = ""
+    message: str = ""
+    reason: str = ""
+
+    @classmethod
+    def of(cls, error: CcbpsError) -> Answer:
+        """Return an answer that says an error."""
+        return cls(None, type(error).__name__, str(error), getattr(error, "reason", ""))
+
+    def result(self, verb: str) -> Receipt | None:
+        """Return the receipt, if the request was a publication; or raise the broker's error."""
+        if self.error == RefusedError.__name__:
+            raise RefusedError(self.message, reason=self.reason)
+        if self.error:
+            kind = vars(errors).get(self.error)
+            if isinstance(kind, type) and issubclass(kind, CcbpsError):
+                raise kind(self.message)
+            raise CcbpsError(self.message)
+        if (verb == "publish") != (self.receipt is not None):
+            raise DecodeError("the broker's answer is to another request")
+        return self.receipt
 
 
 class MqttService:
@@ -132,7 +169,7 @@ class MqttService:
                     raise RefusedError("too many requests wait: send later", reason="rate")
                 self._waiting[client] = count + 1, size + len(content)
         except CcbpsError as error:
-            self._answer(client, verb, content, _error(error))
+            self._answer(client, verb, content, Answer.of(error))
             return
         self._requests.put((client, verb, content))
 
@@ -141,7 +178,7 @@ class MqttService:
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
             client, verb, content = request
-            answer: dict[str, Any] = {}
+            answer = Answer()
             try:
                 if verb == PUSH:
                     with self._lock:
@@ -150,10 +187,10 @@ class MqttService:
                     continue
                 answer = self._do(client, verb, content[NUMBER_BYTES:])
             except CcbpsError as error:
-                answer = _error(error)
+                answer = Answer.of(error)
             except Exception:  # one client's request must not end the service for all
                 _log.exception("a request of %s to %s failed", client, verb)
-                answer = {"error": "CcbpsError", "message": "the broker failed; it has a log"}
+                answer = Answer(None, "CcbpsError", "the broker failed; it has a log")
             finally:
                 if verb != PUSH:
                     self._forget(client, len(content))
@@ -167,35 +204,28 @@ class MqttService:
             else:
                 self._waiting[client] = count - 1, total - size
 
-    def _do(self, client: str, verb: str, message: bytes) -> dict[str, Any]:
+    def _do(self, client: str, verb: str, message: bytes) -> Answer:
         if verb == "subscribe":
             self.broker.subscribe(client, message)
         elif verb == "unsubscribe":
             self.broker.unsubscribe(client, _text(message))
         elif verb == "publish":
-            receipt = self.broker.publish(client, message)
-            return {"number": receipt.number, "again": receipt.again, "clients": receipt.clients}
+            return Answer(self.broker.publish(client, message))
         elif verb == "deliver":
             self.broker.deliver(client, message)
         elif verb == "acknowledge":
             self._outgoing.acknowledge(client, Position.from_bytes(message))
         elif verb == "resume":
             self._outgoing.resume(client, Position.from_bytes(message))
-        return {}
+        return Answer()
 
-    def _answer(self, client: str, verb: str, content: bytes, answer: dict[str, Any]) -> None:
+    def _answer(self, client: str, verb: str, content: bytes, answer: Answer) -> None:
         if verb in ANSWERED and len(content) >= NUMBER_BYTES:
-            message = content[:NUMBER_BYTES] + json.dumps(answer).encode()
+            message = content[:NUMBER_BYTES] + answer.to_bytes()
             self._connection.send(answers_topic(client), message)
 
     def _deliver(self, client: str, message: bytes) -> None:
         self._connection.send(deliveries_topic(client), message)
-
-
-def _error(error: CcbpsError) -> dict[str, Any]:
-    """An error, as it is sent."""
-    answer = {"error": type(error).__name__, "message": str(error)}
-    return answer | ({"reason": error.reason} if isinstance(error, RefusedError) else {})
 
 
 def _text(message: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Descriptions: schemas and templates as JSON text, to be exchanged by parties without trust.
+"""Descriptions: schemas, templates and matchers as JSON text, for parties without trust.
 
 The text is read strictly. What a type is made of must be the very description that the type gives
 of itself; anything else, an unknown field or version included, is one `DecodeError`. Nothing in
@@ -31,20 +31,22 @@ _TYPES: Final[dict[str, type[AttributeType]]] = {
 
 
 def to_text(what: str, content: dict[str, Any]) -> str:
-    """JSON text of a "schema" or "predicate"."""
+    """Return JSON text of a "schema", "predicate" or "matcher"."""
     return json.dumps({"ccbps": what, "version": _VERSION, **content})
 
 
-def from_text(what: str, text: str, fields: set[str]) -> dict[str, Any]:
-    """The fields of what `to_text` made.
+def from_text(
+    what: str, text: str, fields: set[str], *, most: int = _MAX_CHARACTERS
+) -> dict[str, Any]:
+    """Return the fields of what `to_text` made, from a text of at most so many characters.
 
     Raises:
         DecodeError: it is not such a text.
     """
     if not isinstance(text, str):
         raise DecodeError(f"a {what} is read from a string of JSON, got {type(text).__name__}")
-    if len(text) > _MAX_CHARACTERS:
-        raise DecodeError(f"a {what} of more than {_MAX_CHARACTERS} characters is not read")
+    if len(text) > most:
+        raise DecodeError(f"a {what} of more than {most:,} characters is not read")
     try:
         content = json.loads(
             text, object_pairs_hook=_fields_once, parse_float=_no_float, parse_constant=_no_float

@@ -24,29 +24,28 @@ store. `ccbps.store.commit` says who may write the next.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import is_broadcast
+from ccbps.records import Number, Record, read, write
 from ccbps.store.files import CHECKSUM_BYTES, RUNS, PartFile, PartFiles, batch_rows
 from ccbps.store.folder import Folder
 from ccbps.store.versions import WriterRun, current, is_old, is_part
 
 StoreKind = Literal["event", "interest"]
 
-FORMAT: Final = "ccbps messages 3"
-ROUNDS_FORMAT: Final = "ccbps rounds 2"
-"""Of a broadcast's events: no subscriptions."""
+FORMAT: Final = "ccbps messages 4"
 _SHA256_BYTES: Final = 32
 _READS: Final = 50
 # The index has few parts, so it codes them as a dictionary.
@@ -77,11 +76,11 @@ class About(NamedTuple):
     kind: StoreKind
     rounds: bool
     matcher: str
-    width: int
-    floor: int
-    batches: Mapping[str, int]
+    width: Annotated[int, Meta(ge=1)]
+    floor: Number
+    batches: Mapping[str, Number]
     runs: tuple[str, ...] = ()
-    void: int = 0
+    void: Number = 0
     store: str = ""
 
     @classmethod
@@ -89,6 +88,17 @@ class About(NamedTuple):
         """Of a store that is empty."""
         rounds, width = serves_all(matcher, kind), message_width(matcher, kind)
         return cls(kind, rounds, matcher.fingerprint.hex(), width, 0, {})
+
+
+class _Metadata(Record, frozen=True):
+    """What stands in the metadata of an index's schema.
+
+    `parts`: of each its rows, its checksums and the versions that brought them.
+    """
+
+    about: About
+    batch_rows: Number
+    parts: dict[str, tuple[Number, bytes, int, int]]
 
 
 @dataclass(frozen=True)
@@ -190,26 +200,15 @@ class Index:
 
     def to_bytes(self) -> bytes:
         """The file's content."""
-        about = {
-            "kind": self.about.kind,
-            "format": ROUNDS_FORMAT if self.about.rounds else FORMAT,
-            "matcher": self.about.matcher,
-            "width": self.about.width,
-            "batch_rows": self.files.batch_rows,
-            "floor": self.about.floor,
-            "batches": dict(self.about.batches),
-            "runs": self.about.runs,
-            "void": self.about.void,
-            "store": self.about.store,
-            "parts": {
-                name: [part.rows, part.checksums.hex(), *part.added]
-                for name, part in self.files.parts.items()
-            },
+        parts = {
+            name: (part.rows, part.checksums, *part.added)
+            for name, part in self.files.parts.items()
         }
+        told = write(_Metadata(self.about, self.files.batch_rows, parts))
         names = pa.DictionaryArray.from_arrays(self.part, pa.array(self.parts, pa.string()))
         numbers = (self.start, self.stop, self.first, self.last)
         table = pa.table([names, self.subscription, *numbers], schema=_COLUMNS)
-        table = table.replace_schema_metadata({"ccbps": json.dumps(about)})
+        table = table.replace_schema_metadata({"format": FORMAT, "ccbps": told})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
@@ -234,8 +233,7 @@ class Index:
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise DecodeError(f"{named}: {name} is damaged: {error!r}; write it again") from error
         if isinstance(found, str):
-            wanted = ROUNDS_FORMAT if matcher and kind and serves_all(matcher, kind) else FORMAT
-            raise DecodeError(f"{named} has format {found!r}; this reads {wanted!r}")
+            raise DecodeError(f"{named} has format {found!r}; this reads {FORMAT!r}")
         if matcher is not None and found.about.matcher != matcher.fingerprint.hex():
             raise ParameterError(
                 f"{named} holds messages of another matcher (fingerprint "
@@ -282,13 +280,16 @@ def _opened(folder: Folder, version: int, content: bytes) -> Index | str:
         raise ValueError("its checksum is another")
     with pa.ipc.open_file(pa.py_buffer(body)) as reader:
         table = reader.read_all().combine_chunks()
-    told = json.loads((table.schema.metadata or {})[b"ccbps"])
-    if told["format"] not in (FORMAT, ROUNDS_FORMAT):
-        return str(told["format"])
-    about = _about(told)
+    metadata = table.schema.metadata or {}
+    if metadata[b"format"] != FORMAT.encode():
+        return str(metadata[b"format"], errors="replace")
+    told = read(_Metadata, metadata[b"ccbps"], refusal=ValueError("its metadata are malformed"))
+    about = told.about
+    if told.batch_rows != batch_rows(about.width):
+        raise ValueError("width and rows of a batch do not go together")
     parts = {
-        name: PartFile(folder, _whole_number(rows), bytes.fromhex(sums), (low, high))
-        for name, (rows, sums, low, high) in told["parts"].items()
+        name: PartFile(folder, rows, checksums, (low, high))
+        for name, (rows, checksums, low, high) in told.parts.items()
     }
     columns = _checked(table, about, parts)
     part, subscription, *numbers = columns
@@ -301,25 +302,6 @@ def _opened(folder: Folder, version: int, content: bytes) -> Index | str:
         subscription,
         *(column.to_numpy() for column in numbers),
     )
-
-
-def _about(told: Mapping[str, Any]) -> About:
-    if told["kind"] not in ("event", "interest") or not isinstance(told["matcher"], str):
-        raise ValueError("it does not say whose messages these are")
-    width = told["width"]
-    if type(width) is not int or width < 1 or told["batch_rows"] != batch_rows(width):
-        raise ValueError("width and rows of a batch do not go together")
-    batches = {str(name): _whole_number(last) for name, last in told["batches"].items()}
-    rounds, floor = told["format"] == ROUNDS_FORMAT, _whole_number(told["floor"])
-    runs = tuple(map(str, told.get("runs", ())))  # stores of 0.4.0 may lack these three
-    void, store = _whole_number(told.get("void", 0)), str(told.get("store", ""))
-    return About(told["kind"], rounds, told["matcher"], width, floor, batches, runs, void, store)
-
-
-def _whole_number(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is not a whole number")
-    return value
 
 
 def _checked(table: pa.Table, about: About, parts: Mapping[str, PartFile]) -> list[pa.Array]:

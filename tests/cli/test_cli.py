@@ -24,13 +24,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ccbps import Category, Keyword, Schema, SharedSeed, UInt
-from ccbps.broker import MatchingBroker, Quota
+from ccbps.broker import MatchingBroker, Quota, Subscription
+from ccbps.broker.metrics import metrics_page
 from ccbps.cli import main
 from ccbps.cli.console import obey
-from ccbps.cli.metrics_page import metrics_page
 from ccbps.cli.normal_text import normal_text
 from ccbps.cli.payloads import open_payload, sealed_payloads
 from ccbps.cli.program import COMMANDS
@@ -618,15 +619,40 @@ def test_orders_of_the_operator() -> None:
 def test_metrics_are_served_to_prometheus() -> None:
     matcher = TagMatch(Schema(price=UInt(8)))
     broker = MatchingBroker(matcher.broker(matcher.key_server().broker_key()))
-    with metrics_page(broker.metrics, 0) as address:
+    with metrics_page(broker, 0) as address:
         assert address.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(address) as answer:
+        kinds = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        with urllib.request.urlopen(urllib.request.Request(address, headers=kinds)) as answer:
             text = answer.read().decode()
             assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
         found = {one.name for one in text_string_to_metric_families(text)}
         assert {"ccbps_publications", "ccbps_match_seconds", "ccbps_waiting"} <= found
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(address.replace("metrics", "other"))
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address)
+
+
+def test_metrics_need_an_extra_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client.openmetrics.exposition", None)
+    monkeypatch.setitem(sys.modules, "prometheus_client.openmetrics", None)
+    matcher = TagMatch(Schema(price=UInt(8)))
+    broker = MatchingBroker(matcher.broker(matcher.key_server().broker_key()))
+    wanted = r"a broker's metrics need prometheus-client: pip install 'ccbps\[metrics\]'"
+    for use in (broker.metrics, lambda: [*broker.collect()], metrics_page(broker, 0).__enter__):
+        with pytest.raises(ImportError, match=wanted):
+            use()
+    assert re.match(f"error: {wanted}", obey(broker, "metrics"))
+
+
+def test_a_broker_is_a_collector_of_a_registry() -> None:
+    matcher = TagMatch(Schema(price=UInt(8)))
+    broker = MatchingBroker(matcher.broker(matcher.key_server().broker_key()))
+    registry = CollectorRegistry()
+    registry.register(broker)
+    alice = matcher.subscriber(matcher.key_server().subscriber_key("alice"))
+    with pytest.raises(DecodeError):
+        broker.subscribe("alice", Subscription("a", alice.encode("price < 9")))
+    assert registry.get_sample_value("ccbps_refused_total", {"reason": "DecodeError"}) == 1
+    assert registry.get_sample_value("ccbps_match_seconds_bucket", {"le": "0.0001"}) == 0
 
 
 # -- documentation -------------------------------------------------------------------------------

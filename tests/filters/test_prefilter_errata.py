@@ -32,7 +32,7 @@ def program() -> dict[str, Any]:
 
 def test_memory_printed_for_cuckoo_filters_is_that_of_buckets_and_not_of_fingerprints() -> None:
     sizes = {len(CuckooFilter(*shape).to_bytes()) for shape in GEOMETRIES}
-    assert len(sizes) == 1
+    assert max(sizes) - min(sizes) < 8  # the numbers in front of the buckets
     assert sizes.pop() / 2**20 == pytest.approx(0.763, abs=0.001)
     for (buckets, _), printed in GEOMETRIES.items():
         assert printed * 2**20 / buckets == pytest.approx(278, rel=0.01)

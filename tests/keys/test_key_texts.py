@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from hashlib import sha256
 from typing import Any
@@ -13,17 +12,20 @@ from hypothesis import strategies as st
 
 import ccbps.keys
 from ccbps import EpochSeed, SeedRing, SharedSeed
-from ccbps.errors import KeyMismatchError
+from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.any_key import Key
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.text_form import KINDS, is_key_text, write_key
+from ccbps.records import write
 
 SECRETS = st.binary(min_size=32, max_size=32)
 LABELS = st.lists(st.text(max_size=12), min_size=1, max_size=4, unique=True)
-DATA = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3)
+DATA = st.dictionaries(
+    st.text(max_size=5), st.integers(-(2**63), 2**64 - 1) | st.text(max_size=5), max_size=3
+)
 ROLES = ("server", "publisher", "subscriber", "broker")
 
 
@@ -61,7 +63,7 @@ KEYS: dict[str, st.SearchStrategy[Any]] = {
     "BrokerState": st.builds(
         lambda secret, epochs: BrokerState.of(secret, max(epochs), min(epochs), epochs),
         SECRETS,
-        st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=4),
+        st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=4),
     ),
 }
 
@@ -84,7 +86,7 @@ def pick(data: st.DataObject) -> Any:
 def test_a_key_comes_back_from_its_text(data: st.DataObject, space: str) -> None:
     key = pick(data)
     text = key.to_text()
-    assert re.fullmatch("ccbps-[a-z-]+-2:[0-9a-f]+", text)
+    assert re.fullmatch("ccbps-[a-z-]+-3:[0-9a-f]+", text)
     assert is_key_text(text)
     for back in (ccbps.keys.from_text(space + text + space), type(key).from_text(text)):
         assert type(back) is type(key)
@@ -119,7 +121,7 @@ def test_every_character_of_a_text_counts() -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_the_role_stands_in_front_and_cannot_be_renamed(role: Any) -> None:
     text = RoleKey.make(bytes(32), role, bytes(6), 0, {}).to_text()
-    assert text.startswith(f"ccbps-{role}-key-2:")
+    assert text.startswith(f"ccbps-{role}-key-3:")
     for other in ROLES:
         if other != role:
             with pytest.raises(KeyMismatchError, match=f"{KINDS[f'{other}-key']}, but damaged"):
@@ -151,8 +153,8 @@ def test_a_key_of_one_kind_is_refused_as_another_by_name() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "letmein", "ab" * 32, "ccbps-seed-1:" + "ab" * 32, "ccbps-word-2:" + "ab" * 40,
-     None, 5, "ccbps-seed-2:", "ccbps-seed-2:ab"],
+    ["", "letmein", "ab" * 32, "ccbps-seed-1:" + "ab" * 32, "ccbps-word-3:" + "ab" * 40,
+     None, 5, "ccbps-seed-3:", "ccbps-seed-3:ab"],
 )  # fmt: skip
 def test_what_is_no_key_is_refused_and_not_shown(text: Any) -> None:
     with pytest.raises(KeyMismatchError, match=r"not a key: expected one line|a seed, but d") as no:
@@ -166,19 +168,36 @@ def test_what_is_no_key_is_refused_and_not_shown(text: Any) -> None:
     [
         ("seed", bytes(31)),
         ("epoch-seed", bytes(35)),
-        ("epoch-seed", b"\xff" * 4 + bytes(32)),
-        ("epoch-seed", bytes(36) + b"\0\0\0\1a" + bytes(31)),
-        ("seed-ring", bytes(4)),
-        ("seed-ring", bytes(4) + b"\0\0\0\1\xff" + bytes(32)),
-        ("seed-ring", bytes(4) + b"\0\0\0\1a" + bytes(32) + b"\0\0\0\1b" + bytes(32)),
+        ("epoch-seed", write([10**9, bytes(32), {}])),
+        ("epoch-seed", write([-1, bytes(32), {}])),
+        ("epoch-seed", write([1 << 63, bytes(32), {}])),
+        ("epoch-seed", write([True, bytes(32), {}])),
+        ("epoch-seed", write([0, bytes(33), {}])),
+        ("epoch-seed", write([0, bytes(32), {"a": bytes(31)}])),
+        ("epoch-seed", b"\x93\0\xc4\x20" + bytes(32) + b"\x81\1\xc4\x20" + bytes(32)),
+        ("epoch-seed", write([0, bytes(32)])),
+        ("epoch-seed", write([0, bytes(32), {}, 0])),
+        ("epoch-seed", write([0, bytes(32), {}]) + b"\0"),
+        ("epoch-seed", b"\x93\xcc\0" + write([0, bytes(32), {}])[2:]),  # a long form of 0
+        ("epoch-seed", b"\x91" * 200_000),
+        ("seed-ring", write([None, {}])),
+        ("seed-ring", write([None, {"a": bytes(32), "b": bytes(32)}])),
+        ("seed-ring", b"\x92\xc0\x81\xa1\xff\xc4\x20" + bytes(32)),
+        ("seed-ring", b"\x92\xc0\x82" + 2 * (b"\xa1a\xc4\x20" + bytes(32))),  # a label twice
+        ("seed-ring", b"\x92\xc0\xdf\xff\xff\xff\xff"),
         ("filter-key", bytes(15)),
         ("delivery-key", bytes(35)),
         ("delivery-ring", b""),
-        ("delivery-ring", bytes(35)),
-        ("delivery-ring", bytes(72)),
-        ("delivery-state", bytes(48)),
-        ("delivery-state", bytes(57)),
-        ("delivery-state", bytes(55) + b"\1"),
+        ("delivery-ring", write([])),
+        ("delivery-ring", write([bytes(35)])),
+        ("delivery-ring", write([bytes(36), bytes(36)])),
+        ("delivery-ring", b"\xdd\xff\xff\xff\xff"),
+        ("delivery-state", b""),
+        ("delivery-state", write([bytes(32), 0, 0, []])),
+        ("delivery-state", write([bytes(31), 0, 0, [0]])),
+        ("delivery-state", write([bytes(32), 0, 1, [0]])),
+        ("delivery-state", write([bytes(32), 0, 0, [1]])),
+        ("delivery-state", write([bytes(32), 1 << 63, 0, [0]])),
     ],
 )
 def test_what_no_key_wrote_is_refused_even_with_its_check(kind: str, secret: bytes) -> None:
@@ -204,28 +223,37 @@ def test_errors_hold_no_key_in_their_frames() -> None:
                     frame = frame.tb_next
 
 
+FIELDS = (bytes(32), "broker", bytes(6), 0, {})
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("place", "value"),
     [
-        {"key": "00" * 5},
-        {"key": "00" * 7},
-        {"key": ""},
-        {"data": []},
-        {"data": "x"},
-        {"data": None},
+        (0, "x"), (1, "x"), (1, None), (2, bytes(5)), (2, bytes(7)), (2, b""), (2, "000000"),
+        (3, -1), (3, 1 << 16), (3, True), (3, 1.0), (3, 1 << 63), (3, None),
+        (4, []), (4, "x"), (4, None),
     ],
     ids=str,
-)
-def test_a_role_key_has_a_key_id_of_six_bytes_and_data(change: dict[str, Any]) -> None:
-    fields = json.loads(RoleKey.make(bytes(32), "broker", bytes(6), 0, {}).export_secret())
-    fields = {**fields, **change}
-    del fields["check"]
-    check = sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
-    with pytest.raises(KeyMismatchError, match="not a role key, or a damaged one"):
-        RoleKey(json.dumps({**fields, "check": check}, sort_keys=True).encode())
-
-
-def test_deep_json_is_no_role_key() -> None:
-    for secret in (b"[" * 200_000, b'{"a":' * 200_000, b"[]", b"1", b"null"):
+)  # fmt: skip
+def test_each_field_of_a_role_key_has_its_type_and_bounds(place: int, value: Any) -> None:
+    assert RoleKey(write(FIELDS, check=8)) == RoleKey.make(*FIELDS)  # type: ignore[arg-type]
+    changed = [*FIELDS[:place], value, *FIELDS[place + 1 :]]
+    for fields in (changed, FIELDS[:place], [*FIELDS, value]):
         with pytest.raises(KeyMismatchError, match="not a role key, or a damaged one"):
-            RoleKey(secret)
+            RoleKey(write(fields, check=8))
+
+
+def test_what_is_nested_too_deep_is_no_role_key() -> None:
+    for start in (b"\x91", b"\x81\xa1a", b"\x95\xc4\0\xa6broker\xc4\0\0\x81\xa1a"):
+        content = start + b"\x91" * 200_000
+        for secret in (content, content + sha256(content).digest()[:8]):
+            with pytest.raises(KeyMismatchError, match="not a role key, or a damaged one"):
+                RoleKey(secret)
+
+
+def test_a_role_key_takes_only_what_its_text_can_hold() -> None:
+    for data in ({"k": 1 << 64}, {"k": object()}, {"k": "\ud800"}):
+        with pytest.raises(ParameterError, match="cannot be written"):
+            RoleKey.make(bytes(32), "broker", bytes(6), 0, data)
+    with pytest.raises(ParameterError, match="epoch must be int <= 65535"):
+        RoleKey.make(bytes(32), "broker", bytes(6), 1 << 16, {})

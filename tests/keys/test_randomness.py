@@ -194,15 +194,15 @@ def test_generated_seeds_differ() -> None:
 def test_seed_text_can_be_read_again() -> None:
     text = SEED.to_text()
     secret = bytes(range(32))
-    check = sha256(b"ccbps-seed-2:" + secret).hexdigest()[:16]
-    assert text == "ccbps-seed-2:" + secret.hex() + check
+    check = sha256(b"ccbps-seed-3:" + secret).hexdigest()[:16]
+    assert text == "ccbps-seed-3:" + secret.hex() + check
     assert SharedSeed.from_text(f"\n {text} \n") == SEED
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "ab" * 32, "ccbps-seed-2:", "ccbps-seed-2:" + "ab" * 39, "ccbps-seed-1:" + "ab" * 40,
-     "ccbps-seed-2:" + "ag" * 40, "ccbps-seed-2:" + "ab" * 40 + " ab"],
+    ["", "ab" * 32, "ccbps-seed-3:", "ccbps-seed-3:" + "ab" * 39, "ccbps-seed-1:" + "ab" * 40,
+     "ccbps-seed-3:" + "ag" * 40, "ccbps-seed-3:" + "ab" * 40 + " ab"],
 )  # fmt: skip
 def test_seed_refuses_other_text_without_showing_it(text: str) -> None:
     with pytest.raises(KeyMismatchError, match=r"not a key|a seed, but damaged") as refusal:

@@ -526,7 +526,7 @@ def test_a_matcher_is_the_same_after_pickling_and_from_its_text(name: str, windo
         (BITS, {"gates": 4097}, r"at most 4,096 gates, got 4,097.*max_gates=4097"),
         (BITS, {"gates": 1}, "the formula has .* gates, not 1"),
         (BITS, {"window": 5}, "window must be a whole number of 1 to 4 bits, got 5"),
-        (BITS, {"window": 2.0}, "window must be a whole number"),
+        (BITS, {"window": 2.0}, "has a number that is not whole"),
         (BITS, {"window": True}, "window must be a whole number"),
         (BITS, {"width": 2}, "the parameters are not those of a BroadcastMatch"),
         (BITS, {"hidden": [30, "box"]}, "depth must be a whole number of 0 to 16"),

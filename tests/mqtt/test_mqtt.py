@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import getpass
 import ipaddress
-import json
 import os
 import shutil
 import socket
@@ -27,12 +26,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from paho.mqtt.enums import CallbackAPIVersion
 
-from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota
+from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota, Receipt
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
-from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
+from ccbps.errors import CcbpsError, DecodeError, ParameterError, RefusedError, ReplayError
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, client, outgoing
 from ccbps.mqtt.connection import Connection
 from ccbps.mqtt.outgoing import POSITION_BYTES, Position
+from ccbps.mqtt.service import Answer
+from ccbps.records import write
 from tests.support.broker_world import Clock, World
 
 USERS = {name: f"password of {name}" for name in ("broker", "alice", "bob", "feed", "mallory")}
@@ -355,7 +356,7 @@ def test_requests_that_wait_are_bounded(
     for client_, verb, content, reason in wanted:
         out.sent.clear()
         service._arrived(f"ccbps/to/{client_}/{verb}", content)
-        said = [(topic, json.loads(one[8:])["reason"]) for topic, one in out.sent]
+        said = [(topic, Answer.from_bytes(one[8:]).reason) for topic, one in out.sent]
         assert said == ([(f"ccbps/for/{client_}/answer", reason)] if reason else [])
     service._arrived("ccbps/to/alice/nonsense", bytes(8))
     service._arrived("ccbps/else", bytes(8))
@@ -489,3 +490,29 @@ def test_mosquitto_serves_as_well(world: World, tmp_path: Path, version: int) ->
     finally:
         process.terminate()
         process.wait()
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer", "error", "said"),
+    [
+        ("publish", b"", DecodeError, "not an answer of the broker"),
+        ("publish", b"{}", DecodeError, "not an answer of the broker"),
+        ("publish", write([[7, False, ["a"]], "", "", "", 0]), DecodeError, "not an answer"),
+        ("publish", write([[-7, False, []], "", "", ""]), DecodeError, "not an answer"),
+        ("publish", Answer().to_bytes(), DecodeError, "to another request"),
+        ("subscribe", Answer(Receipt(7)).to_bytes(), DecodeError, "to another request"),
+        ("publish", Answer(None, "ReplayError", "again").to_bytes(), ReplayError, "again"),
+        ("publish", Answer(None, "RefusedError", "m", "size").to_bytes(), RefusedError, "m"),
+        *(
+            ("publish", Answer(None, name, "why").to_bytes(), CcbpsError, "why")
+            for name in ("annotations", "BrokenSchemeWarning", "__all__", "no such", "é")
+        ),
+    ],
+)
+def test_whatever_a_broker_answers_is_a_receipt_or_an_error(
+    verb: str, answer: bytes, error: type[CcbpsError], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        Answer.from_bytes(answer).result(verb)
+    assert Answer.from_bytes(Answer(Receipt(7)).to_bytes()).result("publish") == Receipt(7)
+    assert Answer.from_bytes(Answer().to_bytes()).result("subscribe") is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +21,12 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.records import read, write
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
 from ccbps.store.commit import renew
 from ccbps.store.folder import Folder
-from ccbps.store.index import About, Index, StoreKind
+from ccbps.store.index import FORMAT, About, Index, StoreKind
 from ccbps.store.versions import WriterRun
 
 Rounds = dict[str, list[int]]
@@ -72,17 +72,23 @@ def write_index(store: Path, table: pa.Table) -> None:
     (store / INDEX).write_bytes(content + sha256(content).digest())
 
 
-def about(table: pa.Table, **changes: Any) -> pa.Table:
-    return table.replace_schema_metadata({"ccbps": json.dumps(told(table) | changes)})
-
-
-def told(table: pa.Table) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(table.schema.metadata[b"ccbps"])
+def told(table: pa.Table) -> list[Any]:
+    found: list[Any] = read(list, table.schema.metadata[b"ccbps"], refusal="not metadata")
     return found
 
 
+def retold(table: pa.Table, content: Any, form: str = FORMAT) -> pa.Table:
+    return table.replace_schema_metadata({"format": form, "ccbps": write(content)})
+
+
+def about(table: pa.Table, **changes: Any) -> pa.Table:
+    whose, batch_rows, parts = told(table)
+    return retold(table, [[*About(*whose)._replace(**changes)], batch_rows, parts])
+
+
 def changed_parts(table: pa.Table, change: Callable[[list[Any]], list[Any]]) -> pa.Table:
-    return about(table, parts={name: change(part) for name, part in told(table)["parts"].items()})
+    whose, batch_rows, parts = told(table)
+    return retold(table, [whose, batch_rows, {name: change(part) for name, part in parts.items()}])
 
 
 def shifted(table: pa.Table) -> pa.Table:
@@ -106,20 +112,24 @@ def elsewhere(table: pa.Table) -> pa.Array:
         ),
         (lambda t: t.set_column(1, "subscription", pa.nulls(len(t), pa.string())), "missing"),
         (lambda t: t.set_column(4, "first_round", pc.subtract(t["first_round"], 9)), "rounds"),
-        (lambda t: about(t, width=0), "do not go together"),
-        (lambda t: about(t, width=12.0), "do not go together"),
-        (lambda t: about(t, kind="x"), "whose messages"),
-        (lambda t: about(t, parts={}), "lacks checksums"),
-        (lambda t: changed_parts(t, lambda p: [p[0], p[1] + "00", *p[2:]]), "lacks checksums"),
+        (lambda t: about(t, width=0), "malformed"),
+        (lambda t: about(t, width=12.0), "malformed"),
+        (lambda t: about(t, width=SPELT.event_bytes << 9), "do not go together"),
+        (lambda t: about(t, kind="x"), "malformed"),
+        (lambda t: retold(t, [*told(t)[:2], {}]), "lacks checksums"),
+        (lambda t: changed_parts(t, lambda p: [p[0], p[1] + b"\0", *p[2:]]), "lacks checksums"),
         (lambda t: changed_parts(t, lambda p: [p[0] - 1, *p[1:]]), "runs do not follow one anoth"),
-        (lambda t: changed_parts(t, lambda p: p[:2]), "unpack"),
-        (lambda t: about(t, floor=-1), "not a whole number"),
-        (lambda t: about(t, batches={"x": "y"}), "not a whole number"),
+        (lambda t: changed_parts(t, lambda p: p[:2]), "malformed"),
+        (lambda t: about(t, floor=-1), "malformed"),
+        (lambda t: about(t, batches={"x": "y"}), "malformed"),
         (lambda t: t.set_column(0, "part", elsewhere(t)), "not parts of a store"),
         (lambda t: t.drop_columns(["stop"]), "stop"),
         (lambda t: t.set_column(2, "start", pa.array(["x"] * len(t))), "start|parse|cast|x"),
-        (lambda t: t.replace_schema_metadata({"ccbps": b"[]"}), "TypeError"),
-        (lambda t: t.replace_schema_metadata({"ccbps": b'{"format": "ccbps messages 3"}'}), "kind"),
+        (lambda t: retold(t, []), "malformed"),
+        (lambda t: retold(t, [*told(t), 0]), "malformed"),
+        (lambda t: retold(t, {"about": 1}), "malformed"),
+        (lambda t: t.replace_schema_metadata({"format": FORMAT, "ccbps": b"[]"}), "malformed"),
+        (lambda t: t.replace_schema_metadata({"format": FORMAT}), "KeyError"),
         (lambda t: t.replace_schema_metadata({}), "KeyError"),
     ],
 )
@@ -131,6 +141,14 @@ def test_a_damaged_index_is_named(
     write_index(tmp_path, damage(read_index(tmp_path)))
     with pytest.raises(DecodeError, match=rf"index-\d+\.arrow is damaged: .*({cause})"):
         Index.read(folder, SPELT, "event")
+
+
+def test_an_index_of_another_format_says_so(tmp_path: Path) -> None:
+    small_store(Folder.of(tmp_path, "events"), "event", {"s0": [1]}, 4)
+    table = read_index(tmp_path)
+    write_index(tmp_path, retold(table, told(table), "ccbps messages 3"))
+    with pytest.raises(DecodeError, match=f"has format 'ccbps messages 3'; this reads '{FORMAT}'"):
+        Index.read(Folder.of(tmp_path, "events"))
 
 
 def test_a_commit_leaves_the_parts_of_runs_that_began_later() -> None:

@@ -26,7 +26,7 @@ def meant(predicate: str, price: int) -> bool:
 def count(broker: MatchingBroker, name: str) -> int:
     """What the broker's metrics say."""
     (line,) = [one for one in broker.metrics().splitlines() if one.startswith(f"ccbps_{name} ")]
-    return int(line.split()[1])
+    return int(float(line.split()[1]))
 
 
 class World:

@@ -35,15 +35,9 @@ from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.roles import Publisher, Subscriber
 from ccbps.matching.contract.scheme import Scheme, ServerScheme
-from ccbps.matching.contract.texts import (
-    TEXT_VERSION,
-    matcher_fields,
-    quietly,
-    warns,
-    within_text,
-    written,
-)
+from ccbps.matching.contract.texts import matcher_fields, quietly, warns, within_text, written
 from ccbps.predicates import Schema
+from ccbps.predicates.described import to_text, types_of
 
 
 class Matcher(Scheme):
@@ -161,13 +155,12 @@ class Matcher(Scheme):
     def to_json(self) -> str:
         """All public parameters as text, for parties who do not trust one another's pickles."""
         fields = {
-            "ccbps matcher": TEXT_VERSION,
             "scheme": self.name,
-            "version": self.version,
-            "schema": json.loads(self.schema.to_json()),
+            "scheme_version": self.version,
+            "schema": self.schema.describe(),
             "parameters": self.parameters(),
         }
-        return json.dumps(fields, sort_keys=True)
+        return to_text("matcher", fields)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -183,12 +176,12 @@ class Matcher(Scheme):
                 f"{cls.__name__} is no scheme: ccbps.matching.from_json(text) finds the scheme"
             )
         fields = matcher_fields(text)
-        if json.dumps([fields["scheme"], fields["version"]]) != json.dumps([cls.name, cls.version]):
+        scheme, version = fields["scheme"], fields["scheme_version"]
+        if json.dumps([scheme, version]) != json.dumps([cls.name, cls.version]):
             raise DecodeError(
-                f"the text describes {fields['scheme']!r} {fields['version']!r}, wanted "
-                f"{cls.name!r} {cls.version}"
+                f"the text describes {scheme!r} {version!r}, wanted {cls.name!r} {cls.version}"
             )
-        schema = Schema.from_json(json.dumps(fields["schema"]))
+        schema = Schema(types_of(fields["schema"]))
         try:
             with written(by_anybody=True):
                 made = cls.from_parameters(schema, fields["parameters"])

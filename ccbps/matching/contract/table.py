@@ -18,7 +18,6 @@ names which interest.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from bisect import bisect_left
@@ -38,13 +37,26 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.keys.secret import Confined
+from ccbps.records import Number, Record, read, write
 from ccbps.wire import VERSION, Cause, Kind, raise_for
 
 InterestId = str | int
 """What names an interest in a table."""
 
+_FRONT: Final = bytes([Kind.TABLE, VERSION])
 _CHECK_BYTES: Final = 32
+_DAMAGED: Final = "not a saved table of interests, or a damaged one"
 _LENGTH_BYTES: Final = 8
+
+
+class _Head(Record, frozen=True):
+    """What stands in front of the messages of a saved table."""
+
+    matcher: bytes
+    key: bytes
+    epoch: Number
+    following: Number
+    ids: list[InterestId]
 
 
 class Keeper(Protocol):
@@ -242,16 +254,9 @@ class Table(Confined):
         """The table's messages and ids, for `Broker.load`; with a checksum, and nothing secret."""
         with self._lock:
             parts, following = self._parts, self._next
-        matcher, key, epoch = self.names
-        fields = {
-            "matcher": matcher.hex(),
-            "key": key.hex(),
-            "epoch": epoch,
-            "next": following,
-            "ids": [name for part in parts for name in part.names],
-        }
-        head = json.dumps(fields).encode()
-        content = bytes([Kind.TABLE, VERSION]) + len(head).to_bytes(_LENGTH_BYTES, "little") + head
+        ids = [name for part in parts for name in part.names]
+        head = write(_Head(*self.names, following, ids))
+        content = _FRONT + len(head).to_bytes(_LENGTH_BYTES) + head
         content += self._messages(parts).tobytes()
         return content + sha256(content).digest()
 
@@ -281,13 +286,18 @@ class Table(Confined):
 
     def _restore(self, data: bytes, drop_unserved: bool) -> None:
         """Fill an empty table with what `to_bytes` gave; for `Broker.load`."""
-        fields, body = _parsed(data)
-        if (fields["matcher"], fields["key"], fields["epoch"]) != self.names:
+        content, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
+        if not content.startswith(_FRONT) or sha256(content).digest() != check:
+            raise DecodeError(_DAMAGED)
+        start = len(_FRONT) + _LENGTH_BYTES
+        stop = start + int.from_bytes(content[len(_FRONT) : start])
+        head = read(_Head, content[start:stop], refusal=_DAMAGED)
+        body, ids = content[stop:], head.ids
+        if (head.matcher, head.key, head.epoch) != self.names:
             raise KeyMismatchError("the saved table belongs to another matcher, key or epoch")
         width = self._keeper._interest_bytes
-        ids = fields["ids"]
         if len(body) != width * len(ids):
-            raise _damaged()
+            raise DecodeError(_DAMAGED)
         rows = np.frombuffer(body, dtype=np.uint8).reshape(-1, width)
         causes = self._keeper.examine_interests(rows)
         if drop_unserved:
@@ -298,9 +308,9 @@ class Table(Confined):
         try:
             names = self._named(ids, len(rows))
         except ParameterError:
-            raise _damaged() from None
+            raise DecodeError(_DAMAGED) from None
         self._append(np.array(rows), names)
-        self._next = max(self._next, fields["next"])
+        self._next = max(self._next, head.following)
 
     def _follow(self, other: Table) -> None:
         """Number interests on where another table would."""
@@ -363,34 +373,3 @@ def _listed(ids: Iterable[InterestId]) -> list[InterestId]:
         if isinstance(name, bool) or not isinstance(name, (str, int)):
             raise ParameterError(f"an id must be text or a whole number, got {name!r}")
     return names
-
-
-def _damaged() -> DecodeError:
-    return DecodeError("not a saved table of interests, or a damaged one")
-
-
-def _parsed(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Fields and messages of what `Table.to_bytes` gave; every other bytes are one error."""
-    content, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
-    if content[:2] != bytes([Kind.TABLE, VERSION]) or sha256(content).digest() != check:
-        raise _damaged()
-    start = 2 + _LENGTH_BYTES
-    stop = start + int.from_bytes(content[2:start], "little")
-    # Anybody can make a checksum.
-    try:
-        fields = json.loads(content[start:stop])
-        epoch, following, ids = fields["epoch"], fields["next"], fields["ids"]
-        if type(epoch) is not int or type(following) is not int or type(ids) is not list:
-            raise ValueError
-        if not all(type(name) in (str, int) for name in ids):
-            raise ValueError
-        found = {
-            "matcher": bytes.fromhex(fields["matcher"]),
-            "key": bytes.fromhex(fields["key"]),
-            "epoch": epoch,
-            "next": following,
-            "ids": ids,
-        }
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        raise _damaged() from None
-    return found, content[stop:]

@@ -7,13 +7,13 @@ build anything large.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.predicates.described import from_text as read_description
 
 _again: ContextVar[bool] = ContextVar("_again", default=False)
 """Whether a matcher is made again that somebody was already told is broken."""
@@ -21,7 +21,7 @@ _again: ContextVar[bool] = ContextVar("_again", default=False)
 _from_text: ContextVar[bool] = ContextVar("_from_text", default=False)
 """Whether a matcher is made of a text, which anybody may have written."""
 
-TEXT_VERSION: Final = 1
+MATCHER_FIELDS: Final = {"scheme", "scheme_version", "schema", "parameters"}
 MAX_TEXT: Final = 1 << 24
 """Most characters of a matcher's text."""
 MAX_TEXT_BYTES: Final = 1 << 26
@@ -75,27 +75,12 @@ def within_text(wanted: int) -> None:
 
 
 def matcher_fields(text: str) -> dict[str, Any]:
-    """The parts of what `Matcher.to_json` wrote.
+    """Return the parts of what `Matcher.to_json` wrote.
 
     Raises:
         DecodeError: it is not such a text.
     """
-    if isinstance(text, (str, bytes)) and len(text) > MAX_TEXT:
-        raise DecodeError(
-            f"a matcher's description has at most {MAX_TEXT:,} characters, got {len(text):,}"
-        )
-    try:
-        fields = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        fields = None
-    wanted = {"ccbps matcher", "scheme", "version", "schema", "parameters"}
-    if (
-        not isinstance(fields, dict)
-        or fields.keys() != wanted
-        or type(fields["ccbps matcher"]) is not int
-        or fields["ccbps matcher"] != TEXT_VERSION
-        or not isinstance(fields["parameters"], dict)
-        or not isinstance(fields["schema"], dict)
-    ):
-        raise DecodeError("not a matcher's description (Matcher.to_json() writes it)")
+    fields = read_description("matcher", text, MATCHER_FIELDS, most=MAX_TEXT)
+    if not isinstance(fields["parameters"], dict):
+        raise DecodeError("the parameters of a matcher are an object of JSON")
     return fields

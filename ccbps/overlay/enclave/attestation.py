@@ -22,23 +22,24 @@ Source: [Survey] section 2.2.1; message formats are this package's own.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Annotated, ClassVar, Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from msgspec import Meta
+from msgspec.structs import replace
 
 from ccbps.arrays import Randomness
 from ccbps.ciphers.signatures import SigningKey, check_identity, signed_by
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.secret import Confined
-from ccbps.overlay.enclave.frames import pack, unpack
+from ccbps.overlay.enclave.frames import pack
 from ccbps.overlay.enclave.sessions import Session, derive_keys
 from ccbps.overlay.splits.fragments import Agreed, Fragment
+from ccbps.records import Message
 from ccbps.sharing.share import check_threshold
 
 CHALLENGE_BYTES: Final = 32
@@ -63,8 +64,7 @@ def measure(package: Path | None = None) -> bytes:
     return sha256(pack(parts)).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Message, frozen=True):
     """What all members of a network agree on before they trust an enclave. Public.
 
     Attributes:
@@ -82,6 +82,8 @@ class Policy:
         checked: whether fragments carry checks of one another.
     """
 
+    front: ClassVar[bytes] = b""
+    what: ClassVar[str] = "a policy"
     platform: bytes
     measurement: bytes
     k: int
@@ -89,10 +91,11 @@ class Policy:
     members: Mapping[str, bytes]
     routes: Mapping[str, tuple[str, ...]]
     sources: Mapping[str, tuple[str, ...]]
-    splits: Mapping[str, int]
+    splits: Mapping[str, Annotated[int, Meta(ge=0, le=255)]]
     checked: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_threshold(self.k, self.n, 255)
         check_identity(self.platform)
         for name, identity in self.members.items():
@@ -111,9 +114,6 @@ class Policy:
                     raise ParameterError(
                         f"{what} of {name!r} must be one member or {self.n}, got {[*others]}"
                     )
-        for name, splits in self.splits.items():
-            if type(splits) is not int or not 0 <= splits <= 255:
-                raise ParameterError(f"splits of {name!r} must be 0 to 255, got {splits!r}")
 
     def agreed(self, enclave: str) -> Agreed:
         """What an enclave expects of fragments."""
@@ -126,44 +126,6 @@ class Policy:
             return f"{sender!r} does not send to {enclave!r}"
         number = sources.index(sender) + 1 if len(sources) > 1 else None
         return self.agreed(enclave).misfit(fragment, number)
-
-    def to_bytes(self) -> bytes:
-        """The policy as JSON, the same bytes for equal policies."""
-        content: dict[str, Any] = {
-            "platform": self.platform.hex(),
-            "measurement": self.measurement.hex(),
-            "k": self.k,
-            "n": self.n,
-            "members": {name: identity.hex() for name, identity in self.members.items()},
-            "routes": {name: [*route] for name, route in self.routes.items()},
-            "sources": {name: [*sources] for name, sources in self.sources.items()},
-            "splits": {**self.splits},
-            "checked": self.checked,
-        }
-        return json.dumps(content, sort_keys=True).encode()
-
-    @classmethod
-    def from_bytes(cls, message: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            DecodeError: it is none.
-        """
-        try:
-            read = json.loads(message)
-            return cls(
-                bytes.fromhex(read["platform"]),
-                bytes.fromhex(read["measurement"]),
-                read["k"],
-                read["n"],
-                {name: bytes.fromhex(identity) for name, identity in read["members"].items()},
-                {name: tuple(route) for name, route in read["routes"].items()},
-                {name: tuple(sources) for name, sources in read["sources"].items()},
-                dict(read["splits"].items()),
-                bool(read["checked"]),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as wrong:
-            raise DecodeError(f"not a policy: {type(wrong).__name__}") from None
 
     def digest(self) -> bytes:
         """32 bytes that stand for the policy in quotes."""
@@ -196,8 +158,7 @@ class Policy:
         return read
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
+class Quote(Message, frozen=True):
     """What the platform says about an enclave.
 
     Attributes:
@@ -209,17 +170,18 @@ class Quote:
         signature: the platform's.
     """
 
+    front: ClassVar[bytes] = b""
+    what: ClassVar[str] = "a quote"
     measurement: bytes
     policy: bytes
     enclave: str
     public: bytes
     challenge: bytes
-    signature: bytes = field(default=b"", repr=False)
+    signature: bytes = b""
 
     def body(self) -> bytes:
         """What is signed."""
-        name = self.enclave.encode()
-        return pack([self.measurement, self.policy, name, self.public, self.challenge])
+        return replace(self, signature=b"").to_bytes()
 
     def digest(self) -> bytes:
         """What session keys are bound to."""
@@ -227,21 +189,7 @@ class Quote:
 
     def signed(self, platform: SigningKey) -> bytes:
         """The quote as a message, with the platform's signature."""
-        return pack([self.body(), platform.sign(QUOTE + self.body())])
-
-    @classmethod
-    def from_bytes(cls, message: bytes) -> Self:
-        """Read a quote; checks nothing.
-
-        Raises:
-            DecodeError: it is none.
-        """
-        body, signature = unpack(message, 2)
-        measurement, policy, name, public, challenge = unpack(body, 5)
-        try:
-            return cls(measurement, policy, name.decode(), public, challenge, signature)
-        except UnicodeDecodeError:
-            raise DecodeError("a quote whose enclave has no readable name") from None
+        return replace(self, signature=platform.sign(QUOTE + self.body())).to_bytes()
 
 
 class Member(Confined):

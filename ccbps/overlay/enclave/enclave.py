@@ -27,6 +27,7 @@ from ccbps.keys.secret import Confined
 from ccbps.overlay.enclave.attestation import ENCLAVE, Policy, Quote, measure
 from ccbps.overlay.enclave.enclave_process import DONE, REFUSED
 from ccbps.overlay.enclave.frames import pack, read_frame, unpack, write_frame
+from ccbps.records import read
 
 ROOT: Final = Path(__file__).parents[3]
 SECONDS: Final = 30.0
@@ -210,11 +211,8 @@ class SimulatedEnclave(Confined):
         if message[:1] == DONE:
             return unpack(message[1:])
         if message[:1] == REFUSED:
-            text, packed = unpack(message[1:], 2)
-            rows = [
-                int.from_bytes(packed[at : at + 4], "little") for at in range(0, len(packed), 4)
-            ]
-            raise DecodeError(text.decode(), rows=tuple(rows))
+            refusal = read(tuple[str, tuple[int, ...]], message[1:], refusal="not a refusal")
+            raise DecodeError(refusal[0], rows=refusal[1])
         raise EnclaveError(f"enclave {self.name!r} failed at a request, and does not say why")
 
     def _exchange(self, message: bytes, *, answer: bool = True) -> bytes:

@@ -28,6 +28,7 @@ from ccbps.overlay.enclave.attestation import (
 from ccbps.overlay.enclave.frames import pack, read_frame, unpack, write_frame
 from ccbps.overlay.enclave.sessions import Session, derive_keys, read_sealed
 from ccbps.overlay.splits.fragments import Fragment, join_fragments
+from ccbps.records import write
 
 DONE: Final = b"\0"
 REFUSED: Final = b"\1"
@@ -62,8 +63,7 @@ class _Inside:
             name, *parts = unpack(message)
             return DONE + pack(self.requests[name](parts))
         except DecodeError as wrong:
-            rows = b"".join(row.to_bytes(4, "little") for row in wrong.rows)
-            return REFUSED + pack([str(wrong).encode(), rows])
+            return REFUSED + write((str(wrong), wrong.rows))
         except Exception:  # whatever it says may name a secret
             return FAILED
 

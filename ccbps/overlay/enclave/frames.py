@@ -1,7 +1,7 @@
 """Frames: how processes tell messages apart on a pipe or a socket, which carry nothing but bytes.
 
 A frame is four bytes of length, little-endian, and as many bytes. What is in a frame, and has parts
-of different lengths, is packed in the same way: frames in a frame.
+of different lengths, is a list of a record.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from ccbps.errors import DecodeError
+from ccbps.records import read, write
 
 LENGTH_BYTES: Final = 4
 MOST_BYTES: Final = 1 << 24
@@ -55,12 +56,12 @@ def read_frame(source: Reader) -> bytes | None:
 
 
 def pack(parts: Iterable[bytes]) -> bytes:
-    """Parts of any lengths as one message."""
-    return b"".join(len(part).to_bytes(LENGTH_BYTES, "little") + part for part in parts)
+    """Return parts of any lengths as one message."""
+    return write([*parts])
 
 
 def unpack(message: bytes, count: int | None = None) -> list[bytes]:
-    """The parts.
+    """Return the parts.
 
     Args:
         message: from `pack`.
@@ -69,14 +70,7 @@ def unpack(message: bytes, count: int | None = None) -> list[bytes]:
     Raises:
         DecodeError: it is no such message, or has another number of parts.
     """
-    parts: list[bytes] = []
-    at = 0
-    while at < len(message):
-        start = at + LENGTH_BYTES
-        at = start + int.from_bytes(message[at:start], "little")
-        if start > len(message) or at > len(message):
-            raise DecodeError(f"a message of {len(message)} bytes was cut off in part {len(parts)}")
-        parts.append(message[start:at])
-    if count is not None and len(parts) != count:
+    parts = read(list[bytes], message, refusal="not a message of parts, or cut off")
+    if count not in (None, len(parts)):
         raise DecodeError(f"a message of {count} parts was expected, got {len(parts)}")
     return parts
