@@ -30,9 +30,8 @@ from timing import machine, one_thread, seconds
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.arrow import binary_rows
-from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch
+from ccbps.matching import Answers, BranchingMatch, BroadcastMatch, FormulaMatch
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import is_broadcast
 
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
 SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
@@ -58,7 +57,7 @@ def frames(
     addressed = subs.select("subscription").crossJoin(F.broadcast(table))
     rounds = F.broadcast(spark.range(events).withColumnRenamed("id", "round"))
     return (
-        cs.encode_events(table if is_broadcast(matcher) else addressed, matcher, KEY),
+        cs.encode_events(table if matcher.answers is Answers.ROUND else addressed, matcher, KEY),
         cs.encode_interests(subs.drop("bound").crossJoin(rounds), matcher, KEY),
         subs.drop("predicate").crossJoin(F.broadcast(table)),
     )
@@ -72,7 +71,7 @@ def prepare(
         df.write.option("compression", "none").parquet(str(folder / name))
     both = spark.read.parquet(str(folder / "events")).join(
         spark.read.parquet(str(folder / "interests")),
-        ["round"] if is_broadcast(matcher) else ["subscription", "round"],
+        ["round"] if matcher.answers is Answers.ROUND else ["subscription", "round"],
     )
     both.write.option("compression", "none").parquet(str(folder / "pairs"))
 
@@ -144,7 +143,7 @@ def measure(
 
     # Read without Spark, which collects a gigabyte at most.
     arrays = pq.read_table(folder / "pairs", columns=["event_message", "interest_message", "round"])
-    if is_broadcast(matcher):
+    if matcher.answers is Answers.ROUND:
         arrays = arrays.sort_by("round")
     event_rows, interest_rows = (
         np.concatenate([binary_rows(part, width)[0] for part in side.chunks])

@@ -125,7 +125,9 @@ def matched(spark: SparkSession, shape: str, folder: Path) -> DataFrame:
         spark.read.parquet(str(folder / side)).withColumn("topic", F.col(shape)).drop(*SHAPES)
         for side in ("events", "interests")
     )
-    return cs.match(events, interests, MATCHER, cs.FileKey(folder / "broker"), topic="topic")
+    return cs.match_all_pairs(
+        events, interests, MATCHER, cs.FileKey(folder / "broker"), topic="topic"
+    )
 
 
 def durations(log: Path) -> Any:

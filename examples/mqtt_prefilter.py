@@ -25,8 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps.broker import MatchingBroker, Publication, Subscription
 from ccbps.filters import FilterKey, TopicTokens
-from ccbps.matching import BroadcastMatch, FormulaMatch, KeywordMatch, Matcher, TagMatch
-from ccbps.matching.contract.scheme import is_broadcast
+from ccbps.matching import Answers, BroadcastMatch, FormulaMatch, KeywordMatch, Matcher, TagMatch
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
 
 SCHEMA = Schema(ward=Category(["heart", "lung", "child"]), pulse=UInt(8))
@@ -124,7 +123,7 @@ class Parties:
             subscriber = self.matcher.subscriber(self.keys[client])
             return Subscription("mine", subscriber.encode(condition), token)
         label = f"{client}/mine"
-        if is_broadcast(self.matcher):
+        if self.matcher.answers is Answers.ROUND:
             # One event is for all, so all have the seed, and trust one another with it.
             subscriber = self.matcher.subscriber(self.seed)
             pairs = [label] * ROUNDS
@@ -142,7 +141,7 @@ class Parties:
         record = {name: record[name] for name in self.matcher.schema}
         if not self.one_time:
             return Publication(number, self.publisher.encode([record])[0].tobytes(), payload, token)
-        if is_broadcast(self.matcher):
+        if self.matcher.answers is Answers.ROUND:
             event = self.publisher.encode([record], rounds=[number])[0].tobytes()
             return Publication(number, event, payload, token, round=number)
         labels = [f"{client}/mine" for client in CLIENTS]

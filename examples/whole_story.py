@@ -44,8 +44,7 @@ from ccbps.broker import MatchingBroker, Payloads, Publication, Subscription
 from ccbps.delivery import BuildUpCache, GroupOpener, GroupSealer, SubscriberKey, pack_groups
 from ccbps.errors import DecodeError
 from ccbps.filters import FilterKey, TopicTokens
-from ccbps.matching import BroadcastMatch, FormulaMatch, Matcher, from_json
-from ccbps.matching.contract.scheme import is_broadcast
+from ccbps.matching import Answers, BroadcastMatch, FormulaMatch, Matcher, from_json
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
 from ccbps.network import Certificate, Credentials, Identity, Server, connect
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
@@ -345,7 +344,7 @@ def run_subscriber(
     tokens = TopicTokens(FilterKey.from_text(rest["filter"]))
     opener = GroupOpener(SubscriberKey.from_text(rest["delivery"]), capacity=100)
     matcher, rounds = DESKS[desk], range(count)
-    if is_broadcast(matcher):  # one event is for all of them, so they share a seed
+    if matcher.answers is Answers.ROUND:  # one event is for all of them, so they share a seed
         subscriber = matcher.subscriber(SharedSeed.from_text(rest["broadcast"]))
         interests = subscriber.encode(condition, rounds, pairs=[f"{name}/mine"] * count)
     else:

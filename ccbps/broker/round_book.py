@@ -15,7 +15,7 @@ from ccbps.broker.registry import Registry
 from ccbps.errors import DecodeError
 from ccbps.matching.contract.access import message_bytes
 from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.scheme import is_broadcast
+from ccbps.matching.contract.kinds import Answers
 from ccbps.wire import Cause
 
 
@@ -68,7 +68,7 @@ class RoundBook(Book):
             raise DecodeError("the matcher has rounds: a publication needs one")
         events = [*publication.events.values()]
         if publication.event is not None:
-            if not is_broadcast(self._broker.matcher):
+            if self._broker.matcher.answers is not Answers.ROUND:
                 raise DecodeError("each subscription needs an event of its own in this matcher")
             events = [publication.event]
         width = message_bytes(self._broker.matcher, "event")

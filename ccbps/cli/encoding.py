@@ -14,9 +14,8 @@ from ccbps.broker import Publication, Subscription
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import FileKey, master, role_key, seeds
 from ccbps.matching import Matcher
-from ccbps.matching.contract.kinds import Keying
+from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.roles import Publisher, Subscriber
-from ccbps.matching.contract.scheme import is_broadcast
 
 _SESSIONS: Final = (
     "{}'s publishers and subscribers talk first, and keep what they agreed on: write a program "
@@ -56,7 +55,7 @@ class Outgoing:
             labels: ``client/name`` of the subscriptions, where each has events of its own.
         """
         loaded, options = _access(matcher, key, ledger)
-        own = matcher.keying is Keying.ROUNDS and not is_broadcast(matcher)
+        own = matcher.answers is Answers.PAIRS
         if own != bool(labels):
             raise ParameterError(
                 "--to client/name, for each subscription, is needed where each has a seed of its "
@@ -134,6 +133,6 @@ def subscription(
         )
     if rounds is None:
         return Subscription(name, subscriber.encode(interest), token)
-    pairs = [f"{client}/{name}"] * len(rounds) if is_broadcast(matcher) else None
+    pairs = [f"{client}/{name}"] * len(rounds) if matcher.answers is Answers.ROUND else None
     rows = subscriber.encode(interest, rounds, pairs=pairs)
     return Subscription(name, rows, token, publisher, rounds.start)

@@ -40,7 +40,7 @@ def allotted_rounds(
     *,
     reject: bool = False,
 ) -> pa.Array:
-    """Rounds of events, NULL where the id is.
+    """Allot rounds to events; NULL where the id is.
 
     Args:
         key: holds the publisher's master seed.
@@ -101,6 +101,6 @@ def allotted_rounds(
 
 @lru_cache(maxsize=8)
 def _names(seed: SharedSeed, purpose: bytes) -> tuple[bytes, TopicTokens]:
-    """Of the seed's and matcher's events in a ledger; and what makes the names of events."""
+    """Return the stream of the seed's and matcher's events in a ledger, and what names events."""
     stream = seed.naming_key(b"stream of " + purpose)
     return stream, TopicTokens(FilterKey(seed.naming_key(purpose)))

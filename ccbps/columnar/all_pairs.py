@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from ccbps.arrays import Bytes, Index
 from ccbps.arrow import binary_rows, is_valid
-from ccbps.columnar.pairs import broker_of
 from ccbps.columnar.reasons import cause_texts, refuse
+from ccbps.columnar.roles import kept_role
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
 from ccbps.matching.contract.matcher import Matcher
@@ -33,9 +33,11 @@ Fewer would make brokers prepare interests more often, once for each block of ev
 
 @lru_cache(maxsize=8)
 def _table(matcher: Matcher, key: RoleKey, interests: bytes) -> tuple[Table, Bytes]:
-    """Interests as this worker's broker keeps them, except those it refuses, and the
-    `ccbps.wire.Cause` of each."""
-    broker = broker_of(matcher, key)
+    """Prepare interests as this worker's broker keeps them, and return the `Cause` of each.
+
+    Those that it refuses are not in the table.
+    """
+    broker = kept_role(matcher, "broker", key)
     rows = np.frombuffer(interests, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
     causes = broker.examine_interests(rows)
     return broker.prepare(rows[causes == Cause.NONE]), causes
@@ -62,7 +64,7 @@ class AllPairs:
     on_error: str
 
     def interests(self, labels: pa.Array, messages: pa.Array) -> tuple[pa.Array, bytes]:
-        """Labels and messages of those interests that have the right width.
+        """Return labels and messages of those interests that have the right width.
 
         Raises:
             DecodeError: one has not, and `on_error` is "raise".
@@ -74,12 +76,12 @@ class AllPairs:
         return labels.filter(pa.array(good)), rows[good].tobytes()
 
     def rejected(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A row for each malformed interest: label and cause.
+        """Yield a row for each malformed interest: label and cause.
 
         Args:
             batches: of interests: labels and messages, none NULL.
         """
-        broker = broker_of(self.matcher, role_key(self.key))
+        broker = kept_role(self.matcher, "broker", role_key(self.key))
         for batch in batches:
             labels, messages = batch.columns
             rows, good = binary_rows(messages, self.matcher.interest_bytes)
@@ -100,7 +102,7 @@ class AllPairs:
         *,
         report: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """A row for each event and interest that match: label, and the columns kept.
+        """Yield a row for each event and interest that match: label, and the columns kept.
 
         Args:
             labels, content: from `interests`.
@@ -112,7 +114,7 @@ class AllPairs:
                 were revoked match nothing either way.
         """
         found = role_key(self.key)
-        broker = broker_of(self.matcher, found)
+        broker = kept_role(self.matcher, "broker", found)
         table, refused = _table(self.matcher, found, content)
         if self.on_error == "raise":
             causes = np.where(refused == Cause.USER, np.uint8(Cause.NONE), refused)
@@ -144,7 +146,7 @@ class AllPairs:
     def _rows(
         self, labels: pa.Array, others: list[pa.Array], places: Index, causes: Bytes
     ) -> pa.RecordBatch:
-        """Rows of the result, with the events at these places."""
+        """Make rows of the result, with the events at these places."""
         columns = [labels, *(other.take(pa.array(places)) for other in others)]
         names = [self.subscription, *self.kept]
         if self.on_error == "reject":
@@ -152,8 +154,10 @@ class AllPairs:
         return pa.RecordBatch.from_arrays(columns, names=names)
 
     def block_matches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """As `matches`, of rows that hold a block of events and one of interests. Malformed events
-        are reported where a block of no interests meets them."""
+        """Match rows that hold a block of events and one of interests; see `matches`.
+
+        Malformed events are reported where a block of no interests meets them.
+        """
         for batch in batches:
             for some_events, some_interests in zip(*batch.columns, strict=True):
                 labels, messages, *_ = _unpacked(some_interests).columns
@@ -165,9 +169,11 @@ class AllPairs:
 def blocks(
     batches: Iterable[pa.RecordBatch], size: int, topic: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows packed in blocks of at most `BLOCK_ROWS` and about `size` bytes: batches of one row,
-    with the column `block`; with `topic`, rows of neighbours with the same value there together,
-    which is in a column before it."""
+    """Pack rows in blocks of at most `BLOCK_ROWS` and about `size` bytes, a batch of one row each.
+
+    The column is `block`. With `topic`, rows of neighbours with the same value there are together,
+    and the value is in a column before it.
+    """
     for value, rows in _runs(batches, topic):
         at_once = max(1, min(BLOCK_ROWS, rows.num_rows * size // max(1, rows.nbytes)))
         for start in range(0, rows.num_rows, at_once):
@@ -181,7 +187,7 @@ def blocks(
 def _runs(
     batches: Iterable[pa.RecordBatch], topic: str | None
 ) -> Iterator[tuple[pa.Array | None, pa.RecordBatch]]:
-    """Batches; or neighbours that have the same topic, across batches, each as one."""
+    """Yield batches; or neighbours that have the same topic, across batches, each as one."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         if topic is None:

@@ -30,7 +30,7 @@ class RoundEvents:
     messages: pa.Array
 
     def rows(self, names: Sequence[pa.Array]) -> Index:
-        """Which event the rounds of these names have, shape (rows,); -1 for none."""
+        """Find the event of the rounds of these names, shape (rows,); -1 for none."""
         ours = np.zeros(len(self.messages), dtype=np.intp)
         theirs = np.zeros(len(names[0]), dtype=np.intp)
         for own, column in zip(self.names, names, strict=True):
@@ -50,7 +50,7 @@ class RoundEvents:
         return np.where(place < 0, -1, first[place]) if len(first) else place
 
     def examine(self, interests: pa.Array, names: Sequence[pa.Array]) -> tuple[Bools, Bools, Bytes]:
-        """As `ccbps.columnar.pairs.examine_rows`, with the events of the rounds of these names.
+        """Answer interests with the events of the rounds of these names; see `examine_rows`.
 
         Raises:
             ParameterError: a round has no event.
@@ -74,7 +74,7 @@ class RoundEvents:
 
 
 def _places(values: Index, wanted: Index) -> Index:
-    """Where numbers stand among ascending ones; -1 for those that do not."""
+    """Find numbers among ascending ones; -1 for those that are not there."""
     place = np.searchsorted(values, wanted)
     place[place == len(values)] = 0
     if not len(values):

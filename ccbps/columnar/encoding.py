@@ -8,33 +8,32 @@ other is kept from batch to batch, by its key.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ccbps.arrays import Bools, Bytes, Index
-from ccbps.arrow import by_round, check_room, chosen, integers, row_name, strings
+from ccbps.arrow import binary_column, by_round, check_room, chosen, integers, row_name, strings
 from ccbps.columnar.reasons import (
     Reasons,
-    encoded,
     examine_events,
     examine_interests,
     named,
     no_reasons,
     readable,
     usable,
+    with_reasons,
 )
+from ccbps.columnar.roles import kept_role
 from ccbps.columnar.sessions import event_width, examine_sent
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, PredicateError
-from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key, seeds
-from ccbps.matching.contract.kinds import Keying
+from ccbps.matching.contract.access import RoleName
+from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.roles import Publisher, Subscriber
-from ccbps.matching.contract.scheme import is_broadcast
+from ccbps.matching.contract.roles import Subscriber
 from ccbps.predicates import Events
 from ccbps.predicates.syntax import single_quoted
 
@@ -49,7 +48,7 @@ def event_messages(
     once: bool = True,
     reject: bool = False,
 ) -> pa.Array:
-    """Messages for events, NULL where an id or the payload is NULL.
+    """Encode events; NULL where an id or the payload is NULL.
 
     Args:
         row: fields by position: `ids`, the payload if there is one, and the schema's attributes.
@@ -75,7 +74,7 @@ def event_messages(
     columns = chosen(valid, *columns)
     public, names = columns[:count], list(matcher.schema)
     records = pa.RecordBatch.from_arrays(columns[count:], names=names)
-    publisher, reasons = _publisher(matcher, key), no_reasons(len(records))
+    publisher, reasons = _role(matcher, "publisher", key), no_reasons(len(records))
     try:
         events = matcher.schema.encode(records)
     except EventError as error:
@@ -103,7 +102,7 @@ def interest_messages(
     double_quoted_strings: bool = False,
     reject: bool = False,
 ) -> pa.Array:
-    """Messages for interests, NULL where an id or any part of the interest is NULL.
+    """Encode interests; NULL where an id or any part of the interest is NULL.
 
     Args:
         row: fields by position: `ids`; and predicates as SQL text, or values of the matcher's
@@ -128,7 +127,7 @@ def interest_messages(
             interests = DictionaryColumn(texts, interests.index)
     else:
         interests = _bindings(private, given, int(valid.sum()))
-    subscriber, reasons = _subscriber(matcher, key), no_reasons(len(interests))
+    subscriber, reasons = _role(matcher, "subscriber", key), no_reasons(len(interests))
     try:
         messages = _interests(matcher, subscriber, interests, public)
     except PredicateError as error:
@@ -142,35 +141,19 @@ def interest_messages(
     return _column(messages, valid, reasons, whole, reject)
 
 
-def _publisher(matcher: Matcher, key: KeySource) -> Any:
+def _role(matcher: Matcher, role: RoleName, key: KeySource) -> Any:
+    """Return a role: the one that the worker keeps, unless it uses up rounds or numbers."""
     if matcher.keying is Keying.ROUNDS:
-        return matcher.publisher(seeds(key))
-    found = role_key(key)
+        return getattr(matcher, role)(seeds(key))
     if matcher.keying is Keying.SESSION:
-        return matcher.publisher(found)
-    return _kept_publisher(matcher, found)
-
-
-def _subscriber(matcher: Matcher, key: KeySource) -> Subscriber:
-    if matcher.keying is Keying.ROUNDS:
-        return matcher.subscriber(seeds(key))
-    return _kept_subscriber(matcher, role_key(key))
-
-
-@lru_cache(maxsize=8)
-def _kept_publisher(matcher: Matcher, key: RoleKey) -> Publisher:
-    return matcher.publisher(key)
-
-
-@lru_cache(maxsize=64)
-def _kept_subscriber(matcher: Matcher, key: RoleKey) -> Subscriber:
-    return matcher.subscriber(key)
+        return getattr(matcher, role)(role_key(key))
+    return kept_role(matcher, role, role_key(key))
 
 
 def _events(
     matcher: Matcher, publisher: Any, events: Events, public: Sequence[pa.Array], once: bool
 ) -> Bytes:
-    """Messages, in the order of the events."""
+    """Return messages, in the order of the events."""
     messages: Bytes
     if matcher.keying is Keying.SESSION:
         check_room(events.count, event_width(matcher, publisher))
@@ -181,7 +164,7 @@ def _events(
     if matcher.keying is Keying.SERVER:
         messages = publisher.encode(events)
         return messages
-    if is_broadcast(matcher):
+    if matcher.answers is Answers.ROUND:
         number = integers(public[0])
         if once:
             return publisher.encode(events, number)  # type: ignore[no-any-return]
@@ -204,7 +187,7 @@ def _interests(
     interests: DictionaryColumn[Any],
     public: Sequence[pa.Array],
 ) -> Bytes:
-    """Messages, in the order of the interests."""
+    """Return messages, in the order of the interests."""
     check_room(len(interests), matcher.interest_bytes)
     if matcher.keying is Keying.SERVER:
         return subscriber.encode(interests)
@@ -218,7 +201,7 @@ def _interests(
 
 
 def _back(order: Index, messages: Bytes) -> Bytes:
-    """Messages of sorted rows in the rows' own order, in which they often are already."""
+    """Return messages of sorted rows in the rows' own order, in which they often are already."""
     if (np.diff(order) == 1).all():
         return messages
     out = np.empty_like(messages)
@@ -234,30 +217,32 @@ def _readable(
     columns: Sequence[pa.Array],
     reject: bool,
 ) -> tuple[Bools, Reasons]:
-    """Rows with all that they need, and why the others are set aside."""
+    """Return rows with all that they need, and why the others are set aside."""
     # Without a key server, the last of the ids is a round, or a number.
     numbers = [] if matcher.keying is Keying.SERVER else [len(ids) - 1]
     # A broadcast has one seed, whatever the labels.
-    paired = matcher.keying is Keying.ROUNDS and not is_broadcast(matcher)
-    seed = seeds(key) if paired and reject else None
+    seed = seeds(key) if matcher.answers is Answers.PAIRS and reject else None
     return readable(ids, columns, reject=reject, others=others, numbers=numbers, seed=seed)
 
 
 def _column(
     messages: Bytes, valid: Bools, reasons: Reasons, whole: Reasons, reject: bool
 ) -> pa.Array:
-    """Of a batch: messages of the usable ones among the rows `valid`, to which `reasons` belong;
-    `whole` has those of the others."""
+    """Make a batch's column of messages.
+
+    `messages` are of the usable rows among the rows `valid`, to which `reasons` belong; `whole` has
+    the reasons of the others.
+    """
     sent = valid.copy()
     sent[valid] = usable(reasons)
     whole[valid] = reasons
-    return encoded(messages, sent, whole if reject else None)
+    return with_reasons(binary_column(messages, sent), whole if reject else None)
 
 
 def _bindings(
     names: Sequence[str], columns: list[pa.Array], rows: int
 ) -> DictionaryColumn[dict[str, Any]]:
-    """Values of private constants, one mapping for each distinct combination."""
+    """Collect values of private constants, one mapping for each distinct combination."""
     coded = [column.dictionary_encode() for column in columns]
     index = np.zeros((rows, len(coded)), dtype=np.intp)
     for i, column in enumerate(coded):

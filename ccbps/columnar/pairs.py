@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -11,26 +10,23 @@ import pyarrow.compute as pc
 
 from ccbps.arrays import Bools, Bytes
 from ccbps.arrow import binary_rows, is_valid
+from ccbps.columnar.reasons import cause_texts
+from ccbps.columnar.roles import kept_role
 from ccbps.errors import ParameterError
-from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
-from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.wire import Cause
-
-
-@lru_cache(maxsize=8)
-def broker_of(matcher: Matcher, key: RoleKey | None) -> Broker:
-    """This worker's broker."""
-    return matcher.broker(key)
 
 
 def examine_rows(
     matcher: Matcher, key: KeySource | None, events: pa.Array, interests: pa.Array
 ) -> tuple[Bools, Bools, Bytes]:
-    """Answers, rows without NULL, and `Cause`s of a batch; a NULL row has no cause, and neither has
-    a message of a user who was revoked, which matches nothing."""
-    broker = broker_of(matcher, None if key is None else role_key(key))
+    """Return the answers of a batch, its rows without NULL, and the `Cause` of each row.
+
+    A NULL row has no cause, and neither has a message of a user who was revoked, which matches
+    nothing.
+    """
+    broker = kept_role(matcher, "broker", None if key is None else role_key(key))
     events, interests = _messages(events, "event"), _messages(interests, "interest")
     valid = is_valid(events, interests)
     event_rows, event_good = binary_rows(events, matcher.event_bytes)
@@ -42,8 +38,32 @@ def examine_rows(
     return answers, valid, causes
 
 
+def answer_column(
+    examined: tuple[Bools, Bools, Bytes],
+    again: Bools | None = None,
+    *,
+    reject: bool,
+    repeated: str = "",
+) -> pa.Array:
+    """Return the answers of a batch as a column, NULL where there is none.
+
+    Args:
+        examined: what `examine_rows` returned.
+        again: rows that have no answer since others have their ids; None if no row is such.
+        reject: return a struct of `matched` and `rejected`, the reason of each row that has one.
+        repeated: the reason of rows in `again`.
+    """
+    answers, valid, causes = examined
+    again = np.zeros(len(answers), dtype=np.bool_) if again is None else again
+    matched = pa.array(answers, mask=~valid | (causes != Cause.NONE) | again)
+    if not reject:
+        return matched
+    reasons = pc.if_else(pa.array(again), repeated, cause_texts(causes))
+    return pa.StructArray.from_arrays([matched, reasons], names=["matched", "rejected"])
+
+
 def _messages(array: pa.Array, kind: str) -> pa.Array:
-    """A binary column; one of SQL's untyped NULL is one of NULLs.
+    """Return a binary column; one of SQL's untyped NULL becomes one of NULLs.
 
     Raises:
         ParameterError: the column is of another type.
@@ -62,7 +82,7 @@ def _messages(array: pa.Array, kind: str) -> pa.Array:
 def with_repeated(
     batches: Iterable[Sequence[pa.Array]], first: int
 ) -> Iterator[tuple[Sequence[pa.Array], Bools]]:
-    """Batches, and which of their rows have the ids of other rows. Reads one batch ahead.
+    """Yield batches, and which of their rows have the ids of other rows. Reads one batch ahead.
 
     Args:
         batches: of rows that come in the order of their ids, in whatever parts.

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools
-from ccbps.arrow import binary_column, is_valid, row_name
+from ccbps.arrow import is_valid, row_name
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import DecodeError, EventError, PredicateError
 from ccbps.keys.epochs import EpochSeed
@@ -40,7 +40,7 @@ def refuse(
 
 
 def named(error: EventError, names: Sequence[str], ids: Sequence[pa.Array]) -> EventError:
-    """The same error, by the row's columns `names`; as it is, where there are none."""
+    """Return the error with the row's columns `names` in front; as it is, where there are none."""
     row = row_name(names, ids[: len(names)], error.row or 0)
     return EventError(f"{row}: {error}", attribute=error.attribute) if names else error
 
@@ -48,7 +48,7 @@ def named(error: EventError, names: Sequence[str], ids: Sequence[pa.Array]) -> E
 def refuse_rows(
     problems: Mapping[int, str], names: Sequence[str], ids: Sequence[pa.Array], advice: str
 ) -> None:
-    """As `refuse`, for rows with what is wrong in words."""
+    """Raise one `DecodeError` for rows with what is wrong in words; see `refuse`."""
     if not problems:
         return
     rows = sorted(problems)
@@ -62,24 +62,24 @@ def refuse_rows(
 
 
 def cause_texts(causes: NDArray[np.uint8]) -> pa.Array:
-    """`Cause`s in words, NULL where there is none."""
+    """Return `Cause`s in words, NULL where there is none."""
     texts = pa.array([cause.text or None for cause in Cause], type=pa.string())
     return texts.take(pa.array(causes))
 
 
 def no_reasons(rows: int) -> Reasons:
-    """Of rows none of which is set aside."""
+    """Return reasons of rows none of which is set aside."""
     return np.full(rows, None, dtype=np.object_)
 
 
 def usable(reasons: Reasons) -> Bools:
-    """Rows that are not set aside."""
+    """Return which rows are not set aside."""
     out: Bools = pa.array(reasons, pa.string()).is_null().to_numpy(zero_copy_only=False)
     return out
 
 
 def examine_events(schema: Schema, records: pa.RecordBatch) -> tuple[Events, Reasons]:
-    """Events of the records that fit the schema, in order; and why the others do not."""
+    """Return events of the records that fit the schema, in order; and why the others do not."""
     reasons, codes = no_reasons(records.num_rows), {}
     for name in schema:
         codes[name], problems = schema[name].examine(records.column(name), attribute=name)
@@ -97,8 +97,9 @@ def readable(
     numbers: Sequence[int] = (),
     seed: SharedSeed | SeedRing | None = None,
 ) -> tuple[Bools, Reasons]:
-    """Rows that have what they need, and why the others are set aside; without `reject`, rows with
-    a NULL are left out for no reason.
+    """Return the rows that have what they need, and why the others are set aside.
+
+    Without `reject`, rows with a NULL are left out for no reason.
 
     Args:
         ids: names of the first columns, for reasons.
@@ -126,7 +127,7 @@ def readable(
 
 
 def examine_interests(matcher: Scheme, interests: DictionaryColumn[Any]) -> Reasons:
-    """Why interests cannot be encoded; each distinct one is looked at once."""
+    """Return why interests cannot be encoded; each distinct one is looked at once."""
     reasons = no_reasons(len(interests.values))
     for place, interest in enumerate(interests.values):
         try:
@@ -136,19 +137,8 @@ def examine_interests(matcher: Scheme, interests: DictionaryColumn[Any]) -> Reas
     return reasons[interests.index]
 
 
-def encoded(messages: NDArray[np.uint8], valid: Bools, reasons: Reasons | None) -> pa.Array:
-    """An encoder's answer for a batch.
-
-    Args:
-        messages: of the `valid` rows, in order.
-        valid: rows that have a message.
-        reasons: of all rows; None where the function does not set rows aside.
-    """
-    return with_reasons(binary_column(messages, valid), reasons)
-
-
 def with_reasons(column: pa.Array, reasons: Reasons | None, name: str = "message") -> pa.Array:
-    """A function's answer, with the reasons of all rows if it sets rows aside."""
+    """Return a function's answer, with the reasons of all rows if it sets rows aside."""
     if reasons is None:
         return column
     return pa.StructArray.from_arrays(

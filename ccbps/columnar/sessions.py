@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 
 from ccbps.arrow import binary_rows
 from ccbps.columnar.reasons import SET_ASIDE, Reasons, no_reasons, refuse_rows
+from ccbps.columnar.roles import kept_role
 from ccbps.errors import DecodeError
-from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.predicates import Events
@@ -24,13 +23,13 @@ from ccbps.predicates import Events
 
 
 def payload_bytes(matcher: Matcher) -> int:
-    """The longest payload that goes inside an event; 0 where none does."""
+    """Return the longest payload that goes inside an event; 0 where none does."""
     found: int = getattr(matcher, "payload_bytes", 0)
     return found
 
 
 def event_width(matcher: Matcher, publisher: Any) -> int:
-    """Bytes of the messages that a publisher makes now."""
+    """Return the bytes of the messages that a publisher makes now."""
     answered: int = publisher.requests
     return matcher.event_bytes + answered * matcher.sizes.event_per_request
 
@@ -38,7 +37,7 @@ def event_width(matcher: Matcher, publisher: Any) -> int:
 def examine_sent(
     matcher: Matcher, publisher: Any, events: Events, payloads: Sequence[pa.Array]
 ) -> Reasons:
-    """Why a publisher cannot send events with their payloads (one column, or none)."""
+    """Return why a publisher cannot send events with their payloads (one column, or none)."""
     reasons = no_reasons(events.count)
     most = payload_bytes(matcher)
     for column in payloads:
@@ -46,11 +45,6 @@ def examine_sent(
         reasons[long] = f"the payload is longer than payload_bytes={most}"
     reasons[~publisher.serves(events)] = "none of the publisher's topics"
     return reasons
-
-
-@lru_cache(maxsize=8)
-def _subscriber(matcher: Matcher, key: RoleKey) -> Any:
-    return matcher.subscriber(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +69,14 @@ class Opening:
     on_error: str
 
     def matches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A row for each event and interest that match.
+        """Yield a row for each event and interest that match.
 
         Raises:
             DecodeError: a message is malformed, and `on_error` is "raise"; names its row by the
                 columns kept.
         """
         reject = self.on_error == "reject"
-        subscriber = _subscriber(self.matcher, role_key(self.key))
+        subscriber = kept_role(self.matcher, "subscriber", role_key(self.key))
         for batch in batches:
             messages = batch.column(batch.schema.get_field_index(self.event))
             others = [batch.column(batch.schema.get_field_index(name)) for name in self.kept]
@@ -106,7 +100,7 @@ class Opening:
 def _examine(
     subscriber: Any, messages: pa.Array
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], pa.Array, dict[int, str]]:
-    """Row and interest of each match; payloads and what is wrong, by row."""
+    """Return row and interest of each match; payloads and what is wrong, by row."""
     widths = pc.binary_length(messages).fill_null(-1).to_numpy(zero_copy_only=False)
     payloads: list[bytes | None] = [None] * len(messages)
     problems: dict[int, str] = {}

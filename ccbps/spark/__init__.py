@@ -4,8 +4,9 @@ Arrow in, Arrow out, no rows in Python. Works under classic sessions and Spark C
 DataFrame methods and `pyspark.sql.functions` are used. NULL in, NULL out.
 
 `encode_events`, `encode_interests` and `match` serve every scheme; what a row needs, and what comes
-out, follows from `matcher.keying` and `matcher.answers`. Keys are named by a `KeySource`, which
-says where a key is (an environment variable, a file) and never what it is.
+out, follows from `matcher.keying` and `matcher.answers`. `match_pairs`, `match_all_pairs` and
+`match_own` are what `match` chooses from, and have more options. Keys are named by a `KeySource`,
+which says where a key is (an environment variable, a file) and never what it is.
 
 Needs ``pip install 'ccbps[spark]'`` and Java 17 or later.
 """
@@ -23,12 +24,15 @@ from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.ledger_server import LedgerServer
 from ccbps.rounds.remote_ledger import RemoteLedger
+from ccbps.spark.all_pairs import match_all_pairs
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
 from ccbps.spark.matching import match, match_column, register
 from ccbps.spark.names import clean_names
 from ccbps.spark.networks import simulate
+from ccbps.spark.pairs import match_pairs
+from ccbps.spark.sessions import match_own
 from ccbps.spark.source import register_source
 from ccbps.spark.store_checking import check_messages
 from ccbps.spark.store_matching import match_messages
@@ -54,8 +58,11 @@ __all__ = [
     "encode_interests",
     "make_filter",
     "match",
+    "match_all_pairs",
     "match_column",
     "match_messages",
+    "match_own",
+    "match_pairs",
     "observe",
     "open_from_groups",
     "open_payloads",

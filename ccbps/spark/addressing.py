@@ -15,9 +15,8 @@ from pyspark.sql import functions as F
 from ccbps.columnar.addressing import allotted_rounds
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract.kinds import Keying
+from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.spark.columns import AGAIN, column, row_function
@@ -55,7 +54,7 @@ def address(
     keep: Sequence[str],
     reject: bool,
 ) -> tuple[DataFrame, list[str]]:
-    """Each event once for each label, under its round.
+    """Give each event a round, and repeat it for each label.
 
     Returns:
         a DataFrame with the columns `ids`, `keep` and of the schema; and which of them stay. With
@@ -94,7 +93,7 @@ def address(
 
 
 def check_ahead(rounds: range | None, partitions: int | None) -> None:
-    """Rounds to provide for, or None."""
+    """Refuse rounds that nobody can provide for; None is allowed."""
     check_partitions(partitions)
     if rounds is None:
         if partitions is not None:
@@ -112,7 +111,7 @@ def check_ahead(rounds: range | None, partitions: int | None) -> None:
 def ahead(
     df: DataFrame, columns: Sequence[str], name: str, rounds: range, partitions: int | None
 ) -> DataFrame:
-    """Some columns of each row, once for each of `rounds`, which stand in the second column."""
+    """Repeat some columns of each row for each of `rounds`, which stand in the second column."""
     count = rounds.stop - rounds.start
     size = min(_TOGETHER, -(-count // (partitions or 1)))
     if name in df.columns:
@@ -131,7 +130,7 @@ def ahead(
 
 
 def with_refused(df: DataFrame) -> DataFrame:
-    """Why there is no message, whoever said so."""
+    """Merge the reasons of the ledger and of the encoder in one column "rejected"."""
     why = F.coalesce(F.col(_REFUSED), F.col("rejected")).alias("rejected")
     others = [name for name in df.columns if name not in (_REFUSED, "rejected")]
     return df.select(*[column(name) for name in others], why)
@@ -164,8 +163,10 @@ def refuse_unstable(df: DataFrame, name: str, argument: str) -> None:
 
 
 def _plan_of(df: DataFrame, name: str) -> str:
-    """What Spark is about to compute for a column, and nothing that it leaves out for that; of a
-    stream, all that it is defined by."""
+    """Return the text of Spark's plan for a column, optimized where there is such a plan.
+
+    A stream has none until it starts; its text is all that the column is defined by.
+    """
     spark, view = df.sparkSession, f"ccbps_{uuid4().hex}"
     df.select(column(name)).createTempView(view)
     try:
@@ -189,7 +190,7 @@ def _plan_of(df: DataFrame, name: str) -> str:
 def _labels(
     df: DataFrame, matcher: Matcher, labels: Sequence[str] | None, ledger: object, event: str
 ) -> list[str] | None:
-    """Labels, each once; None for a broadcast."""
+    """Return the labels, each once; None for a broadcast."""
     if not isinstance(ledger, EventLedger | RemoteLedger):
         raise ParameterError(
             f"ledger must be an EventLedger or a RemoteLedger, got {type(ledger).__name__}"
@@ -201,7 +202,7 @@ def _labels(
             f"once and for all; it is {kind}"
         )
     refuse_unstable(df, event, "event")
-    if is_broadcast(matcher):
+    if matcher.answers is Answers.ROUND:
         refuse_given(matcher, Keying.ROUNDS, labels=labels)
         return None
     if isinstance(labels, str) or not labels or not all(map(_is_label, labels)):
@@ -220,7 +221,7 @@ def _labels(
 
 
 def _is_label(label: object) -> bool:
-    """Text that a plan can hold: no half of a character, and short enough for Java's JSON."""
+    """Return whether a plan can hold a label: no half of a character, not too long for Java."""
     return (
         isinstance(label, str)
         and len(label) <= 1 << 20

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +24,15 @@ from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.columns import column, map_batches
-from ccbps.spark.frames import PLAN_BYTES, check_on_error, is_connect, require
+from ccbps.spark.frames import (
+    PLAN_BYTES,
+    check_answers,
+    check_key,
+    check_on_error,
+    is_connect,
+    refuse_alike,
+    require,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,14 +50,61 @@ def match_all_pairs(
     interests: DataFrame,
     matcher: Matcher,
     key: KeySource,
-    subscription: str,
-    event: str,
-    interest: str,
-    topic: str | None,
-    strategy: str,
-    on_error: str,
+    *,
+    subscription: str = "subscription",
+    topic: str | None = None,
+    strategy: Literal["auto", "closure", "blocks", "topic"] = "auto",
+    event: str = "event_message",
+    interest: str = "interest_message",
+    on_error: Literal["raise", "reject", "drop"] = "raise",
 ) -> DataFrame:
-    """See `ccbps.spark.match`."""
+    """Match every event message with every interest message.
+
+    Example:
+        .. code-block:: python
+
+            broker = cs.FileKey("/run/secrets/broker-role")
+            blocked = cs.match_all_pairs(sent, kept, tags, broker, strategy="blocks")
+            # subscription, once for each event that it matches
+
+    Args:
+        events: has `event`. Its other columns are kept. May be a stream.
+        interests: has `interest` and `subscription`.
+        matcher: public; one whose broker answers for all pairs (`Answers.ALL`).
+        key: where the workers find the broker's `RoleKey`.
+        subscription: string column of `interests` that names one.
+        topic: a column of both DataFrames that the broker sees, such as `topic_tokens` makes: only
+            rows of equal topics are matched, and those where it is NULL with all. None if there is
+            no such column.
+        strategy: how events and interests meet. "closure": the driver collects interests, and
+            workers get all of them. "blocks": both are packed in blocks, and crossed. "topic":
+            blocks of one topic are joined. "auto": by topic where there is one; else as a closure,
+            if interests (which are counted now) have at most 32 MiB, or in blocks.
+        event: binary column of `events`.
+        interest: binary column of `interests`.
+        on_error: "raise" fails the job at the first malformed message, and names its row. "drop"
+            lets malformed messages match nothing. "reject" does so, too, and gives each a row with
+            the cause in a string column "rejected", and NULL for what it did not meet:
+            `subscription` of an event, the columns of `events` of an interest (which has no such
+            row where `events` is a stream, since it comes again with each micro-batch). Messages of
+            users who were revoked match nothing either way.
+
+    Returns:
+        A row for each match: `subscription`, the columns of `events` without the message and, with
+        "reject", "rejected" (NULL where nothing is wrong). A message that is NULL matches nothing.
+
+    Raises:
+        ParameterError: a column is missing, of the wrong type, or in both DataFrames, or names of
+            the result differ in case only (unless ``spark.sql.caseSensitive`` is on); the matcher
+            is of another kind; or the interests are too many for "closure".
+        DecodeError: (as the cause of Spark's error, when the result is computed; at once for
+            interests of the wrong width that the driver collects) with "raise", a message is
+            malformed.
+    """
+    check_answers(matcher, "match_all_pairs")
+    check_key(key)
+    kept = [name for name in events.columns if name != event]
+    refuse_alike(events, {"events": kept, "interests": [subscription]})
     check_on_error(on_error, drop=True)
     if strategy not in ("auto", "closure", "blocks", "topic"):
         raise ParameterError(
@@ -111,7 +166,7 @@ class _Pairs:
         self._broker = AllPairs(matcher, key, subscription, event, kept, on_error)
 
     def of_all(self, events: DataFrame, interests: DataFrame, strategy: str) -> DataFrame:
-        """Without topics."""
+        """Match all events with all interests, by a strategy without topics."""
         # Counted without the messages, which are perhaps encoded only when they are asked for.
         label = column(interests.columns[0])
         told = interests.select(label).agg(F.count(label), F.sum(F.octet_length(label))).first()
@@ -124,14 +179,14 @@ class _Pairs:
         return self.by_blocks(events, interests, -(-size // PLAN_BYTES), report=True)
 
     def with_interests(self, found: DataFrame, interests: DataFrame) -> DataFrame:
-        """Also a row for each interest that is malformed."""
+        """Add a row for each malformed interest."""
         broker, labels = self._broker, interests.columns[:2]
 
         bad = map_batches(interests.select(*map(column, labels)), broker.rejected, self._bad)
         return found.unionByName(bad, allowMissingColumns=True)
 
     def by_closure(self, events: DataFrame, interests: DataFrame) -> DataFrame:
-        """The driver collects interests."""
+        """Match events at workers that have all interests, which the driver collects."""
         broker, collected = self._broker, interests.toArrow()
         labels, content = broker.interests(
             collected.column(0).combine_chunks().cast(pa.string()),
@@ -144,7 +199,7 @@ class _Pairs:
     def by_blocks(
         self, events: DataFrame, interests: DataFrame, tasks: int, *, report: bool
     ) -> DataFrame:
-        """Every block of events with every block of interests."""
+        """Match every block of events with every block of interests."""
         packed = _packed(interests.repartition(max(1, tasks)), None)
         if report and self._broker.on_error == "reject":
             # Where events meet this one, those that are malformed are reported, so each once.
@@ -157,7 +212,7 @@ class _Pairs:
         )
 
     def by_topic(self, events: DataFrame, interests: DataFrame, topic: str) -> DataFrame:
-        """Blocks of one topic with each other; what is about all topics with everything."""
+        """Match blocks of one topic with each other, and rows about all topics with everything."""
         some, every = (df.where(column(topic).isNotNull()) for df in (events, interests))
         packed = _packed(every, topic).withColumnRenamed("block", "interests")
         # The join puts all blocks of a topic in one task, however many want it; so pairs of blocks
@@ -178,7 +233,7 @@ class _Pairs:
 
 
 def _packed(df: DataFrame, topic: str | None) -> DataFrame:
-    """Rows in blocks, of one topic each if there is one: columns `topic`, if so, and `block`."""
+    """Pack rows in a column `block`; with a topic, of one topic each, in a column `topic`."""
     block_bytes = BLOCK_BYTES
     schema = StructType([StructField("block", BinaryType())])
     if topic is not None:

@@ -24,12 +24,12 @@ NUMBER_REPEATED: Final = "the number occurs more than once"
 
 
 def column(name: str) -> Column:
-    """A column by its name, whatever characters the name has."""
+    """Return a column by its name, whatever characters the name has."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
 def struct(names: Sequence[str], *, marked: bool = False) -> Column:
-    """Several columns as one, for a function that reads them together, by position.
+    """Join several columns to one, for a function that reads them together, by position.
 
     Args:
         marked: the first one is NULL in rows that `mark_repeated` has marked.
@@ -41,14 +41,19 @@ def struct(names: Sequence[str], *, marked: bool = False) -> Column:
 
 
 def row_function(kind: str) -> Callable[[Callable[..., pa.Array]], Callable[..., Column]]:
-    """`F.arrow_udf` for what Spark is to compute once for each row: it would push a filter of what
-    comes out below the function, compute it there, and again above for the rows that are left."""
+    """Make a function of Arrow columns that Spark computes once for each row.
+
+    Spark would push a filter of the result below an ordinary `F.arrow_udf`, compute it there, and
+    again above for the rows that are left.
+    """
     return lambda function: F.arrow_udf(kind)(on_worker(function)).asNondeterministic()
 
 
 def map_batches(df: DataFrame, function: Batches, schema: Any) -> DataFrame:
-    """`DataFrame.mapInArrow`, whatever characters the columns' names have; a failure shows no
-    locals of `function`."""
+    """Run `DataFrame.mapInArrow`, whatever characters the columns' names have.
+
+    A failure shows no locals of `function`.
+    """
     names = df.columns
 
     @on_worker
@@ -59,13 +64,8 @@ def map_batches(df: DataFrame, function: Batches, schema: Any) -> DataFrame:
     return df.toDF(*[f"c{place}" for place in range(len(names))]).mapInArrow(mapped, schema)
 
 
-def encoded_type(reject: bool) -> str:
-    """What an encoder's function returns to Spark."""
-    return "message binary, rejected string" if reject else "binary"
-
-
 def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) -> DataFrame:
-    """`df` without the columns `dropped`, with `value` under the name `output`."""
+    """Drop the columns `dropped` of a DataFrame, and add `value` as `output`."""
     kept = [name for name in df.columns if name not in dropped]
     if output in kept:
         raise ParameterError(f"output={output!r}: the DataFrame has a column of that name")
@@ -73,23 +73,25 @@ def finish(df: DataFrame, dropped: Sequence[str], value: Column, output: str) ->
     return df.select(*[column(name) for name in kept], value.alias(output))
 
 
-def finish_encoded(
+def finish_struct(
     df: DataFrame,
-    kept: Sequence[str],
+    dropped: Sequence[str],
     value: Column,
+    field: str,
     output: str,
-    reject: bool,
     repeated: str = REPEATED,
 ) -> DataFrame:
-    """The columns `kept` of `df`, and the message; with `reject`, also why there is none, which of
-    rows that `mark_repeated` has marked is `repeated`."""
-    others = [name for name in df.columns if name not in kept]
-    if not reject:
-        return finish(df, others, value, output)
-    both = "__ccbps_encoded"
-    why, marks = F.col(f"{both}.rejected"), [AGAIN] * (AGAIN in others)
+    """Add two columns for a STRUCT: its `field` as `output`, and its `rejected` as "rejected".
+
+    Args:
+        df: the rows; those that `mark_repeated` has marked are rejected as `repeated`.
+        dropped: columns that do not stay.
+        value: the STRUCT.
+    """
+    both = "__ccbps_both"
+    why, marks = F.col(f"{both}.rejected"), [AGAIN] * (AGAIN in dropped)
     if marks:
         why = F.when(column(AGAIN), F.lit(repeated)).otherwise(why)
-    result = finish(df, [name for name in others if name != AGAIN], value, both)
-    result = finish(result, [], F.col(f"{both}.message"), output)
+    result = finish(df, [name for name in dropped if name != AGAIN], value, both)
+    result = finish(result, [], F.col(f"{both}.{field}"), output)
     return finish(result, [both, *marks], why, "rejected")

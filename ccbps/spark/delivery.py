@@ -8,23 +8,16 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from ccbps.arrow import binary_rows, by_round, chosen, integers, with_nulls
+from ccbps.arrow import binary_column, binary_rows, by_round, chosen, integers, with_nulls
 from ccbps.ciphers.payloads import PAD_TO
-from ccbps.columnar.reasons import encoded, no_reasons, readable, refuse_rows, with_reasons
+from ccbps.columnar.reasons import no_reasons, readable, refuse_rows, with_reasons
 from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource, master, seeds
 from ccbps.spark.addressing import refuse_unstable
-from ccbps.spark.columns import (
-    NUMBER_REPEATED,
-    column,
-    encoded_type,
-    finish_encoded,
-    row_function,
-    struct,
-)
+from ccbps.spark.columns import NUMBER_REPEATED, column
 from ccbps.spark.frames import check_keep, check_key, check_on_error, require
-from ccbps.spark.repeated import check_once, mark_repeated
+from ccbps.spark.repeated import encode_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,8 +63,7 @@ def seal_payloads(
         RandomnessReuseError: with "raise", an event number occurs twice. Runs one job to find out.
     """
     check_key(key)
-    check_on_error(on_error)
-    reject = on_error == "reject"
+    reject = check_on_error(on_error)
     if event == payload:
         raise ParameterError(f"event={event!r} is also the payload")
     kept = check_keep(keep, [event], [payload])
@@ -80,10 +72,7 @@ def seal_payloads(
     if kind not in ("binary", "string"):
         raise ParameterError(f"column {payload!r} must be binary or a string, got {kind}")
     refuse_unstable(df, event, "event")
-    if reject:
-        df = mark_repeated(df, [event], _ONE_EVENT)
 
-    @row_function(encoded_type(reject))
     def seal(row: pa.Array) -> pa.Array:
         columns, others = row.flatten(), ["the payload"]
         valid, reasons = readable([event], columns, reject=reject, others=others, numbers=[0])
@@ -93,11 +82,17 @@ def seal_payloads(
         messages = with_nulls(pa.array(sealed, pa.binary()), valid)
         return with_reasons(messages, reasons if reject else None)
 
-    message = seal(struct([event, payload], marked=reject))
-    result = finish_encoded(df, kept, message, output, reject, NUMBER_REPEATED)
-    if not reject:
-        check_once(df, [event], _ONE_EVENT)
-    return result
+    return encode_rows(
+        df,
+        seal,
+        [event, payload],
+        kept,
+        output,
+        reject=reject,
+        once=[event],
+        what=_ONE_EVENT,
+        repeated=NUMBER_REPEATED,
+    )
 
 
 def wrap_keys(
@@ -132,17 +127,13 @@ def wrap_keys(
         RandomnessReuseError: with "raise", a (pair, round) occurs twice. Runs one job to find out.
     """
     check_key(key)
-    check_on_error(on_error)
-    reject = on_error == "reject"
+    reject = check_on_error(on_error)
     require(df, [], whole=[round, event], text=[subscription])
     kept, ids = df.columns, [subscription, round]
     names = [*ids, event]
     for name, argument in ((round, "round"), (event, "event")):
         refuse_unstable(df, name, argument)
-    if reject:
-        df = mark_repeated(df, ids, _ONE_KEY)
 
-    @row_function(encoded_type(reject))
     def wrap(row: pa.Array) -> pa.Array:
         columns, seed = row.flatten(), master(key)
         valid, reasons = readable(names, columns, reject=reject, numbers=[1, 2], seed=seed)
@@ -151,13 +142,9 @@ def wrap_keys(
         out = np.empty((len(order), KEY_BYTES), dtype=np.uint8)
         sealer = PayloadSealer(seed)
         out[order] = sealer.wrap(integers(numbers)[order], number, pairs=label)
-        return encoded(out, valid, reasons if reject else None)
+        return with_reasons(binary_column(out, valid), reasons if reject else None)
 
-    message = wrap(struct(names, marked=reject))
-    result = finish_encoded(df, kept, message, output, reject)
-    if not reject:
-        check_once(df, ids, _ONE_KEY)
-    return result
+    return encode_rows(df, wrap, names, kept, output, reject=reject, once=ids, what=_ONE_KEY)
 
 
 def deliver(
@@ -167,7 +154,7 @@ def deliver(
     event: str = "event",
     matched: str = "matched",
 ) -> DataFrame:
-    """The broker's last step: what each matched subscription receives.
+    """Join matches with payloads: what each matched subscription receives from the broker.
 
     Example:
         .. code-block:: python
@@ -219,13 +206,11 @@ def open_payloads(
             pair.
     """
     check_key(key)
-    check_on_error(on_error)
-    reject, ids = on_error == "reject", [subscription, round]
+    reject, ids = check_on_error(on_error), [subscription, round]
     require(df, [], whole=[round], text=[subscription], binary=[sealed, wrapped])
     kept = [name for name in df.columns if name not in (sealed, wrapped)]
     names = [*ids, sealed, wrapped]
 
-    @row_function(encoded_type(reject))
     def open_rows(row: pa.Array) -> pa.Array:
         columns, source = row.flatten(), seeds(key)
         valid, reasons = readable(names, columns, reject=reject, numbers=[1], seed=source)
@@ -246,5 +231,4 @@ def open_payloads(
         back = pa.array(opened, pa.binary()).take(pa.array(np.argsort(order)))
         return with_reasons(with_nulls(back, valid), reasons if reject else None)
 
-    message = open_rows(struct(names))
-    return finish_encoded(df, kept, message, output, reject)
+    return encode_rows(df, open_rows, names, kept, output, reject=reject)

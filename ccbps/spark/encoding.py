@@ -32,9 +32,8 @@ from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract.kinds import Keying
+from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.spark.addressing import (
@@ -45,15 +44,7 @@ from ccbps.spark.addressing import (
     refuse_unstable,
     with_refused,
 )
-from ccbps.spark.columns import (
-    AGAIN,
-    NUMBER_REPEATED,
-    REPEATED,
-    encoded_type,
-    finish_encoded,
-    row_function,
-    struct,
-)
+from ccbps.spark.columns import NUMBER_REPEATED, REPEATED
 from ccbps.spark.frames import (
     check_keep,
     check_key,
@@ -63,7 +54,7 @@ from ccbps.spark.frames import (
     refuse_given,
     require,
 )
-from ccbps.spark.repeated import check_once, mark_repeated
+from ccbps.spark.repeated import check_once, encode_rows, mark_repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -155,8 +146,7 @@ def encode_events(
         EventError (when the result is computed): with "raise", a row cannot be encoded; names it
             by subscription and round.
     """
-    check_on_error(on_error)
-    reject = on_error == "reject"
+    reject = check_on_error(on_error)
     check_key(key)
     check_matcher(matcher)
     ids = _event_ids(matcher, subscription, round)
@@ -164,7 +154,6 @@ def encode_events(
     attributes = list(matcher.schema)
     _require_apart(matcher, ids, [*attributes, *payloads])
     refuse_floats(df, [name for name in attributes if name in df.columns])
-    once = _ONCE if ids[1:] else _ONE_EVENT
     if ledger is None:
         refuse_alone(labels=labels, event=event)
         kept = check_keep(keep, ids, [*attributes, *payloads])
@@ -172,22 +161,25 @@ def encode_events(
         require(df, [*attributes, *kept], whole=whole, text=text, binary=payloads, rest=False)
         for name in ids:
             refuse_unstable(df, name, "round" if name in whole else "subscription")
-        if ids and reject:
-            df = mark_repeated(df, ids, once)
     else:
         df, kept = address(df, matcher, key, ids, ledger, labels, event, keep, reject)
 
-    @row_function(encoded_type(reject))
     def encode(row: pa.Array) -> pa.Array:
         return event_messages(
             matcher, key, row, ids, payload=bool(payloads), once=ledger is None, reject=reject
         )
 
-    message = encode(struct([*ids, *payloads, *attributes], marked=AGAIN in df.columns))
-    again = REPEATED if ids[1:] else NUMBER_REPEATED
-    result = finish_encoded(df, kept, message, output, reject, again)
-    if ids and ledger is None and not reject:
-        check_once(df, ids, once)
+    result = encode_rows(
+        df,
+        encode,
+        [*ids, *payloads, *attributes],
+        kept,
+        output,
+        reject=reject,
+        once=ids if ledger is None else (),
+        what=_ONCE if ids[1:] else _ONE_EVENT,
+        repeated=REPEATED if ids[1:] else NUMBER_REPEATED,
+    )
     return result if ledger is None or not reject else with_refused(result)
 
 
@@ -267,8 +259,7 @@ def encode_interests(
             names its subscription and round, and shows no name or constant of the predicate but the
             schema's own names.
     """
-    check_on_error(on_error)
-    reject = on_error == "reject"
+    reject = check_on_error(on_error)
     check_key(key)
     check_matcher(matcher)
     if matcher.keying is Keying.SESSION:
@@ -305,23 +296,21 @@ def encode_interests(
     if rounds is not None:
         df = ahead(df, [*there, *private], whole[0], rounds, partitions)
 
-    @row_function(encoded_type(reject))
     def encode(row: pa.Array) -> pa.Array:
         return interest_messages(
             matcher, key, row, ids, double_quoted_strings=double_quoted_strings, reject=reject
         )
 
-    message = encode(struct([*ids, *private], marked=AGAIN in df.columns))
-    result = finish_encoded(df, kept, message, output, reject)
+    result = encode_rows(df, encode, [*ids, *private], kept, output, reject=reject)
     if whole and not reject:
         check_once(rows, once, _ONCE)
     return result
 
 
 def _event_ids(matcher: Matcher, subscription: str | None, round: str | None) -> list[str]:
-    """Columns that name an event's row: text but the last, which is a whole number."""
+    """Return the columns that name an event's row: text but the last, which is a whole number."""
     number = "round" if round is None else round
-    if matcher.keying is Keying.ROUNDS and not is_broadcast(matcher):
+    if matcher.answers is Answers.PAIRS:
         return ["subscription" if subscription is None else subscription, number]
     refuse_given(matcher, matcher.keying, subscription=subscription)
     if matcher.keying is not Keying.SERVER:
@@ -331,7 +320,7 @@ def _event_ids(matcher: Matcher, subscription: str | None, round: str | None) ->
 
 
 def _payloads(matcher: Matcher, payload: str | None) -> list[str]:
-    """The column of payloads, or none."""
+    """Return the column of payloads, or none."""
     if matcher.keying is not Keying.SESSION:
         refuse_given(matcher, matcher.keying, payload=payload)
         return []
@@ -347,7 +336,7 @@ def _payloads(matcher: Matcher, payload: str | None) -> list[str]:
 def _sources(
     matcher: Matcher, predicate: str | None, constants: Mapping[str, str] | None
 ) -> list[str]:
-    """Columns of what an interest is."""
+    """Return the columns that an interest is made of."""
     names, of = matcher.private_names, type(matcher).__name__
     if names is None:
         if constants is not None:
@@ -371,7 +360,7 @@ def _sources(
 
 
 def _require_apart(matcher: Matcher, ids: Sequence[str], private: Iterable[str]) -> None:
-    """The public columns must not be among those that are encoded."""
+    """Refuse a public column that is also to be encoded."""
     alone = len(ids) == 1 and matcher.keying is not Keying.SERVER
     for argument, name in zip(("subscription", "round")[alone:], ids, strict=False):
         if name in private:

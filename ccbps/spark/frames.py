@@ -10,7 +10,6 @@ from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import is_broadcast
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,15 +24,23 @@ _WHY: Final[dict[Keying | Answers, str]] = {
     "events; an event is for everybody",
     Answers.PAIRS: "its broker has no key, and answers for an event and an interest of one pair "
     "and round",
+    Answers.ROUND: "its broker has no key, and answers for the event and the interests of one "
+    "round",
     Answers.ALL: "its broker answers for every event with every interest",
     Answers.SUBSCRIBER: "no broker answers; its subscribers find out by themselves what matches",
 }
 _BROADCAST: Final = "from a shared seed, an event message of a round serves all subscriptions"
+_DECIDES: Final[dict[Answers, str]] = {
+    Answers.PAIRS: "match_pairs",
+    Answers.ROUND: "match_pairs",
+    Answers.ALL: "match_all_pairs",
+    Answers.SUBSCRIBER: "match_own",
+}
 _WHOLE = ("byte", "short", "integer", "long")
 
 
 def check_keep(keep: Sequence[str], always: Sequence[str], private: Sequence[str]) -> list[str]:
-    """Columns that an encoder leaves as they are: `always`, and what the caller says.
+    """Return the columns that an encoder leaves as they are: `always`, then `keep`.
 
     Raises:
         ParameterError: `keep` is not a list of names, or names what is to be encoded.
@@ -50,8 +57,11 @@ def check_keep(keep: Sequence[str], always: Sequence[str], private: Sequence[str
 
 
 def refuse_floats(df: DataFrame, columns: Iterable[str]) -> None:
-    """Refuse columns of FLOAT: a decimal stored there is only some number near it, and how near
-    depends on the number, so that one row would be encoded and the next refused."""
+    """Refuse columns of FLOAT.
+
+    A decimal stored there is only some number near it, and how near depends on the number, so that
+    one row would be encoded and the next refused.
+    """
     for name in columns:
         if df.schema[name].dataType.typeName() == "float":
             raise ParameterError(
@@ -62,7 +72,7 @@ def refuse_floats(df: DataFrame, columns: Iterable[str]) -> None:
 
 
 def check_key(key: object) -> KeySource:
-    """A key source, and not a key."""
+    """Return a key source; refuse a key itself."""
     if not isinstance(key, KeySource):
         raise ParameterError(
             f"key must be a KeySource such as FileKey('path') or EnvKey('NAME'), got "
@@ -72,42 +82,60 @@ def check_key(key: object) -> KeySource:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Tasks that the session runs at a time; 0 where it does not say, as in Spark Connect."""
+    """Return how many tasks the session runs at a time; 0 if unknown, as in Spark Connect."""
     return 0 if is_connect(spark) else int(spark.sparkContext.defaultParallelism)
 
 
 def is_connect(of: object) -> bool:
-    """Is a session, or a DataFrame, one of Spark Connect?"""
+    """Return whether a session, or a DataFrame, is one of Spark Connect."""
     return "connect" in type(of).__module__
 
 
 def check_matcher(matcher: Matcher) -> None:
-    """A matcher, of any scheme."""
+    """Refuse anything but a matcher."""
     if not isinstance(matcher, Matcher):
         raise ParameterError(f"matcher must be a matcher, got {type(matcher).__name__}")
+
+
+def check_answers(matcher: Matcher, function: str) -> None:
+    """Refuse a matcher that another of the three functions of `ccbps.spark.match` is for."""
+    check_matcher(matcher)
+    right = _DECIDES[matcher.answers]
+    if right != function:
+        raise ParameterError(
+            f"{function} does not apply to {type(matcher).__name__}: {_WHY[matcher.answers]}; call "
+            f"{right}"
+        )
 
 
 def refuse_given(matcher: Matcher, because: Keying | Answers, **arguments: object) -> None:
     """Refuse arguments that are not None, because a matcher has no use for them."""
     for name, value in arguments.items():
         if value is not None:
-            why = (
-                _BROADCAST if because is Keying.ROUNDS and is_broadcast(matcher) else _WHY[because]
-            )
+            broadcast = because is Keying.ROUNDS and matcher.answers is Answers.ROUND
+            why = _BROADCAST if broadcast else _WHY[because]
             raise ParameterError(f"{name}= does not apply to {type(matcher).__name__}: {why}")
 
 
-def check_on_error(on_error: str, *, drop: bool = False) -> None:
-    """A way to treat rows that cannot be used; with `drop`, the result has matches only."""
-    wanted = "'raise', 'reject' or 'drop'" if drop else "'raise' or 'reject'"
-    if on_error in ("raise", "reject") or (drop and on_error == "drop"):
-        return
-    why = "; the result has all rows, so that none is dropped" * (on_error == "drop")
-    raise ParameterError(f"on_error must be {wanted}, got {on_error!r}{why}")
+def check_on_error(on_error: str, *, drop: bool = False) -> bool:
+    """Return whether rows that cannot be used are set aside with the reason.
+
+    Args:
+        on_error: the caller's choice.
+        drop: allow "drop", too, since the result has matches only.
+
+    Raises:
+        ParameterError: there is no such choice.
+    """
+    choices = "'raise', 'reject' or 'drop'" if drop else "'raise' or 'reject'"
+    if on_error not in ("raise", "reject") and not (drop and on_error == "drop"):
+        why = "; the result has all rows, so that none is dropped" * (on_error == "drop")
+        raise ParameterError(f"on_error must be {choices}, got {on_error!r}{why}")
+    return on_error == "reject"
 
 
 def check_partitions(partitions: int | None) -> None:
-    """A number of tasks, or None for Spark's own choice."""
+    """Refuse a number of tasks below 1; None is Spark's own choice."""
     if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
         raise ParameterError(
             f"partitions must be a whole number, at least 1, or None, got {partitions!r}"
@@ -175,7 +203,7 @@ def refuse_alike(df: DataFrame, sides: Mapping[str, Iterable[str]]) -> None:
 
 
 def _tells_case(df: DataFrame) -> bool:
-    """Are names that differ in case two names in this session?"""
+    """Return whether names that differ in case are two names in this session."""
     return bool(df.sparkSession.conf.get("spark.sql.caseSensitive").lower() == "true")
 
 

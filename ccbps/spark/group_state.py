@@ -55,9 +55,11 @@ class _Remembering(StatefulProcessor):  # type: ignore[misc]
         pass
 
     def _resume(self, role: GroupSealer | GroupOpener) -> None:
-        """Go on from the snapshot. One that cannot be read is no loss: keys are sent once more, or
-        asked for. It may be of another strategy or broker, of who had the number before, or of a
-        larger cache."""
+        """Restore the snapshot, if there is one that can be read.
+
+        Another one is no loss: keys are sent once more, or asked for. It may be of another strategy
+        or broker, of who had the number before, or of a larger cache.
+        """
         if self._cache.exists():
             with contextlib.suppress(DecodeError):
                 role.restore(bytes(self._cache.get()[0]))
@@ -156,7 +158,7 @@ class Opening(_Remembering):
     def _answer(
         self, opener: GroupOpener | None, row: Row, reason_for_all: str, *, ask: bool
     ) -> Iterator[Row]:
-        """The row for a message, none for a copy.
+        """Yield the row for a message, none for a copy.
 
         Raises:
             MissingKeyError: its key is missing, and is not to be asked for yet.
@@ -191,7 +193,10 @@ def _event(row: Row) -> int:
 
 
 def _groups(rows: list[Row]) -> Iterator[Row]:
-    """Of rows in order of events, with one member each, those of one event as one row."""
+    """Join the rows of each event, which have one member each, to one row.
+
+    They come in the order of events.
+    """
     for event, several in groupby(rows, key=lambda row: row.event):
         of: dict[tuple[Any, Any], set[int | None]] = {}
         for row in several:
@@ -210,7 +215,7 @@ def _opened(opener: GroupOpener, row: Row) -> bytes:
 
 
 def _present(sealer: GroupSealer, row: Row) -> tuple[list[int], dict[int, str]]:
-    """Members who may have the event, ascending, and why others may not."""
+    """Return the members who may have the event, ascending, and why others may not."""
     last, members = sealer.strategy.subscribers - 1, []
     refused: dict[int, str] = {}
     for one in {*row.members}:

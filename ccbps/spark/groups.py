@@ -7,7 +7,7 @@ state store is in `ccbps.spark.group_state`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -20,7 +20,7 @@ from ccbps.delivery.whole_groups import Naive
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.sources import KeySource, broker_state
 from ccbps.spark.addressing import refuse_unstable
-from ccbps.spark.columns import AGAIN, NUMBER_REPEATED, column, finish, row_function, struct
+from ccbps.spark.columns import AGAIN, NUMBER_REPEATED, column, finish_struct, row_function, struct
 from ccbps.spark.frames import check_key, check_on_error, require
 from ccbps.spark.repeated import check_once, mark_repeated
 
@@ -99,7 +99,7 @@ def seal_for_groups(
             # event, subscriber, message
     """
     check_key(state)
-    check_on_error(on_error)
+    reject = check_on_error(on_error)
     if not isinstance(strategy, Strategy):
         raise ParameterError(f"strategy must be a Strategy, got {type(strategy).__name__}")
     if type(lanes) is not int or lanes < 1:
@@ -114,8 +114,7 @@ def seal_for_groups(
     else:
         group = column(members)
         lane = F.array_sort(F.array_distinct(group))
-    reject, ids = on_error == "reject", [event, *[members] * pairs]
-    aside = None
+    ids, aside = [event, *[members] * pairs], None
     if not df.isStreaming:
         if reject:
             df = mark_repeated(df, ids, _ONE_EVENT)
@@ -132,13 +131,8 @@ def seal_for_groups(
     # This import loads pandas.
     from ccbps.spark.group_state import Sealing
 
-    sealed = rows.groupBy("lane").transformWithState(
-        statefulProcessor=Sealing(strategy, state, pad_to, reject, pairs),
-        outputStructType="event long, subscriber long, message binary"
-        + reject * ", rejected string",
-        outputMode="Append",
-        timeMode="None",
-    )
+    sealing = Sealing(strategy, state, pad_to, reject, pairs)
+    sealed = _with_state(rows, "lane", sealing, "message binary", reject)
     return sealed if aside is None else sealed.unionByName(aside)
 
 
@@ -184,7 +178,7 @@ def open_from_groups(
             # event, subscriber, payload, request
     """
     check_key(keys)
-    check_on_error(on_error)
+    reject = check_on_error(on_error)
     binary = [message] if answer is None else [message, answer]
     require(df, [], whole=[event, subscriber], binary=binary, rest=False)
     _require_store(df)
@@ -198,14 +192,8 @@ def open_from_groups(
     # This import loads pandas.
     from ccbps.spark.group_state import Opening
 
-    reject = on_error == "reject"
-    return rows.groupBy("subscriber").transformWithState(
-        statefulProcessor=Opening(keys, capacity, remember, reject),
-        outputStructType="event long, subscriber long, payload binary, request binary"
-        + reject * ", rejected string",
-        outputMode="Append",
-        timeMode="None",
-    )
+    opening = Opening(keys, capacity, remember, reject)
+    return _with_state(rows, "subscriber", opening, "payload binary, request binary", reject)
 
 
 def answer_key_requests(
@@ -265,15 +253,20 @@ def answer_key_requests(
         ]
         return pa.StructArray.from_arrays(columns, names=["answer", "rejected"])
 
-    both = "__ccbps_answer"
-    result = finish(df, [], answer_rows(struct([request])), both)
-    dropped = [] if reject else [both]
-    result = finish(result, dropped, F.col(f"{both}.answer"), output)
-    return finish(result, [both], F.col(f"{both}.rejected"), "rejected") if reject else result
+    answered = finish_struct(df, [], answer_rows(struct([request])), "answer", output)
+    return answered if reject else answered.drop("rejected")
+
+
+def _with_state(df: DataFrame, by: str, processor: Any, columns: str, reject: bool) -> DataFrame:
+    """Run a processor on the rows of each value of `by`; Spark keeps its state."""
+    kind = f"event long, subscriber long, {columns}" + reject * ", rejected string"
+    return df.groupBy(by).transformWithState(
+        statefulProcessor=processor, outputStructType=kind, outputMode="Append", timeMode="None"
+    )
 
 
 def _set_aside(df: DataFrame, event: str, member: str | None) -> DataFrame:
-    """A row of the result for each row that `mark_repeated` has marked."""
+    """Return a row of the result for each row that `mark_repeated` has marked."""
     why = NUMBER_REPEATED if member is None else _MEMBER_REPEATED
     return df.where(column(AGAIN)).select(
         column(event).cast("long").alias("event"),
@@ -284,7 +277,7 @@ def _set_aside(df: DataFrame, event: str, member: str | None) -> DataFrame:
 
 
 def _are_pairs(df: DataFrame, members: str) -> bool:
-    """Does a row hold one member, and not an array of them?"""
+    """Return whether a row holds one member, and not an array of them."""
     if members not in df.columns:
         raise ParameterError(f"column {members!r} is missing: df has {', '.join(df.columns)}")
     kind = df.schema[members].dataType.simpleString()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def clean_names(df: DataFrame) -> DataFrame:
-    """The same columns under names that attributes may have: ``Adj Close`` becomes ``Adj_Close``.
+    """Rename columns so that attributes may have their names: ``Adj Close`` is ``Adj_Close``.
 
     What is no letter, digit or underscore becomes an underscore, and one is put before a digit in
     front; names that are then the same, whatever their case, get numbers. Others stay as they are.

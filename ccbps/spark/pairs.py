@@ -6,22 +6,29 @@ be most of what is moved; so the workers get all events, if these are few, and l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from ccbps.arrays import Bools, Bytes
+from ccbps.arrays import Bools
 from ccbps.arrow import row_name
 from ccbps.columnar.broadcast import RoundEvents
-from ccbps.columnar.pairs import examine_rows, with_repeated
-from ccbps.columnar.reasons import cause_texts, refuse
+from ccbps.columnar.pairs import answer_column, examine_rows, with_repeated
+from ccbps.columnar.reasons import refuse
 from ccbps.errors import ParameterError, RandomnessReuseError
+from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.spark.columns import AGAIN, REPEATED, column, finish, row_function
-from ccbps.spark.frames import PLAN_BYTES, check_on_error, require
+from ccbps.spark.columns import AGAIN, REPEATED, column, finish, finish_struct, row_function
+from ccbps.spark.frames import (
+    PLAN_BYTES,
+    check_answers,
+    check_on_error,
+    refuse_alike,
+    refuse_given,
+    require,
+)
 from ccbps.spark.repeated import check_once, has_exact
 
 if TYPE_CHECKING:
@@ -38,26 +45,76 @@ def match_pairs(
     events: DataFrame,
     interests: DataFrame,
     matcher: Matcher,
-    labels: list[str],
-    ids: list[str],
-    event: str,
-    interest: str,
-    output: str,
-    on_error: str,
+    *,
+    on: Sequence[str] | None = None,
+    subscription: str | None = None,
+    event: str = "event_message",
+    interest: str = "interest_message",
+    output: str = "matched",
+    on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
-    """See `ccbps.spark.match`; `ids` are its `on`, and `labels` tell interests of a round apart."""
-    check_on_error(on_error)
-    require(events, ids, binary=[event], name="events")
-    require(interests, ids, text=labels, binary=[interest], name="interests")
-    if not ids:
-        raise ParameterError("on=[] names no column: name what a pair and round are told apart by")
-    if event == interest:
-        raise ParameterError(f"both messages are called {event!r}; rename one column")
-    shared = (set(events.columns) & set(interests.columns)) - set(ids)
-    if shared:
-        raise ParameterError(
-            f"column {min(shared)!r} is in both DataFrames; drop it in one of them"
-        )
+    """Match event and interest messages of the same pair and round, or of the same round.
+
+    Example:
+        .. code-block:: python
+
+            hits = cs.match_pairs(events, interests, matcher, output="hit")
+            # subscription, round, hit: true in round 0, false in round 1
+
+        An event for all interests of its round, in a matcher such as `BroadcastMatch`:
+
+        .. code-block:: python
+
+            answers = cs.match_pairs(one_each_round, interests, broadcast, on_error="reject")
+            # round, subscription, matched, rejected
+
+    Args:
+        events: has `event` and the columns of `on`. Its other columns are kept. A broadcast's
+            events are counted now, and up to 32 MiB of them collected by the driver, so that no
+            event is copied to each interest; more are joined as those of pairs are.
+        interests: has `interest` and the columns of `on`. Its other columns are kept.
+        matcher: public; one with rounds (`Answers.PAIRS` or `Answers.ROUND`).
+        on: what names a pair and round in both, by an equi-join; None for ("subscription",
+            "round"), and with a broadcast for ("round",). Each side has one message per pair and
+            round; a broadcast's events have one per round.
+        subscription: with a broadcast only, string column of `interests` that tells those of a
+            round apart; None for "subscription".
+        event: binary column of `events`.
+        interest: binary column of `interests`.
+        output: name of the boolean column.
+        on_error: "raise" fails the job at the first malformed message, and names its row; it also
+            refuses messages of a pair and round that one side has already. "reject" gives such rows
+            NULL and the cause in a string column "rejected", and leaves the other rows' answers as
+            they are.
+
+    Returns:
+        The joined rows without the messages, with `output` (NULL where a message is NULL) and, with
+        "reject", "rejected" (NULL where nothing is wrong).
+
+    Raises:
+        ParameterError: a column is missing, of the wrong type, or in both DataFrames, or names of
+            the result differ in case only (unless ``spark.sql.caseSensitive`` is on); the matcher
+            is of another kind, or `subscription` does not apply to it.
+        RandomnessReuseError: (as the cause of Spark's error, when the result is computed; at once
+            for a broadcast, for what is joined with a stream, and unless columns of `on` are whole
+            numbers, or of one type in both, a string without a collation, binary, boolean, date or
+            timestamp; that runs one job on each side) with "raise", a pair and round occurs twice
+            in `events` or in `interests`: messages came twice, or their one-time randomness was
+            used twice. When the result is computed, this is seen of pairs and rounds that both
+            sides have, and of rows that are taken, if only some are, as by `first()`. A stream
+            itself is not looked through: what comes twice in it is answered twice.
+        DecodeError: (as the cause of Spark's error, when the result is computed) with "raise", a
+            message is malformed.
+    """
+    check_answers(matcher, "match_pairs")
+    reject = check_on_error(on_error)
+    if matcher.answers is Answers.ROUND:
+        labels = ["subscription" if subscription is None else subscription]
+        ids = ["round"] if on is None else list(on)
+    else:
+        refuse_given(matcher, matcher.answers, subscription=subscription)
+        labels, ids = [], ["subscription", "round"] if on is None else list(on)
+    _check_sides(events, interests, ids, labels, event, interest)
     sides = {"events": (events, ids), "interests": (interests, [*labels, *ids])}
     # What comes twice in a stream would be known with its last row.
     whole = {name: side for name, side in sides.items() if not side[0].isStreaming}
@@ -65,7 +122,7 @@ def match_pairs(
     # to compare them is nearly free. What is joined with a stream has no order across batches, and
     # a broadcast's interests keep the order by rounds, in which they are decided soonest.
     ordered = len(whole) == len(sides) and not labels and has_exact(events, interests, ids)
-    if not ordered and on_error == "raise":
+    if not (ordered or reject):
         for name, (df, keys) in whole.items():
             check_once(df, keys, _ONCE.format(name))
 
@@ -77,24 +134,11 @@ def match_pairs(
         others = events.select(*[column(name) for name in events.columns if name != event])
         joined = F.broadcast(others).join(interests, on=ids, how="inner")
     elif ordered:
-        # Spark splits no partition that was asked for, and with it equal ids. Whatever it does, for
-        # hints of the caller, settings or ids that are constants: rows are together, and in order,
-        # after the join. Behind a merge join of what was asked for, it leaves both steps out.
-        keys = [column(name) for name in ids]
-        left, right = (df.repartition(*keys).hint("merge") for df in (events, interests))
-        joined = left.join(right, on=ids, how="inner")
-        joined = joined.repartition(*keys).sortWithinPartitions(*keys)
+        joined = _in_order(events, interests, ids)
     else:
         joined = events.join(interests, on=ids, how="inner")
-
-    def examine(columns: Sequence[pa.Array]) -> tuple[Bools, Bools, Bytes]:
-        """Of messages, and what names their round."""
-        if at_workers is None:
-            return examine_rows(matcher, None, *columns[:2])
-        return at_workers.examine(columns[0], columns[1 : 1 + len(ids)])
-
     repeated, marks = F.lit(False), []
-    if not ordered and on_error == "reject":
+    if reject and not ordered:
         for name, (df, keys) in whole.items():
             # Few or none: Spark sends them to all tasks.
             marks.append(f"{AGAIN}_in_{name}")
@@ -102,54 +146,86 @@ def match_pairs(
             rows = df.groupBy(*map(column, keys)).agg(again).where(column(marks[-1]))
             joined = joined.join(rows, on=keys, how="left")
             repeated = repeated | F.coalesce(column(marks[-1]), F.lit(False))
-    dropped, names = [event, interest, *marks], [*ids, *labels]
-    arguments = [column(name) for name in (*messages, *names)]
-    arguments += [repeated] * (not ordered)
+    first, names = len(messages), [*ids, *labels]
 
-    def marked(
-        batches: Iterable[tuple[pa.Array, ...]],
-    ) -> Iterable[tuple[Sequence[pa.Array], Bools]]:
-        """Messages and names; and rows whose pair and round occurs more than once."""
-        if ordered:
-            return with_repeated(batches, len(messages))
-        return ((batch[:-1], batch[-1].to_numpy(zero_copy_only=False)) for batch in batches)
-
-    if on_error == "raise":
-
-        @row_function("boolean")
-        def decide(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-            for columns, again in marked(batches):
-                named = columns[len(messages) :]
+    @row_function("matched boolean, rejected string" if reject else "boolean")
+    def decide(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        for columns, again in _marked(batches, first, ordered):
+            named = columns[first:]
+            if not reject:
                 _refuse_repeated(again, columns, names, named)
-                answers, valid, causes = examine(columns)
-                refuse(causes, names, named)
-                yield pa.array(answers, mask=~valid)
+            if at_workers is None:
+                examined = examine_rows(matcher, None, *columns[:2])
+            else:
+                examined = at_workers.examine(columns[0], named[: len(ids)])
+            if not reject:
+                refuse(examined[2], names, named)
+            yield answer_column(examined, again, reject=reject, repeated=REPEATED)
 
-        return finish(joined, dropped, decide(*arguments), output)
+    dropped = [event, interest, *marks]
+    arguments = [column(name) for name in (*messages, *names)]
+    decided = decide(*arguments, *[repeated] * (not ordered))
+    if reject:
+        return finish_struct(joined, dropped, decided, "matched", output)
+    return finish(joined, dropped, decided, output)
 
-    @row_function("matched boolean, rejected string")
-    def decide_or_reject(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        for columns, again in marked(batches):
-            answers, valid, causes = examine(columns)
-            yield pa.StructArray.from_arrays(
-                [
-                    pa.array(answers, mask=~valid | (causes != 0) | again),
-                    pc.if_else(pa.array(again), REPEATED, cause_texts(causes)),
-                ],
-                names=["matched", "rejected"],
-            )
 
-    both = "__ccbps_decision"
-    result = finish(joined, dropped, decide_or_reject(*arguments), both)
-    result = finish(result, [], F.col(f"{both}.matched"), output)
-    return finish(result, [both], F.col(f"{both}.rejected"), "rejected")
+def _check_sides(
+    events: DataFrame,
+    interests: DataFrame,
+    ids: list[str],
+    labels: list[str],
+    event: str,
+    interest: str,
+) -> None:
+    """Refuse two DataFrames that cannot be joined."""
+    refuse_alike(events, {"events": events.columns, "interests": interests.columns})
+    require(events, ids, binary=[event], name="events")
+    require(interests, ids, text=labels, binary=[interest], name="interests")
+    if not ids:
+        raise ParameterError("on=[] names no column: name what a pair and round are told apart by")
+    if event == interest:
+        raise ParameterError(f"both messages are called {event!r}; rename one column")
+    shared = (set(events.columns) & set(interests.columns)) - set(ids)
+    if shared:
+        raise ParameterError(
+            f"column {min(shared)!r} is in both DataFrames; drop it in one of them"
+        )
+
+
+def _in_order(events: DataFrame, interests: DataFrame, ids: list[str]) -> DataFrame:
+    """Join two DataFrames; rows of equal ids are neighbours in one partition."""
+    # Spark splits no partition that was asked for, and with it equal ids. Whatever it does, for
+    # hints of the caller, settings or ids that are constants: rows are together, and in order,
+    # after the join. Behind a merge join of what was asked for, it leaves both steps out.
+    keys = [column(name) for name in ids]
+    left, right = (df.repartition(*keys).hint("merge") for df in (events, interests))
+    joined = left.join(right, on=ids, how="inner")
+    return joined.repartition(*keys).sortWithinPartitions(*keys)
+
+
+def _marked(
+    batches: Iterator[tuple[pa.Array, ...]], first: int, ordered: bool
+) -> Iterator[tuple[Sequence[pa.Array], Bools]]:
+    """Yield messages and ids, and rows whose pair and round occurs more than once.
+
+    Args:
+        batches: columns of messages and, from `first` on, of ids; behind them, unless rows are
+            `ordered` by ids, which rows occur again.
+    """
+    if ordered:
+        return with_repeated(batches, first)
+    return ((batch[:-1], batch[-1].to_numpy(zero_copy_only=False)) for batch in batches)
 
 
 def _refuse_repeated(
     repeated: Bools, columns: Sequence[pa.Array], names: Sequence[str], ids: Sequence[pa.Array]
 ) -> None:
-    """Raise an error that names the first row with the ids of the next one, and the side where
-    their messages differ; what came twice is the same in both rows, whichever side has it."""
+    """Refuse a batch in which ids occur again; name the first such row.
+
+    Name also the side where its message differs from the next row's. What came twice is the same in
+    both rows, whichever side has it.
+    """
     if not repeated.any():
         return
     row = int(repeated.argmax())
@@ -167,8 +243,11 @@ def _refuse_repeated(
 def _collected(
     events: DataFrame, interests: DataFrame, matcher: Matcher, ids: list[str], event: str
 ) -> RoundEvents | None:
-    """Events that travel to the workers with the plan, unless they are too many for it, or rounds
-    have names that Arrow might compare in another way than Spark."""
+    """Collect the events that travel to the workers with the plan.
+
+    None if they are too many for it, or if rounds have names that Arrow might compare in another
+    way than Spark.
+    """
     if not has_exact(events, interests, ids):
         return None
     whole = events.select(*[column(name) for name in (*ids, event)])

@@ -1,15 +1,24 @@
-"""Rows of a DataFrame that have the same ids as others."""
+"""Rows of a DataFrame that have the same ids as others, and encoders, which take none of these."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ccbps.errors import ParameterError, RandomnessReuseError
-from ccbps.spark.columns import AGAIN, column
+from ccbps.spark.columns import (
+    AGAIN,
+    REPEATED,
+    column,
+    finish,
+    finish_struct,
+    row_function,
+    struct,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -21,12 +30,56 @@ _EXACT_TYPES: Final = {
 }
 
 
+def encode_rows(
+    df: DataFrame,
+    encode: Callable[[pa.Array], pa.Array],
+    columns: Sequence[str],
+    kept: Sequence[str],
+    output: str,
+    *,
+    reject: bool,
+    once: Sequence[str] = (),
+    what: str = "",
+    repeated: str = REPEATED,
+) -> DataFrame:
+    """Encode some columns of each row as a message.
+
+    Args:
+        df: the rows; those that `mark_repeated` has marked are not encoded.
+        encode: gets `columns` as a struct of fields by position; returns messages, or with `reject`
+            a struct of `message` and `rejected`.
+        columns: what is encoded.
+        kept: columns that stay.
+        output: name of the column of messages.
+        reject: set rows aside with the reason, in a column "rejected".
+        once: columns whose values no two rows may share; none if that is of no matter.
+        what: what such values are for, in the error.
+        repeated: the reason of rows that share them.
+
+    Raises:
+        RandomnessReuseError: without `reject`, two rows share them. Runs one job to find out.
+    """
+    if once and reject:
+        df = mark_repeated(df, once, what)
+    dropped = [name for name in df.columns if name not in kept]
+    value = struct(columns, marked=AGAIN in df.columns)
+    if reject:
+        message = row_function("message binary, rejected string")(encode)(value)
+        return finish_struct(df, dropped, message, "message", output, repeated)
+    result = finish(df, dropped, row_function("binary")(encode)(value), output)
+    if once:
+        check_once(df, once, what)
+    return result
+
+
 def mark_repeated(
     df: DataFrame, columns: Sequence[str], what: str, content: Column | None = None
 ) -> DataFrame:
-    """With a column `AGAIN`: do the same values of `columns`, none NULL, occur in other rows, too,
-    with other `content`, if that is given? Computed with the result, from rows in the order of
-    `columns`, in which they stay."""
+    """Add a column `AGAIN`: whether the same values of `columns` occur in other rows, too.
+
+    Rows with a NULL there are not marked. With `content`, only rows with different content are. It
+    is computed with the result, from rows in the order of `columns`, in which they stay.
+    """
     _refuse_stream(df, what)
     names = [column(name) for name in columns]
     same = Window.partitionBy(*names)
@@ -40,8 +93,10 @@ def mark_repeated(
 
 
 def has_exact(one: DataFrame, other: DataFrame, columns: Iterable[str]) -> bool:
-    """Are values of these columns equal where their bytes are, also across two DataFrames? Not so
-    floats, strings under a collation, and types that Spark casts to compare them."""
+    """Return whether values of these columns are equal where their bytes are, in both DataFrames.
+
+    Not so floats, strings under a collation, and types that Spark casts to compare them.
+    """
     for name in columns:
         kinds = {df.schema[name].dataType.simpleString() for df in (one, other)}
         if not (kinds <= _EXACT_TYPES and (len(kinds) == 1 or kinds <= _INTEGERS)):
@@ -75,6 +130,6 @@ def _refuse_stream(df: DataFrame, what: str) -> None:
 
 
 def _several(df: DataFrame, columns: Sequence[str]) -> list[Row]:
-    """Values that several rows have, if there are any: one of them."""
+    """Return values that several rows have: one row of them, or none."""
     rows: list[Row] = df.groupBy(*columns).count().where("`count` > 1").limit(1).collect()
     return rows

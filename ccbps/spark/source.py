@@ -77,21 +77,21 @@ class MessageSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """Return the name that `format` takes."""
         return "ccbps"
 
     def schema(self) -> str:
-        """Columns of the store."""
+        """Return the columns of the store."""
         about = Index.read(self._folder).about
         label = "" if about.rounds else "subscription string, "
         return f"{label}round long, {about.kind}_message binary"
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """Of the whole store."""
+        """Return a reader of the whole store."""
         return _Reader(self._folder, self._verify, schema.names)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        """Of one generation after the other."""
+        """Return a reader of one generation after the other."""
         return _StreamReader(self._folder, self._verify, schema.names)
 
 
@@ -114,7 +114,7 @@ class _Rows:
 
     @on_worker
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece.
+        """Read the rows of a piece.
 
         Raises:
             DecodeError: a file is missing or damaged.
@@ -141,7 +141,7 @@ class _Rows:
 # DataFrame that have none to push, so rows would be missing.
 class _Reader(_Rows, DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[_Piece]:
-        """Pieces of the store as it is now."""
+        """Return pieces of the store as it is now."""
         return _pieces(Index.read(self._folder))
 
 
@@ -151,13 +151,13 @@ class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
         self._latest: dict[str, Any] = {"version": -1}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Before the first version."""
+        """Return the offset before the first version."""
         return {"version": 0}
 
     def latestOffset(  # noqa: N802
         self, start: Any = None, limit: Any = None
     ) -> dict[str, Any]:
-        """The version of the store, and which store it is."""
+        """Return the version of the store, and which store it is."""
         if current(self._folder)[0] != self._latest["version"]:
             index = Index.read(self._folder)
             self._refuse_other(index, start or {})
@@ -165,7 +165,7 @@ class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
         return self._latest
 
     def _refuse_other(self, index: Index, *offsets: dict[str, Any]) -> None:
-        """Raises DecodeError if offsets are of another store than the one that is there."""
+        """Refuse offsets of another store than the one that is there."""
         for offset in offsets:
             known = offset.get("store") or index.about.store
             if known != index.about.store or offset.get("version", 0) > index.version:
@@ -176,7 +176,7 @@ class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
                 )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[_Piece]:
-        """Pieces that came after version `start`, up to `end`."""
+        """Return pieces that came after version `start`, up to `end`."""
         low, high = start["version"], end["version"]
         index = Index.read(self._folder)
         self._refuse_other(index, start, end)
@@ -196,7 +196,7 @@ class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
 
 
 def _pieces(index: Index) -> list[_Piece]:
-    """Runs of an index, part by part, in pieces of about `_TASK_BYTES`."""
+    """Split the runs of an index, part by part, in pieces of about `_TASK_BYTES`."""
     width = index.about.width
     most = max(1, _TASK_BYTES // width)
     order = np.lexsort((index.start, index.part))

@@ -71,7 +71,7 @@ def answers_of(
 
 
 def _group(work: Work, mask: Bools, matched: bool | None, why: str | None = None) -> pa.RecordBatch:
-    """Pairs that have one answer, in a row for each run with some."""
+    """Group the pairs that have one answer, in a row for each run with some."""
     runs = len(work.counts)
     if work.rounds is None and 2 * np.count_nonzero(mask) > len(mask) > BITS * runs:
         run, given = _as_bits(work, mask)
@@ -85,7 +85,7 @@ def _group(work: Work, mask: Bools, matched: bool | None, why: str | None = None
 
 
 def _as_steps(work: Work, chosen: Index) -> tuple[Index, dict[str, Any]]:
-    """Some of a piece's pairs, which are in order: the run of each row, and its columns."""
+    """Return the run of each row and its columns, for some of a piece's pairs, in order."""
     ends = np.cumsum(work.counts)
     counts = np.diff(np.searchsorted(chosen, ends), prepend=0)
     if work.rounds is None:
@@ -106,8 +106,11 @@ def _as_steps(work: Work, chosen: Index) -> tuple[Index, dict[str, Any]]:
 
 
 def _as_bits(work: Work, mask: Bools) -> tuple[Index, dict[str, Any]]:
-    """Pairs of a mask, likewise. Runs are packed as one, so the first and the last number of each
-    may have bits of its neighbours."""
+    """Return the run of each row and its columns, for the pairs of a mask.
+
+    Runs are packed as one, so the first and the last number of each may have bits of its
+    neighbours.
+    """
     words = np.zeros((-(-len(mask) // 64), 8), dtype=np.uint8)
     packed = np.packbits(mask, bitorder="little")
     words.reshape(-1)[: len(packed)] = packed
@@ -131,7 +134,7 @@ def _lists(counts: Numbers, values: Numbers, kind: pa.ListType) -> pa.ListArray:
 
 
 def unfolded(answered: DataFrame, *, reject: bool) -> DataFrame:
-    """A row for each answer: subscription, round, matched and, with `reject`, rejected."""
+    """Unfold a row for each answer: subscription, round, matched and, with `reject`, rejected."""
     steps = F.expr("coalesce(steps, sequence(first, last))")
     return (
         answered.select("*", F.explode(steps).alias("step"))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import pyarrow as pa
 
+from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.spark.frames import check_on_error, check_partitions, parallelism
 from ccbps.spark.store_answers import ANSWERS, answers_of, unfolded
 from ccbps.spark.store_tables import Stores, as_spark, check_pairs, indexes
@@ -84,14 +84,14 @@ def match_messages(
         DecodeError: an index is damaged; or (as the cause of Spark's error, when the result is
             computed) a file is, or see `on_error`.
     """
-    check_on_error(on_error)
+    reject = check_on_error(on_error)
     check_pairs(matcher)
     check_partitions(partitions)
     event_index = indexes(events, matcher, "event")
     interest_index = indexes(interests, matcher, "interest")
     tasks = parallelism(spark) if partitions is None else partitions
     opened, most = open_piece, _OPEN
-    if is_broadcast(matcher):
+    if matcher.answers is Answers.ROUND:
         planned, parts = plan_rounds(event_index, interest_index, tasks=tasks)
         opened, most = parts.open_piece, _OPEN_TOGETHER
     else:
@@ -103,7 +103,6 @@ def match_messages(
     if partitions is not None:
         # Pieces in turn, to random tasks, would leave a third of them with none.
         pieces = pieces.repartitionByRange(partitions, _NUMBER)
-    reject = on_error == "reject"
     stores = [index.files for index in (event_index, interest_index)]
 
     @on_worker

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from ccbps.errors import ParameterError
-from ccbps.matching.contract.kinds import Answers, Keying
+from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.frames import check_matcher, refuse_given, require
 from ccbps.store.folder import Folder
@@ -43,9 +43,9 @@ _KINDS: Final[dict[pa.DataType, type[DataType]]] = {
 
 
 def check_pairs(matcher: Matcher) -> None:
-    """A matcher whose messages belong to pairs and rounds."""
+    """Refuse a matcher whose messages do not belong to pairs and rounds."""
     check_matcher(matcher)
-    if matcher.answers is not Answers.PAIRS:
+    if matcher.keying is not Keying.ROUNDS:
         raise ParameterError(
             f"message stores hold messages of pairs and rounds, which {type(matcher).__name__} "
             "has not: write its messages as a table, such as Parquet, and call match"
@@ -53,7 +53,7 @@ def check_pairs(matcher: Matcher) -> None:
 
 
 def check_kind(kind: str) -> None:
-    """A side."""
+    """Refuse anything but a side."""
     if kind not in ("event", "interest"):
         raise ParameterError(f"kind must be 'event' or 'interest', got {kind!r}")
 
@@ -66,8 +66,10 @@ def message_columns(
     subscription: str | None,
     round: str,
 ) -> tuple[str, list[str]]:
-    """Names of the column with messages, and of the one with subscriptions where there are some;
-    as `write_messages` is told of them, checked."""
+    """Return the column of messages, and the one of subscriptions where there are some.
+
+    The arguments are those of `write_messages`, and are checked.
+    """
     check_kind(kind)
     check_pairs(matcher)
     message = f"{kind}_message" if message is None else message
@@ -80,7 +82,7 @@ def message_columns(
 
 
 def indexes(paths: Stores, matcher: Matcher, kind: StoreKind) -> Index:
-    """The indexes of all stores of a side as one."""
+    """Join the indexes of all stores of a side."""
     name = f"{kind}s"
     several = [paths] if isinstance(paths, str | os.PathLike) else paths
     if not isinstance(several, list | tuple) or not several:
@@ -95,7 +97,7 @@ def indexes(paths: Stores, matcher: Matcher, kind: StoreKind) -> Index:
 
 
 def as_spark(schema: pa.Schema) -> StructType:
-    """The same schema as Spark has it."""
+    """Convert an Arrow schema to Spark's."""
     return StructType([StructField(field.name, _kind(field.type)) for field in schema])
 
 

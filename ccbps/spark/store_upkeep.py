@@ -59,11 +59,8 @@ def compact_messages(
             Nothing of this call is left.
         DecodeError: the index is damaged; or (as the cause of Spark's error) a file is.
     """
-    check_kind(kind)
-    check_pairs(matcher)
     check_partitions(partitions)
-    folder = Folder.of(path, "path")
-    now = Index.read(folder, matcher, kind)
+    folder, now = _store(path, matcher, kind)
     if not now.files.parts:
         return
     run, files, about = WriterRun(now.version + 1), now.files, now.about
@@ -112,17 +109,14 @@ def drop_rounds(
         ParameterError: there is no such store, or `before` is no round.
         DecodeError: the index is damaged.
     """
-    check_kind(kind)
-    check_pairs(matcher)
     if type(before) is not int or not 0 <= before < 1 << 63:
         raise ParameterError(f"before must be a round, a whole number from 0 on, got {before!r}")
-    folder = Folder.of(path, "path")
-    Index.read(folder, matcher, kind)
+    folder, _ = _store(path, matcher, kind)
     return drop_below(folder, matcher, kind, before)
 
 
 def provided_rounds(interests: Stores, matcher: Matcher) -> dict[str, range]:
-    """For which rounds subscribers have provided interests. Reads indexes, and runs no job.
+    """List the rounds that subscribers have provided interests for. Runs no job.
 
     An event of a round for which a subscription has no interest is not answered, and nobody says
     so. Give the least of these bounds to the ledger, which foretells that rounds run out.
@@ -150,3 +144,11 @@ def provided_rounds(interests: Stores, matcher: Matcher) -> dict[str, range]:
     """
     check_pairs(matcher)
     return without_gaps(indexes(interests, matcher, "interest"))
+
+
+def _store(path: str | os.PathLike[str], matcher: Matcher, kind: StoreKind) -> tuple[Folder, Index]:
+    """Return the folder and the index of a store of this matcher and side."""
+    check_kind(kind)
+    check_pairs(matcher)
+    folder = Folder.of(path, "path")
+    return folder, Index.read(folder, matcher, kind)

@@ -48,8 +48,10 @@ def write_messages(
     batch: tuple[str, int] | None = None,
     partitions: int | None = None,
 ) -> None:
-    """Write messages as a store, which `match_messages` reads. Runs one job; with the events of a
-    broadcast another one before it, which computes `df` to see how its rounds are spread.
+    """Write messages as a store, which `match_messages` reads.
+
+    Runs one job; with the events of a broadcast another one before it, which computes `df` to see
+    how its rounds are spread.
 
     Example:
         .. code-block:: python
@@ -157,7 +159,7 @@ def write_messages(
 
 
 def _in_place(fresh: Index, folder: Folder, matcher: Matcher, kind: StoreKind) -> Index:
-    """A store that goes on as the one that it replaces, for streams that read it."""
+    """Give a store the identity of the one that it replaces, for streams that read it."""
     with suppress(CcbpsError):  # it is another matcher's, or damaged
         store = Index.read(folder, matcher, kind).about.store
         return replace(fresh, about=fresh.about._replace(store=store))

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 def topic_tokens(topic: ColumnOrName, key: KeySource) -> Column:
-    """BINARY column: the token of a topic, 16 bytes (`ccbps.filters.TopicTokens`). NULL in, NULL
-    out: for all topics.
+    """Compute the token of a topic, 16 bytes, as a BINARY column.
 
-    Equal topics have equal tokens, which is what whoever has no key learns of them.
+    NULL stays NULL: for all topics. Equal topics have equal tokens (`ccbps.filters.TopicTokens`),
+    which is what whoever has no key learns of them.
 
     Example:
         .. code-block:: python
@@ -67,8 +67,10 @@ def topic_tokens(topic: ColumnOrName, key: KeySource) -> Column:
 
 
 def make_filter(df: DataFrame, tokens: str = "token") -> CuckooFilter:
-    """A filter of a column's tokens, for `prefilter`. Runs a job; the driver collects those that
-    differ, 16 bytes each, and keeps some 2 bytes of each. Of other tokens one in 8,000 passes.
+    """Make a filter of a column's tokens, for `prefilter`.
+
+    Runs a job; the driver collects those that differ, 16 bytes each, and keeps some 2 bytes of
+    each. Of other tokens one in 8,000 passes.
 
     Example:
         .. code-block:: python
@@ -100,8 +102,10 @@ def make_filter(df: DataFrame, tokens: str = "token") -> CuckooFilter:
 def prefilter(
     df: DataFrame, wanted: BloomFilter | CuckooFilter, tokens: str = "token"
 ) -> DataFrame:
-    """Rows whose token may be in a filter, and rows whose token is NULL: for all topics. A token
-    that is malformed, not of 16 bytes, says nothing about its row, which passes, too.
+    """Drop rows whose token is not in a filter.
+
+    Rows whose token is NULL, for all topics, pass. So does a row whose token is malformed, not of
+    16 bytes, since that says nothing about it.
 
     Call it before `match`: what it drops takes part in no join and in no match, so pairs of a
     dropped row are missing from the result instead of false. It drops only what the filter knows
@@ -153,5 +157,5 @@ def prefilter(
 
 @lru_cache(4)
 def _read(name: str, content: bytes) -> BloomFilter | CuckooFilter:
-    """A filter, read once by each worker."""
+    """Read a filter, once in each worker."""
     return (CuckooFilter if name == "CuckooFilter" else BloomFilter).from_bytes(content)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from tqdm import tqdm
 
 from ccbps.errors import ParameterError
-from ccbps.matching.contract.kinds import Answers
+from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.columns import column
 from ccbps.spark.frames import check_matcher, is_connect, refuse_given, require
@@ -34,7 +34,7 @@ def observe(
     *,
     matched: str | None = None,
 ) -> DataFrame:
-    """The same rows, counted while they pass: no job of its own, in batches and in streams.
+    """Count rows while they pass: no job of its own, in batches and in streams.
 
     Example:
         .. code-block:: python
@@ -73,7 +73,7 @@ def observe(
         check_matcher(matcher)
         if matcher.answers is Answers.SUBSCRIBER:
             refuse_given(matcher, matcher.answers, matched=matched)
-        if matcher.answers is Answers.PAIRS and matched is None:
+        if matcher.keying is Keying.ROUNDS and matched is None:
             matched = "matched"
     if matched is not None:
         require(df, [], boolean=[matched], name="df", rest=False)
@@ -97,7 +97,7 @@ def observe(
 
 
 def _binary_bytes(kinds: Mapping[str, str]) -> Column:
-    """Of all binary columns."""
+    """Sum the bytes of all binary columns."""
     total = F.lit(0)
     for of in (name for name, kind in kinds.items() if kind == "binary"):
         total = total + F.coalesce(F.octet_length(column(of)), F.lit(0))
@@ -106,7 +106,7 @@ def _binary_bytes(kinds: Mapping[str, str]) -> Column:
 
 @contextmanager
 def progress(spark: SparkSession, label: str) -> Iterator[None]:
-    """A bar over the tasks of the jobs that run inside, on standard error.
+    """Show a bar over the tasks of the jobs that run inside, on standard error.
 
     Example:
         .. code-block:: python
@@ -150,7 +150,7 @@ def _watch_classic(spark: SparkSession, bar: Any) -> Iterator[None]:
 
 @contextmanager
 def _watch_connect(spark: Any, bar: Any) -> Iterator[None]:
-    """Spark Connect tells."""
+    """Let Spark Connect tell."""
     seen: dict[Any, tuple[int, int]] = {}
 
     def told(stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
@@ -172,7 +172,7 @@ def _show(bar: Any, seen: dict[Any, tuple[int, int]]) -> None:
 
 
 def settings_for(matcher: Matcher) -> dict[str, str]:
-    """Settings of a session that suit the width of a matcher's messages.
+    """Return settings of a session that suit the width of a matcher's messages.
 
     Example:
         .. code-block:: python

@@ -20,8 +20,9 @@ _settled: Final = [0]
 
 
 def on_worker(function: Callable[P, R]) -> Callable[P, R]:
-    """The same function, or generator function, for Spark to call: `confined`, and the worker is
-    ready sooner for its next task.
+    """Wrap a function, or generator function, for Spark to call.
+
+    It is `confined`, and the worker is ready sooner for its next task.
 
     PySpark collects garbage after every task, for which Python looks at all objects that there are:
     with NumPy, Arrow and Numba loaded, 0.05 to 0.1 s in which the worker takes no other task. What
@@ -47,8 +48,9 @@ def on_worker(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _settle() -> None:
-    """Leave the objects that there are out of collections, if modules were loaded since the last
-    time, in a worker that has further tasks.
+    """Leave present objects out of collections, if modules were loaded since the last time.
+
+    Does so in a worker that has further tasks.
 
     Not after each task: what this one still holds is left out, too, and is kept, if it is a cycle.
     """

@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import is_broadcast
 from ccbps.records import Number, Record, read, write
 from ccbps.store.files import CHECKSUM_BYTES, RUNS, PartFile, PartFiles, batch_rows
 from ccbps.store.folder import Folder
@@ -59,7 +59,7 @@ def message_width(matcher: Matcher, kind: StoreKind) -> int:
 
 def serves_all(matcher: Matcher, kind: StoreKind) -> bool:
     """Are these messages that serve all subscriptions of their round?"""
-    return kind == "event" and is_broadcast(matcher)
+    return kind == "event" and matcher.answers is Answers.ROUND
 
 
 class About(NamedTuple):

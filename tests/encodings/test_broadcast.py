@@ -274,8 +274,7 @@ def check_simulated(case: Case, seed: int = 1) -> None:
     answers = np.arange(70) % 3 == 0
     rows = uniform(len(answers), encoding.event_bytes + encoding.interest_bytes, seed)
     events, interests = encoding.simulate(answers, rows)
-    heads = np.empty((2, len(rows), 0), np.uint8)
-    found, stray = encoding.decode_with_heads(events, interests, heads)
+    found, stray = encoding.examine(events, interests)
     assert np.array_equal(found, answers)
     assert not stray.any()
     # All but one bit, and those that are not used, are the uniform ones.
@@ -532,24 +531,18 @@ def test_rows_may_start_anywhere_and_be_read_only(small_box: Case) -> None:
 @both_kernels
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("skip", [1, 8, 23])
-def test_decode_with_heads_skips_headers(small_box: Case, skip: int, same: bool) -> None:
+def test_messages_may_stand_behind_headers(small_box: Case, skip: int, same: bool) -> None:
     batch = 4097
     events, interests, _ = pairs_of(small_box, batch)
     headers = np.random.default_rng(6).integers(0, 256, (2, batch, skip), dtype=np.uint8)
     if same:  # one event, header included
         events, headers[0] = np.repeat(events[:1], batch, axis=0), headers[0, :1]
     messages = [np.hstack(pair) for pair in zip(headers, (events, interests), strict=True)]
-    heads = np.zeros_like(headers)
-    answers, stray = small_box.encoding.decode_with_heads(messages[0], messages[1], heads)
-    assert np.array_equal(answers, small_box.encoding.decode(events, interests))
-    assert np.array_equal(heads, headers)
-    assert not stray.any()
     if same:
-        spread = np.broadcast_to(messages[0][0], messages[0].shape)
-        heads[:] = 0
-        again, _ = small_box.encoding.decode_with_heads(spread, messages[1], heads)
-        assert np.array_equal(again, answers)
-        assert np.array_equal(heads, headers)
+        messages[0] = np.broadcast_to(messages[0][0], messages[0].shape)
+    answers, stray = small_box.encoding.examine(*(rows[:, skip:] for rows in messages))
+    assert np.array_equal(answers, small_box.encoding.decode(events, interests))
+    assert not stray.any()
 
 
 @both_kernels
@@ -559,18 +552,17 @@ def test_stray_bits_are_reported(name: str) -> None:
     encoding = case.encoding
     batch, used = 30, 8 * NONCE_BYTES + encoding.slots.bits
     events, interests, answers = pairs_of(case, batch)
-    heads = np.empty((2, batch, 0), np.uint8)
     expected = np.zeros(batch, np.bool_)
     for row, bit in enumerate(range(used, 8 * encoding.interest_bytes)):
         interests[row, bit // 8] ^= np.uint8(1 << bit % 8)
         expected[row] = True
-    found, stray = encoding.decode_with_heads(events, interests, heads)
+    found, stray = encoding.examine(events, interests)
     assert np.array_equal(stray, expected)
     assert np.array_equal(found, answers)
     # Bits that are used are no stray bits, whatever they are.
     ones = np.packbits(np.arange(8 * encoding.interest_bytes) < used, bitorder="little")[None]
     events = np.full((1, encoding.event_bytes), 0xFF, np.uint8)
-    assert not encoding.decode_with_heads(events, ones, heads[:, :1])[1].any()
+    assert not encoding.examine(events, ones)[1].any()
 
 
 def test_some_box_has_stray_bits_and_some_has_none() -> None:

@@ -8,10 +8,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ccbps import Category, Schema, UInt
+from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps.keys.sources import FileKey
+from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch
+from ccbps.matching.contract.access import header_bytes
+from ccbps.matching.contract.scheme import PairScheme
 from tests.support import toy_scheme
 from tests.support.conformance import CHECKS, cases
 from tests.support.toy_scheme import ToyMatch
@@ -30,6 +34,33 @@ def test_the_toy_scheme_conforms(name: str) -> None:
     assert made
     for case in made:
         CHECKS[name](case)
+
+
+@pytest.mark.parametrize("kind", [FormulaMatch, BranchingMatch, BroadcastMatch])
+@pytest.mark.parametrize("front", [0, 1, 8, 23])
+def test_the_fast_path_past_headers_answers_as_match_pairs(
+    kind: type[FormulaMatch | BranchingMatch | BroadcastMatch], front: int
+) -> None:
+    matcher, seed, rounds = kind.box(SCHEMA), SharedSeed.generate(), range(300)
+    prices = {"issue": ["IBM"] * 300, "price": [number % 256 for number in rounds]}
+    events = matcher.publisher(seed).encode(prices, rounds=rounds)
+    interests = matcher.subscriber(seed).encode("price < 100", rounds=rounds)
+    events[7] ^= 0xFF
+    interests[8] ^= 0xFF
+    bodies = [messages[:, header_bytes(matcher) :] for messages in (events, interests)]
+    headers = np.random.default_rng(3).integers(0, 256, (2, 300, front), dtype=np.uint8)
+    whole = [np.hstack(pair) for pair in zip(headers, bodies, strict=True)]
+    wanted = matcher.match_pairs(*(np.ascontiguousarray(rows) for rows in bodies))
+    assert 0 < wanted[0].sum() < 300
+    heads = np.zeros_like(headers)
+    for found in (
+        matcher.match_pairs(*bodies),
+        matcher.match_behind(whole[0], whole[1], heads),
+        PairScheme.match_behind(matcher, whole[0], whole[1], np.zeros_like(headers)),
+    ):
+        assert np.array_equal(found[0], wanted[0])
+        assert np.array_equal(found[1], wanted[1])
+    assert np.array_equal(heads, headers)
 
 
 def test_the_toy_schemes_keys_go_through_files(tmp_path: Path) -> None:

@@ -116,11 +116,11 @@ def test_columns_have_any_names(sides: Sides, keys: Keys, odd: str) -> None:
     options: dict[str, Any] = {"event": odd, "interest": odd, "subscription": label}
     options["on_error"] = "reject"
     decided = [
-        cs.match(sent, asked, MATCHER, keys["broker"], strategy=strategy, **options)
+        cs.match_all_pairs(sent, asked, MATCHER, keys["broker"], strategy=strategy, **options)
         for strategy in ("closure", "blocks")
     ]
     sent, asked = (df.withColumn(topic, F.lit("all")) for df in (sent, asked))
-    decided.append(cs.match(sent, asked, MATCHER, keys["broker"], topic=topic, **options))
+    decided.append(cs.match_all_pairs(sent, asked, MATCHER, keys["broker"], topic=topic, **options))
     for found in decided:
         assert found.columns[:2] == [label, event]
         rows = [(row[label], row[event]) for row in found.collect()]
@@ -170,7 +170,7 @@ def test_rejected_messages_have_a_row_each_however_they_meet(
         about = F.when(F.col("subscription") != "s2", 1)
         interests, topics = interests.withColumn("topic", about), ["topic"]
         options["topic"] = "topic"
-    found = cs.match(events.repartition(3), interests, MATCHER, keys["broker"], **options)
+    found = cs.match_all_pairs(events.repartition(3), interests, MATCHER, keys["broker"], **options)
     assert found.columns == ["subscription", "event", *topics, "rejected"]
     rows = found.collect()
     kept = {(row["subscription"], row["event"]) for row in rows if row["rejected"] is None}
@@ -182,7 +182,7 @@ def test_rejected_messages_have_a_row_each_however_they_meet(
     assert "wrong number of bytes" in bad[None, 7] and "wrong number of bytes" in bad["s1", None]
     assert "not an event message" in bad[None, 8]
     with pytest.raises(ParameterError, match="there is a column 'rejected' already"):
-        cs.match(
+        cs.match_all_pairs(
             events.withColumn("rejected", F.lit("")), interests, MATCHER, keys["broker"], **options
         )
 
@@ -200,7 +200,7 @@ def test_with_topics_only_equal_ones_meet(
     asked = interests.join(
         spark.createDataFrame(rows, "subscription string, topic long"), "subscription"
     )
-    found = cs.match(events, asked, MATCHER, keys["broker"], topic="topic")
+    found = cs.match_all_pairs(events, asked, MATCHER, keys["broker"], topic="topic")
     assert found.columns == ["subscription", "event", "topic"]
     got = sorted((r["subscription"], r["event"]) for r in found.collect())
     assert got == sorted(
@@ -217,29 +217,29 @@ def test_strategies_agree_and_say_what_they_cannot(
     events, interests = sides
     key = keys["broker"]
     for strategy in ("closure", "blocks"):
-        assert pairs(cs.match(*sides, MATCHER, key, strategy=strategy)) == WANTED  # type: ignore[arg-type]
+        assert pairs(cs.match_all_pairs(*sides, MATCHER, key, strategy=strategy)) == WANTED  # type: ignore[arg-type]
     # Labels travel, too.
     long = interests.withColumn("subscription", F.repeat(F.lit("x"), 1000))
     size = interests.count() * MATCHER.interest_bytes
     for name in ("CONNECT_BYTES", "CLASSIC_BYTES"):
         monkeypatch.setattr(all_pairs, name, 2 * size)
-    assert pairs(cs.match(*sides, MATCHER, key, strategy="closure")) == WANTED
+    assert pairs(cs.match_all_pairs(*sides, MATCHER, key, strategy="closure")) == WANTED
     with pytest.raises(ParameterError, match="strategy='closure' takes at most 0 MiB"):
-        cs.match(events, long, MATCHER, key, strategy="closure")
+        cs.match_all_pairs(events, long, MATCHER, key, strategy="closure")
     for name in ("CONNECT_BYTES", "CLASSIC_BYTES"):
         monkeypatch.setattr(all_pairs, name, 10)
     with pytest.raises(ParameterError, match=r"strategy='closure' takes at most 0 MiB .*'blocks'"):
-        cs.match(*sides, MATCHER, key, strategy="closure")
+        cs.match_all_pairs(*sides, MATCHER, key, strategy="closure")
     with pytest.raises(ParameterError, match="strategy must be 'auto', 'closure', 'blocks' or"):
-        cs.match(*sides, MATCHER, key, strategy="x")  # type: ignore[arg-type]
+        cs.match_all_pairs(*sides, MATCHER, key, strategy="x")  # type: ignore[arg-type]
     for bad in ({"strategy": "topic"}, {"strategy": "blocks", "topic": "event"}):
         with pytest.raises(ParameterError, match="strategy='topic' goes with topic="):
-            cs.match(*sides, MATCHER, key, **bad)  # type: ignore[arg-type]
+            cs.match_all_pairs(*sides, MATCHER, key, **bad)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="column 'event' is missing"):
-        cs.match(*sides, MATCHER, key, topic="event")
+        cs.match_all_pairs(*sides, MATCHER, key, topic="event")
     other = interests.withColumn("event", F.lit("x"))
     with pytest.raises(ParameterError, match="of one type in both DataFrames, got bigint and str"):
-        cs.match(events, other, MATCHER, key, topic="event")
+        cs.match_all_pairs(events, other, MATCHER, key, topic="event")
 
 
 def test_rows_that_cannot_be_encoded_are_set_aside(spark: SparkSession, keys: Keys) -> None:

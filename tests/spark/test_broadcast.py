@@ -114,7 +114,7 @@ def test_columns_may_have_any_names_and_kinds(stages: Stages, way: str) -> None:
         F.col("subscription").alias("who"),
         F.col("interest_message").alias("wish"),
     )
-    found = cs.match(
+    found = cs.match_pairs(
         sent.unionByName(none),
         wanted,
         BOX,

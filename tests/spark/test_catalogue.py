@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from ccbps import Category, Schema, UInt, matching
 from ccbps import spark as cs
 from ccbps.matching import SCHEMES, Answers, Keying, Matcher
-from ccbps.matching.contract.scheme import is_broadcast
 from tests.spark.conftest import KEY
 from tests.spark.test_all_pairs import issued
 from tests.spark.test_sessions import save
@@ -151,20 +150,20 @@ WRONG_BYTES, WRONG_KIND = "wrong number of bytes", "message of this version"
 
 @pytest.mark.parametrize(
     "matcher",
-    [one for one in MATCHERS.values() if one.answers is Answers.PAIRS],
+    [one for one in MATCHERS.values() if one.keying is Keying.ROUNDS],
     ids=lambda matcher: type(matcher).__name__,
 )
 def test_pairs(spark: SparkSession, seed: object, tmp_path: Path, matcher: Matcher) -> None:
     wanted, meaning = wishes(spark, matcher)
     plain = records(spark, matcher).withColumn("round", F.col("event"))
-    ids = ["event"] if is_broadcast(matcher) else ["event", "subscription"]
+    ids = ["event"] if matcher.answers is Answers.ROUND else ["event", "subscription"]
     labels = spark.createDataFrame([("s0",), ("s1",)], "subscription string")
-    addressed = plain if is_broadcast(matcher) else plain.crossJoin(labels)
+    addressed = plain if matcher.answers is Answers.ROUND else plain.crossJoin(labels)
     events = stored(
         cs.encode_events(addressed, matcher, KEY, keep=["event"], on_error="reject"),
         tmp_path / "events",
     )
-    if not is_broadcast(matcher):
+    if matcher.answers is not Answers.ROUND:
         assert events.where("rejected IS NOT NULL").count() == 2 * len(GONE)
         one = events.where("subscription = 's0'")
         check_encoded(one, matcher, *ids)
@@ -190,7 +189,7 @@ def test_pairs(spark: SparkSession, seed: object, tmp_path: Path, matcher: Match
     bad = damaged(interests, "interest_message", cut, other)
     found = cs.match(events, bad, matcher, on_error="reject")
     check_answers(found, answers, {("s0", 1): WRONG_BYTES, ("s1", 2): WRONG_KIND})
-    on = ["round"] if is_broadcast(matcher) else ["subscription", "round"]
+    on = ["round"] if matcher.answers is Answers.ROUND else ["subscription", "round"]
     met = {
         pair for pair, answer in answers.items() if answer and pair not in (("s0", 1), ("s1", 2))
     }
@@ -261,7 +260,7 @@ def test_all_pairs(spark: SparkSession, tmp_path: Path, matcher: Matcher) -> Non
     sides = {("cut", None): WRONG_BYTES, ("other", None): "interest", (None, 1): WRONG_BYTES}
     sides |= {(None, 2): "event"}
     for strategy in ("closure", "blocks", "auto"):
-        found = cs.match(
+        found = cs.match_all_pairs(
             sent,
             bad,
             matcher,
@@ -272,7 +271,7 @@ def test_all_pairs(spark: SparkSession, tmp_path: Path, matcher: Matcher) -> Non
         check_matches(found, matches, sides)
     # What s0 wants is about one topic, what the others want about all.
     topic = F.when(F.col("subscription") == "s0", 0).cast("long")
-    found = cs.match(
+    found = cs.match_all_pairs(
         sent.withColumn("topic", F.col("event") % 2),
         bad.withColumn("topic", topic),
         matcher,

@@ -86,6 +86,9 @@ def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Pa
     assert (world["gone"], rows("kept", "round")) == (2, [])
     assert rows("found", "subscription") == [("alice",)]
     assert rows("read", "round", "interest") == [(0, 0), (1, 0)]
+    assert rows("hits", "round", "hit") == [(0, True), (1, False)]
+    assert rows("blocked", "subscription") == [("alice",)]
+    assert rows("mine", "round", "interest") == [(0, 0), (1, 0)]
     assert rows("opened", "subscription", "payload") == [("alice", b"up")]
     assert rows("received", "event", "subscriber", "payload") == [
         (0, 0, b"up"),

@@ -111,7 +111,7 @@ def test_subscribers_open_what_the_plaintext_filter_finds(
 
 def test_columns_have_any_names(events: DataFrame, keys: dict[str, cs.FileKey]) -> None:
     odd = events.toDF("an.event", "a`number", ".message")
-    opened = cs.match(odd, None, MATCHER, keys["alice"], event=".message")
+    opened = cs.match_own(odd, MATCHER, keys["alice"], event=".message")
     assert opened.columns == ["an.event", "a`number", "interest", "payload"]
     assert rows_of(opened.withColumnRenamed("an.event", "event")) == wanted(WISHES)
 
@@ -124,7 +124,7 @@ def test_without_payloads_there_are_answers_only(spark: SparkSession, tmp_path: 
     df = spark.createDataFrame(table()).withColumnRenamed("number", "round")
     key = save(tmp_path / "p", publisher.key)
     sent = cs.encode_events(df, matcher, key, keep=["event"], output="m")
-    opened = cs.match(sent, None, matcher, save(tmp_path / "s", alice.key), event="m")
+    opened = cs.match_own(sent, matcher, save(tmp_path / "s", alice.key), event="m")
     assert opened.columns == ["event", "round", "interest"]
     found = sorted((r["event"], r["interest"]) for r in opened.where("event <> 5").collect())
     assert found == [row[:2] for row in wanted(WISHES)]

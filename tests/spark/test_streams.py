@@ -106,7 +106,7 @@ def test_state_of_two_streams_is_dropped_behind_the_watermark(
         .withWatermark("hour", "1 hour")
         for kind in ("event", "interest")
     ]
-    matched = cs.match(*sides, BOX, on=["subscription", "round", "hour"])
+    matched = cs.match_pairs(*sides, BOX, on=["subscription", "round", "hour"])
     query = ended(matched, tmp_path)
     states = [one["stateOperators"][0] for one in query.recentProgress if one["stateOperators"]]
     held = [state["numRowsTotal"] for state in states]
@@ -230,7 +230,8 @@ def test_a_stream_of_events_meets_all_interests(
         options, same = {"strategy": how}, "true"
         interests = interests.drop("topic")
     found = run(
-        cs.match(events, interests, matcher, sources["broker"], **options), tmp_path / "run"
+        cs.match_all_pairs(events, interests, matcher, sources["broker"], **options),
+        tmp_path / "run",
     )
     means = "CASE subscription WHEN 'alice' THEN issue = 'IBM' WHEN 'bob' THEN price < 20 "
     means += "ELSE price > 9 END"

@@ -44,18 +44,20 @@ CASES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("interests", SESSION, {}, "encodes its requests itself.* remembers their secrets"),
     # brokers and subscribers
     ("match", ROUNDS, {"key": KEY}, "key= does not apply to FormulaMatch: its broker has no key"),
-    ("match", ROUNDS, {"subscription": "s"}, "subscription= does not apply.*one pair and round"),
+    ("pairs", ROUNDS, {"subscription": "s"}, "subscription= does not apply.*one pair and round"),
     ("match", ROUNDS, {"interests": None}, "interests=None is for .*subscribers"),
     ("match", ROUNDS, {"on_error": "drop"}, "'raise' or 'reject', got 'drop'.*none is dropped"),
     ("match", ONE_FOR_ALL, {"key": KEY}, "key= does not apply to BroadcastMatch"),
     ("match", ONE_FOR_ALL, {"interests": None}, "interests=None is for .*subscribers"),
     ("match", SERVER, {}, "key must be a KeySource"),
-    ("match", SERVER, {"key": KEY, "on": ["s"]}, "on= does not apply.*every event with every"),
-    ("match", SERVER, {"key": KEY, "output": "m"}, "output= does not apply"),
+    ("pairs", SERVER, {}, "match_pairs does not .*every event with every.* call match_all_pairs"),
+    ("own", SERVER, {}, "match_own does not apply to AdditiveMaskMatch.* call match_all_pairs"),
     ("match", SERVER, {"interests": None}, "interests=None is for .*subscribers"),
     ("match", SESSION, {"key": KEY}, "interests= does not apply.*no broker answers"),
-    ("match", SESSION, {"interests": None, "on": ["s"]}, "on= does not apply"),
-    ("match", SESSION, {"interests": None, "interest": "i"}, "interest= does not apply"),
+    ("pairs", SESSION, {}, "match_pairs does not apply.*no broker answers.* call match_own"),
+    ("all", SESSION, {}, "match_all_pairs does not apply.*no broker answers.* call match_own"),
+    ("all", ROUNDS, {}, "match_all_pairs does not apply.*one pair and round; call match_pairs"),
+    ("own", ONE_FOR_ALL, {}, "match_own does not apply.*interests of one round; call match_pairs"),
     ("match", SESSION, {"interests": None}, "key must be a KeySource"),
     ("match", SESSION, {"interests": None, "key": KEY, "on_error": "x"}, "'reject' or 'drop'"),
     ("column", ROUNDS, {"key": KEY}, "key= does not apply"),
@@ -79,6 +81,9 @@ def calls(spark: SparkSession) -> dict[str, Call]:
         "events": lambda matcher, **o: cs.encode_events(df, matcher, KEY, **o),
         "interests": lambda matcher, **o: cs.encode_interests(df, matcher, KEY, **o),
         "match": match,
+        "pairs": lambda matcher, **o: cs.match_pairs(df, df, matcher, **o),
+        "all": lambda matcher, **o: cs.match_all_pairs(df, df, matcher, KEY, **o),
+        "own": lambda matcher, **o: cs.match_own(df, matcher, KEY, **o),
         "column": lambda matcher, **o: cs.match_column("a", "b", matcher, **o),
         "write": lambda matcher, **o: cs.write_messages(df, "/nowhere", matcher, kind="event", **o),
         "read": lambda matcher, **o: cs.match_messages(spark, "/nowhere", "/nowhere", matcher, **o),
@@ -136,8 +141,9 @@ def test_names_that_differ_in_case_only_are_refused(
     interests = None
     if right:
         interests = plain.selectExpr(*right.split(", "), "binary('') AS interest_message")
+    decide = cs.match_pairs if "output" in options else cs.match
     with pytest.raises(ParameterError, match=f"{problem}.* differ in case only.*rename one"):
-        cs.match(events, interests, matcher, **options)
+        decide(events, interests, matcher, **options)
 
 
 def test_names_that_differ_in_case_are_two_where_spark_tells_them_apart(

@@ -53,7 +53,7 @@ def decided(spark: SparkSession) -> DataFrame:
     rounds = {"s0": list(range(20)), "s40": [1, 2]}
     events = event_rows(rounds)
     events["s0", 4] = b"short"
-    return cs.match(
+    return cs.match_pairs(
         frame(spark, events, "event_message"),
         frame(spark, interest_rows(rounds), "interest_message"),
         BOX,

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
+from ccbps.matching import Answers
 from ccbps.store import commit, generations, merging, once
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
@@ -26,7 +27,9 @@ from ccbps.store.manifest import MANIFEST, collected, write_part
 from ccbps.store.versions import WriterRun, current
 
 Rounds = dict[str, list[int]]
-SPELT: Any = SimpleNamespace(fingerprint=bytes(32), event_bytes=12, interest_bytes=12)
+SPELT: Any = SimpleNamespace(
+    fingerprint=bytes(32), event_bytes=12, interest_bytes=12, answers=Answers.PAIRS
+)
 ROUNDS = st.dictionaries(
     st.sampled_from(["s0", "s1", "s2"]),
     st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True),

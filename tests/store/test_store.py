@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.matching import Answers
 from ccbps.records import read, write
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
@@ -31,7 +32,9 @@ from ccbps.store.versions import WriterRun
 
 Rounds = dict[str, list[int]]
 # All that a store knows of a matcher.
-SPELT: Any = SimpleNamespace(fingerprint=bytes(32), event_bytes=12, interest_bytes=12)
+SPELT: Any = SimpleNamespace(
+    fingerprint=bytes(32), event_bytes=12, interest_bytes=12, answers=Answers.PAIRS
+)
 INDEX = "index-00000001.arrow"
 
 

@@ -41,7 +41,7 @@ from ccbps.leakage import Protects
 from ccbps.matching import SCHEMES, Answers, Cost, Keying, Matcher, RoleKey, Table, from_json
 from ccbps.matching.contract import broker as broker_module
 from ccbps.matching.contract.access import MAC_BYTES, header_bytes
-from ccbps.matching.contract.scheme import ServerScheme, is_broadcast
+from ccbps.matching.contract.scheme import ServerScheme
 from ccbps.predicates import Predicate
 from ccbps.wire import Cause
 
@@ -341,7 +341,7 @@ def a_running_broker_delivers_what_matches(case: Case) -> None:
             running.subscribe("alice", Subscription(name, np.empty((0, 0), dtype=np.uint8)))
     for turn, record in enumerate(case.records):
         event, events, rounds = None, {}, turn if matcher.keying is Keying.ROUNDS else None
-        if rounds is not None and not is_broadcast(matcher):
+        if rounds is not None and matcher.answers is not Answers.ROUND:
             rows = feed.encode([record] * len(labels), rounds=[turn] * len(labels), pairs=labels)
             events = dict(zip(labels, map(bytes, rows), strict=True))
         else:
@@ -591,7 +591,7 @@ def rounds_are_used_once(case: Case) -> None:
         ):
             first = make(seed, ledger=path).encode(what, [3])
             again = make(seed, ledger=path).encode(what, [3])
-            if is_broadcast(case.matcher) and what is interest:
+            if case.matcher.answers is Answers.ROUND and what is interest:
                 # Interests of one round carry what makes them differ, so this is one more of them.
                 assert again.tolist() != first.tolist()
                 event = case.matcher.publisher(seed).encode(record, [3])
@@ -1147,7 +1147,7 @@ def pairs_have_seeds_of_their_own(case: Case) -> None:
         with pytest.raises((ParameterError, TypeError)):
             case.party.publisher.encode(case.records[:1], pairs=["alice"])
         return
-    if is_broadcast(case.matcher):
+    if case.matcher.answers is Answers.ROUND:
         return  # See the next check.
     master, broker = SharedSeed.generate(), matcher.broker()
     labels, rounds = ["alice", "bob"], [5, 5]
@@ -1171,7 +1171,7 @@ def pairs_have_seeds_of_their_own(case: Case) -> None:
 
 @check
 def an_event_of_a_broadcast_serves_all_labels(case: Case) -> None:
-    if not is_broadcast(case.matcher):
+    if case.matcher.answers is not Answers.ROUND:
         return
     matcher, master = case.matcher, SharedSeed.generate()
     broker, publisher = matcher.broker(), matcher.publisher(master)

@@ -143,17 +143,25 @@ class BroadcastEncoding:
             events: shape (batch, event_bytes), uint8.
             interests: shape (batch, interest_bytes), uint8.
         """
-        heads = np.empty((2, len(events), 0), dtype=np.uint8)
-        return self.decode_with_heads(events, interests, heads)[0]
+        return self.examine(events, interests)[0]
 
-    def decode_with_heads(
-        self, events: Bytes, interests: Bytes, heads: Bytes
-    ) -> tuple[Bools, Bools]:
-        """See `ccbps.encodings.formula.encoding.FormulaEncoding.decode_with_heads`."""
-        skip, batch = heads.shape[2], len(events)
+    def examine(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bools]:
+        """Decode pairs of messages, and find those with unused bits that are not zero.
+
+        Args:
+            events: shape (batch, event_bytes), uint8; rows may be parts of longer ones.
+            interests: shape (batch, interest_bytes), likewise.
+
+        Returns:
+            The answers, and whether an unused bit of an interest is set; each of shape (batch,).
+
+        Raises:
+            ShapeError: a shape does not fit.
+        """
+        batch = len(events)
         for name, rows, width in (
-            ("events", events, skip + self.event_bytes),
-            ("interests", interests, skip + self.interest_bytes),
+            ("events", events, self.event_bytes),
+            ("interests", interests, self.interest_bytes),
         ):
             if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != width:
                 raise ShapeError(
@@ -174,11 +182,8 @@ class BroadcastEncoding:
         for start in range(0, batch, size):
             ours, theirs = events[start : start + size], interests[start : start + size]
             here = len(ours)
-            heads[0, start : start + here] = ours[:, :skip]
-            heads[1, start : start + here] = theirs[:, :skip]
-            body[:here] = theirs[:, skip + NONCE_BYTES :]
-            nonces = theirs[:, skip : skip + NONCE_BYTES]
-            self.labels.open(ours[:, skip:], nonces, select[:here], pads[:here])
+            body[:here] = theirs[:, NONCE_BYTES:]
+            self.labels.open(ours, theirs[:, :NONCE_BYTES], select[:here], pads[:here])
             runner.run(joined[:here], answers[start : start + here])
             np.not_equal(theirs[:, -1] & unused, 0, out=stray[start : start + here])
         return answers, stray

@@ -41,7 +41,7 @@ from ccbps.programs.formula import Formula
 if TYPE_CHECKING:
     from ccbps.encodings.formula.compiled_rows import CompiledDecoder, CompiledEncoder
 
-COMPILED: Final = "encodings.compiled_rows"
+COMPILED: Final = "encodings.formula.compiled_rows"
 
 LAYOUT: Final = 1
 """Number of the rule by which slots and their order follow from a formula; part of fingerprints."""
@@ -267,19 +267,20 @@ class FormulaEncoding:
             encoder.encode(random, known, places[start:stop], out[start:stop])
         return out
 
-    def _decoder(self, batch: int) -> ArrayDecoder | CompiledDecoder:
+    @cached_property
+    def _decoding(self) -> Decoding:
         given = DecoderInput.of(self.slots)
-        own, widths = (
-            (SIDES.index(given.apart), given.start),
-            (self.event_bytes, self.interest_bytes),
-        )
+        own = SIDES.index(given.apart), given.start
         unused = ~used_bits(self.slots.bits[0]), ~used_bits(self.slots.bits[1])
-        of = Decoding(self.broker, given.words, own, widths, unused)
+        widths = self.event_bytes, self.interest_bytes
+        return Decoding(self.broker, given.words, own, widths, unused)
+
+    def _decoder(self, batch: int) -> ArrayDecoder | CompiledDecoder:
         if rows_compiled(batch, self.broker.inputs, COMPILED):
             from ccbps.encodings.formula.compiled_rows import CompiledDecoder
 
-            return CompiledDecoder(of)
-        return ArrayDecoder.held(of, batch)
+            return CompiledDecoder(self._decoding)
+        return ArrayDecoder.held(self._decoding, batch)
 
     def _encoder(
         self, program: StraightLine, width: int, batch: int

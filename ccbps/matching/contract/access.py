@@ -30,8 +30,8 @@ from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, Role, RoleKey
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
 from ccbps.matching.contract.bodies import Draw
-from ccbps.matching.contract.kinds import Keying, Side
-from ccbps.matching.contract.scheme import Scheme, is_broadcast
+from ccbps.matching.contract.kinds import Answers, Keying, Side
+from ccbps.matching.contract.scheme import Scheme
 from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.wire import (
     KEY_HEADER_BYTES,
@@ -130,7 +130,7 @@ class RoundAccess(Access):
             raise ParameterError(
                 f"seed must be a SharedSeed, a SeedRing or a OneTimePad, got {type(seed).__name__}"
             )
-        if isinstance(seed, SeedRing) and is_broadcast(scheme):
+        if isinstance(seed, SeedRing) and scheme.answers is Answers.ROUND:
             raise ParameterError(
                 f"all parties of {type(scheme).__name__} have one seed, and a SeedRing holds one "
                 "for each pair: give the SharedSeed of all"
@@ -190,7 +190,7 @@ class RoundAccess(Access):
         numbers = as_rounds(rounds, count)
         column = pair_column(pairs, count)
         # A reader that cannot serve all rounds raises before any of them is claimed.
-        if is_broadcast(self._scheme):
+        if self._scheme.answers is Answers.ROUND:
             if column is not None and self._kind == Kind.EVENT:
                 raise ParameterError(
                     f"an event of {type(self._scheme).__name__} is for all subscriptions of its "

@@ -19,18 +19,18 @@ from ccbps.keys.confine import confined
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.access import KeyAccess, access, header_bytes, message_bytes
-from ccbps.matching.contract.kinds import Keying, Side
-from ccbps.matching.contract.scheme import (
-    MATCH_ROWS,
-    PairScheme,
-    Scheme,
-    ServerScheme,
-    TableScheme,
-    is_broadcast,
-)
+from ccbps.matching.contract.kinds import Answers, Keying, Side
+from ccbps.matching.contract.scheme import MATCH_ROWS, PairScheme, Scheme, ServerScheme, TableScheme
 from ccbps.matching.contract.table import InterestId, Part, Table
 from ccbps.matching.contract.updating import check_update
-from ccbps.wire import Cause, Kind, check_round_headers, raise_for
+from ccbps.wire import (
+    ROUND_HEADER_BYTES,
+    Cause,
+    Kind,
+    check_round_headers,
+    raise_for,
+    round_tags,
+)
 
 
 class Broker(Confined):
@@ -116,18 +116,12 @@ class Broker(Confined):
         for rows, side in ((events, "event"), (interests, "interest")):
             self._require_width(rows, side)  # type: ignore[arg-type]
         matcher = self.matcher
-        if len(events) == 1 and is_broadcast(matcher):
+        if len(events) == 1 and matcher.answers is Answers.ROUND:
             events = np.broadcast_to(events, (len(interests), events.shape[1]))
         if len(events) != len(interests):
             raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
         if isinstance(matcher, PairScheme):
-            skip = header_bytes(matcher)
-            heads = np.empty((2, len(events), skip), dtype=np.uint8)
-            answers, malformed = matcher.match_pairs(events, interests, skip, heads)
-            causes = check_round_headers(heads[0], heads[1], matcher.fingerprint)
-            causes = np.where(causes, causes, malformed) if causes.any() else malformed
-            answers[causes != Cause.NONE] = False
-            return answers, causes
+            return self._examine_rounds(matcher, events, interests)
         causes = self.examine_events(events)
         causes = np.where(causes == Cause.NONE, self.examine_interests(interests), causes)
         answers = np.zeros(len(events), dtype=np.bool_)
@@ -136,6 +130,27 @@ class Broker(Confined):
             at = slice(None) if len(good) == len(events) else good
             pairs = self._body(events[at], "event"), self._body(interests[at], "interest")
             answers[at] = self._tables().match_rows(self._access.key, *pairs)
+        return answers, causes
+
+    def _examine_rounds(
+        self, matcher: PairScheme, events: Bytes, interests: Bytes
+    ) -> tuple[Bools, Bytes]:
+        """Answer pairs of messages of rounds; as `examine`."""
+        heads = np.empty((2, len(events), ROUND_HEADER_BYTES), dtype=np.uint8)
+        answers, causes = matcher.match_behind(events, interests, heads)
+
+        def tags(start: int, stop: int) -> Bytes:
+            return round_tags(heads[0, start:stop], Kind.EVENT, matcher.fingerprint)
+
+        bodies = self._body(events, "event"), self._body(interests, "interest")
+        # What is found last is named: a header of another round before anything in the bodies.
+        for refused in (
+            matcher.check_tags(*bodies, tags),
+            check_round_headers(heads[0], heads[1], matcher.fingerprint),
+        ):
+            if refused.any():
+                causes = np.where(refused, refused, causes)
+        answers[causes != Cause.NONE] = False
         return answers, causes
 
     # -- all pairs --------------------------------------------------------------------------------

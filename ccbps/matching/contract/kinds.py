@@ -36,6 +36,8 @@ class Answers(Enum):
 
     PAIRS = "pairs"
     """The broker, for an event and an interest that were made for each other."""
+    ROUND = "round"
+    """The broker, for the event of a round and every interest of it: one event serves all."""
     ALL = "all"
     """The broker, for every event and every interest."""
     SUBSCRIBER = "subscriber"

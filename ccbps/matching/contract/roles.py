@@ -25,7 +25,7 @@ from ccbps.keys.used_rounds import as_rounds
 from ccbps.matching.contract.access import RoleName, access, header_bytes, message_bytes
 from ccbps.matching.contract.interests import Interest, interest_column, is_one_interest
 from ccbps.matching.contract.kinds import Keying
-from ccbps.matching.contract.scheme import RoundScheme, Scheme
+from ccbps.matching.contract.scheme import PairScheme, Scheme
 from ccbps.predicates import Events
 
 CONTENT_BYTES: Final = 32
@@ -192,7 +192,7 @@ class Subscriber(_Encoder):
 
     def _content(self, prepared: DictionaryColumn[Any]) -> Bytes:
         """32 bytes per row that tell what it encodes."""
-        assert isinstance(self.matcher, RoundScheme)
+        assert isinstance(self.matcher, PairScheme)
         hashed = [
             blake2b(self.matcher.identify(value), digest_size=CONTENT_BYTES).digest()
             for value in prepared.values

@@ -16,7 +16,7 @@ Hazard: tags find mistakes. Whoever alters a message can copy them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -32,7 +32,7 @@ from ccbps.matching.contract.kinds import Side
 from ccbps.matching.group.pieces import PieceMatcher, PieceReader
 from ccbps.predicates import Events
 from ccbps.programs.group import PreservingProgram
-from ccbps.wire import Cause, Kind, round_tags
+from ccbps.wire import Cause
 
 BLOCK_POSITIONS: Final = 1 << 20
 """Positions encoded or decoded at a time: short programs go together, up to this many."""
@@ -170,29 +170,17 @@ class GroupMessages(PieceMatcher):
 
     # -- matching -----------------------------------------------------------------------------
 
-    def match_pairs(
-        self, events: Bytes, interests: Bytes, skip: int, heads: Bytes
-    ) -> tuple[Bools, Bytes]:
+    def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
         """See `PairScheme.match_pairs`."""
         encoding, batch = self.encoding, len(events)
         events, interests = _with_contiguous_rows(events), _with_contiguous_rows(interests)
         answers = np.zeros(batch, dtype=np.bool_)
         causes = np.full(batch, Cause.NONE, dtype=np.uint8)
         for at in self._blocks(batch):
-            heads[0, at], heads[1, at] = events[at, :skip], interests[at, :skip]
-            ours = events[at, skip : skip + encoding.event_bytes]
-            theirs = interests[at, skip : skip + encoding.interest_bytes]
-            our_tags = round_tags(heads[0, at], Kind.EVENT, self.fingerprint)
-            their_tags = round_tags(heads[1, at], Kind.INTEREST, self.fingerprint)
+            ours, theirs = events[at], interests[at]
             product = np.zeros(len(ours), dtype=np.uint8)
             valid = np.ones(len(ours), dtype=np.bool_)
-            placed = (theirs[:, 1 - TRAILER_BYTES :] == self._end_tags(their_tags)).all(axis=1)
-            for number, segment in enumerate(encoding.segments):
-                if number:
-                    wanted = _tags(our_tags, number, "event")
-                    placed &= (ours[:, segment.tag] == wanted).all(axis=1)
-                    wanted = _tags(their_tags, number, "interest")
-                    placed &= (theirs[:, segment.tag] == wanted).all(axis=1)
+            for segment in encoding.segments:
                 place = segment.place
                 part, good = encoding.decode_segment(ours[:, place], theirs[:, place])
                 product = self.group.multiplication[product, part]
@@ -200,8 +188,22 @@ class GroupMessages(PieceMatcher):
             answers[at], impossible = encoding.finish(product, theirs[:, -TRAILER_BYTES:])
             causes[at][impossible] = Cause.PRODUCT
             causes[at][~valid] = Cause.ELEMENT
-            causes[at][~placed] = Cause.SEGMENT
         return answers, causes
+
+    def check_tags(
+        self, events: Bytes, interests: Bytes, tags: Callable[[int, int], Bytes]
+    ) -> Bytes:
+        """See `PairScheme.check_tags`."""
+        causes = np.full(len(events), Cause.NONE, dtype=np.uint8)
+        for at in self._blocks(len(events)):
+            own = tags(at.start, at.stop)
+            placed = (interests[at, 1 - TRAILER_BYTES :] == self._end_tags(own)).all(axis=1)
+            for number, segment in enumerate(self.encoding.segments[1:], 1):
+                for bodies, side in ((events, "event"), (interests, "interest")):
+                    expected = _tags(own, number, side)  # type: ignore[arg-type]
+                    placed &= (bodies[at, segment.tag] == expected).all(axis=1)
+            causes[at][~placed] = Cause.SEGMENT
+        return causes
 
     def match_pieces(
         self, event: PieceReader, interest: PieceReader, tag: Bytes

@@ -142,7 +142,7 @@ class GroupMatch(GroupMessages):
         )
 
     def identify(self, prepared: PreservingProgram) -> bytes:
-        """See `RoundScheme.identify`."""
+        """See `PairScheme.identify`."""
         return prepared.interstitials.tobytes() + prepared.index.tobytes()
 
     def meaning(self, interest: Any, events: Events) -> Bools:

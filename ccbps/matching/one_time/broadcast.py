@@ -29,6 +29,7 @@ from ccbps.forms.window_leaves import WindowLeaves, digit_values
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.one_time.formula_scheme import MAX_GATES, FormulaScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import LeafKind
@@ -67,7 +68,7 @@ class BroadcastMatch(FormulaScheme):
     """
 
     name = "broadcast"
-    broadcast = True
+    answers = Answers.ROUND
     own_options = ("window",)
 
     def __init__(
@@ -244,11 +245,9 @@ class BroadcastMatch(FormulaScheme):
         index = None if len(rows) == 1 else interests.index
         self.encoding.encode_interest(rows, draw.rows, draw.fresh, out, index=index)
 
-    def match_pairs(
-        self, events: Bytes, interests: Bytes, skip: int, heads: Bytes
-    ) -> tuple[Bools, Bytes]:
+    def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
         """See `PairScheme.match_pairs`."""
-        answers, stray = self.encoding.decode_with_heads(events, interests, heads)
+        answers, stray = self.encoding.examine(events, interests)
         return answers, padding_causes(stray)
 
 

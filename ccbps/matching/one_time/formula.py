@@ -261,9 +261,11 @@ class FormulaMatch(FormulaScheme):
         index = None if len(rows) == 1 else interests.index
         self.encoding.encode_interest(rows, draw.rows, out, index=index)
 
-    def match_pairs(
-        self, events: Bytes, interests: Bytes, skip: int, heads: Bytes
-    ) -> tuple[Bools, Bytes]:
+    def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
         """See `PairScheme.match_pairs`."""
+        return self.match_behind(events, interests, np.empty((2, len(events), 0), dtype=np.uint8))
+
+    def match_behind(self, events: Bytes, interests: Bytes, heads: Bytes) -> tuple[Bools, Bytes]:
+        """See `PairScheme.match_behind`; the kernels read heads and bodies in one pass."""
         answers, stray = self.encoding.decode_with_heads(events, interests, heads)
         return answers, padding_causes(stray)

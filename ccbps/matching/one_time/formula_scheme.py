@@ -262,7 +262,7 @@ class FormulaScheme(Matcher, PairScheme):
         return self.template.bind(**interest).evaluate(events)
 
     def identify(self, prepared: Words) -> bytes:
-        """See `RoundScheme.identify`."""
+        """See `PairScheme.identify`."""
         return prepared.tobytes()
 
 

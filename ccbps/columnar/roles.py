@@ -1,0 +1,16 @@
+"""Roles that a worker keeps from batch to batch, by matcher and key."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ccbps.keys.role_key import RoleKey
+from ccbps.matching.contract.access import RoleName
+from ccbps.matching.contract.matcher import Matcher
+
+
+@lru_cache(maxsize=64)
+def kept_role(matcher: Matcher, role: RoleName, key: RoleKey | None) -> Any:
+    """Return this worker's publisher, subscriber or broker, made once for each key."""
+    return getattr(matcher, role)(key)
