@@ -2,8 +2,7 @@
 
 From wire bytes to answers, one core. Units: nanoseconds per pair, bytes. Limits, in the same run:
 XOR of the same message bytes (the broker must read both), and the AES-256-CTR key stream of the
-bytes the encoders use. Every step runs with the kernels in NumPy and, where Numba is installed,
-with the compiled ones (extra `compiled`).
+bytes the encoders use.
 
     python benchmarks/bench_branching.py [--batch 100000] [--plot growth.png]
 """
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from timing import KERNELS, key_stream, machine, one_core, seconds, with_kernels
+from timing import key_stream, machine, one_core, seconds
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.dictionary import DictionaryColumn
@@ -81,13 +80,9 @@ def measure(widths: list[int], batch: int, rounds: int = 7) -> dict[str, float]:
         "xor into": lambda: np.bitwise_xor(event_messages, interest_messages, out=both),
         "key stream": key_stream(batch, -(-matcher.randomness_bytes // 16) * 16),
     }
-    actions = limits | {
-        step + kernels: with_kernels(kernels, action)
-        for step, action in steps.items()
-        for kernels in KERNELS
-    }
+    actions = limits | steps
     result = {name: 1e9 * s / batch for name, s in seconds(actions, rounds).items()}
-    for name in (step + kernels for step in ("broker", "publisher") for kernels in KERNELS):
+    for name in ("broker", "publisher"):
         tracemalloc.start()
         actions[name]()
         result[f"{name} memory"] = tracemalloc.get_traced_memory()[1] / 1e6
@@ -115,51 +110,41 @@ def main() -> None:
         f"{r['bytes']:.0f} bytes per side, {r['randomness']:.0f} bytes of randomness per round"
     )
     print(f"{'':<38}{'ns per pair':>10}{'ratio':>8}  to")
-    for kernels in KERNELS:
-        name = "broker" + kernels
+    for limit, shown in (
+        ("xor", "numpy.bitwise_xor(events, interests)"),
+        ("xor into", "the same into an existing array"),
+    ):
         print(
-            f"{name:<38}{r[name]:>10.0f}{r[name] / r['xor']:>8.2f}  "
-            f"numpy.bitwise_xor(events, interests): {r['xor']:.0f} ns"
-        )
-        print(
-            f"{'':<48}{r[name] / r['xor into']:>8.2f}  "
-            f"the same into an existing array: {r['xor into']:.0f} ns"
+            f"{'broker':<38}{r['broker']:>10.0f}{r['broker'] / r[limit]:>8.2f}  "
+            f"{shown}: {r[limit]:.0f} ns"
         )
     for step in ("publisher", "subscriber", "subscriber, 100 predicates"):
-        for name in (step + kernels for kernels in KERNELS):
-            print(
-                f"{name:<38}{r[name]:>10.0f}{r[name] / r['key stream']:>8.2f}  "
-                f"AES-256-CTR key stream: {r['key stream']:.0f} ns"
-            )
-    print(f"memory: 2 x {r['bytes']:.0f} bytes of messages per pair in flight; at the peak, in MB:")
-    for kernels in KERNELS:
         print(
-            f"  broker{kernels} {r[f'broker{kernels} memory']:.1f}, "
-            f"publisher{kernels} {r[f'publisher{kernels} memory']:.1f}"
+            f"{step:<38}{r[step]:>10.0f}{r[step] / r['key stream']:>8.2f}  "
+            f"AES-256-CTR key stream: {r['key stream']:.0f} ns"
         )
-    if len(KERNELS) == 1:
-        print("compiled kernels are left out: pip install 'ccbps[compiled]'")
+    print(
+        f"memory: 2 x {r['bytes']:.0f} bytes of messages per pair in flight; at the peak, in MB: "
+        f"broker {r['broker memory']:.1f}, publisher {r['publisher memory']:.1f}"
+    )
 
     print("\nHow it grows (boxes of 16-bit attributes; * into an existing array), ns per pair:")
     rows = [
         (bits, measure([16] * (bits // 16), growing(bits, options.batch), rounds=3))
         for bits in (16, 32, 64, 128, 256, 512)
     ]
-    for kernels in KERNELS:
+    print(
+        f"{'bits':>5}{'nodes':>7}{'bytes':>8}{'broker':>10}{'/ xor*':>7}"
+        f"{'publisher':>11}{'/ aes':>7}{'subscriber':>12}{'/ aes':>7}"
+    )
+    for bits, r in rows:
+        xor, aes = r["xor into"], r["key stream"]
+        broker, publisher, subscriber = (r[step] for step in ("broker", "publisher", "subscriber"))
         print(
-            f"{'bits':>5}{'nodes':>7}{'bytes':>8}{'broker':>10}{'/ xor*':>7}"
-            f"{'publisher':>11}{'/ aes':>7}{'subscriber':>12}{'/ aes':>7}{kernels}"
+            f"{bits:>5}{r['nodes']:>7.0f}{r['bytes']:>8.0f}{broker:>10.0f}{broker / xor:>7.2f}"
+            f"{publisher:>11.0f}{publisher / aes:>7.2f}"
+            f"{subscriber:>12.0f}{subscriber / aes:>7.2f}"
         )
-        for bits, r in rows:
-            xor, aes = r["xor into"], r["key stream"]
-            broker, publisher, subscriber = (
-                r[step + kernels] for step in ("broker", "publisher", "subscriber")
-            )
-            print(
-                f"{bits:>5}{r['nodes']:>7.0f}{r['bytes']:>8.0f}{broker:>10.0f}{broker / xor:>7.2f}"
-                f"{publisher:>11.0f}{publisher / aes:>7.2f}"
-                f"{subscriber:>12.0f}{subscriber / aes:>7.2f}"
-            )
     if options.plot:
         draw(rows, options.plot)
 
@@ -177,18 +162,9 @@ def draw(rows: list[tuple[int, dict[str, float]]], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     bits = [b for b, _ in rows]
-    for kernels in KERNELS:
-        fast = kernels == KERNELS[-1]
-        for name, marker in (("broker", "o"), ("publisher", "s"), ("subscriber", "^")):
-            axes.loglog(
-                bits,
-                [r[name + kernels] for _, r in rows],
-                marker=marker,
-                color=COLOURS[name],
-                linestyle="-" if fast else "--",
-                linewidth=1.5 if fast else 0.8,
-                label=name + kernels if fast else f"{name}, NumPy",
-            )
+    for name, marker in (("broker", "o"), ("publisher", "s"), ("subscriber", "^")):
+        figures = [r[name] for _, r in rows]
+        axes.loglog(bits, figures, marker=marker, color=COLOURS[name], linewidth=1.5, label=name)
     for name, of in (("xor into", "broker"), ("key stream", "publisher")):
         axes.loglog(bits, [r[name] for _, r in rows], ":", color=COLOURS[of], label=LABELS[name])
     axes.set_xlabel("bits in the box")

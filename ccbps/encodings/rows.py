@@ -50,14 +50,71 @@ def require_rows(name: str, rows: Bytes, width: int) -> None:
         )
 
 
-def require_heads(heads: Bytes, batch: int) -> None:
-    """Raise ShapeError unless there is room for the heads of two messages of each pair."""
+def draw_rows(
+    randomness: Bytes | Draw, randomness_bytes: int, out: Bytes | None, width: int
+) -> tuple[Draw, Bytes]:
+    """Return randomness as a function, and where to write messages of so many bytes.
+
+    Args:
+        randomness: shape (batch, randomness_bytes), uint8; or the function.
+        randomness_bytes: bytes of a row of randomness.
+        out: shape (batch, width), uint8; made when None, for an array of randomness.
+        width: bytes of a message.
+
+    Raises:
+        ShapeError: a shape does not fit.
+    """
+    draw: Draw
+    if isinstance(randomness, np.ndarray):
+        rows = randomness
+        require_rows("randomness", rows, randomness_bytes)
+        if out is None:
+            out = np.empty((len(rows), width), dtype=np.uint8)
+        if len(out) != len(rows):
+            raise ShapeError(f"out has {len(out)} rows, randomness {len(rows)}")
+
+        def take(start: int, stop: int) -> Bytes:
+            return rows[start:stop]
+
+        draw = take
+    elif out is None:
+        raise ShapeError("out is needed when randomness is a function")
+    else:
+        draw = randomness
+    require_rows("out", out, width)
+    return draw, out
+
+
+def pair_rows(
+    events: Bytes, interests: Bytes, heads: Bytes, widths: tuple[int, int]
+) -> tuple[Bytes, Bytes]:
+    """Return messages with contiguous rows; copy them if needed.
+
+    Args:
+        events: shape (batch, skip + bytes of an event), uint8.
+        interests: shape (batch, skip + bytes of an interest), uint8.
+        heads: room for the first bytes of both, shape (2, batch, skip).
+        widths: bytes of an event and of an interest, without the first `skip`.
+
+    Raises:
+        ShapeError: a shape does not fit.
+    """
+    batch = len(events)
+    events, interests = (
+        rows if rows.strides[-1:] == (1,) else np.ascontiguousarray(rows)
+        for rows in (events, interests)
+    )
+    require_rows("events", events, heads.shape[-1] + widths[0])
+    require_rows("interests", interests, heads.shape[-1] + widths[1])
+    if batch != len(interests):
+        raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
     if heads.dtype != np.uint8 or heads.ndim != 3 or heads.shape[:2] != (2, batch):
         raise ShapeError(
             f"heads must be uint8 of shape (2, {batch}, skip), got {heads.dtype} {heads.shape}"
         )
     if not (heads.flags.c_contiguous and heads.flags.writeable):
         raise ShapeError("heads must be C-contiguous and writeable")
+    return events, interests
 
 
 def copy_rows(rows: Bytes, out: Bytes) -> None:

@@ -21,8 +21,7 @@ public bounds            comparisons with trailing zeros left out               
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -50,30 +49,42 @@ FAR: Final = 8
 """How many times the limit a program must have for its nodes not to be counted to the end."""
 
 
+def _binary(code: int, k: int) -> str:
+    return f"{code:0{k}b}"
+
+
+def _bound(bound: int, k: int) -> str:
+    return _binary(bound % (1 << k), k) + str(bound >> k)
+
+
+_WRITERS: Final[dict[str, Callable[[int, int, int], str]]] = {
+    "value": lambda low, high, k: _binary(low, k),
+    "equal": lambda low, high, k: _binary(low if low <= high else (1 << k) - 1, k),
+    "equal or never": lambda low, high, k: (
+        _binary(low, k) + "1" if low <= high else _binary(0, k) + "0"
+    ),
+    "interval": lambda low, high, k: _binary(low, k) + _binary(high, k),
+    "below": lambda low, high, k: _bound(high + 1, k),
+    "above": lambda low, high, k: _bound(low, k),
+    "public": lambda low, high, k: "",
+}
+"""Write a leaf's private bits, the first one first: (low, high, bits of a code) -> text."""
+
+
 def box_form(schema: Schema, box: Box | None = None) -> Form:
-    """A private interval on every attribute: the box template, or (with a box) it filled in."""
-
-    def leaf(name: str) -> InRange:
+    """Return a private interval on every attribute: the box template, or one filled in by `box`."""
+    leaves = []
+    for name in schema:
         low, high = (None, None) if box is None else box.ranges[name]
-        return InRange(name, low, high, equal=False, negated=False)
-
-    return AllOf(tuple(leaf(name) for name in schema))
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """Where a leaf's private bounds lie: kind of leaf, first bit and bits of a value."""
-
-    kind: str
-    first: int
-    bits: int
+        leaves.append(InRange(name, low, high, equal=False, negated=False))
+    return AllOf(tuple(leaves))
 
 
 class CompiledForm:
-    """A form's program, and how to fill its private bits.
+    """Compile a form to a program, and its private bounds to input bits.
 
     Attributes:
-        schema: what the form's attributes are.
+        schema: schema of the form's attributes.
         program: the branching program.
         private_bits: bits of the interest's input.
     """
@@ -81,18 +92,18 @@ class CompiledForm:
     def __init__(self, schema: Schema, form: Form, max_nodes: int | None = None) -> None:
         """
         Args:
-            schema: what the form's attributes are.
-            form: private bounds None.
+            schema: schema of the form's attributes.
+            form: the form; its private bounds are None.
             max_nodes: most nodes of the program, source and sink included; None: any number.
 
         Raises:
             ParameterError: the program would have more nodes; it has not been built.
         """
         self.schema = schema
-        self._first_bits = first_bits(schema)
-        self._slots: list[_Slot | None] = []
         self.private_bits = 0
+        self._first_bits = first_bits(schema)
         self._form = form
+        self._kinds: list[str] = []  # of the leaves' private bits
         # One after the other, as they stand: the order of leaves is the order of their bits.
         leaves, inner = [], 0
         summed = max_nodes is not None and not _counts(form)
@@ -109,60 +120,37 @@ class CompiledForm:
         self.program: BranchingProgram = self._compile(form, iter(leaves))
 
     def interest_words(self, form: Form) -> Words:
-        """The private bits of a subscription: shape (words, 1), uint64.
+        """Return the private bits of a subscription, shape (words, 1), uint64.
 
         Args:
             form: the same form with its private bounds filled in.
-        """
-        bits = 0
-        leaves = list(iter_leaves(form))
-        templates = list(iter_leaves(self._form))
-        if len(leaves) != len(templates):
-            raise ParameterError("the predicate does not have the structure of the template")
-        for slot, leaf, template in zip(self._slots, leaves, templates, strict=True):
-            if leaf.attribute != template.attribute or type(leaf) is not type(template):
-                raise ParameterError("the predicate does not have the structure of the template")
-            if slot is not None:
-                bits |= self._fill(slot, leaf)
-        words = max(1, -(-self.private_bits // WORD))
-        return np.frombuffer(bits.to_bytes(8 * words, "little"), dtype="<u8")[:, None]
 
-    def _fill(self, slot: _Slot, leaf: InRange | HammingWithin) -> int:
-        """A leaf's private bits as a number, the first bit lowest."""
-        k = slot.bits
-        values: list[int | None]
-        flags: list[bool] = []
-        if isinstance(leaf, HammingWithin):
-            values = [leaf.value]
-        else:
-            assert leaf.low is not None and leaf.high is not None
-            empty = leaf.high < leaf.low
-            if slot.kind == "equal":
-                values = [(1 << k) - 1 if empty else leaf.low]
-            elif slot.kind == "equal or never":
-                values, flags = [0 if empty else leaf.low], [not empty]
-            elif slot.kind == "interval":
-                values = [leaf.low, leaf.high]
-            else:
-                bound = leaf.high + 1 if slot.kind == "below" else leaf.low
-                values, flags = [bound % (1 << k)], [bound >> k == 1]
-        out, position = 0, slot.first
-        for value in values:
-            assert value is not None
-            out |= int(f"{value:0{k}b}"[::-1], 2) << position
-            position += k
-        for flag in flags:
-            out |= int(flag) << position
-            position += 1
-        return out
+        Raises:
+            ParameterError: the form has other leaves.
+        """
+        leaves, expected = list(iter_leaves(form)), iter_leaves(self._form)
+        if [(type(x), x.attribute) for x in leaves] != [(type(x), x.attribute) for x in expected]:
+            raise ParameterError("the predicate does not have the structure of the template")
+        bits = ""
+        for kind, leaf in zip(self._kinds, leaves, strict=True):
+            low, high = (leaf.low, leaf.high) if isinstance(leaf, InRange) else (leaf.value,) * 2
+            assert low is not None and high is not None
+            bits += _WRITERS[kind](low, high, self.schema[leaf.attribute].bits)
+        words = max(1, -(-self.private_bits // WORD))
+        packed = int("0" + bits[::-1], 2).to_bytes(8 * words, "little")
+        return np.frombuffer(packed, dtype="<u8")[:, None]
 
     def _leaf(self, leaf: InRange | HammingWithin) -> BranchingProgram:
-        program, slot = self._range(leaf) if isinstance(leaf, InRange) else self._hamming(leaf)
-        self._slots.append(slot)
+        start, bits = self._first_bits[leaf.attribute], self.schema[leaf.attribute].bits
+        value = [programs.event_bit(start + i) for i in range(bits)]
+        program, kind = (
+            self._range(leaf, value) if isinstance(leaf, InRange) else self._hamming(leaf, value)
+        )
+        self._kinds.append(kind)
         return programs.negation(program) if leaf.negated else program
 
     def _size(self, form: Form, leaves: Iterator[int]) -> int:
-        """Size of the form's program, from those of its leaves; for `AtLeastOf` it may be less."""
+        """Return the size of the form's program from its leaves'; an `AtLeastOf` may have less."""
         match form:
             case Always() | Never():
                 return 1
@@ -175,88 +163,68 @@ class CompiledForm:
         return next(leaves)
 
     def _compile(self, form: Form, leaves: Iterator[BranchingProgram]) -> BranchingProgram:
-        match form:
-            case Always() | Never():
-                return programs.constant(isinstance(form, Always))
-            case AllOf(parts):
-                return programs.conjunction([self._compile(part, leaves) for part in parts])
-            case AnyOf(parts, disjoint):
-                return programs.disjunction(
-                    [self._compile(part, leaves) for part in parts], disjoint=disjoint
-                )
-            case AtLeastOf(k, parts):
-                return programs.at_least(k, [self._compile(part, leaves) for part in parts])
-        return next(leaves)
+        if isinstance(form, Always | Never):
+            return programs.constant(isinstance(form, Always))
+        if not isinstance(form, AllOf | AnyOf | AtLeastOf):
+            return next(leaves)
+        parts = [self._compile(part, leaves) for part in form.parts]
+        if isinstance(form, AllOf):
+            return programs.conjunction(parts)
+        if isinstance(form, AnyOf):
+            return programs.disjunction(parts, disjoint=form.disjoint)
+        return programs.at_least(form.k, parts)
 
-    def _value(self, name: str) -> list[Label]:
-        start = self._first_bits[name]
-        return [programs.event_bit(start + i) for i in range(self.schema[name].bits)]
-
-    def _private(self, kind: str, bits: int, values: int, flags: int) -> _Slot:
-        slot = _Slot(kind, self.private_bits, bits)
-        self.private_bits += values * bits + flags
-        return slot
-
-    @staticmethod
-    def _bits(first: int, count: int) -> list[Label]:
+    def _private(self, count: int) -> list[Label]:
+        """Return the next bits of the interest's input."""
+        first = self.private_bits
+        self.private_bits += count
         return [programs.interest_bit(first + i) for i in range(count)]
 
-    def _hamming(self, form: HammingWithin) -> tuple[BranchingProgram, _Slot | None]:
-        value = self._value(form.attribute)
+    def _hamming(self, form: HammingWithin, value: list[Label]) -> tuple[BranchingProgram, str]:
+        kind = "value" if form.value is None else "public"
         k = len(value)
-        if form.value is not None:
-            return programs.hamming_within(value, _constant_bits(form.value, k), form.limit), None
-        slot = self._private("value", k, 1, 0)
-        return programs.hamming_within(value, self._bits(slot.first, k), form.limit), slot
+        centre = self._private(k) if form.value is None else _constant_bits(form.value, k)
+        return programs.hamming_within(value, centre, form.limit), kind
 
-    def _range(self, form: InRange) -> tuple[BranchingProgram, _Slot | None]:
-        value = self._value(form.attribute)
+    def _range(self, form: InRange, value: list[Label]) -> tuple[BranchingProgram, str]:
         k, size = len(value), self.schema[form.attribute].size
         if form.low is not None and form.high is not None:
-            return self._public_range(value, form.low, form.high, size, form.equal), None
+            return _public_range(value, form.low, form.high, size, form.equal), "public"
+        if form.equal and size < 1 << k:
+            return programs.equality(value, self._private(k)), "equal"
+        if form.low is None and form.high is None and not form.equal:
+            return programs.interval(value, self._private(k), self._private(k)), "interval"
+        *bits, flag = self._private(k + 1)
         if form.equal:
-            if size < 1 << k:
-                slot = self._private("equal", k, 1, 0)
-                return programs.equality(value, self._bits(slot.first, k)), slot
-            slot = self._private("equal or never", k, 1, 1)
-            gate = programs.constant(programs.interest_bit(slot.first + k))
-            return programs.series(gate, programs.equality(value, self._bits(slot.first, k))), slot
-        if form.low is None and form.high is None:
-            slot = self._private("interval", k, 2, 0)
-            low, high = self._bits(slot.first, k), self._bits(slot.first + k, k)
-            return programs.interval(value, low, high), slot
-        slot = self._private("above" if form.low is None else "below", k, 1, 1)
-        below = programs.less_than(
-            value, self._bits(slot.first, k), programs.interest_bit(slot.first + k)
-        )
+            gate = programs.constant(flag)
+            return programs.series(gate, programs.equality(value, bits)), "equal or never"
+        below = programs.less_than(value, bits, flag)
         if form.low is None:
-            return programs.negation(below), slot
-        return programs.parallel(below, programs.below_constant(value, form.low)), slot
+            return programs.negation(below), "above"
+        return programs.parallel(below, programs.below_constant(value, form.low)), "below"
 
-    @staticmethod
-    def _public_range(
-        value: list[Label], low: int, high: int, size: int, equal: bool
-    ) -> BranchingProgram:
-        if high < low:
-            return programs.constant(False)
-        if equal:
-            return programs.equality(value, _constant_bits(low, len(value)))
-        upper = (
-            programs.constant(True)
-            if high >= size - 1
-            else programs.below_constant(value, high + 1)
-        )
-        return programs.parallel(upper, programs.below_constant(value, low))
+
+def _public_range(
+    value: list[Label], low: int, high: int, size: int, equal: bool
+) -> BranchingProgram:
+    if high < low:
+        return programs.constant(False)
+    if equal:
+        return programs.equality(value, _constant_bits(low, len(value)))
+    upper = programs.constant(True)
+    if high < size - 1:
+        upper = programs.below_constant(value, high + 1)
+    return programs.parallel(upper, programs.below_constant(value, low))
 
 
 def _counts(form: Form) -> bool:
-    """Whether a form has `AtLeastOf`, some parts of which may be left out."""
+    """Return whether a form has an `AtLeastOf`, some parts of which may be left out."""
     parts = form.parts if isinstance(form, AllOf | AnyOf | AtLeastOf) else ()
     return isinstance(form, AtLeastOf) or any(map(_counts, parts))
 
 
 def too_many_nodes(nodes: int, max_nodes: int, *, counted: bool = True) -> ParameterError:
-    """What says that a program would have more nodes than are allowed."""
+    """Return the error of a program that would have more nodes than are allowed."""
     size = nodes - 1
     some = "" if counted else "at least "
     return ParameterError(

@@ -36,7 +36,13 @@ from ccbps.errors import ParameterError, ShapeError
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """An affine bit: XOR of event bits, interest bits and a constant. Add labels with ``^``."""
+    """An affine bit: XOR of event bits, interest bits and a constant. Add labels with ``^``.
+
+    Attributes:
+        event: numbers of event bits.
+        interest: numbers of interest bits.
+        one: whether the constant 1 is added.
+    """
 
     event: frozenset[int] = frozenset()
     interest: frozenset[int] = frozenset()
@@ -56,12 +62,12 @@ ONE = Label(one=True)
 
 
 def event_bit(index: int) -> Label:
-    """Bit ``index`` of the event."""
+    """Return the label of bit ``index`` of the event."""
     return Label(event=frozenset((index,)))
 
 
 def interest_bit(index: int) -> Label:
-    """Bit ``index`` of the subscriber's private constants."""
+    """Return the label of bit ``index`` of the subscriber's private constants."""
     return Label(interest=frozenset((index,)))
 
 
@@ -80,7 +86,7 @@ class BranchingProgram:
 
     @classmethod
     def from_edges(cls, size: int, edges: Iterable[tuple[int, int, Label]]) -> BranchingProgram:
-        """The program of any edges: parallel ones are merged, those constantly 0 left out."""
+        """Build a program of edges: merge parallel ones, leave out those that are constantly 0."""
         merged: dict[tuple[int, int], Label] = {}
         for u, v, label in edges:
             merged[u, v] = merged.get((u, v), ZERO) ^ label
@@ -95,38 +101,44 @@ class BranchingProgram:
 
     @property
     def inner_nodes(self) -> int:
-        """Nodes other than source and sink."""
+        """Count the nodes other than source and sink."""
         return self.size - 1
 
     @property
     def event_bits(self) -> int:
-        """One more than the largest event bit used."""
+        """Return one more than the largest event bit used."""
         return 1 + max((i for e in self.edges.values() for i in e.event), default=-1)
 
     @property
     def interest_bits(self) -> int:
-        """One more than the largest interest bit used."""
+        """Return one more than the largest interest bit used."""
         return 1 + max((i for e in self.edges.values() for i in e.interest), default=-1)
 
     def matrix(self, event: NDArray[np.uint8], interest: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """L for each pair of 0/1 rows; shapes (batch, event bits), (batch, interest bits) ->
-        (batch, s, s)."""
+        """Return the matrix L for each pair of 0/1 rows.
+
+        Args:
+            event: event bits, shape (batch, event bits).
+            interest: interest bits, shape (batch, interest bits).
+
+        Returns:
+            shape (batch, s, s).
+
+        Raises:
+            ShapeError: the batches differ.
+        """
         if len(event) != len(interest):
             raise ShapeError(f"{len(event)} event rows do not pair with {len(interest)} others")
         out = np.zeros((len(event), self.size, self.size), dtype=np.uint8)
         below = np.arange(1, self.size)
         out[:, below, below - 1] = 1
         for (u, v), label in self.edges.items():
-            bit = np.full(len(event), label.one, dtype=np.uint8)
-            for i in label.event:
-                bit ^= event[:, i]
-            for i in label.interest:
-                bit ^= interest[:, i]
-            out[:, u, v - 1] = bit
+            ones = event[:, list(label.event)].sum(1) + interest[:, list(label.interest)].sum(1)
+            out[:, u, v - 1] = (ones + label.one) % 2
         return out
 
     def evaluate(self, event: NDArray[np.uint8], interest: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Number of paths mod 2 for each pair of 0/1 rows, by the recurrence over nodes."""
+        """Count paths mod 2 for each pair of 0/1 rows, by the recurrence over nodes."""
         matrix = self.matrix(event, interest)
         paths = np.zeros((len(event), self.size + 1), dtype=np.uint8)
         paths[:, 0] = 1
@@ -139,18 +151,18 @@ class BranchingProgram:
 def sorted_edges(
     edges: dict[tuple[int, int], Label],
 ) -> list[tuple[tuple[int, int], Label]]:
-    """Edges by target, then by source: the order in which columns of L are built."""
+    """Return edges by target, then by source: the order in which columns of L are built."""
     return sorted(edges.items(), key=lambda item: (item[0][1], item[0][0]))
 
 
 def constant(value: bool | Label) -> BranchingProgram:
-    """One edge from source to sink that carries a label (or a public bit)."""
-    label = value if isinstance(value, Label) else (ONE if value else ZERO)
+    """Build one edge from source to sink that carries a label (or a public bit)."""
+    label = value if isinstance(value, Label) else Label(one=value)
     return BranchingProgram.from_edges(1, [(0, 1, label)])
 
 
 def series(*programs: BranchingProgram) -> BranchingProgram:
-    """AND: each one's sink is the next one's source. Inner nodes add, plus one for each join."""
+    """Join programs by AND: a sink is the next source. Inner nodes add, plus one for each join."""
     edges, shift = [], 0
     for program in programs:
         edges += [(u + shift, v + shift, e) for (u, v), e in program.edges.items()]
@@ -159,7 +171,7 @@ def series(*programs: BranchingProgram) -> BranchingProgram:
 
 
 def parallel(*programs: BranchingProgram) -> BranchingProgram:
-    """XOR: common source, common sink. Inner nodes add. OR, where no two are true at once."""
+    """Join programs by XOR: common source and sink, inner nodes add. OR, if no two are true."""
     size = 1 + sum(program.inner_nodes for program in programs)
     edges, shift = [], 0
     for program in programs:
@@ -173,20 +185,25 @@ def parallel(*programs: BranchingProgram) -> BranchingProgram:
 
 
 def negation(program: BranchingProgram, by: Label = ONE) -> BranchingProgram:
-    """NOT, or XOR with any label (an interest bit hides whether it is negated). No node."""
+    """Negate a program, or add any label (an interest bit hides whether it does). No node."""
     edges = [(u, v, e) for (u, v), e in program.edges.items()]
     return BranchingProgram.from_edges(program.size, [*edges, (0, program.size, by)])
 
 
 def conjunction(programs: Sequence[BranchingProgram]) -> BranchingProgram:
-    """AND of any number of programs; of none: true."""
+    """Join any number of programs by AND; of none: true."""
     return series(*programs) if programs else constant(True)
 
 
 def disjunction(
     programs: Sequence[BranchingProgram], *, disjoint: bool = False
 ) -> BranchingProgram:
-    """OR of any number of programs; of none: false. ``disjoint``: at most one is ever true."""
+    """Join any number of programs by OR; of none: false.
+
+    Args:
+        programs: the programs.
+        disjoint: whether at most one of them is ever true, which saves nodes.
+    """
     if disjoint:
         return parallel(*programs) if programs else constant(False)
     return negation(conjunction([negation(p) for p in programs]))

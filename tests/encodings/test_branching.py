@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbps.compiled import rows_compiled
 from ccbps.encodings import BranchingEncoding
-from ccbps.errors import ParameterError, ShapeError
+from ccbps.errors import ShapeError
 from ccbps.programs import ONE, BranchingProgram
 from tests.reference import ishai_kushilevitz as twin
 from tests.support.effort import examples
-from tests.support.kernels import KERNELS, Recorder, both_kernels, each_kernel, wished  # noqa: F401
+from tests.support.kernels import Recorder
 from tests.support.program_strategies import (
     Words,
     box_program,
@@ -50,19 +44,11 @@ def check_against_formula(program: BranchingProgram, batch: int, seed: int) -> N
     encoding = BranchingEncoding(program)
     event, interest = input_bits(program, batch, seed)
     randomness = uniform(encoding, batch, seed)
-    # The formula once, as it takes far longer than both kernels.
-    wanted = (
-        twin.encode_event(program, event, randomness),
-        twin.encode_interest(program, interest, randomness),
-    )
-    answers = program.evaluate(event, interest)
-    for kernel in KERNELS if find_spec("numba") else ["arrays"]:
-        with wished(kernel):
-            events = encoding.encode_event(input_words(event), randomness)
-            interests = encoding.encode_interest(input_words(interest), randomness)
-            assert np.array_equal(events, wanted[0])
-            assert np.array_equal(interests, wanted[1])
-            assert np.array_equal(encoding.decode(events, interests), answers)
+    events = encoding.encode_event(input_words(event), randomness)
+    interests = encoding.encode_interest(input_words(interest), randomness)
+    assert np.array_equal(events, twin.encode_event(program, event, randomness))
+    assert np.array_equal(interests, twin.encode_interest(program, interest, randomness))
+    assert np.array_equal(encoding.decode(events, interests), program.evaluate(event, interest))
 
 
 # -- the formula --------------------------------------------------------------------------------
@@ -119,7 +105,6 @@ def test_encoding_of_any_batch_is_the_formula(size: int, batch: int) -> None:
     check_against_formula(random_program(size, 5), batch, batch)
 
 
-@both_kernels
 def test_encoding_of_a_row_does_not_depend_on_its_batch() -> None:
     program = box_program([16, 16, 20])
     encoding, batch = BranchingEncoding(program), 8300
@@ -137,7 +122,6 @@ def test_encoding_of_a_row_does_not_depend_on_its_batch() -> None:
         assert encoding.decode(events[at], interests[at]) == answers[at]
 
 
-@both_kernels
 @given(size=st.integers(1, 70), seed=seeds)
 @settings(max_examples=examples(30))
 def test_encoding_ignores_bits_that_serve_nothing(size: int, seed: int) -> None:
@@ -158,7 +142,6 @@ def test_encoding_ignores_bits_that_serve_nothing(size: int, seed: int) -> None:
         assert np.array_equal(encode(inputs, randomness), encode(inputs, other))
 
 
-@both_kernels
 @given(size=st.integers(1, 70), seed=seeds)
 @settings(max_examples=examples(30))
 def test_messages_have_no_bit_set_after_the_triangle(size: int, seed: int) -> None:
@@ -194,7 +177,6 @@ def messages_of(encoding: BranchingEncoding, batch: int) -> tuple[Bytes, Bytes]:
     return encoding.encode_event(event, randomness), encoding.encode_interest(interest, randomness)
 
 
-@both_kernels
 @pytest.mark.parametrize("batch", [0, 1, 300, 5000])
 def test_encoding_of_one_input_for_all_rows_equals_that_input_repeated(
     box: BranchingEncoding, batch: int
@@ -206,7 +188,6 @@ def test_encoding_of_one_input_for_all_rows_equals_that_input_repeated(
         assert np.array_equal(encode(one, randomness), encode(repeated, randomness))
 
 
-@both_kernels
 @given(known=st.integers(1, 6), batch=st.sampled_from([0, 1, 2, 5, 2056, 2057, 5000]), seed=seeds)
 @settings(max_examples=examples(40))
 @example(known=3, batch=1, seed=0)
@@ -229,7 +210,6 @@ def test_encode_refuses_an_index_of_another_length(box: BranchingEncoding, lengt
         box.encode_event(event, uniform(box, 5, 4), index=np.zeros(length, np.intp))
 
 
-@both_kernels
 def test_encoding_takes_more_input_words_than_it_needs(box: BranchingEncoding) -> None:
     event, _ = inputs_of(box, 5)
     randomness = uniform(box, 5, 4)
@@ -237,7 +217,6 @@ def test_encoding_takes_more_input_words_than_it_needs(box: BranchingEncoding) -
     assert np.array_equal(box.encode_event(longer, randomness), box.encode_event(event, randomness))
 
 
-@both_kernels
 @pytest.mark.parametrize("batch", [0, 1, 263, 5000])
 def test_encoding_draws_each_row_once_and_in_order(box: BranchingEncoding, batch: int) -> None:
     event, interest = inputs_of(box, batch)
@@ -250,7 +229,6 @@ def test_encoding_draws_each_row_once_and_in_order(box: BranchingEncoding, batch
         assert np.array_equal(out, encode(inputs, randomness))
 
 
-@both_kernels
 def test_rows_may_start_anywhere_and_be_read_only(box: BranchingEncoding) -> None:
     event, interest = inputs_of(box, 300)
     randomness, wide = uniform(box, 300, 5), np.zeros((3, 600, 21 + box.message_bytes), np.uint8)
@@ -268,7 +246,6 @@ def test_rows_may_start_anywhere_and_be_read_only(box: BranchingEncoding) -> Non
     assert np.array_equal(box.decode(rows[0][::-1], rows[1][::-1]), answers[::-1])
 
 
-@both_kernels
 def test_encoding_writes_between_other_bytes(box: BranchingEncoding) -> None:
     event, _ = inputs_of(box, 300)
     randomness = uniform(box, 300, 5)
@@ -279,7 +256,6 @@ def test_encoding_writes_between_other_bytes(box: BranchingEncoding) -> None:
     assert (out[:, -3:] == 0x77).all()
 
 
-@both_kernels
 @pytest.mark.parametrize("skip", [1, 8, 16, 23])
 def test_decode_with_heads_skips_headers(box: BranchingEncoding, skip: int) -> None:
     rng = np.random.default_rng(6)
@@ -293,7 +269,6 @@ def test_decode_with_heads_skips_headers(box: BranchingEncoding, skip: int) -> N
     assert np.array_equal(heads, headers)
 
 
-@both_kernels
 def test_decode_takes_rows_that_are_not_contiguous(box: BranchingEncoding) -> None:
     events, interests = messages_of(box, 40)
     answers = box.decode(events, interests)
@@ -301,7 +276,6 @@ def test_decode_takes_rows_that_are_not_contiguous(box: BranchingEncoding) -> No
     assert np.array_equal(box.decode(*spread), answers)
 
 
-@both_kernels
 def test_decode_leaves_messages_as_they_are(box: BranchingEncoding) -> None:
     events, interests = messages_of(box, 40)
     before = events.copy(), interests.copy()
@@ -310,7 +284,6 @@ def test_decode_leaves_messages_as_they_are(box: BranchingEncoding) -> None:
     assert np.array_equal(interests, before[1])
 
 
-@both_kernels
 def test_encoding_leaves_randomness_and_inputs_as_they_are(box: BranchingEncoding) -> None:
     event, _ = inputs_of(box, 40)
     randomness = uniform(box, 40, 7)
@@ -320,7 +293,6 @@ def test_encoding_leaves_randomness_and_inputs_as_they_are(box: BranchingEncodin
     assert np.array_equal(randomness, before[1])
 
 
-@both_kernels
 @given(size=st.integers(1, 140), seed=seeds)
 @settings(max_examples=examples(40))
 def test_simulated_messages_decode_to_the_answer(size: int, seed: int) -> None:
@@ -328,89 +300,6 @@ def test_simulated_messages_decode_to_the_answer(size: int, seed: int) -> None:
     answers = np.random.default_rng(seed).integers(0, 2, 9).astype(np.bool_)
     events, interests = encoding.simulate(answers, uniform(encoding, 9, seed))
     assert np.array_equal(encoding.decode(events, interests), answers)
-
-
-# -- which kernels run --------------------------------------------------------------------------
-
-
-def run(code: str, **environment: str) -> str:
-    """What a fresh process prints."""
-    kept = {k: v for k, v in os.environ.items() if k != "CCBPS_COMPILED"}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env=kept | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-
-
-LONG_WORK = """
-import sys
-from ccbps.compiled import COMPILED_BATCH, LOADING_WORDS, rows_compiled
-KERNELS = "encodings.branching.compiled_kernels"
-messages = LOADING_WORDS // 200
-for batch in (messages, COMPILED_BATCH - 1):
-    assert not rows_compiled(batch, 100, KERNELS) and "numba" not in sys.modules
-assert rows_compiled(messages, 100, KERNELS)
-assert rows_compiled(COMPILED_BATCH, 100, KERNELS)
-assert not rows_compiled(COMPILED_BATCH - 1, 100, KERNELS)
-"""
-
-
-def test_long_work_loads_the_compiled_kernels() -> None:
-    pytest.importorskip("numba")
-    run(LONG_WORK)
-
-
-def test_a_wish_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CCBPS_COMPILED", "yes")
-    with pytest.raises(ParameterError, match="CCBPS_COMPILED must be 0, 1 or empty, got 'yes'"):
-        rows_compiled(1, 1, "encodings.branching.compiled_kernels")
-
-
-WITHOUT_NUMBA = """
-import os, sys, warnings
-import numpy as np
-from ccbps.compiled import rows_compiled
-KERNELS = "encodings.branching.compiled_kernels"
-from ccbps.errors import ParameterError
-with warnings.catch_warnings(record=True) as seen:
-    warnings.simplefilter("always")
-    assert not rows_compiled(10**6, 100, KERNELS) and not rows_compiled(10**6, 100, KERNELS)
-print(*[warning.message for warning in seen])
-os.environ["CCBPS_COMPILED"] = "1"
-try:
-    rows_compiled(10**6, 100, KERNELS)
-except ParameterError as error:
-    print(error)
-"""
-
-
-@pytest.mark.parametrize("broken", ["ModuleNotFoundError", "ImportError", "OSError", "KeyError"])
-def test_without_numba_or_with_a_broken_one_arrays_do_the_work(broken: str, tmp_path: Path) -> None:
-    (tmp_path / "numba.py").write_text(f"raise {broken}('no such thing')\n")
-    shown, refused = run(WITHOUT_NUMBA, PYTHONPATH=str(tmp_path)).splitlines()
-    assert ("NumPy does the work" in shown) == (broken != "ModuleNotFoundError")
-    assert "no such thing" in refused and "pip install 'ccbps[compiled]'" in refused
-
-
-def test_numba_that_must_not_compile_is_not_used() -> None:
-    pytest.importorskip("numba")
-    shown, refused = run(WITHOUT_NUMBA, NUMBA_DISABLE_JIT="1").splitlines()
-    assert "NUMBA_DISABLE_JIT is set" in shown and "NUMBA_DISABLE_JIT is set" in refused
-
-
-def test_compiled_kernels_need_no_folder_that_can_be_written(tmp_path: Path) -> None:
-    pytest.importorskip("numba")
-    from numba import types
-
-    from ccbps.compiled import compile_kernel
-
-    # A function without a file has nowhere to be kept, as in a read-only installation.
-    names = {"compile": compile_kernel, "types": types}
-    exec("def nothing(a): pass", names)
-    names["compile"](names["types"].void(names["types"].int64))(names["nothing"])(1)
 
 
 # -- refusals -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ccbps.encodings import TriangleLayout
 from ccbps.errors import ParameterError
-from tests.reference.ishai_kushilevitz import positions
+from tests.reference.ishai_kushilevitz import positions, triangle_bits
 from tests.support.program_strategies import seeds
 
 SIZES = [*range(1, 141), 191, 192, 193, 256, 300]
@@ -47,37 +47,48 @@ def test_layout_message_is_the_triangle_rounded_up_to_bytes(size: int) -> None:
 @pytest.mark.parametrize("size", [*SIZES, *LARGE])
 def test_layout_pieces_are_the_triangle(size: int) -> None:
     layout = TriangleLayout(size)
-    taken = np.zeros((size, size), dtype=np.int64)
     wire = np.zeros(64 * layout.words, dtype=np.int64)
-    for block, (word, column, count) in enumerate(layout.full):
-        taken[64 * block : 64 * block + 64, column : column + count] += 1
-        wire[64 * word : 64 * (word + count)] += 1
-    for piece in layout.partial:
-        taken[piece.first_row : piece.first_row + piece.length, piece.column] += 1
-        start = 64 * piece.word + piece.offset
-        wire[start : start + piece.length] += 1
-        assert piece.offset + piece.length <= 64
-    assert np.array_equal(taken, np.triu(np.ones_like(taken)))
+    for column, pieces in enumerate(layout.pieces):
+        lengths = [end - first for _, first, end in pieces]
+        assert lengths == [min(64, column + 1 - top) for top in range(0, column + 1, 64)]
+        for word, first, end in pieces:
+            assert 0 <= first < 64
+            wire[64 * word + first : 64 * word + end] += 1
     assert (wire[: layout.bits] == 1).all()
     assert not wire[layout.bits :].any()
 
 
-@given(size=st.integers(1, 40) | st.sampled_from([63, 64, 65, 100]), seed=seeds)
-def test_pack_and_unpack_are_inverse(size: int, seed: int) -> None:
+@pytest.mark.parametrize("size", [*SIZES, *LARGE])
+def test_only_pieces_without_a_partner_are_cut(size: int) -> None:
+    layout = TriangleLayout(size)
+    for column, pieces in enumerate(layout.pieces):
+        *whole, (_, first, end) = pieces
+        assert all((first, end) == (0, 64) for _, first, end in whole)
+        rows = end - first
+        if column + 64 - 2 * rows < size:  # the column with 64 - rows rows in this block
+            assert end <= 64
+
+
+@given(size=st.integers(1, 40) | st.sampled_from([63, 64, 65, 100, 130]), seed=seeds)
+def test_pieces_are_read_and_added_where_their_bits_lie(size: int, seed: int) -> None:
     layout = TriangleLayout(size)
     rng = np.random.default_rng(seed)
-    messages = rng.integers(0, 256, (3, layout.message_bytes), dtype=np.uint8)
-    messages[:, -1] &= layout.last_byte_mask
-    matrices = layout.unpack(messages)
-    assert np.array_equal(matrices, np.triu(matrices))
-    assert np.array_equal(layout.pack(matrices), messages)
-    upper = np.triu(rng.integers(0, 2, (3, size, size), dtype=np.uint8))
-    assert np.array_equal(layout.unpack(layout.pack(upper)), upper)
-
-
-def test_pack_ignores_what_is_below_the_diagonal() -> None:
-    layout = TriangleLayout(5)
-    assert layout.pack(np.ones((1, 5, 5), np.uint8)).tolist() == [[0xFF, 0x7F]]
+    words = rng.integers(0, 2**64, (layout.words, 3), dtype=np.uint64)
+    matrices = triangle_bits(size, np.ascontiguousarray(words.T).view(np.uint8))
+    copied, before = np.zeros_like(words), words.copy()
+    for column, pieces in enumerate(layout.pieces):
+        for block, (_, first, end) in enumerate(pieces):
+            rows = layout.read(words, column, block, np.empty(3, np.uint64))
+            known = matrices[:, 64 * block : 64 * block + end - first, column]
+            assert rows.tolist() == [int("".join(map(str, row[::-1])), 2) for row in known]
+            loose = layout.read(words, column, block, np.empty(3, np.uint64), exact=False)
+            used = np.uint64((1 << (end - first)) - 1)
+            assert np.array_equal(loose & used, rows)
+            layout.add(copied, column, block, rows.copy())
+    used = np.uint64((1 << (layout.bits - 1) % 64 + 1) - 1)
+    assert np.array_equal(copied[:-1], words[:-1])
+    assert np.array_equal(copied[-1], words[-1] & used)
+    assert np.array_equal(words, before)
 
 
 @pytest.mark.parametrize("size", [0, -1])

@@ -8,15 +8,13 @@ R1 (unit upper-triangular), R2 (identity with a uniform last column) and Z (uppe
 
 Their sum is R1 * L * R2: uniform among the matrices of that shape with the determinant of L, so the
 two messages together depend on the answer and on nothing else (see `BranchingEncoding.simulate`).
-The ones below the diagonal of L count towards the event's half and are not sent.
+The ones below the diagonal of L belong to the event's half and are not sent.
 
 The decoder REC is the recurrence of the determinant of a matrix with ones below its diagonal, run
-from the last column: z_s = 1, z_i = sum over c >= i of m[i, c] * z_{c+1}, answer z_0. One word for
-64 of the z's still being summed is enough, so each column costs one AND and one XOR per word.
+from the last column: z_s = 1, z_i = sum over c >= i of m[i, c] * z_{c+1}, answer z_0. A word holds
+64 of the z's, so each column costs one AND and one XOR per word.
 
-The inner loops are in `ccbps.encodings.branching.array_kernels`, for NumPy alone, and in
-`ccbps.encodings.branching.compiled_kernels`, for Numba (extra ``compiled``): the same messages, bit
-by bit.
+The loops run over columns and edges. One NumPy call treats one word of a whole block of messages.
 
 Hazard: randomness must be uniform, shared by the two parties only, and used for one pair only.
 Sources: Ishai and Kushilevitz, FOCS 2000 and ICALP 2002 (the encoding and its simulator).
@@ -24,40 +22,45 @@ Sources: Ishai and Kushilevitz, FOCS 2000 and ICALP 2002 (the encoding and its s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Iterator
+from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes, Words
-from ccbps.compiled import rows_compiled
-from ccbps.encodings.branching.array_kernels import ArrayDecoder, ArrayEncoder
-from ccbps.encodings.branching.halves import Half
-from ccbps.encodings.branching.tiles import Shape
-from ccbps.encodings.branching.triangle import WORD, TriangleLayout
-from ccbps.encodings.rows import Draw, require_heads, require_rows
+from ccbps.arrays import Bools, Bytes, Index, Words
+from ccbps.encodings.branching.halves import DIAGONAL, Half, spread
+from ccbps.encodings.branching.triangle import SHIFTS, WORD, TriangleLayout
+from ccbps.encodings.rows import Draw, draw_rows, pair_rows
 from ccbps.errors import ShapeError
-from ccbps.programs.branching import BranchingProgram, Label, sorted_edges
+from ccbps.programs.branching import BranchingProgram
 
-if TYPE_CHECKING:
-    from ccbps.encodings.branching.compiled_kernels import CompiledDecoder, CompiledEncoder
+# An odd number of cache lines (8 words each): with a power of two, equal places of different words
+# would compete for the same few cache sets.
+ENCODE_ROWS: Final = 8 * 513
+"""Messages encoded together."""
+DECODE_ROWS: Final = 8 * 1025
+"""Messages decoded together: more, because each column is a call of its own."""
+BLOCK_BYTES: Final = 64 << 20
+"""Working memory at most: messages of large programs are treated in shorter blocks."""
+LOAD_ROWS: Final = 256
+"""Messages turned from rows into words at a time: source and target both fit the cache."""
 
-
-COMPILED: Final = "encodings.branching.compiled_kernels"
+TILE_COLUMNS: Final = 16
+"""Columns of R1 multiplied together; divides 64."""
 
 
 class BranchingEncoding:
-    """The two encoders, the decoder and the simulator for one branching program.
-
-    Attributes:
-        program: the public program.
-        layout: where each bit of a message lies.
-        message_bytes: bytes per side, s(s+1)/2 bits rounded up.
-        randomness_bytes: bytes of shared randomness for one pair: Z, then R1 and R2, each in
-            the layout of a message, in whole words.
+    """Encode, decode and simulate the messages of one branching program.
 
     Inputs of the encoders are packed bits: bit i of a party's input is bit ``i % 64``, counted from
     the low end, of word ``i // 64``; shape (words, batch), uint64.
+
+    Attributes:
+        program: the public program.
+        layout: the place of each bit of a message.
+        message_bytes: bytes per side, s(s+1)/2 bits rounded up.
+        randomness_bytes: bytes of shared randomness for one pair: Z, then R1 and R2, each in
+            the layout of a message, in whole words.
     """
 
     def __init__(self, program: BranchingProgram) -> None:
@@ -65,44 +68,33 @@ class BranchingEncoding:
         self.layout = TriangleLayout(program.size)
         self.message_bytes = self.layout.message_bytes
         self.randomness_bytes = 2 * 8 * self.layout.words
-        edges = sorted_edges(program.edges)
-        self._shape = Shape(self.layout)
-        # A constant may belong to either half; the interest's is often one row for a whole batch.
-        self._event = Half(
-            program.size, [(u, v, Label(event=e.event)) for (u, v), e in edges], "event", True
-        )
-        self._interest = Half(
-            program.size,
-            [(u, v, Label(interest=e.interest, one=e.one)) for (u, v), e in edges],
-            "interest",
-            False,
-        )
+        self._event, self._interest = Half(program, "event"), Half(program, "interest")
 
     @property
     def operations(self) -> dict[Literal["publisher", "subscriber", "broker"], int]:
-        """64-bit word operations per pair, counted from the kernels' steps: {role: operations}.
+        """Count 64-bit word operations per pair, from the loops' steps: {role: operations}.
 
         Loading and storing a word count as one operation each. A subscriber that encodes one
         predicate for many rounds saves the operations on its labels.
         """
-        shape, size, words = self._shape, self.program.size, self._shape.column_words
-        common = 4 * self.layout.words + 6 * len(self.layout.partial) + 5 * words + 4 * size
+        layout, size, blocks = self.layout, self.program.size, self._event.ones.shape[1]
+        held = sum(map(len, layout.pieces))  # words of all columns, were each to start a word
 
-        def half(half: Half) -> int:
-            runs = [
-                (
-                    2 * (min(stop, size) - start),
-                    sum(max(0, stop - max(start, WORD * b)) for b in range(shape.blocks)),
-                )
-                for _, start, stop in half.runs
-            ]
-            return common + sum(masks + 2 * terms for masks, terms in runs) + 4 * len(half.moves)
+        def encoding(half: Half) -> int:
+            sums = sum(
+                2 + 2 * (u // WORD + 1)
+                for row, start, stop in half.runs
+                for u in range(start, stop)
+                if half.columns[row - 1] < size - 1
+            )
+            labels = 3 * len(half.moves) + 4 * blocks * len(half.columns)
+            return 4 * layout.words + 8 * size + 4 * held + labels + sums
 
-        folded = sum(1 for piece in self.layout.partial if piece.offset)
+        shifted = sum(first > 0 for pieces in layout.pieces for _, first, _ in pieces)
         return {
-            "publisher": half(self._event) + self.layout.words,
-            "subscriber": half(self._interest),
-            "broker": 2 * self.layout.words + 2 * (size - 1) + 2 * words + folded,
+            "publisher": encoding(self._event),
+            "subscriber": encoding(self._interest),
+            "broker": 2 * layout.words + 2 * (size - 1) + 2 * held + shifted,
         }
 
     def encode_event(
@@ -111,9 +103,9 @@ class BranchingEncoding:
         randomness: Bytes | Draw,
         out: Bytes | None = None,
         *,
-        index: NDArray[np.intp] | None = None,
+        index: Index | None = None,
     ) -> Bytes:
-        """Event messages.
+        """Encode event messages.
 
         Args:
             event: packed event bits, shape (words, batch), or (words, 1) for one event for all.
@@ -137,13 +129,13 @@ class BranchingEncoding:
         randomness: Bytes | Draw,
         out: Bytes | None = None,
         *,
-        index: NDArray[np.intp] | None = None,
+        index: Index | None = None,
     ) -> Bytes:
-        """Interest messages; as `encode_event`."""
+        """Encode interest messages; as `encode_event`."""
         return self._encode(self._interest, interest, randomness, out, index)
 
-    def decode(self, events: Bytes, interests: Bytes) -> NDArray[np.bool_]:
-        """REC: the program's value for each pair of messages.
+    def decode(self, events: Bytes, interests: Bytes) -> Bools:
+        """Compute the program's value for each pair of messages (REC).
 
         Args:
             events: shape (batch, message_bytes), uint8.
@@ -157,11 +149,11 @@ class BranchingEncoding:
 
     def decode_with_heads(
         self, events: Bytes, interests: Bytes, heads: Bytes
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """As `decode`; also gathers, while the messages are in the cache, what a caller checks.
+    ) -> tuple[Bools, Bools]:
+        """Decode messages behind headers; gather the headers while they are in the cache.
 
         Args:
-            events: shape (batch, skip + message_bytes), uint8.
+            events: shape (batch, skip + message_bytes), uint8; copied if rows are not contiguous.
             interests: likewise.
             heads: shape (2, batch, skip), for the first `skip` bytes of event and interest
                 messages.
@@ -169,29 +161,30 @@ class BranchingEncoding:
         Returns:
             answers, shape (batch,), and where unused bits of a message are not zero.
         """
-        width = heads.shape[2] + self.message_bytes
-        for name, rows in (("events", events), ("interests", interests)):
-            if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != width:
-                raise ShapeError(
-                    f"{name} must be uint8 of shape (batch, {width}), got {rows.dtype} {rows.shape}"
-                )
-        batch = len(events)
-        if batch != len(interests):
-            raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
-        require_heads(heads, batch)
-        events, interests = (
-            rows if rows.strides[1] == 1 else np.ascontiguousarray(rows)
-            for rows in (events, interests)
-        )
+        events, interests = pair_rows(events, interests, heads, (self.message_bytes,) * 2)
+        batch, skip = len(events), heads.shape[2]
         answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
-        decoder = self._decoder(batch, width)
-        for start in range(0, batch, decoder.rows):
-            at = slice(start, start + decoder.rows)
-            decoder.decode(events[at], interests[at], heads[:, at], answers[at], stray[at])
+        rows = self._block_rows(DECODE_ROWS, batch)
+        words = np.empty((self.layout.words, rows), dtype=np.uint64)
+        # One pass sums whole rows, headers too, which is much faster than row by row; one more
+        # brings them to word boundaries, which transposing wants.
+        sums = np.empty((LOAD_ROWS, skip + self.message_bytes), dtype=np.uint8)
+        aligned = np.zeros((LOAD_ROWS, self.layout.words), dtype="<u8")
+        body = aligned.view(np.uint8)[:, : self.message_bytes]
+        for first in range(0, batch, rows):
+            last = min(first + rows, batch)
+            for at in _parts(first, last):
+                part = sums[: at.stop - at.start]
+                np.bitwise_xor(events[at], interests[at], out=part)
+                heads[0, at], heads[1, at] = events[at, :skip], interests[at, :skip]
+                stray[at] = (events[at, -1] | interests[at, -1]) > self.layout.last_byte_mask
+                body[: len(part)] = part[:, skip:]
+                words[:, at.start - first : at.stop - first] = aligned[: len(part)].T
+            answers[first:last] = self._recurrence(list(words[:, : last - first]))
         return answers, stray
 
-    def simulate(self, answers: NDArray[np.bool_], uniform: Bytes) -> tuple[Bytes, Bytes]:
-        """SIM: a pair of messages made from the answer alone, distributed as the real ones.
+    def simulate(self, answers: Bools, uniform: Bytes) -> tuple[Bytes, Bytes]:
+        """Make a pair of messages from the answer alone, distributed as the real ones (SIM).
 
         Args:
             answers: shape (batch,), bool.
@@ -215,19 +208,72 @@ class BranchingEncoding:
         total[:, position // 8] ^= wrong.astype(np.uint8) << (position % 8)
         return events, events ^ total
 
-    def _encoder(self, half: Half, batch: int) -> ArrayEncoder | CompiledEncoder:
-        if rows_compiled(batch, self.layout.words, COMPILED):
-            from ccbps.encodings.branching.compiled_kernels import compiled_encoder
+    def _recurrence(self, words: list[Words]) -> Bools:
+        """Return z_0 of the summed messages; `words` has an array for each word."""
+        layout, last = self.layout, self.program.size - 1
+        blocks = range(len(layout.pieces[last]))
+        z = [layout.read(words, last, block, np.empty_like(words[0])).copy() for block in blocks]
+        mask, part = np.empty((1, len(words[0])), dtype=np.uint64), np.empty_like(words[0])
+        for node in range(last, 0, -1):
+            bit = slice(node % WORD, node % WORD + 1)
+            spread(z[node // WORD], bit, mask)
+            for block in range(len(layout.pieces[node - 1])):
+                # Rows past the column's last one are not looked at any more.
+                rows = layout.read(words, node - 1, block, part, exact=False)
+                np.bitwise_and(rows, mask[0], part)
+                np.bitwise_xor(z[block], part, z[block])
+        return (z[0] & SHIFTS[1]).astype(np.bool_)
 
-            return compiled_encoder(self._shape, half)
-        return ArrayEncoder(self._shape, half, batch)
+    def _multiply(self, half: Half, labels: Words, random: Words, message: Words) -> None:
+        """Set messages to R1 * L_half * R2; words have shape (words, messages)."""
+        layout, last, rows = self.layout, self.program.size - 1, random.shape[1]
+        # R1 times the ones below the diagonal of L is R1 moved by one column: column c + 1 of R1
+        # lies in `random` just where column c of a message does.
+        message[:] = random if half.ones_below else 0
+        r2 = np.empty((labels.shape[1], rows), dtype=np.uint64)
+        for block, out in enumerate(r2):
+            out[:] = layout.read(random, last, block, out)
+        # What is not R1's but came along with it is taken out again.
+        total = r2.copy() if half.ones_below else np.zeros_like(r2)
+        # R2's last column ends with a one.
+        r2[-1] |= SHIFTS[1] << SHIFTS[last % WORD]
+        mixed = half.mix(labels, r2)
+        own, mask, terms = np.empty((3, TILE_COLUMNS, rows), dtype=np.uint64)
+        for first in range(0, last + 1, TILE_COLUMNS):
+            stop, block = min(first + TILE_COLUMNS, last + 1), first // WORD
+            count, bits = stop - first, slice(first - WORD * block, stop - WORD * block)
+            # Column u of R1 is a one on the diagonal under column u - 1 of the random triangle.
+            for u, out in enumerate(own[:count], first):
+                if u % WORD:
+                    layout.read(random, u - 1, block, out)
+                else:
+                    out[:] = 0
+            own[:count] |= DIAGONAL[bits]
+            starts = [layout.pieces[first - 1][b][0] for b in range(block)]
+            columns = [*(random[word : word + count] for word in starts), own[:count]]
 
-    def _decoder(self, batch: int, width: int) -> ArrayDecoder | CompiledDecoder:
-        if rows_compiled(batch, self.layout.words, COMPILED):
-            from ccbps.encodings.branching.compiled_kernels import compiled_decoder
-
-            return compiled_decoder(self._shape)
-        return ArrayDecoder(self._shape, width, batch)
+            factors = spread(mixed[block], bits, mask)
+            for b, r1 in enumerate(columns):
+                total[b] ^= _sum(r1, factors, terms)
+            factors = spread(labels[0, block], bits, mask)
+            for b, r1 in enumerate(columns):
+                product = np.bitwise_and(r1, factors, terms[:count])
+                if b < block:
+                    word = layout.pieces[first][b][0]
+                    message[word : word + count] ^= product
+                else:
+                    for u, part in enumerate(product, first):
+                        layout.add(message, u, b, part)
+            for row, start, end in half.runs:
+                column, low, high = half.columns[row - 1], max(start, first), min(end, stop)
+                if low < high and column < last:
+                    bits = slice(low - WORD * block, high - WORD * block)
+                    factors = spread(labels[row, block], bits, mask)
+                    for b, r1 in enumerate(columns):
+                        part = _sum(r1[low - first : high - first], factors, terms)
+                        layout.add(message, column, b, part)
+        for block, part in enumerate(total):
+            layout.add(message, last, block, part)
 
     def _encode(
         self,
@@ -235,26 +281,10 @@ class BranchingEncoding:
         inputs: Words,
         randomness: Bytes | Draw,
         out: Bytes | None,
-        index: NDArray[np.intp] | None,
+        index: Index | None,
     ) -> Bytes:
-        if isinstance(randomness, np.ndarray):
-            rows = randomness
-            require_rows("randomness", rows, self.randomness_bytes)
-            if out is None:
-                out = np.empty((len(rows), self.message_bytes), dtype=np.uint8)
-
-            def draw(start: int, stop: int) -> Bytes:
-                return rows[start:stop]
-
-            source: Draw = draw
-            batch = len(rows)
-        elif out is None:
-            raise ShapeError("out is needed when randomness is a function")
-        else:
-            source, batch = randomness, len(out)
-        require_rows("out", out, self.message_bytes)
-        if len(out) != batch:
-            raise ShapeError(f"out has {len(out)} rows, randomness {batch}")
+        draw, out = draw_rows(randomness, self.randomness_bytes, out, self.message_bytes)
+        batch = len(out)
         columns = batch if index is None else len(index)
         if (
             inputs.dtype != np.uint64
@@ -267,20 +297,53 @@ class BranchingEncoding:
                 f"{half.name} bits must be uint64 of shape ({half.input_words}, {batch} or 1), or "
                 f"have an index of {batch} columns; got {inputs.dtype} {inputs.shape}"
             )
-        if batch == 0:
-            return out
-        if index is not None and not 0 <= index.min() <= index.max() < inputs.shape[1]:
+        if index is not None and batch and not 0 <= index.min() <= index.max() < inputs.shape[1]:
             raise ShapeError(f"index must lie within the {inputs.shape[1]} columns of bits")
-        one_for_all = index is None and inputs.shape[1] == 1
-        encoder = self._encoder(half, batch)
-        known = half.labels(inputs) if one_for_all or index is not None else None
-        for start in range(0, batch, encoder.rows):
-            at = slice(start, min(start + encoder.rows, batch))
+        # Labels of few inputs for many messages are computed once.
+        few = index is not None or inputs.shape[1] == 1
+        known = half.labels(inputs) if few else None
+        words, rows = self.layout.words, self._block_rows(ENCODE_ROWS, batch)
+        random, message = np.empty((2, words, rows), dtype=np.uint64)
+        stored = np.empty((LOAD_ROWS, words), dtype="<u8")
+        body = stored.view(np.uint8)[:, : self.message_bytes]
+        for first in range(0, batch, rows):
+            last = min(first + rows, batch)
+            for at in _parts(first, last):
+                drawn = draw(at.start, at.stop)
+                out[at] = drawn[:, : self.message_bytes]
+                random[:, at.start - first : at.stop - first] = drawn[:, 8 * words :].view("<u8").T
             if known is None:
-                labels = half.labels(inputs[:, at])
-            elif index is None:
-                labels = known
+                labels = half.labels(inputs[:, first:last])
             else:
-                labels = np.take(known, index[at], axis=2)
-            encoder.encode(source, at, labels, out[at])
+                labels = known if index is None else np.take(known, index[first:last], axis=2)
+            # NumPy would copy one operand of ``rows op column`` into its buffer, row by row, where
+            # rows are shorter than half of it, and take twice the time.
+            buffer = np.setbufsize(16)
+            try:
+                self._multiply(half, labels, random[:, : last - first], message[:, : last - first])
+            finally:
+                np.setbufsize(buffer)
+            for at in _parts(first, last):
+                part = stored[: at.stop - at.start]
+                part[:] = message[:, at.start - first : at.stop - first].T
+                out[at] ^= body[: len(part)]
+                out[at, -1] &= self.layout.last_byte_mask
         return out
+
+    def _block_rows(self, rows: int, batch: int) -> int:
+        """Return how many messages to treat together: `rows`, or as many as there is memory for."""
+        fitting = BLOCK_BYTES // (8 * 8 * self.layout.words)
+        return max(1, min(batch, 8 * (min(rows // 8, max(1, fitting)) - 1 | 1)))
+
+
+def _parts(start: int, stop: int) -> Iterator[slice]:
+    """Yield slices of `LOAD_ROWS` rows."""
+    for first in range(start, stop, LOAD_ROWS):
+        yield slice(first, min(first + LOAD_ROWS, stop))
+
+
+def _sum(columns: Words, factors: Words, terms: Words) -> Words:
+    """Return the sum of the columns times their factors, modulo 2; `terms` is overwritten."""
+    products = np.bitwise_and(columns, factors, terms[: len(columns)])
+    total: Words = np.bitwise_xor.reduce(products, axis=0)
+    return total

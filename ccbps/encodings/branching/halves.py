@@ -1,119 +1,96 @@
-"""One party's half of a program's matrix L, as the encoders use it: its labels, packed and spread.
+"""One party's half of a program's matrix L, as the encoders use it: labels packed by source.
 
 Labels are affine bits of one party's input. They are computed packed, many to a word, by moving
-runs of input bits at once; kernels then spread them to all-ones or zero words, one per message.
+many input bits at once; the encoders then spread them to words of ones or zeros, one per message.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
 from ccbps.arrays import Words
-from ccbps.encodings.branching.tiles import SHIFTS
-from ccbps.encodings.branching.triangle import WORD
-from ccbps.programs.branching import Label
+from ccbps.encodings.branching.triangle import SHIFTS, WORD
+from ccbps.programs.branching import BranchingProgram, sorted_edges
 
-SIGN: Final = np.int64(WORD - 1)
+_SIGN: Final = np.int64(WORD - 1)
+DIAGONAL: Final = np.uint64(1) << np.arange(WORD, dtype=np.uint64)[:, None]
 _TO_SIGN: Final = np.arange(WORD - 1, -1, -1, dtype=np.uint64)[:, None]
 
 
-def bit_masks(word: Words, bits: slice, out: Words) -> Words:
-    """Bits of a word as all-ones or zero words: (rows,) -> (bits, rows), in `out` where it fits."""
-    out = out[: bits.stop - bits.start, : len(word)]
-    np.left_shift(word, _TO_SIGN[bits], out=out)
-    signed = out.view(np.int64)
-    np.right_shift(signed, SIGN, out=signed)
-    return out
+def spread(word: Words, bits: slice, out: Words) -> Words:
+    """Return bits of a word as all ones or zero: shape (batch,) -> (bits, batch), in `out`."""
+    masks: Words = np.left_shift(word, _TO_SIGN[bits], out[: bits.stop - bits.start, : len(word)])
+    signed = masks.view(np.int64)
+    np.right_shift(signed, _SIGN, signed)
+    return masks
 
 
 class Half:
-    """One party's labels: which columns of R1 go into which columns, under which of its bits.
+    """Hold one party's part of each edge's label.
 
-    Labels of edges c -> c + 1 are on the diagonal of L; all others are grouped into `runs`:
-    neighbouring sources start .. stop - 1 of edges into one column.
+    Row 0 of the labels has the diagonal of L: the edges u -> u + 1, but for the one into the sink.
+    Each other row has the edges into one column.
+
+    Attributes:
+        name: "event" or "interest".
+        ones_below: whether the ones below the diagonal of L belong to this half.
+        columns: the column of each row but the first.
+        runs: neighbouring sources of edges into one column: (row, first source, stop).
+        moves: which bits of the input are added where: {(row, word of the row, word of the input,
+            bits to shift up): mask of input bits}.
+        ones: constants of the labels, shape (rows, words, 1).
+        input_words: words of the party's input.
     """
 
-    def __init__(
-        self, size: int, edges: list[tuple[int, int, Label]], name: str, below_diagonal: bool
-    ) -> None:
-        self.name, self.size, self.below_diagonal = name, size, below_diagonal
-        self.blocks = -(-size // WORD)
-        self.runs: list[tuple[int, int, int]] = []  # column, first source, stop
-        placed: list[tuple[int, int, Label]] = []  # row of labels, source, label
-        for u, v, label in edges:
-            if not label:
+    def __init__(self, program: BranchingProgram, name: Literal["event", "interest"]) -> None:
+        self.name = name
+        self.ones_below = name == "event"
+        self.columns: list[int] = []
+        self.runs: list[tuple[int, int, int]] = []
+        self.moves: dict[tuple[int, int, int, int], int] = {}
+        ones: list[tuple[int, int]] = []
+        for (u, v), label in sorted_edges(program.edges):
+            bits = label.event if name == "event" else label.interest
+            # A constant may belong to either half; the interest's is often one for a whole batch.
+            one = label.one and name == "interest"
+            if not bits and not one:
                 continue
-            if v == u + 1:
-                placed.append((0, u, label))
-                continue
-            if self.runs and self.runs[-1][0] == v - 1 and self.runs[-1][2] == u:
-                self.runs[-1] = (v - 1, self.runs[-1][1], u + 1)
-            else:
-                self.runs.append((v - 1, u, u + 1))
-            placed.append((len(self.runs), u, label))
-        # Is there any diagonal label whose source lies in the block?
-        self.diagonal = [
-            any(row == 0 and u // WORD == b for row, u, _ in placed) for b in range(self.blocks)
-        ]
-        self.columns = sorted({column for column, _, _ in self.runs})
-        starts = np.cumsum([0, *(column // WORD + 1 for column in self.columns)])
-        self._sum_rows = dict(zip(self.columns, starts.tolist(), strict=False))
-        self.sum_rows = int(starts[-1])
-
-        # A label bit is a sum of input bits. Neighbouring label bits that take neighbouring input
-        # bits are moved together: one shift, one AND, one XOR.
-        bits = sorted(
-            (row, place, u - bit, u, bit)
-            for row, u, label in placed
-            for place, bit in enumerate(sorted(label.event | label.interest))
-        )
-        self.input_words = 1 + max((bit // WORD for *_, bit in bits), default=-1)
-        self.moves: list[list[int]] = []  # [row, target word, source word, target bit, bit, count]
-        for row, _, _, u, bit in sorted(bits, key=lambda b: (b[0], b[2], b[3])):
-            move = [row, u // WORD, bit // WORD, u % WORD, bit % WORD, 1]
-            if self.moves:
-                *same, to, source, count = self.moves[-1]
-                if same == move[:3] and (to + count, source + count) == (move[3], move[4]):
-                    self.moves[-1][5] += 1
-                    continue
-            self.moves.append(move)
-        self._constants = np.zeros((1 + len(self.runs), self.blocks, 1), dtype=np.uint64)
-        for row, u, label in placed:
-            if label.one:
-                self._constants[row, u // WORD] |= SHIFTS[1] << SHIFTS[u % WORD]
+            row = 0
+            if v != u + 1 or v == program.size:
+                if self.columns[-1:] != [v - 1]:
+                    self.columns.append(v - 1)
+                row, first = len(self.columns), u
+                if self.runs and self.runs[-1][::2] == (row, u):
+                    first = self.runs.pop()[1]
+                self.runs.append((row, first, u + 1))
+            for bit in bits:
+                move = row, u // WORD, bit // WORD, u % WORD - bit % WORD
+                self.moves[move] = self.moves.get(move, 0) | 1 << bit % WORD
+            if one:
+                ones.append((row, u))
+        blocks = -(-program.size // WORD)
+        self.ones = np.zeros((1 + len(self.columns), blocks, 1), dtype=np.uint64)
+        for row, u in ones:
+            self.ones[row, u // WORD] |= DIAGONAL[u % WORD]
+        self.input_words = 1 + max((source for _, _, source, _ in self.moves), default=-1)
 
     def labels(self, inputs: Words) -> Words:
-        """Label bits packed by source: shape (1 + runs, blocks, rows), diagonal labels first."""
-        out = np.empty((1 + len(self.runs), self.blocks, inputs.shape[1]), dtype=np.uint64)
-        out[...] = self._constants
-        for row, to_word, from_word, to, source, count in self.moves:
-            piece = (inputs[from_word] >> SHIFTS[source]) & np.uint64((1 << count) - 1)
-            out[row, to_word] ^= piece << SHIFTS[to]
-        return out
+        """Return the labels for packed input bits, shape (rows, words, batch)."""
+        labels = np.repeat(self.ones, inputs.shape[1], axis=2)
+        for (row, word, source, shift), mask in self.moves.items():
+            bits = inputs[source] & np.uint64(mask)
+            labels[row, word] ^= bits << SHIFTS[shift] if shift >= 0 else bits >> SHIFTS[-shift]
+        return labels
 
-    def mix(self, labels: Words, last: Words, out: Words) -> Words:
-        """L_half times R2's last column, without its 1 at the end: packed, shape (blocks, rows)."""
-        mixed: Words = np.bitwise_and(labels[0], last, out=out)
-        mixed[-1] &= np.uint64((1 << (self.size - 1) % WORD) - 1)
-        if self.below_diagonal:
-            mixed ^= last << SHIFTS[1]
-            mixed[1:] ^= last[:-1] >> SHIFTS[WORD - 1]
-        for run, (column, start, stop) in enumerate(self.runs):
-            if column == self.size - 1:
-                continue
+    def mix(self, labels: Words, r2: Words) -> Words:
+        """Return L_half times the last column of R2, packed: shape (words, batch)."""
+        mixed: Words = labels[0] & r2
+        if self.ones_below:
+            mixed ^= r2 << SHIFTS[1]
+            mixed[1:] ^= r2[:-1] >> SHIFTS[WORD - 1]
+        for row, column in enumerate(self.columns, 1):
             bit = slice(column % WORD, column % WORD + 1)
-            factor = bit_masks(last[column // WORD], bit, np.empty_like(last[:1]))
-            blocks = slice(start // WORD, (stop - 1) // WORD + 1)
-            mixed[blocks] ^= labels[1 + run, blocks] & factor
+            mixed ^= labels[row] & spread(r2[column // WORD], bit, np.empty_like(r2[:1]))
         return mixed
-
-    def sum_of(self, sums: Words, column: int, block: int) -> Words:
-        """Where the sum of a column's runs is kept for a block of rows."""
-        out: Words = sums[self.sum_row(column, block)]
-        return out
-
-    def sum_row(self, column: int, block: int) -> int:
-        """The row of `sums`, of `sum_rows`, that a column's sum in a block of rows has."""
-        return int(self._sum_rows[column] + block)

@@ -33,7 +33,7 @@ from ccbps.encodings.formula.slot_programs import (
     decoder_program,
     encoder_program,
 )
-from ccbps.encodings.rows import Decoding, Draw, require_heads, require_rows, used_bits
+from ccbps.encodings.rows import Decoding, Draw, draw_rows, pair_rows, require_rows, used_bits
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs.formula import Formula
@@ -167,16 +167,8 @@ class FormulaEncoding:
         Returns:
             answers, shape (batch,), and where unused bits of a message are not zero.
         """
-        skip, batch = heads.shape[2], len(events)
-        events, interests = (
-            rows if rows.strides[-1:] == (1,) else np.ascontiguousarray(rows)
-            for rows in (events, interests)
-        )
-        require_rows("events", events, skip + self.event_bytes)
-        require_rows("interests", interests, skip + self.interest_bytes)
-        if batch != len(interests):
-            raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
-        require_heads(heads, batch)
+        batch, widths = len(events), (self.event_bytes, self.interest_bytes)
+        events, interests = pair_rows(events, interests, heads, widths)
         answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
         decoder = self._decoder(batch)
         for start in range(0, batch, decoder.rows):
@@ -221,24 +213,7 @@ class FormulaEncoding:
         out: Bytes | None,
     ) -> Bytes:
         width = self.event_bytes if program is self.publisher else self.interest_bytes
-        if isinstance(randomness, np.ndarray):
-            rows = randomness
-            require_rows("randomness", rows, self.randomness_bytes)
-            if out is None:
-                out = np.empty((len(rows), width), dtype=np.uint8)
-            if len(out) != len(rows):
-                raise ShapeError(f"out has {len(out)} rows, randomness {len(rows)}")
-
-            def take(start: int, stop: int) -> Bytes:
-                return rows[start:stop]
-
-            draw: Draw = take
-
-        elif out is None:
-            raise ShapeError("out is needed when randomness is a function")
-        else:
-            draw = randomness
-        require_rows("out", out, width)
+        draw, out = draw_rows(randomness, self.randomness_bytes, out, width)
         if not out.flags.writeable or (len(out) > 1 and out.strides[0] < width):
             raise ShapeError("out must be writeable, and its rows must follow one another")
         batch = len(out)

@@ -44,10 +44,12 @@ from ccbps.wire import padding_causes
 
 MAX_NODES: Final = 4096
 """Most nodes of a program by default: its messages are a megabyte each."""
+LAYOUT: Final = 2
+"""Rule by which bodies follow from the program: part of the fingerprint."""
 
 
 class BranchingMatch(Matcher, PairScheme):
-    """The public side: schema, template, sizes. Makes the three roles.
+    """Make the three roles for a public template, or for boxes.
 
     Example:
         A template: everybody sees the formula, and only the subscriber its constants.
@@ -63,7 +65,7 @@ class BranchingMatch(Matcher, PairScheme):
         array([ True, False])
 
     Attributes:
-        schema: the events' attributes.
+        schema: schema of the events.
         template: the public predicate, or None for the box.
         program: the branching program all parties use.
     """
@@ -82,7 +84,7 @@ class BranchingMatch(Matcher, PairScheme):
     ) -> None:
         """
         Args:
-            schema: the events' attributes.
+            schema: schema of the events.
             template: SQL, with ``:name`` wherever the subscriber has a private constant. Required:
                 the matcher without a template is `BranchingMatch.box(schema)`.
             max_nodes: most nodes of the program. A message takes a sixteenth of their square in
@@ -98,7 +100,7 @@ class BranchingMatch(Matcher, PairScheme):
 
     @classmethod
     def box(cls, schema: Schema, *, max_nodes: int = MAX_NODES) -> BranchingMatch:
-        """The matcher that hides which attributes a predicate constrains, and how.
+        """Make the matcher that hides which attributes a predicate constrains, and how.
 
         Example:
             >>> from ccbps import Schema, SharedSeed, UInt
@@ -111,7 +113,7 @@ class BranchingMatch(Matcher, PairScheme):
             array([ True])
 
         Args:
-            schema: the events' attributes; for B bits the program has 2 B + 1 nodes.
+            schema: schema of the events; for B bits the program has 2 B + 1 nodes.
             max_nodes: as for a template.
 
         Raises:
@@ -139,44 +141,42 @@ class BranchingMatch(Matcher, PairScheme):
         self._set_up(schema, Sizes(body, body, self.encoding.randomness_bytes))
 
     def parameters(self) -> dict[str, Any]:
-        """Template and size of the program."""
+        """Return the template and the number of nodes."""
         template = None if self.template is None else self.template.text
         return {"template": template, "nodes": self.program.size + 1}
 
     @classmethod
     def from_parameters(cls, schema: Schema, parameters: Mapping[str, Any]) -> BranchingMatch:
-        """See `Scheme.from_parameters`."""
+        """Make the matcher of these parameters; see `Scheme.from_parameters`."""
         if parameters.keys() != {"template", "nodes"}:
             raise ParameterError("the parameters are not those of a BranchingMatch")
         template, nodes = parameters["template"], parameters["nodes"]
         _bounded(template, nodes)
         if template is None:
-            made = cls.box(schema, max_nodes=nodes)
+            matcher = cls.box(schema, max_nodes=nodes)
         else:
-            made = cls(schema, template, max_nodes=nodes)
-        if made.program.size + 1 != nodes:
-            raise ParameterError(f"the program has {made.program.size + 1} nodes, not {nodes}")
-        return made
+            matcher = cls(schema, template, max_nodes=nodes)
+        if matcher.program.size + 1 != nodes:
+            raise ParameterError(f"the program has {matcher.program.size + 1} nodes, not {nodes}")
+        return matcher
 
     def layout(self) -> Any:
-        """The program."""
-        return [
-            [u, v, sorted(e.event), sorted(e.interest), e.one]
-            for (u, v), e in sorted_edges(self.program.edges)
-        ]
+        """Return the rule of bodies and the program's edges."""
+        edges = sorted_edges(self.program.edges)
+        return [LAYOUT, [[u, v, sorted(e.event), sorted(e.interest), e.one] for (u, v), e in edges]]
 
     @classmethod
     def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[BranchingMatch]:
-        """A box for what is a box, and a template for what has private constants."""
+        """Yield a box for what is a box, and a template for what has private constants."""
         if wanted.schema != schema:
             return
         with suppress(CcbpsError):
             if wanted.private_names:
                 yield cls(schema, wanted.text)
             else:
-                made = cls.box(schema)
-                made.prepare(wanted)
-                yield made
+                box = cls.box(schema)
+                box.prepare(wanted)
+                yield box
 
     def __repr__(self) -> str:
         shape = "box" if self.template is None else f"template {self.template.text!r}"
@@ -184,30 +184,25 @@ class BranchingMatch(Matcher, PairScheme):
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns."""
-        hidden = "every constant of the predicate"
-        public = "the schema"
+        """State what the broker learns."""
         if self.template is None:
-            hidden += ", and which attributes it constrains"
-        else:
-            hidden = "the private constants of the predicate"
-            public += (
-                " and the template with its public constants, so that an answer says which "
-                "condition an event fulfils, but for private constants"
-            )
-        protects = {Protects.CONSTANTS}
-        if self.template is None:
-            protects |= {Protects.ATTRIBUTES}
-        return self._perfect(public, hidden, protects)
+            hidden = "every constant of the predicate, and which attributes it constrains"
+            return self._perfect("the schema", hidden, {Protects.CONSTANTS, Protects.ATTRIBUTES})
+        return self._perfect(
+            "the schema and the template with its public constants, so that an answer says which "
+            "condition an event fulfils, but for private constants",
+            "the private constants of the predicate",
+            {Protects.CONSTANTS},
+        )
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role for a pair."""
+        """Count the operations of each role for a pair."""
         counts = self.encoding.operations.items()
         return tuple(Cost(role, "pair", Operation.WORD, count) for role, count in counts)
 
     def explain(self) -> str:
-        """Program size, bytes per side, predicted operations and the leakage card, as text."""
+        """Show program size, bytes per side, operations and the leakage card, as text."""
         shape = (
             "box: a private interval on every attribute"
             if self.template is None
@@ -222,7 +217,7 @@ class BranchingMatch(Matcher, PairScheme):
         )
 
     def prepare(self, interest: Interest) -> Words:
-        """A subscription's private bits, shape (words, 1)."""
+        """Return a subscription's private bits, shape (words, 1)."""
         if self.template is not None:
             form = bound_template(self.template, interest).true_form()
             return self._compiled.interest_words(form)
@@ -230,33 +225,33 @@ class BranchingMatch(Matcher, PairScheme):
         return self._compiled.interest_words(box_form(self.schema, box))
 
     def meaning(self, interest: Any, events: Events) -> Bools:
-        """See `Scheme.meaning`."""
+        """Return what an interest means for events; see `Scheme.meaning`."""
         if self.template is None:
             return super().meaning(interest, events)
         return self.template.bind(**interest).evaluate(events)
 
     def identify(self, prepared: Words) -> bytes:
-        """See `PairScheme.identify`."""
+        """Return bytes that name a prepared interest; see `PairScheme.identify`."""
         return prepared.tobytes()
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
+        """Write event messages; see `Scheme.encode_events`."""
         self.encoding.encode_event(event_words(events), draw.rows, out)
 
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
     ) -> None:
-        """See `Scheme.encode_interests`."""
+        """Write interest messages; see `Scheme.encode_interests`."""
         words = np.concatenate(interests.values, axis=1)
         index = None if len(interests.values) == 1 else interests.index
         self.encoding.encode_interest(words, draw.rows, out, index=index)
 
     def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
-        """See `PairScheme.match_pairs`."""
+        """Match pairs of bodies; see `PairScheme.match_pairs`."""
         return self.match_behind(events, interests, np.empty((2, len(events), 0), dtype=np.uint8))
 
     def match_behind(self, events: Bytes, interests: Bytes, heads: Bytes) -> tuple[Bools, Bytes]:
-        """See `PairScheme.match_behind`; the kernels read heads and bodies in one pass."""
+        """Match pairs of bodies and copy heads in one pass; see `PairScheme.match_behind`."""
         answers, stray = self.encoding.decode_with_heads(events, interests, heads)
         return answers, padding_causes(stray)
 

@@ -58,13 +58,13 @@ def head(kind: int, name: bytes, tag: bytes) -> bytes:
 
 
 def box_fingerprint(matcher: BranchingMatch) -> bytes:
-    """Of the box: no template, the nodes, and every edge with its label."""
+    """Of the box: no template, the nodes, layout 2, and every edge with its label."""
     edges = [
         [u, v, sorted(label.event), sorted(label.interest), bool(label.one)]
         for (u, v), label in matcher.program.edges.items()
     ]
     # By the node they lead to.
-    layout = sorted(edges, key=lambda edge: (edge[1], edge[0]))
+    layout = [2, sorted(edges, key=lambda edge: (edge[1], edge[0]))]
     nodes = 1 + max(edge[1] for edge in edges)
     return fingerprint("branching", ATTRIBUTES, {"template": None, "nodes": nodes}, layout)
 
