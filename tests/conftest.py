@@ -92,7 +92,7 @@ def scope(nodeid: str) -> str:
 
 SECONDS = {
     "tests/spark": 60,
-    "tests/matching/test_conformance.py": 28,
+    "tests/matching/test_conformance.py": 38,
     "tests/spark/test_connect.py": 20,
     "tests/spark/test_cluster.py": 19,
     "tests/spark/test_poison.py": 18,

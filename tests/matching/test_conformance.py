@@ -1,12 +1,10 @@
-"""Every scheme of the catalogue does what `tests.support.conformance` asks of it."""
+"""Every scheme of the catalogue does what `ccbps.testing` asks of it."""
 
 from __future__ import annotations
 
 import time
-from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -15,7 +13,8 @@ from ccbps import Schema, UInt, matching
 from ccbps.errors import PredicateError
 from ccbps.matching import SCHEMES, Answers, Keying, Matcher, broken
 from ccbps.matching.schemes import page, proposals
-from tests.support.conformance import CHECKS, PLAIN, Case, cases, proposed
+from ccbps.testing import OFFERS, Case, cases, conformance_tests
+from ccbps.testing.cases import CHECKS, PLAIN, proposed
 from tests.support.effort import examples
 from tests.support.strategies import (
     Const,
@@ -34,27 +33,8 @@ BUDGET = 0.5
 """Seconds of random schemas for each scheme, about."""
 
 
-@cache
-def made(scheme: type[Matcher]) -> list[Case]:
-    return cases(scheme)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.__name__)
-def test_every_scheme_has_cases_with_answers_of_both_kinds(scheme: type[Matcher]) -> None:
-    found = made(scheme)
-    assert found
-    meanings = np.concatenate([case.meaning.ravel() for case in found])
-    assert meanings.any() and not meanings.all()
-    assert all(case.interests and case.records for case in found)
-    rates = [getattr(case.matcher, "false_positive_rate", 0.0) for case in found]
-    assert max(rates) < 1e-9  # else answers are not the meaning now and then
-
-
-@pytest.mark.parametrize("name", CHECKS)
-@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.__name__)
-def test_scheme(scheme: type[Matcher], name: str) -> None:
-    for case in made(scheme):
-        CHECKS[name](case)
+TestCatalogue = conformance_tests(*SCHEMES)
+TestWhatCardsPromise = pytest.mark.slow(conformance_tests(*SCHEMES, thorough=True))
 
 
 def topics(schema: Schema) -> st.SearchStrategy[Drawn]:
@@ -85,7 +65,7 @@ def topics(schema: Schema) -> st.SearchStrategy[Drawn]:
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.__name__)
 def test_random_schemas_and_predicates_against_plaintext(scheme: type[Matcher]) -> None:
     """As many as the scheme is fast."""
-    known = made(scheme)[0]
+    known = next(case for offer in OFFERS for case in cases(scheme, [offer]))
     start = time.process_time()
     known = Case(known.matcher, known.interests, known.records)  # with keys of its own
     CHECKS["answers are the plaintext meaning"](known)
@@ -135,7 +115,8 @@ def test_the_catalogue_lists_each_scheme_once_with_a_page() -> None:
     assert not exported & {*broken.__all__}
     assert exported | {*broken.__all__} == {scheme.__name__ for scheme in SCHEMES}
     for scheme in SCHEMES:
-        assert (DOCS / "matchers" / f"{page(scheme)}.md").is_file()
+        path = DOCS / "matchers" / f"{page(scheme)}.md"
+        assert path.is_file(), f"{scheme.__name__} has no page: write docs/matchers/{path.name}"
         assert scheme.keying in Keying and scheme.answers in Answers
     pages = {path.stem for path in (DOCS / "matchers").glob("*.md")} - {"index"}
     assert pages == {page(scheme) for scheme in SCHEMES}

@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from ccbps import wire
+from ccbps import Schema, wire
 from ccbps.arrays import Bytes
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.dictionary import pair_column
+from ccbps.encodings.group import GroupEncoding
 from ccbps.errors import DecodeError, KeyMismatchError
 from ccbps.keys.randomness import RandomnessReader
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
+from ccbps.leakage import LeakageCard
 from ccbps.matching import (
     BranchingMatch,
     BroadcastMatch,
     Broker,
+    FormulaMatch,
     KeywordMatch,
     Matcher,
+    OFSGPMatch,
     Publisher,
     Table,
 )
 from ccbps.matching.broken import AdditiveMaskMatch, AspeMatch
 from ccbps.matching.contract import access, broker, key_server, roles
 from ccbps.matching.contract.access import KeyAccess, RoundAccess
-from ccbps.matching.contract.bodies import Draw
+from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import _made_again
 from ccbps.matching.contract.scheme import Scheme, ServerScheme
+from ccbps.testing import OFFERS, Case, Subject, cases, proofs
+from ccbps.testing.cases import CHECKS, NULLABLE, PLAIN, TINY
+from ccbps.testing.secrecy import SCHEME_CHECKS
+from ccbps.testing.wiring import Leak, Method
 from ccbps.wire import TAG_BYTES, Cause, Kind
-from tests.support.conformance import CHECKS, NULLABLE, PLAIN, TINY, WANTED, Case, cases
+from tests.support.affine_scheme import AffineMatch
+from tests.support.toy_scheme import ToyMatch
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
@@ -604,7 +615,7 @@ def made() -> list[Case]:
     return [
         case
         for scheme, schema in CASES
-        for case in cases(scheme, [offered for offered in WANTED if offered[0] == schema])[:2]
+        for case in cases(scheme, [offer for offer in OFFERS if offer.schema == schema])[:2]
     ]
 
 
@@ -633,3 +644,188 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: Patch) -> None:
         faulty = made()
         with pytest.raises((Exception, pytest.fail.Exception)):
             run(check, faulty)
+
+
+# -- what cards promise ---------------------------------------------------------------------------
+
+
+class Flat(AffineMatch):
+    """Codes plus b."""
+
+    def coefficients(self, draws: Any) -> Any:
+        a, b = super().coefficients(draws)
+        return np.ones_like(a), b
+
+
+class Entangled(AffineMatch):
+    """The same random bits for a and b."""
+
+    def coefficients(self, draws: Any) -> Any:
+        a = super().coefficients(draws)[0]
+        return a, a
+
+
+class Biased(AffineMatch):
+    """All draws are kept, so that some numbers are more likely than others."""
+
+    def coefficients(self, draws: Any) -> Any:
+        a, b = ((draws[:, side, 0] % 256).astype(np.uint64) for side in range(2))
+        return a % np.uint64(self.prime - 1) + np.uint64(1), b % np.uint64(self.prime)
+
+
+class Telling(AffineMatch):
+    """One bit of an interest is a bit of its code."""
+
+    def encode_interests(self, key: Any, interests: Any, draw: Draw, out: Bytes) -> None:
+        super().encode_interests(key, interests, draw, out)
+        codes = np.array(interests.values)[interests.index]
+        out[:, 3] |= (codes % 2 << 7).astype(np.uint8)
+
+    def match_pairs(self, events: Bytes, interests: Bytes) -> Any:
+        interests = interests.copy()
+        interests[:, -1] &= 127
+        return super().match_pairs(events, interests)
+
+
+class Coined(AffineMatch):
+    """An interest has a random bit of the subscriber's own."""
+
+    def encode_interests(self, key: Any, interests: Any, draw: Draw, out: Bytes) -> None:
+        super().encode_interests(key, interests, draw, out)
+        out[:, 3] |= np.frombuffer(draw.fresh(len(out)), dtype=np.uint8) & 128
+
+    match_pairs = Telling.match_pairs
+
+
+class Hashed(AffineMatch):
+    """A hash of code and randomness: perfect by its card only."""
+
+    randomness: ClassVar[int] = 16
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__(schema)
+        self._set_up(schema, Sizes(4, 4, self.randomness))
+
+    def _send(self, codes: Any, draw: Draw, out: Bytes) -> None:
+        for row, code, random in zip(out, codes, draw.rows(0, len(out)), strict=True):
+            digest = hmac.digest(random.tobytes(), int(code).to_bytes(8), "sha256")
+            row[:] = np.frombuffer(digest[:4], dtype=np.uint8)
+
+
+class HashedByLittle(Hashed):
+    """The same with a byte of randomness, which can be enumerated."""
+
+    randomness = 1
+
+
+class Reusable(ToyMatch):
+    """A scheme with a key server whose card says perfect."""
+
+    @property
+    def leakage(self) -> LeakageCard:
+        return dataclasses.replace(super().leakage, security="perfect")
+
+
+class Modest(AffineMatch):
+    """A scheme that proposes nothing."""
+
+    @classmethod
+    def propose(cls, schema: Schema, wanted: Any) -> Any:
+        return iter(())
+
+
+CASES_CHECK, EXACT, SAMPLED = SCHEME_CHECKS
+TOLD: dict[type[Matcher], dict[str, str]] = {
+    Flat: {EXACT: "the two messages tell apart", SAMPLED: "both messages of .* tell apart"},
+    Entangled: {EXACT: "messages .*tell apart"},
+    Biased: {EXACT: "event messages alone tell apart"},
+    Telling: {EXACT: "interest messages alone tell apart"},
+    Coined: {EXACT: "take all randomness of a perfect scheme from draw.shared"},
+    Hashed: {EXACT: "no small matcher of it could be enumerated: let propose"},
+    HashedByLittle: {EXACT: "messages alone tell apart"},
+    Reusable: {EXACT: "which only one-time messages can be: say computational"},
+    Modest: {CASES_CHECK: "add an Offer whose predicates it takes"},
+}
+"""Schemes whose cards say too much, the checks that find it, and what they say."""
+
+
+@pytest.mark.parametrize("scheme", TOLD, ids=lambda scheme: scheme.__name__)
+def test_a_card_that_promises_too_much_is_found(scheme: type[Matcher]) -> None:
+    subject, told = Subject(scheme), {}
+    for name, check in SCHEME_CHECKS.items():
+        try:
+            check(subject)
+        except AssertionError as error:
+            told[name] = str(error)
+    assert TOLD[scheme].keys() <= told.keys()
+    for name, pattern in TOLD[scheme].items():
+        assert re.search(pattern, told[name]), told[name]
+
+
+def test_a_perfect_scheme_is_enumerated_where_draws_are_rejected() -> None:
+    (method,) = {getattr(one, "method", one) for one in proofs(Subject(AffineMatch)).values()}
+    assert method is Method.ENUMERATED
+
+
+def spoiled_blinders(spoil: Callable[[Any, Any], None]) -> Plant:
+    """Blinders of group programs are changed, as ranks: R1, R3, ... and R2, R4, ..."""
+
+    def plant(patch: Patch) -> None:
+        def blinders(real: Any, self: GroupEncoding, *arguments: Any) -> Any:
+            ranks = [self.group.to_ranks(some).copy() for some in real(self, *arguments)]
+            spoil(*ranks)
+            return tuple(map(self.group.from_ranks, ranks))
+
+        wrapped(patch, GroupEncoding, "blinders", blinders)
+
+    return plant
+
+
+def held_bits(byte: int, mask: int) -> Plant:
+    """Some bits of the shared randomness of a scheme are zero."""
+
+    def plant(patch: Patch) -> None:
+        def rows(real: Any, self: Draw, start: int, stop: int) -> Bytes:
+            random = real(self, start, stop).copy()
+            random[:, byte] &= 255 ^ mask
+            return random
+
+        wrapped(patch, Draw, "rows", rows)
+
+    return plant
+
+
+def put(ranks: Any, place: int, value: Any) -> None:
+    ranks[:, place] = value
+
+
+SPOILED: dict[str, tuple[type[Matcher], Plant]] = {
+    "a formula's first random bit is zero": (FormulaMatch, held_bits(0, 1)),
+    "a formula's messages have no mask": (FormulaMatch, held_bits(1, 255)),
+    "a branching program's first random bit is zero": (BranchingMatch, held_bits(0, 1)),
+    "the last blinder is the identity": (OFSGPMatch, spoiled_blinders(lambda _, b: put(b, -1, 0))),
+    "a blinder is used again far away": (
+        OFSGPMatch,
+        spoiled_blinders(lambda a, _: put(a, 30, a[:, 0])),
+    ),
+    "one blinder is biased": (
+        OFSGPMatch,
+        spoiled_blinders(lambda a, _: put(a, 0, np.minimum(a[:, 0], 58))),
+    ),
+}
+
+
+SLOW = {"the last blinder is the identity", "one blinder is biased"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in SPOILED]
+)
+def test_randomness_that_is_missing_from_a_perfect_scheme_is_found(
+    name: str, monkeypatch: Patch
+) -> None:
+    scheme, plant = SPOILED[name]
+    with monkeypatch.context() as patch:
+        plant(patch)
+        with pytest.raises(Leak):
+            SCHEME_CHECKS[EXACT](Subject(scheme))

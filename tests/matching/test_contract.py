@@ -16,8 +16,8 @@ from ccbps.keys.sources import FileKey
 from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch
 from ccbps.matching.contract.access import header_bytes
 from ccbps.matching.contract.scheme import PairScheme
+from ccbps.testing import conformance_tests
 from tests.support import toy_scheme
-from tests.support.conformance import CHECKS, cases
 from tests.support.toy_scheme import ToyMatch
 
 SCHEMA = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
@@ -28,12 +28,7 @@ def test_the_toy_scheme_is_short() -> None:
     assert len([line for line in text.splitlines() if line.strip()]) < 60
 
 
-@pytest.mark.parametrize("name", [name for name in CHECKS if "catalogue" not in name])
-def test_the_toy_scheme_conforms(name: str) -> None:
-    made = cases(ToyMatch)
-    assert made
-    for case in made:
-        CHECKS[name](case)
+TestToyMatch = conformance_tests(ToyMatch)
 
 
 @pytest.mark.parametrize("kind", [FormulaMatch, BranchingMatch, BroadcastMatch])

@@ -1,6 +1,6 @@
 """Matchers with a key server: warnings of broken ones, and what refusals say.
 
-That every scheme refuses is in `tests.support.conformance`.
+That every scheme refuses is in `ccbps.testing`.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ PACKAGES = (
     "ccbps.broker",
     "ccbps.mqtt",
     "ccbps.spark",
+    "ccbps.testing",
 )
 DESCRIBED = {
     name

@@ -39,6 +39,7 @@ PENDING = frozenset(
         "sharing",
         "spark",
         "store",
+        "testing",
         "wire",
     ]
 )

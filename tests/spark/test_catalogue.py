@@ -14,16 +14,19 @@ from pyspark.sql import functions as F
 from ccbps import Category, Schema, UInt, matching
 from ccbps import spark as cs
 from ccbps.matching import SCHEMES, Answers, Keying, Matcher
+from ccbps.testing.cases import proposed
 from tests.spark.conftest import KEY
 from tests.spark.test_all_pairs import issued
 from tests.spark.test_sessions import save
+from tests.support.affine_scheme import AffineMatch
 from tests.support.topic_strategies import introduce
+from tests.support.toy_scheme import ToyMatch
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 KINDS: Final = Schema(kind=Category(["a", "b", "c"]))
 SMALL: Final = Schema(x=UInt(2))
-MATCHERS: Final[dict[type[Matcher], Matcher]] = {
+CHOSEN: Final[dict[type[Matcher], Matcher]] = {
     type(matcher): matcher
     for matcher in (
         matching.FormulaMatch.box(KINDS),
@@ -47,15 +50,35 @@ MATCHERS: Final[dict[type[Matcher], Matcher]] = {
         matching.ObliviousTopicMatch(KINDS, ["kind"], group="toy64"),
     )
 }
-"""One of each."""
+"""Kinds of matchers of which not the first proposal is tested."""
+
+
+def first_proposal(scheme: type[Matcher]) -> Matcher:
+    """What a scheme proposes for values of one attribute, as it comes."""
+    offers = (KINDS, "kind = 'b'"), (KINDS, "kind = :kind"), (SMALL, "x >= 2")
+    for schema, text in offers:
+        for matcher in proposed(scheme, schema, schema.parse(text)):
+            return matcher
+    raise AssertionError(
+        f"{scheme.__name__} proposes no matcher for {' or '.join(text for _, text in offers)}: add "
+        "one to CHOSEN in tests/spark/test_catalogue.py"
+    )
+
+
+MATCHERS: Final[dict[type[Matcher], Matcher]] = {
+    scheme: CHOSEN[scheme] if scheme in CHOSEN else first_proposal(scheme) for scheme in SCHEMES
+}
+"""One of each scheme of the catalogue."""
 
 EVENTS: Final = 9
 GONE: Final = {5: "NULL", 6: "no value"}
 """Events that cannot be encoded: one has a NULL, one a value that its type has not."""
 
 
-def test_the_whole_catalogue_is_here() -> None:
-    assert {*MATCHERS} == {*SCHEMES}
+@pytest.mark.parametrize("scheme", [AffineMatch, ToyMatch], ids=lambda scheme: scheme.__name__)
+def test_a_new_scheme_is_tested_without_a_line(scheme: type[Matcher]) -> None:
+    assert type(first_proposal(scheme)) is scheme
+    assert {*CHOSEN} <= {*SCHEMES}
 
 
 def attribute(matcher: Matcher) -> str:
@@ -148,6 +171,7 @@ def check_encoded(events: DataFrame, matcher: Matcher, *ids: str) -> DataFrame:
 WRONG_BYTES, WRONG_KIND = "wrong number of bytes", "message of this version"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "matcher",
     [one for one in MATCHERS.values() if one.keying is Keying.ROUNDS],
@@ -224,6 +248,7 @@ def check_answers(
     assert all(aside[pair] in why for pair, why in told.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "matcher",
     [one for one in MATCHERS.values() if one.answers is Answers.ALL],
@@ -324,6 +349,7 @@ def check_matches(
     assert all(aside[row] in why for row, why in told.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "matcher",
     [one for one in MATCHERS.values() if one.keying is Keying.SESSION],

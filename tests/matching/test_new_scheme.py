@@ -1,0 +1,116 @@
+"""A new scheme needs its file and its line in the catalogue; outside, its file and two lines.
+
+In a scratch copy of the package, two schemes are added: one that is perfect, and one that only its
+card calls perfect. The tests of the catalogue take them as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+AFFINE = ROOT / "tests" / "support" / "affine_scheme.py"
+FALSE = (
+    ("class AffineMatch", "class ShiftedMatch"),
+    ('name = "affine"', 'name = "shifted"'),
+    ("(a * codes + b)", "(codes + b)"),
+)
+"""What makes a scheme of it that is perfect by its card only."""
+
+
+def shifted() -> str:
+    text = AFFINE.read_text("utf-8")
+    for before, after in FALSE:
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    return text
+
+
+def run_pytest(folder: Path, *arguments: str, path: Path) -> tuple[set[str], set[str], str]:
+    """Run pytest in a folder; the tests that failed and those that passed, and the output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    found = {
+        how: {
+            re.sub(r".*::", "", name)
+            for name in re.findall(rf"^{how} (.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
+        }
+        for how in ("FAILED", "PASSED", "ERROR")
+    }
+    assert not found["ERROR"], done.stdout + done.stderr
+    return found["FAILED"], found["PASSED"], done.stdout
+
+
+def test_a_file_and_a_line_of_the_catalogue_are_enough(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "ccbps", tmp_path / "ccbps")
+    for name in ("tests", "docs", "pyproject.toml"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    room = tmp_path / "ccbps" / "matching" / "one_time"
+    (room / "affine.py").write_bytes(AFFINE.read_bytes())
+    (room / "shifted.py").write_text(shifted(), "utf-8")
+    with (tmp_path / "ccbps" / "matching" / "catalogue.py").open("a", encoding="utf-8") as file:
+        for word in ("affine", "shifted"):
+            name = f"{word.title()}Match"
+            file.write(f"from ccbps.matching.one_time.{word} import {name} as {name}\n")
+    failed, passed, said = run_pytest(
+        tmp_path,
+        "tests/matching/test_conformance.py",
+        "-k",
+        "Affine or Shifted or lists_each",
+        path=tmp_path,
+    )
+    promised = {
+        "test_scheme[ShiftedMatch-over all randomness a view depends on the answer only]",
+        "test_scheme[ShiftedMatch-samples of views depend on the answer only]",
+    }
+    assert failed == {*promised, "test_the_catalogue_lists_each_scheme_once_with_a_page"}, said
+    assert len([name for name in passed if "AffineMatch" in name]) > 45
+    assert "the two messages tell apart inputs with the same answer" in said
+    assert "AffineMatch has no page: write docs/matchers/affine.md" in said
+
+
+def test_a_scheme_of_another_project_is_tested_by_two_lines(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_bytes(AFFINE.read_bytes())
+    (tmp_path / "test_mine.py").write_text(
+        "from ccbps.testing import conformance_tests\n"
+        "from mine import AffineMatch\n"
+        "TestMine = conformance_tests(AffineMatch)\n",
+        "utf-8",
+    )
+    failed, passed, said = run_pytest(tmp_path, "test_mine.py", path=ROOT)
+    assert not failed, said
+    assert len(passed) > 45
+    assert any("over all randomness" in name for name in passed)
+
+
+def test_without_pytest_the_extra_is_named() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['pytest'] = None\n"
+        "try:\n"
+        "    import ccbps.testing\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert done.stdout.strip() == (
+        "ccbps.testing needs pytest, which is not installed: pip install 'ccbps[testing]'"
+    )
