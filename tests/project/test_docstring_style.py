@@ -12,7 +12,6 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "ccbps"
 PENDING = frozenset(
     [
-        "algebra",
         "arrays",
         "arrow",
         "broker",
