@@ -16,7 +16,6 @@ PENDING = frozenset(
         "arrow",
         "broker",
         "ciphers",
-        "circuits",
         "cli",
         "columnar",
         "compiled",
