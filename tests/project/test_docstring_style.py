@@ -33,7 +33,6 @@ PENDING = frozenset(
         "predicates",
         "programs",
         "rounds",
-        "sharing",
         "spark",
         "store",
         "wire",
