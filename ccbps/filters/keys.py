@@ -1,4 +1,4 @@
-"""Keys of filters: strings or bytes of any length, single or in columns, as one run of bytes."""
+"""Keys of filters: strings or bytes of any length, single or in columns, as contiguous bytes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Numbers
+from ccbps.checks import octets
 from ccbps.errors import ParameterError
 
 Keys: TypeAlias = "Sequence[str | bytes] | NDArray[Any] | Any"
-"""A list of strings or bytes; a NumPy array of them (objects, `S` or `U`), or of rows of bytes,
-uint8 of shape (keys, width); or an Arrow column of strings or binary, without NULL."""
+"""A list of strings or bytes, a NumPy array of them (objects, `S` or `U`) or of rows of bytes
+(uint8 of shape (keys, width)), or an Arrow column of strings or binary without NULL."""
 
 
 class KeyBytes(NamedTuple):
-    """Keys one after the other.
+    """Contiguous keys.
 
     Attributes:
-        data: their bytes, at least 16 more at the end.
-        offsets: where each begins and the last ends, shape (keys + 1,).
+        data: bytes of the keys, and at least 16 more at the end.
+        offsets: start of each key, and the end of the last, shape (keys + 1,).
     """
 
     data: Bytes
@@ -32,14 +33,14 @@ class KeyBytes(NamedTuple):
 
 
 SPARE = 16
-"""Bytes behind the last key, so that whole words can be read."""
+"""Number of bytes behind the last key, so that whole words can be read."""
 
 
 def as_key_bytes(keys: Keys) -> KeyBytes:
-    """Keys as bytes; strings in UTF-8.
+    """Convert keys to bytes, strings in UTF-8.
 
     Raises:
-        ParameterError: these are no keys, or one is NULL.
+        ParameterError: an object is not a key, or NULL.
     """
     if isinstance(keys, np.ndarray):
         if keys.dtype == np.uint8 and keys.ndim == 2:
@@ -62,18 +63,19 @@ def as_key_bytes(keys: Keys) -> KeyBytes:
 
 
 def one_key(key: str | bytes) -> bytes:
-    """A single key as bytes.
+    """Convert a single key to bytes.
 
     Raises:
-        ParameterError: it is neither text in Unicode nor bytes.
+        ParameterError: the key is neither text in Unicode nor bytes.
     """
+    if isinstance(key, bytes):
+        return key
+    if not isinstance(key, str):
+        return octets("a key", key, hint="text is a key, too")
     try:
-        found = key.encode() if isinstance(key, str) else key
+        return key.encode()
     except UnicodeEncodeError as error:
         raise ParameterError(f"a key must be text in Unicode or bytes: {error}") from None
-    if not isinstance(found, bytes):
-        raise ParameterError(f"a key must be text or bytes, got {type(key).__name__}")
-    return found
 
 
 def _offsets(lengths: Numbers) -> Numbers:

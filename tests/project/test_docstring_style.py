@@ -23,7 +23,6 @@ PENDING = frozenset(
         "dictionary",
         "encodings",
         "errors",
-        "filters",
         "forms",
         "keys",
         "leakage",
