@@ -111,7 +111,7 @@ class CuckooFilter(Filter):
             FilterFullError: there is no room. Nothing was changed.
         """
         mark, first = self._one(key)
-        places = first, self._second(mark, first)
+        places = first, self._other(mark, first)
         rows = [self._cells[place].tolist() for place in places]
         if self.once and any(mark in row for row in rows):
             return
@@ -131,7 +131,7 @@ class CuckooFilter(Filter):
             ParameterError: the key is certainly absent, or the filter stores each key once.
         """
         mark, first = self._one(key)
-        for place in (first, self._second(mark, first)):
+        for place in (first, self._other(mark, first)):
             row = self._cells[place].tolist()
             if mark in row and not self.once:
                 self._cells[place, row.index(mark)] = 0
@@ -142,7 +142,7 @@ class CuckooFilter(Filter):
     def __contains__(self, key: str | bytes) -> bool:
         mark, place = self._one(key)
         cells = self._cells
-        return mark in cells[place].tolist() or mark in cells[self._second(mark, place)].tolist()
+        return mark in cells[place].tolist() or mark in cells[self._other(mark, place)].tolist()
 
     # -- columns ---------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class CuckooFilter(Filter):
         mark = 1 + ((second >> 32) * (256**self.fingerprint_bytes - 1) >> 32)
         return mark, (first >> 32) * self.buckets >> 32
 
-    def _second(self, mark: int, place: int) -> int:
+    def _other(self, mark: int, place: int) -> int:
         """Return the other bucket of a fingerprint."""
         return ((((mark * FACTOR & _MASK) >> 32) * self.buckets >> 32) - place) % self.buckets
 
@@ -269,15 +269,15 @@ class CuckooFilter(Filter):
         """Return a bucket from the upper half of each word."""
         return ((words >> _HALF) * np.uint64(self.buckets) >> _HALF).astype(np.int64)
 
-    def _other(self, marks: Marks, places: Index) -> Index:
-        """Return the other bucket of each of some fingerprints."""
+    def _others(self, marks: Marks, places: Index) -> Index:
+        """Return the other bucket of each fingerprint."""
         return (self._bucket(marks.astype(np.uint64) * np.uint64(FACTOR)) - places) % self.buckets
 
     def _new(self, marks: Marks, places: Index) -> tuple[Marks, Index]:
         """Select the fingerprints that do not seem to be present, each once."""
         absent = ~self._has(marks, places)
         marks, places = marks[absent], places[absent]
-        lower = np.minimum(places, self._other(marks, places))
+        lower = np.minimum(places, self._others(marks, places))
         _, kept = np.unique(np.stack([marks.astype(np.int64), lower]), axis=1, return_index=True)
         return marks[kept], places[kept]
 
@@ -291,7 +291,7 @@ class CuckooFilter(Filter):
             part = slice(start, start + AT_ONCE)
             mark, place = marks[part, None], places[part]
             present[part] = (self._cells[place] == mark).any(axis=1)
-            present[part] |= (self._cells[self._other(marks[part], place)] == mark).any(axis=1)
+            present[part] |= (self._cells[self._others(marks[part], place)] == mark).any(axis=1)
         return present
 
     def _put(self, marks: Marks, places: Index) -> bool:
@@ -301,7 +301,7 @@ class CuckooFilter(Filter):
             compiled.cuckoo_add(self._cells, marks, places, self._draws, MOST_KICKS, done)
             return int(done[0]) == len(marks)
         marks, places = self._settle(marks, places)
-        marks, places = self._settle(marks, self._other(marks, places))
+        marks, places = self._settle(marks, self._others(marks, places))
         draws = np.random.default_rng(int(self._draws[0]))
         self._draws += np.uint64(1)
         for _ in range(MOST_KICKS):
@@ -314,7 +314,7 @@ class CuckooFilter(Filter):
             self._cells[targets, slots] = marks[kicks]
             marks = marks.copy()
             marks[kicks] = out
-            places[kicks] = self._other(out, targets)
+            places[kicks] = self._others(out, targets)
             marks, places = self._settle(marks, places)
         return not len(marks)
 
@@ -336,7 +336,7 @@ class CuckooFilter(Filter):
             compiled.cuckoo_remove(self._cells, marks, places, done)
             return len(marks) - int(done[0])
         while len(marks):
-            others = self._other(marks, places)
+            others = self._others(marks, places)
             both = np.concatenate([self._cells[places], self._cells[others]], axis=1)
             there = both == marks[:, None]
             present, slot = there.any(axis=1), there.argmax(axis=1)

@@ -12,20 +12,14 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "ccbps"
 PENDING = frozenset(
     [
-        "arrays",
-        "arrow",
         "broker",
         "ciphers",
         "cli",
         "columnar",
-        "compiled",
         "delivery",
-        "dictionary",
         "encodings",
-        "errors",
         "forms",
         "keys",
-        "leakage",
         "matching",
         "mqtt",
         "overlay",
@@ -34,7 +28,6 @@ PENDING = frozenset(
         "rounds",
         "spark",
         "store",
-        "wire",
     ]
 )
 """Rooms and files whose docstrings do not follow the rules yet."""
