@@ -17,7 +17,7 @@ from scipy import stats
 from ccbps.algebra import A5, S5, Group, alternating, sl24
 from ccbps.algebra import permutations as s5
 from ccbps.errors import CcbpsError, ParameterError, SamplingError, ShapeError
-from tests.reference.drawing import wire_planes
+from tests.reference.group_wire import wire_planes
 
 GROUPS = [S5, A5]
 groups = st.sampled_from(GROUPS)
