@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ccbps.checks import whole
-from ccbps.circuits.circuit import Circuit, Gate, Op
+from ccbps.circuits.circuit import Circuit, Gate, Op, needed_part
 from ccbps.errors import ParameterError
 
 _CONSTANTS = (Op.FALSE, Op.TRUE)
@@ -253,19 +253,4 @@ class CircuitBuilder:
     def build(self, *outputs: Wire | bool) -> Circuit:
         """Build the circuit of some outputs: all inputs so far, and the gates it needs."""
         numbers = [self._wire(wire).number for wire in outputs]
-        needed, waiting = set(numbers), list(numbers)
-        while waiting:
-            gate = self._gates[waiting.pop()]
-            for operand in () if gate is None else (gate.a, gate.b)[: gate.op.operands]:
-                if operand not in needed:
-                    needed.add(operand)
-                    waiting.append(operand)
-        place = {number: i for i, number in enumerate(self._inputs)}
-        place[-1] = -1
-        gates: list[Gate] = []
-        for number in sorted(needed):
-            gate = self._gates[number]
-            if gate is not None:
-                place[number] = len(self._inputs) + len(gates)
-                gates.append(Gate(gate.op, place[gate.a], place[gate.b]))
-        return Circuit(len(self._inputs), tuple(gates), tuple(place[n] for n in numbers))
+        return needed_part(self._gates, self._inputs, numbers)

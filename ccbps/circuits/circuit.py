@@ -219,22 +219,34 @@ class Circuit:
         last = len(self.outputs) - 1
         chosen = range(last + 1) if positions is None else positions
         outputs = [self.outputs[whole("a position", position, 0, last)] for position in chosen]
-        needed = [False] * self.wires
-        for wire in outputs:
-            needed[wire] = True
-        for wire in range(self.wires - 1, self.inputs - 1, -1):
-            if needed[wire]:
-                op, a, b = self.gates[wire - self.inputs]
-                for operand in (a, b)[: op.operands]:
-                    needed[operand] = True
-        place = {wire: wire for wire in range(self.inputs)}
-        place[-1] = -1
-        gates: list[Gate] = []
-        for wire, (op, a, b) in enumerate(self.gates, self.inputs):
-            if needed[wire]:
-                place[wire] = self.inputs + len(gates)
-                gates.append(Gate(op, place[a], place[b]))
-        return Circuit(self.inputs, tuple(gates), tuple(place[wire] for wire in outputs))
+        return needed_part([None] * self.inputs + list(self.gates), range(self.inputs), outputs)
+
+
+def needed_part(
+    nodes: Sequence[Gate | None], inputs: Sequence[int], outputs: Sequence[int]
+) -> Circuit:
+    """Return the circuit of the gates that some outputs need, renumbered.
+
+    Args:
+        nodes: gates in topological order, with None for inputs. Operands are places in it.
+        inputs: places of the inputs.
+        outputs: places of the outputs.
+    """
+    needed, waiting = set(outputs), list(outputs)
+    while waiting:
+        node = nodes[waiting.pop()]
+        for operand in () if node is None else (node.a, node.b)[: node.op.operands]:
+            if operand not in needed:
+                needed.add(operand)
+                waiting.append(operand)
+    place = {number: wire for wire, number in enumerate(inputs)} | {-1: -1}
+    gates: list[Gate] = []
+    for number in sorted(needed):
+        node = nodes[number]
+        if node is not None:
+            place[number] = len(inputs) + len(gates)
+            gates.append(Gate(node.op, place[node.a], place[node.b]))
+    return Circuit(len(inputs), tuple(gates), tuple(place[number] for number in outputs))
 
 
 def pack_lanes(bits: Bools) -> Words:
