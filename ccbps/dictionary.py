@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.checks import array, instance
+from ccbps.checks import array
 from ccbps.errors import ParameterError, ShapeError
 
 T_co = TypeVar("T_co", covariant=True)
@@ -54,10 +54,11 @@ def dictionary_of_strings(texts: Sequence[str]) -> DictionaryColumn[str]:
     Raises:
         ParameterError: an object is not a string.
     """
-    places: dict[str, int] = {}
     for text in texts:
-        places.setdefault(instance("a row's value", text, str), len(places))
-    index = np.fromiter(map(places.__getitem__, texts), dtype=np.intp, count=len(texts))
+        if not isinstance(text, str):
+            raise ParameterError(f"each row must be a str, got {type(text).__name__}")
+    places: dict[str, int] = {}
+    index = np.array([places.setdefault(text, len(places)) for text in texts], dtype=np.intp)
     return DictionaryColumn(list(places), index)
 
 
