@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes
+from ccbps.arrays import Bytes, Index
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, ShapeError
 
@@ -35,15 +35,9 @@ def binary_rows(array: pa.Array, width: int) -> tuple[Bytes, NDArray[np.bool_]]:
     """
     if pa.types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
-    large = pa.types.is_large_binary(array.type)
-    if not (large or pa.types.is_binary(array.type)):
+    if array.type not in (pa.binary(), pa.large_binary()):
         raise ParameterError(f"messages must be a binary column, got {array.type}")
-    _, offset_buffer, data = array.buffers()
-    kind = np.int64 if large else np.int32
-    if not len(array):
-        return np.empty((0, width), dtype=np.uint8), np.empty(0, dtype=np.bool_)
-    offsets = np.frombuffer(offset_buffer, dtype=kind)[array.offset :][: len(array) + 1]
-    values = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
+    offsets, values = binary_buffers(array)
     good = (np.diff(offsets) == width) & is_valid(array)
     if good.all():
         return values[offsets[0] : offsets[-1]].reshape(len(array), width), good
@@ -51,6 +45,17 @@ def binary_rows(array: pa.Array, width: int) -> tuple[Bytes, NDArray[np.bool_]]:
     if good.any():
         rows[good] = binary_rows(array.filter(pa.array(good)), width)[0]
     return rows, good
+
+
+def binary_buffers(array: pa.Array) -> tuple[Index, Bytes]:
+    """Return the offsets, shape (rows + 1,), and the bytes of a column of strings or binary."""
+    if not len(array):
+        return np.zeros(1, dtype=np.int32), np.empty(0, dtype=np.uint8)
+    _, offsets, data = array.buffers()
+    large = array.type in (pa.large_binary(), pa.large_string())
+    starts: Index = np.frombuffer(offsets, dtype=np.int64 if large else np.int32)
+    values = np.empty(0, np.uint8) if data is None else np.frombuffer(data, dtype=np.uint8)
+    return starts[array.offset :][: len(array) + 1], values
 
 
 def check_room(rows: int, width: int) -> None:

@@ -75,7 +75,7 @@ class AlternatingGroup(Group):
 
         The result is a multiple of 64, at most 1/64 above the next one.
         """
-        return Lanes.at_least(-(-whole("length", length, 1) // LANES)).length
+        return LANES * Lanes.at_least(-(-whole("length", length, 1) // LANES)).words
 
     def element_bytes(self, length: int) -> int:
         """Return the bytes of a sequence on the wire: six bits per element."""

@@ -81,13 +81,10 @@ class Secp256k1Group(PrimeOrderGroup):
         return integer(x), integer(y)
 
     def generator_powers(self, exponents: Sequence[int]) -> list[Any]:
-        key, out = self._key, []
-        for exponent in exponents:
-            k = exponent % Q
-            out.append(
-                self._point(key.from_secret(int(k).to_bytes(32, "big"))) if k else self.identity
-            )
-        return out
+        from_secret, numbers = self._key.from_secret, [int(exponent % Q) for exponent in exponents]
+        return [
+            self._point(from_secret(k.to_bytes(32, "big"))) if k else self.identity for k in numbers
+        ]
 
     def powers(self, bases: Sequence[Any], exponents: int | Sequence[int]) -> list[Any]:
         if not isinstance(exponents, Sequence):

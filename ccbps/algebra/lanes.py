@@ -46,11 +46,6 @@ class Lanes:
         """Number of words in a plane."""
         return self.steps * self.columns
 
-    @property
-    def length(self) -> int:
-        """Number of positions."""
-        return LANES * self.words
-
     @classmethod
     def at_least(cls, words: int) -> Lanes:
         """Return the lanes of so many words or a few more."""

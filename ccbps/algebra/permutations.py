@@ -149,17 +149,11 @@ class SymmetricGroup(Group):
         require_rows("y", y, x.shape[1])
         if len(x) != len(y):
             raise ShapeError(f"{len(x)} sequences do not pair with {len(y)}")
-        batch, length = x.shape
-        pieces = -(-length // BLOCK)
-        partial = np.empty((batch, pieces), dtype=np.uint8)
-        step = max(1, BLOCK // length)
-        for rows in range(0, batch, step):
-            at = slice(rows, rows + step)
-            for piece in range(pieces):
-                part = slice(piece * BLOCK, (piece + 1) * BLOCK)
-                # Bytes that are not ranks count as the identity here, and their row is not valid.
-                both = lookup.products(self._products, x[at, part], y[at, part])
-                partial[at, piece] = lookup.tree(self._products, both)
+        partial = np.empty((len(x), -(-x.shape[1] // BLOCK)), dtype=np.uint8)
+        for rows, part in lookup.blocks(x):
+            # Bytes that are not ranks count as the identity here, and their row is not valid.
+            both = lookup.products(self._products, x[rows, part], y[rows, part])
+            partial[rows, part.start // BLOCK] = lookup.tree(self._products, both)
         return self.product(partial), self._valid(x) & self._valid(y)
 
     def _valid(self, rows: Bytes) -> NDArray[np.bool_]:

@@ -89,6 +89,8 @@ def _spared(data: Bytes, offsets: Numbers) -> KeyBytes:
 def _arrow(column: Any) -> KeyBytes:
     import pyarrow as pa
 
+    from ccbps.arrow import binary_buffers
+
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -96,17 +98,9 @@ def _arrow(column: Any) -> KeyBytes:
     if pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
     kind = column.type
-    large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
-    if not (large or pa.types.is_binary(kind) or pa.types.is_string(kind)):
+    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
         raise ParameterError(f"keys must be a column of strings or binary, got {kind}")
     if column.null_count:
         raise ParameterError(f"keys: {column.null_count} are NULL; drop them first")
-    if not len(column):
-        return _spared(np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64))
-    _, offset_buffer, data_buffer = column.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64 if large else np.int32)
-    offsets = offsets[column.offset :][: len(column) + 1].astype(np.int64)
-    data = np.empty(0, dtype=np.uint8)
-    if data_buffer is not None:
-        data = np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]]
-    return _spared(data, offsets - offsets[0])
+    offsets, data = binary_buffers(column)
+    return _spared(data[offsets[0] : offsets[-1]], offsets.astype(np.int64) - offsets[0])
