@@ -1,4 +1,4 @@
-"""Names of the array types that all layers hand to each other."""
+"""Names of the array types that all layers share."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -12,10 +12,11 @@ Index: TypeAlias = NDArray[np.signedinteger[Any]]
 """Places in another array."""
 Numbers: TypeAlias = NDArray[np.int64]
 Ranks: TypeAlias = NDArray[np.uint8]
-"""Elements of a small group by their place in it."""
+"""Elements of a small group, by rank."""
 Reals: TypeAlias = NDArray[np.float64]
 Rounds: TypeAlias = NDArray[np.uint64]
 Words: TypeAlias = NDArray[np.uint64]
 
 Randomness: TypeAlias = Callable[[int], bytes]
-"""``randomness(n)``: n fresh uniform bytes; the operating system's unless a test says otherwise."""
+"""Source of uniform bytes: ``randomness(n)`` returns n fresh ones. The default is the operating
+system's; tests pass their own."""

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes
+from ccbps.arrays import Bytes, Index
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, ShapeError
 
 
 def is_valid(*arrays: pa.Array) -> NDArray[np.bool_]:
-    """Rows in which no column is NULL, shape (rows,)."""
+    """Mark the rows in which no column is NULL, shape (rows,)."""
     out = np.ones(len(arrays[0]), dtype=np.bool_)
     for array in arrays:
         if array.null_count:
@@ -24,21 +24,20 @@ def is_valid(*arrays: pa.Array) -> NDArray[np.bool_]:
 
 
 def binary_rows(array: pa.Array, width: int) -> tuple[Bytes, NDArray[np.bool_]]:
-    """A binary column as rows of `width` bytes: (rows, good), good where there are that many.
+    """Convert a binary column to rows of `width` bytes.
 
-    A view of the column's buffer where every row is good; else a copy, zero where it is not.
+    Returns:
+        The rows, and for each whether it has `width` bytes. If all have, the rows are a view of the
+        column's buffer. Otherwise they are a copy, with zeros for the other rows.
+
+    Raises:
+        ParameterError: the column is not binary.
     """
     if pa.types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
-    large = pa.types.is_large_binary(array.type)
-    if not (large or pa.types.is_binary(array.type)):
+    if array.type not in (pa.binary(), pa.large_binary()):
         raise ParameterError(f"messages must be a binary column, got {array.type}")
-    _, offset_buffer, data = array.buffers()
-    kind = np.int64 if large else np.int32
-    if not len(array):
-        return np.empty((0, width), dtype=np.uint8), np.empty(0, dtype=np.bool_)
-    offsets = np.frombuffer(offset_buffer, dtype=kind)[array.offset :][: len(array) + 1]
-    values = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
+    offsets, values = binary_buffers(array)
     good = (np.diff(offsets) == width) & is_valid(array)
     if good.all():
         return values[offsets[0] : offsets[-1]].reshape(len(array), width), good
@@ -48,8 +47,23 @@ def binary_rows(array: pa.Array, width: int) -> tuple[Bytes, NDArray[np.bool_]]:
     return rows, good
 
 
+def binary_buffers(array: pa.Array) -> tuple[Index, Bytes]:
+    """Return the offsets, shape (rows + 1,), and the bytes of a column of strings or binary."""
+    if not len(array):
+        return np.zeros(1, dtype=np.int32), np.empty(0, dtype=np.uint8)
+    _, offsets, data = array.buffers()
+    large = array.type in (pa.large_binary(), pa.large_string())
+    starts: Index = np.frombuffer(offsets, dtype=np.int64 if large else np.int32)
+    values = np.empty(0, np.uint8) if data is None else np.frombuffer(data, dtype=np.uint8)
+    return starts[array.offset :][: len(array) + 1], values
+
+
 def check_room(rows: int, width: int) -> None:
-    """Refuse an Arrow batch before its messages are made, if they do not fit one binary column."""
+    """Check that the messages of an Arrow batch fit one binary column, before they are computed.
+
+    Raises:
+        ShapeError: they do not fit.
+    """
     if rows * width > np.iinfo(np.int32).max:
         raise ShapeError(
             f"{rows} messages of {width} bytes are too many for one Arrow batch of 2 GiB; set "
@@ -59,9 +73,11 @@ def check_room(rows: int, width: int) -> None:
 
 
 def binary_column(rows: Bytes, valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Rows of bytes as a binary column; NULL where not `valid`.
+    """Convert rows of bytes to a binary column.
 
-    With `valid`, `rows` holds the valid rows only, in order.
+    Args:
+        rows: bytes of the valid rows, in order, shape (valid rows, width).
+        valid: True for the valid rows; the others become NULL. None if all rows are valid.
     """
     width = rows.shape[1]
     lengths = np.full(len(rows) if valid is None else len(valid), width, dtype=np.int64)
@@ -80,34 +96,39 @@ def binary_column(rows: Bytes, valid: NDArray[np.bool_] | None = None) -> pa.Arr
 
 
 def with_nulls(values: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
-    """A column with `values` in the valid rows, in order, and NULL in the others."""
+    """Return a column with `values` in the valid rows, in order, and NULL in the others."""
     return values.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
 
 
 def integers(array: pa.Array) -> NDArray[np.int64]:
-    """A column of whole numbers without NULL."""
+    """Convert a column of whole numbers without NULL."""
     out: NDArray[np.int64] = pc.cast(array, pa.int64()).to_numpy(zero_copy_only=False)
     return out
 
 
 def strings(array: pa.Array) -> DictionaryColumn[str]:
-    """A column without NULL as strings, each distinct one once."""
+    """Convert a column without NULL to strings, each distinct string once."""
     encoded = pc.cast(array, pa.string()).dictionary_encode()
     index = encoded.indices.to_numpy(zero_copy_only=False).astype(np.intp)
     return DictionaryColumn(encoded.dictionary.to_pylist(), index)
 
 
 def row_name(names: Sequence[str], columns: Sequence[pa.Array], row: int) -> str:
-    """A row by its public columns, for an error: ``subscription='s1', round=5``."""
+    """Name a row by its public columns, for an error: ``subscription='s1', round=5``."""
     return ", ".join(f"{n}={c[row].as_py()!r}" for n, c in zip(names, columns, strict=True))
 
 
 def by_round(
     pairs: pa.Array, rounds: pa.Array
 ) -> tuple[NDArray[np.intp], DictionaryColumn[str], NDArray[np.int64]]:
-    """The order by pair and round, which runs the cipher longest; labels and rounds in that order.
+    """Sort rows by pair and round, so that the cipher runs longest.
 
-    Columns without NULL.
+    Args:
+        pairs: column of pair labels without NULL.
+        rounds: column of round numbers without NULL.
+
+    Returns:
+        The order of the rows, and the labels and rounds in that order.
     """
     label, number = strings(pairs), integers(rounds)
     order = np.lexsort((number, label.index))
@@ -115,7 +136,7 @@ def by_round(
 
 
 def chosen(rows: NDArray[np.bool_], *columns: pa.Array) -> list[pa.Array]:
-    """Some rows of columns; the columns themselves, if these are all."""
+    """Select rows of columns. If all rows are selected, return the columns themselves."""
     if rows.all():
         return list(columns)
     mask = pa.array(rows)

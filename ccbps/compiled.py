@@ -1,10 +1,10 @@
-"""Whether compiled kernels (extra ``compiled``) do the work, and how they are compiled and loaded.
+"""The choice between compiled kernels (extra ``compiled``) and NumPy; compilation and loading.
 
-The environment variable ``CCBPS_COMPILED`` decides: ``0`` never, ``1`` always and at once; else
-they do where they can be loaded and the work is worth it.
+The environment variable ``CCBPS_COMPILED`` decides: ``0`` for never, ``1`` for always and at once.
+Otherwise kernels are used where they can be loaded and the work is large enough.
 
-Kernels are modules of their own that need Numba. Importing one compiles it (some seconds); Numba
-keeps the result for the next process where it can write it (``__pycache__``, the user's cache or
+Kernels are separate modules that need Numba. Importing one compiles it (some seconds). Numba keeps
+the result for the next process in a writable folder (``__pycache__``, the user's cache or
 ``NUMBA_CACHE_DIR``).
 """
 
@@ -21,20 +21,20 @@ from typing import Any, Final
 from ccbps.errors import ParameterError
 
 COMPILED_BATCH: Final = 1024
-"""Rows from which a batch is treated by compiled kernels, once they are loaded."""
+"""Smallest number of rows of a batch for compiled kernels, once they are loaded."""
 LOADING_WORDS: Final = 1 << 24
-"""Words of rows after which a process loads them: by then NumPy has taken about as long as loading
-takes (half a second, and 130 MB of memory)."""
+"""Number of words of rows after which a process loads kernels: by then NumPy has taken about as
+long as loading takes (half a second, and 130 MB of memory)."""
 
 _treated = [0]
 
 
 def use_compiled(worthwhile: Callable[[], bool], problem: Callable[[], str]) -> bool:
-    """Do compiled kernels treat this batch?
+    """Return whether compiled kernels treat a batch.
 
     Args:
-        worthwhile: is the batch, or what came before it, large enough?
-        problem: loads the kernels; returns why there are none, if so.
+        worthwhile: function that tells whether the batch, with those before it, is large enough.
+        problem: function that loads the kernels and returns the reason for a failure, or "".
 
     Raises:
         ParameterError: ``CCBPS_COMPILED`` is not 0, 1 or empty, or it is 1 and there are no
@@ -43,19 +43,21 @@ def use_compiled(worthwhile: Callable[[], bool], problem: Callable[[], str]) -> 
     wish = os.environ.get("CCBPS_COMPILED", "")
     if wish not in ("", "0", "1"):
         raise ParameterError(f"CCBPS_COMPILED must be 0, 1 or empty, got {wish!r}")
-    if wish == "1":
-        found = problem()
-        if found:
-            raise ParameterError(
-                f"CCBPS_COMPILED is 1, but compiled kernels cannot be loaded ({found}): "
-                "pip install 'ccbps[compiled]', or unset CCBPS_COMPILED"
-            )
-        return True
-    return wish == "" and worthwhile() and not problem()
+    if wish != "1":
+        return wish == "" and worthwhile() and not problem()
+    if reason := problem():
+        raise ParameterError(
+            f"CCBPS_COMPILED is 1, but compiled kernels cannot be loaded ({reason}): "
+            "pip install 'ccbps[compiled]', or unset CCBPS_COMPILED"
+        )
+    return True
 
 
 def loading_problem(load: Callable[[], object]) -> str:
-    """Load kernels; returns why they cannot be loaded, if so. Warns, unless Numba is missing."""
+    """Load kernels. Return the reason for a failure, or "".
+
+    A failure is a warning, too, unless Numba is missing.
+    """
     try:
         load()
     except ModuleNotFoundError as error:
@@ -71,16 +73,18 @@ def loading_problem(load: Callable[[], object]) -> str:
 
 
 def rows_compiled(batch: int, words: int, module: str) -> bool:
-    """Do compiled kernels treat this batch of so many rows of so many 64-bit words?
+    """Return whether compiled kernels treat a batch of rows of 64-bit words.
 
-    They do where Numba is installed, once the process has treated `LOADING_WORDS`, in batches of
-    `COMPILED_BATCH` rows or more; or as ``CCBPS_COMPILED`` says.
+    They do if Numba is installed, the process has treated `LOADING_WORDS`, and the batch has
+    `COMPILED_BATCH` rows or more. ``CCBPS_COMPILED`` overrides this.
 
     Args:
-        module: where they are, below `ccbps`.
+        batch: number of rows.
+        words: number of words of a row.
+        module: name of the kernels' module, below `ccbps`.
 
     Raises:
-        ParameterError: as `use_compiled`.
+        ParameterError: ``CCBPS_COMPILED`` is wrong, or 1 without compiled kernels.
     """
 
     def worthwhile() -> bool:
@@ -95,15 +99,15 @@ def rows_compiled(batch: int, words: int, module: str) -> bool:
 
 @cache
 def _word_kernels(module: str) -> str:
-    """Load kernels that treat rows as words; returns why they cannot be loaded, if so."""
-    # A compiled loop reads words as the machine does; on the wire they are little-endian.
+    """Load kernels that treat rows as words. Return the reason for a failure, or ""."""
+    # A compiled loop reads words in the machine's order. In messages they are little-endian.
     if sys.byteorder != "little":
         return "this is a big-endian machine"
     return loading_problem(lambda: import_module(f"ccbps.{module}"))
 
 
 def compile_kernel(signature: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Compile a function for one signature, now, or take what an earlier process compiled."""
+    """Compile a function for a signature at once, or load the result of an earlier process."""
     import numba
 
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A batch's column with few distinct values: each value once, and an index per row."""
+"""A column of a batch with few distinct values: each value once, and an index per row."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.checks import array
 from ccbps.errors import ParameterError, ShapeError
 
 T_co = TypeVar("T_co", covariant=True)
@@ -16,21 +17,18 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True)
 class DictionaryColumn(Generic[T_co]):
-    """``values[index[i]]`` is the value of row i. Arrow's term and layout.
+    """A column in which row i has the value ``values[index[i]]``, in Arrow's terms and layout.
 
     Attributes:
         values: the distinct values.
-        index: shape (rows,), integers 0 .. len(values) - 1.
+        index: integers 0 .. len(values) - 1, shape (rows,).
     """
 
     values: Sequence[T_co]
     index: NDArray[np.intp]
 
     def __post_init__(self) -> None:
-        if self.index.ndim != 1 or self.index.dtype != np.intp:
-            raise ShapeError(
-                f"index must be intp of shape (rows,), got {self.index.dtype} {self.index.shape}"
-            )
+        array("index", self.index, np.intp, ("rows",))
         if len(self.index) and not 0 <= self.index.min() <= self.index.max() < len(self.values):
             raise ShapeError(f"index must lie within the {len(self.values)} values")
 
@@ -38,7 +36,7 @@ class DictionaryColumn(Generic[T_co]):
         return len(self.index)
 
     def used(self) -> DictionaryColumn[T_co]:
-        """The same column without values that no row has."""
+        """Return the same column without values that no row has."""
         counts = np.bincount(self.index, minlength=len(self.values))
         if counts.all():
             return self
@@ -51,14 +49,14 @@ class DictionaryColumn(Generic[T_co]):
 
 
 def dictionary_of_strings(texts: Sequence[str]) -> DictionaryColumn[str]:
-    """A column of strings, one per row, each distinct string kept once.
+    """Make a column of strings, one per row, with each distinct string once.
 
     Raises:
-        ParameterError: something is not a string.
+        ParameterError: an object is not a string.
     """
     for text in texts:
         if not isinstance(text, str):
-            raise ParameterError(f"expected strings, one per row, got {type(text).__name__}")
+            raise ParameterError(f"each row must be a str, got {type(text).__name__}")
     places: dict[str, int] = {}
     index = np.array([places.setdefault(text, len(places)) for text in texts], dtype=np.intp)
     return DictionaryColumn(list(places), index)
@@ -67,10 +65,10 @@ def dictionary_of_strings(texts: Sequence[str]) -> DictionaryColumn[str]:
 def pair_column(
     pairs: DictionaryColumn[str] | Sequence[str] | None, count: int
 ) -> DictionaryColumn[str] | None:
-    """Pair labels as callers give them, one for each of `count` rows; None stays None.
+    """Make a column of pair labels, one for each of `count` rows. None stays None.
 
     Raises:
-        ParameterError: not labels, or not `count` of them.
+        ParameterError: the labels are not strings, or not as many as the rows.
     """
     if pairs is None:
         return None
@@ -82,5 +80,5 @@ def pair_column(
         pairs = pairs.to_pylist()
     column = pairs if isinstance(pairs, DictionaryColumn) else dictionary_of_strings(list(pairs))
     if len(column) != count:
-        raise ParameterError(f"{count} rows need {count} pair labels, got {len(column)}")
+        raise ParameterError(f"pairs must be {count} labels, one per row, got {len(column)}")
     return column

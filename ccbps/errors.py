@@ -1,9 +1,9 @@
-"""Every error this package raises on purpose: one tree, rooted at `CcbpsError`.
+"""All errors that this package raises on purpose: one tree, rooted at `CcbpsError`.
 
-Each class also derives from the standard type a caller would expect (`ValueError`,
-`RuntimeError`, ...), so both styles of ``except`` work. A message names the argument, what was
-wanted and what came, and what to do; it never contains a secret. Malformed bytes from the wire are
-one `DecodeError`; a predicate that does not match is ``False``, never an exception.
+Each class also derives from the expected standard type (`ValueError`, `RuntimeError`, ...), so both
+styles of ``except`` work. A message names the argument, the expected and the given value, and what
+to do. It never contains a secret. Malformed bytes from the wire are a single `DecodeError`. A
+predicate that does not match is ``False``, never an exception.
 
 There is one warning: `BrokenSchemeWarning`.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 
 class CcbpsError(Exception):
-    """Base of every error raised on purpose by this package.
+    """The base of all errors that this package raises on purpose.
 
     Example:
         >>> from ccbps import CcbpsError, Schema, UInt
@@ -25,28 +25,28 @@ class CcbpsError(Exception):
 
 
 class ParameterError(CcbpsError, ValueError):
-    """A public parameter is outside what the scheme or type accepts."""
+    """A public parameter that the scheme or type does not accept."""
 
 
 class ShapeError(ParameterError):
-    """An array has the wrong shape or dtype."""
+    """An array of the wrong shape or dtype."""
 
 
 class KeyMismatchError(CcbpsError, ValueError):
-    """Key material is of the wrong length, or belongs to something else."""
+    """Key material of the wrong length, or of another owner, server or purpose."""
 
 
 class SerializationError(CcbpsError, TypeError):
-    """A secret was about to be pickled or copied without an explicit export."""
+    """An attempt to pickle or copy a secret without an explicit export."""
 
 
 class DecodeError(CcbpsError, ValueError):
-    """Bytes from the wire are not a message of this kind, version, matcher, pair or round.
+    """Bytes that are not a message of the expected kind, version, matcher, pair or round.
 
     Attributes:
-        rows: positions in the batch of the offending messages; empty when the error is not about
-            rows.
-        causes: the cause for each of `rows`, from a small fixed vocabulary.
+        rows: positions of the malformed messages in the batch; empty for an error that is not
+            about rows.
+        causes: cause for each of `rows`, from a small fixed vocabulary.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class DecodeError(CcbpsError, ValueError):
 
 
 class EnclaveError(CcbpsError, RuntimeError):
-    """A simulated enclave's process has ended, does not answer, or failed inside."""
+    """A simulated enclave whose process has ended, does not answer, or failed inside."""
 
 
 class MissingKeyError(CcbpsError, LookupError):
-    """A message is for this subscriber, or may be, and under a key that it does not hold.
+    """A message that is or may be for this subscriber, under a key that it does not hold.
 
     Attributes:
-        request: what to send to the broker, whose answer opens the message.
+        request: bytes to be sent to the broker, whose answer opens the message.
     """
 
     def __init__(self, message: str, *, request: bytes = b"") -> None:
@@ -74,19 +74,19 @@ class MissingKeyError(CcbpsError, LookupError):
 
 
 class FilterFullError(CcbpsError, OverflowError):
-    """A filter has no room for a key. It is as it was: no key was lost, and none was added."""
+    """A filter without room for a key. It is unchanged: no key was lost, and none was added."""
 
 
 class RandomnessReuseError(CcbpsError, RuntimeError):
-    """A round was asked for twice, or may be: its one-time randomness would be used again."""
+    """A round that is or may be requested again: its one-time randomness would be used twice."""
 
 
 class ReplayError(DecodeError):
-    """A message was accepted before, or may have been."""
+    """A message that was or may have been accepted before."""
 
 
 class RefusedError(CcbpsError, RuntimeError):
-    """A broker refuses a client's message: it is too much, or the client is not let in.
+    """A client's message that a broker refuses, by a limit or because the client is not admitted.
 
     Attributes:
         reason: "size", "rate", "cost", "subscriptions", "queue" or "revoked".
@@ -98,7 +98,7 @@ class RefusedError(CcbpsError, RuntimeError):
 
 
 class LedgerError(CcbpsError, OSError):
-    """A ledger of rounds on disk cannot be read or written; nothing was encoded."""
+    """A ledger of rounds on disk that cannot be read or written. Nothing was encoded."""
 
 
 class NetworkError(CcbpsError, ConnectionError):
@@ -110,18 +110,18 @@ class PeerError(NetworkError):
 
 
 class PadExhaustedError(CcbpsError, RuntimeError):
-    """A one-time pad has no bytes left for the rounds asked for."""
+    """A one-time pad without bytes for the requested rounds."""
 
 
 class SamplingError(CcbpsError, RuntimeError):
-    """A round's random bytes were used up before its random elements were complete.
+    """A round whose random bytes were used up before its random elements were complete.
 
-    Nothing from that round may be sent: abandon it and use another one.
+    Nothing of that round may be sent: abandon it and use another one.
     """
 
 
 class EventError(CcbpsError, ValueError):
-    """A record does not fit the schema.
+    """A record that does not fit the schema.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -133,8 +133,8 @@ class EventError(CcbpsError, ValueError):
         attribute 'price', row 1: out of range; expected a whole number 0..65535 | price | 1
 
     Attributes:
-        attribute: name of the offending attribute, or None when it is about the whole batch.
-        row: position of the first offending record in the batch, or None.
+        attribute: name of the attribute that does not fit, or None for the whole batch.
+        row: position in the batch of the first record that does not fit, or None.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class EventError(CcbpsError, ValueError):
 
 
 class PredicateError(CcbpsError, ValueError):
-    """A predicate text cannot be used; shows the text with a caret under the place.
+    """A predicate text that cannot be used. The message shows it with a caret under the place.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -160,11 +160,11 @@ class PredicateError(CcbpsError, ValueError):
                       ^
 
     Attributes:
-        reason: what is wrong, without the text around it.
-        summary: the same without any name or value from the text; safe to log.
-        text: the predicate as written.
-        position: offset of the offending place in `text` (characters, 0-based), or None.
-        row: position in a batch of the first row that has this predicate, or None.
+        reason: problem, without the text.
+        summary: problem, without any name or value of the text; safe to log.
+        text: predicate as written.
+        position: offset of the place in `text` in characters, from 0, or None.
+        row: position in a batch of the first row with this predicate, or None.
     """
 
     def __init__(
@@ -194,23 +194,23 @@ class PredicateError(CcbpsError, ValueError):
 
 
 class PredicateSyntaxError(PredicateError):
-    """The text is not a predicate in SQL."""
+    """A text that is not a predicate in SQL."""
 
 
 class UnknownAttributeError(PredicateError):
-    """The predicate names an attribute that the schema does not have."""
+    """A predicate with an attribute that the schema does not have."""
 
 
 class PredicateTypeError(PredicateError):
-    """An operator or a constant does not fit the attribute's type."""
+    """A predicate with an operator or a constant that does not fit the attribute's type."""
 
 
 class UnsupportedPredicateError(PredicateError):
-    """Valid SQL, but outside the predicate language, or outside what this matcher can hide."""
+    """A predicate in SQL that the predicate language or the matcher does not support."""
 
 
 class BrokenSchemeWarning(UserWarning):
-    """A matcher was made whose broker can read the data: its leakage card says "broken".
+    """A warning of a matcher whose broker can read the data: its leakage card says "broken".
 
-    To silence it: ``warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)``.
+    ``warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)`` silences it.
     """

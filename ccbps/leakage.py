@@ -1,4 +1,4 @@
-"""Leakage cards: what a matcher's broker learns, as data that docs, planner and people read."""
+"""Leakage cards: the knowledge of a matcher's broker, as data for the docs, planners and people."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ FROM_ANSWERS: Final = (
     "from answers: anyone who can have events of their choice published finds a bound of k bits "
     "with k of them",
 )
-"""Attacks that no matcher can prevent if it tells the adversary who matched what."""
-
+"""Attacks that no matcher can prevent if it tells the adversary which pairs match."""
 
 _INTEGRITY: Final = {
     ("one-time", True): "none: whoever alters messages on their way may change answers; only what "
@@ -24,14 +23,14 @@ _INTEGRITY: Final = {
     ("reusable", False): "requests and sessions are signed, payloads sealed; slots of events are "
     "not, so whoever alters them keeps an event from its readers",
 }
-"""By reuse and answers."""
+"""Default `LeakageCard.integrity` by reuse and answers."""
 
 
 class Protects(Enum):
-    """What a scheme may keep from its broker, for planners; a card's `hides` says it exactly.
+    """A kind of data that a scheme may protect, for planners. A card's `hides` is exact.
 
-    A scheme protects what its broker, with the messages, the answers and public parameters, and
-    with nobody's help, learns nothing about but what the answers say.
+    A scheme protects data if its broker learns nothing about it but what follows from the answers.
+    The broker has the messages, the answers and public parameters, and no help.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -53,7 +52,7 @@ class Protects(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeakageCard:
-    """What is protected, against whom, and what is not.
+    """A statement of the protected data, the adversary, and the data that it learns.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -65,18 +64,18 @@ class LeakageCard:
         'whether the event matches the predicate'
 
     Attributes:
-        scheme: the matcher's name.
-        adversary: whose view the card is about, and how that party behaves.
-        hides: what the adversary does not learn.
-        protects: the same for planners, in a word each.
-        learns: everything the adversary does learn.
+        scheme: name of the matcher.
+        adversary: party with the described view, and its behaviour.
+        hides: facts that the adversary does not learn.
+        protects: kinds of protected data, for planners.
+        learns: all facts that the adversary learns.
         security: "perfect" (information-theoretic), "computational" or "broken".
-        assumption: what security rests on.
+        assumption: assumption of the security.
         reuse: "one-time" (fresh messages for every pair) or "reusable".
-        hazards: what voids the card.
-        integrity: what becomes of messages that somebody alters on their way.
-        answers: whether the adversary sees match bits. If so, `FROM_ANSWERS` are known attacks.
-        attacks: known attacks, each with what it needs and what it gives; those from answers last.
+        hazards: circumstances that void the card.
+        integrity: consequences for messages that are altered on their way.
+        answers: True if the adversary sees match bits. Then `FROM_ANSWERS` are known attacks.
+        attacks: known attacks with their requirements and results; those from answers are last.
     """
 
     scheme: str
@@ -100,10 +99,8 @@ class LeakageCard:
             object.__setattr__(self, "attacks", (*others, *FROM_ANSWERS))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        found = asdict(self)
-        found["protects"] = sorted(one.name for one in self.protects)
-        return found
+        """Convert the card to plain data for JSON."""
+        return asdict(self) | {"protects": sorted(kind.name for kind in self.protects)}
 
     def __str__(self) -> str:
         rows = [

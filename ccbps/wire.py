@@ -6,7 +6,7 @@ With a key server:
 bytes  field    meaning
 =====  =======  ================================================================
 0      kind     `Kind`: 1 = event, 2 = interest
-1      version  of the message format: 1
+1      version  version of the message format: 1
 2-7    matcher  first 6 bytes of the matcher's fingerprint (its public parameters)
 8-15   key      6 bytes of the key's id and 2 of its epoch
 =====  =======  ================================================================
@@ -23,20 +23,22 @@ bytes  field    meaning
 
 The tag T is 7 bytes of the pair's shared randomness for this round, the same on both sides. Let A
 be the fingerprint's first 7 bytes and B the next 7. The broker adds the checks T ^ A and T ^ B: the
-tag cancels, and A ^ B, which is public, must remain. Refused are, but for one chance in 2^56 each,
+tag cancels, and A ^ B, which is public, must remain. The broker refuses the following messages, up
+to a probability of 2^-56 each:
 
 - messages of different pairs, rounds or seeds: their tags are independent, so the sum is uniform;
 - two messages that were both made for another matcher: A' ^ B' remains;
-- an event or an interest that was made for another matcher. The fingerprint enters the derivation
-  of randomness from a seed, so the two tags are unrelated. Bytes of a one-time pad do not depend on
-  the matcher, and the tags may be equal; then A' ^ B or A ^ B' remains. (Were the fingerprint in
-  one side only, a message of the other side could be another matcher's; were A in both, both.)
+- an event or an interest that was made for another matcher. The derivation of randomness from a
+  seed depends on the fingerprint, so the two tags are unrelated. Bytes of a one-time pad do not
+  depend on the matcher, and the tags may be equal; then A' ^ B or A ^ B' remains. (If only one side
+  had the fingerprint, a message of the other side could be another matcher's. If both sides had A,
+  both messages could be.)
 
 Nothing secret depends on a tag. So each check alone is uniform, and the other one follows from it
-and from the public fingerprint: they tell the broker only what belongs together.
+and from the public fingerprint. They only tell the broker which messages belong together.
 
 Labels and messages ahead (`ccbps.matching.one_time.deferred`) are two sides in the same way, of a
-seed that the publisher alone has.
+seed that only the publisher has.
 """
 
 from __future__ import annotations
@@ -52,24 +54,24 @@ from ccbps.arrays import Bytes
 from ccbps.errors import DecodeError
 
 KEY_HEADER_BYTES: Final = 16
-"""With a key server, and with sessions."""
+"""Length of a header with a key server, and with sessions."""
 ROUND_HEADER_BYTES: Final = 8
 TAG_BYTES: Final = 7
 VERSION: Final = 1
 ROUND_VERSION: Final = 2
-"""Of messages of rounds; part of fingerprints, so that key streams of two versions never meet."""
+"""Version of messages of rounds. It is part of fingerprints, so that no two versions share a key
+stream."""
 SERVER_BYTES: Final = 2
-"""First bytes of a key's id, which name its server and stay when the key changes."""
+"""Length of a server's name, the first bytes of a key's id. It stays when the key changes."""
 
 
 @unique
 class Kind(IntEnum):
-    """The first byte of everything that has a header: what it is. No other module defines one.
+    """Kind of a message, its first byte. No other module defines one.
 
-    Events and interests have the headers above; labels and messages ahead, that of rounds. The
-    others have the kind and a version in bytes of
-    their own, and behind them what their modules say: `ccbps.delivery.naive` and
-    `ccbps.matching.session.layout`.
+    Events and interests have the headers above, labels and messages ahead that of rounds. The
+    others have a byte for the kind and one for a version, followed by the formats of their modules,
+    such as `ccbps.delivery.naive` and `ccbps.matching.session.layout`.
     """
 
     EVENT = 1
@@ -77,7 +79,7 @@ class Kind(IntEnum):
     PAYLOAD = 3
     """A sealed payload."""
     REQUEST = 4
-    """A subscriber asks for a session."""
+    """A subscriber's request for a session."""
     SESSION = 5
     """A publisher's answer to a request."""
     SESSION_EVENT = 6
@@ -87,7 +89,7 @@ class Kind(IntEnum):
     LABELS = 8
     """Labels of an event: `ccbps.matching.one_time.deferred`."""
     AHEAD = 9
-    """What a publisher writes before there are events, to be completed by labels."""
+    """A publisher's message that is written before the events and completed by labels."""
     SHARE = 10
     """A share of a secret: `ccbps.sharing.share`."""
     FRAGMENT = 11
@@ -97,21 +99,21 @@ class Kind(IntEnum):
     GROUP_EVENT = 13
     """An event for a group of subscribers: `ccbps.delivery.group_messages`."""
     KEY_REQUEST = 14
-    """A subscriber asks the broker for a key of a group."""
+    """A subscriber's request to the broker for a key of a group."""
     KEY_ANSWER = 15
-    """The broker's answer."""
+    """The broker's answer to such a request."""
     SUBSCRIBE = 16
     """A subscription at a matching broker: `ccbps.broker.messages`."""
     PUBLISH = 17
     """A publication at a matching broker."""
     DELIVERY = 18
-    """What a matching broker delivers."""
+    """A delivery of a matching broker."""
     PAYLOADS = 19
     """Payloads that a publisher sealed for clients of a matching broker."""
 
 
 class Cause(IntEnum):
-    """Why a message is refused."""
+    """Cause for refusing a message."""
 
     NONE = 0
     EVENT_WIDTH = 1
@@ -136,7 +138,7 @@ class Cause(IntEnum):
 
     @property
     def text(self) -> str:
-        """The cause in words."""
+        """Description of the cause."""
         return _TEXTS[self]
 
 
@@ -168,13 +170,13 @@ _TEXTS: Final = {
 
 
 def round_kind(kind: Kind) -> int:
-    """The first byte of a round's message: its kind and version."""
+    """Return the first byte of a round's message: its kind and version."""
     return kind | ROUND_VERSION << 4
 
 
 @lru_cache(maxsize=256)
 def _unmasked(kind: Kind, fingerprint: bytes) -> Bytes:
-    """The header of a round whose tag is zero, shape (ROUND_HEADER_BYTES,)."""
+    """Return the header of a round whose tag is zero, shape (ROUND_HEADER_BYTES,)."""
     start = TAG_BYTES if kind in (Kind.INTEREST, Kind.AHEAD) else 0
     first = bytes([round_kind(kind)])
     return np.frombuffer(first + fingerprint[start : start + TAG_BYTES], dtype=np.uint8)
@@ -184,12 +186,12 @@ def write_round_headers(messages: Bytes, kind: Kind, fingerprint: bytes, tags: B
     """Write the headers of messages of rounds.
 
     Args:
-        messages: shape (batch, bytes); what stands behind the header is left alone.
-        kind: event or interest.
-        fingerprint: of the matcher.
-        tags: shape (batch, TAG_BYTES).
+        messages: messages, shape (batch, bytes). The bytes behind the header stay unchanged.
+        kind: kind of the messages.
+        fingerprint: fingerprint of the matcher.
+        tags: tags of the rounds, shape (batch, TAG_BYTES).
     """
-    # As words: seven bytes of each row one by one take longer than all the rest.
+    # This uses words: single bytes of each row would take longer than all other steps together.
     heads = np.zeros((len(tags), ROUND_HEADER_BYTES), dtype=np.uint8)
     heads[:, 1:] = tags
     words = heads.view("<u8")
@@ -198,7 +200,7 @@ def write_round_headers(messages: Bytes, kind: Kind, fingerprint: bytes, tags: B
 
 
 def round_tags(messages: Bytes, kind: Kind, fingerprint: bytes) -> Bytes:
-    """The tags that `write_round_headers` wrote, shape (batch, TAG_BYTES)."""
+    """Read the tags that `write_round_headers` wrote, shape (batch, TAG_BYTES)."""
     return messages[:, 1:ROUND_HEADER_BYTES] ^ _unmasked(kind, fingerprint)[1:]
 
 
@@ -214,13 +216,13 @@ _REFUSED: Final = {
 def check_round_headers(
     events: Bytes, interests: Bytes, fingerprint: bytes, kinds: tuple[Kind, Kind] = _PAIR
 ) -> Bytes:
-    """The `Cause` for refusing each pair of messages, 0 where there is none; shape (batch,).
+    """Return the `Cause` for refusing each pair of messages, or 0; shape (batch,).
 
     Args:
-        events: the event messages' headers, C-contiguous, shape (batch, ROUND_HEADER_BYTES).
-        interests: the interest messages' headers, likewise.
-        fingerprint: of the broker's matcher.
-        kinds: of these messages: events and interests, or labels and messages ahead.
+        events: headers of the event messages, C-contiguous, shape (batch, ROUND_HEADER_BYTES).
+        interests: headers of the interest messages, C-contiguous, of the same shape.
+        fingerprint: fingerprint of the broker's matcher.
+        kinds: kinds of these messages: events and interests, or labels and messages ahead.
     """
     event, interest = (_unmasked(kind, fingerprint) for kind in kinds)
     causes = np.zeros(len(events), dtype=np.uint8)
@@ -235,21 +237,27 @@ def check_round_headers(
 
 
 def key_header(kind: Kind, fingerprint: bytes, key_id: bytes, epoch: int) -> Bytes:
-    """The header of all messages that one key makes: 6 bytes of its id and 2 of its epoch stand
-    at the end."""
+    """Return the header of all messages of a key, with its id and epoch at the end.
+
+    Args:
+        kind: kind of the messages.
+        fingerprint: fingerprint of the matcher.
+        key_id: identity of the key, 6 bytes.
+        epoch: epoch of the key, below 2^16.
+    """
     head = bytes([kind, VERSION]) + fingerprint[:6] + key_id + epoch.to_bytes(2, "little")
     return np.frombuffer(head, dtype=np.uint8)
 
 
 def check_key_headers(heads: Bytes, wanted: Bytes) -> Bytes:
-    """The `Cause` for refusing each header, shape (count, 16), that is not `key_header`'s."""
+    """Return the `Cause` for refusing each header, shape (count, 16), that is not `wanted`."""
     event = wanted[0] == Kind.EVENT
     causes = np.zeros(len(heads), dtype=np.uint8)
     other = heads != wanted
     if not other.any():
         return causes
     causes[other[:, 14:].any(axis=1)] = Cause.EPOCH
-    # A server's next keys have new ids: a key of this server and of another epoch is old or new.
+    # A server's next keys have new ids: a key of this server in another epoch is old or new.
     key = other[:, 8:14].any(axis=1)
     server = other[:, 8 : 8 + SERVER_BYTES].any(axis=1)
     causes[key & (server | (causes == Cause.NONE))] = Cause.KEY
@@ -259,12 +267,12 @@ def check_key_headers(heads: Bytes, wanted: Bytes) -> Bytes:
 
 
 def padding_causes(stray: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """The `Cause` for refusing each message that has an unused bit set, 0 for others."""
+    """Return the `Cause` for refusing each message with an unused bit that is set, or 0."""
     return stray.view(np.uint8) * np.uint8(Cause.PADDING)
 
 
 def raise_for(causes: NDArray[np.uint8]) -> None:
-    """Raise one `DecodeError` that names the refused rows, if there are any."""
+    """Raise a `DecodeError` that names the refused rows, if there are any."""
     rows = np.flatnonzero(causes)
     if not len(rows):
         return

@@ -65,7 +65,7 @@ def test_card_reads_as_text_with_everything_in_it() -> None:
     text = " ".join(str(CARD).split())
     for field in dataclasses.fields(CARD):
         value = getattr(CARD, field.name)
-        if field.name in ("answers", "protects"):  # said by the attacks, and by what it hides
+        if field.name in ("answers", "protects"):  # the attacks and `hides` show these
             continue
         for part in value if isinstance(value, tuple) else (value,):
             assert part in text
@@ -106,9 +106,9 @@ def test_group_cards_tell_what_of_a_subscription_is_public() -> None:
 
 
 def test_attacks_from_answers_stand_on_a_card_once_and_last() -> None:
-    known = dataclasses.replace(CARD, attacks=("frequency: of values",))
-    assert known.attacks == ("frequency: of values", *FROM_ANSWERS)
-    assert dataclasses.replace(known, scheme="Another").attacks == known.attacks
+    card = dataclasses.replace(CARD, attacks=("frequency: of values",))
+    assert card.attacks == ("frequency: of values", *FROM_ANSWERS)
+    assert dataclasses.replace(card, scheme="Another").attacks == card.attacks
     assert dataclasses.replace(CARD, answers=False, attacks=()).attacks == ()
 
 
@@ -116,9 +116,9 @@ def test_only_a_broker_that_sees_no_answers_is_spared_attacks_from_answers() -> 
     schema, spared = Schema(x=UInt(1)), []
     for scheme in SCHEMES:
         texts = ("x = 1", "hamming(x, :y) <= 0")
-        made = [one for text in texts for one in scheme.propose(schema, schema.parse(text))]
-        assert made, scheme
-        for matcher in made:
+        matchers = [m for text in texts for m in scheme.propose(schema, schema.parse(text))]
+        assert matchers, scheme
+        for matcher in matchers:
             assert matcher.leakage.answers == (scheme.answers is not Answers.SUBSCRIBER)
             if matcher.leakage.attacks[-2:] != FROM_ANSWERS:
                 spared.append(scheme.__name__)

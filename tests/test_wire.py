@@ -109,14 +109,14 @@ def test_no_other_first_byte_is_accepted_on_one_side_or_on_both() -> None:
         events[:2, 0] = interests[1:3, 0] = first
         event = Cause.NONE if first == 0x21 else Cause.EVENT_KIND
         interest = Cause.NONE if first == 0x22 else Cause.INTEREST_KIND
-        wanted = [event, event or interest, interest, Cause.NONE, Cause.NONE]
-        assert check_round_headers(events, interests, FINGERPRINT).tolist() == wanted
+        causes = [event, event or interest, interest, Cause.NONE, Cause.NONE]
+        assert check_round_headers(events, interests, FINGERPRINT).tolist() == causes
 
 
 def test_exchanged_sides_are_refused() -> None:
     causes = check_round_headers(headers(Kind.INTEREST), headers(Kind.EVENT), FINGERPRINT)
     assert set(causes.tolist()) == {Cause.EVENT_KIND}
-    # And so are two of one side.
+    # Two messages of one side are refused, too.
     causes = check_round_headers(headers(Kind.INTEREST), headers(Kind.INTEREST), FINGERPRINT)
     assert set(causes.tolist()) == {Cause.EVENT_KIND}
     causes = check_round_headers(headers(Kind.EVENT), headers(Kind.EVENT), FINGERPRINT)
@@ -194,15 +194,15 @@ def test_header_of_a_key_is_kind_version_fingerprint_and_key() -> None:
 
 @pytest.mark.parametrize("kind", [Kind.EVENT, Kind.INTEREST])
 def test_key_header_with_any_bit_flipped_is_refused_for_what_it_is(kind: Kind) -> None:
-    wanted = key_header(kind, FINGERPRINT, b"server", 3)
-    rows = np.repeat(wanted[None], 8 * KEY_HEADER_BYTES, axis=0)
+    header = key_header(kind, FINGERPRINT, b"server", 3)
+    rows = np.repeat(header[None], 8 * KEY_HEADER_BYTES, axis=0)
     flips = np.arange(len(rows))
     rows[flips, flips // 8] ^= (1 << flips % 8).astype(np.uint8)
     side = kind.name
     causes = [Cause[f"{side}_KIND"]] * 2 + [Cause[f"{side}_MATCHER"]] * 6
     causes += [Cause.KEY] * 6 + [Cause.EPOCH] * 2
-    assert check_key_headers(rows, wanted).tolist() == np.repeat(causes, 8).tolist()
-    assert not check_key_headers(wanted[None], wanted).any()
+    assert check_key_headers(rows, header).tolist() == np.repeat(causes, 8).tolist()
+    assert not check_key_headers(header[None], header).any()
 
 
 # -- both ---------------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ def is_kind_and_version(value: object) -> bool:
 
 
 def kinds_in(source: str) -> list[str]:
-    """What looks like a kind byte of its own: a named constant, or bytes that start with one."""
-    found = []
+    """List what looks like a separate kind byte: a named constant, or bytes that start with one."""
+    suspects = []
     for node in ast.walk(ast.parse(source)):
         value, names = None, []
         if isinstance(node, ast.Assign):
@@ -251,16 +251,16 @@ def kinds_in(source: str) -> list[str]:
         if value is not None and any(map(NAMES.fullmatch, names)):
             parts = value.elts if isinstance(value, ast.Tuple) else [value]
             if any(isinstance(p, ast.Constant) and type(p.value) in (int, bytes) for p in parts):
-                found.append(f"line {node.lineno}: {names}")
+                suspects.append(f"line {node.lineno}: {names}")
         if isinstance(node, ast.ClassDef) and re.search(r"(?<!Store)Kinds?$", node.name):
-            found.append(f"line {node.lineno}: class {node.name}")
+            suspects.append(f"line {node.lineno}: class {node.name}")
         if isinstance(node, ast.Constant) and is_kind_and_version(node.value):
-            found.append(f"line {node.lineno}: {node.value!r}")
+            suspects.append(f"line {node.lineno}: {node.value!r}")
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "bytes" and node.args:
             items = getattr(node.args[0], "elts", [])
             if len(items) > 1 and isinstance(items[0], ast.Constant):
-                found.append(f"line {node.lineno}: {ast.unparse(node)}")
-    return found
+                suspects.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return suspects
 
 
 @pytest.mark.parametrize(
@@ -286,13 +286,13 @@ def test_kinds_are_distinct_and_defined_here_only() -> None:
     root = Path(ccbps.__file__).parent
     modules = sorted(root.rglob("*.py"))
     assert len(modules) > 100
-    found = {
+    suspects = {
         str(path.relative_to(root)): kinds
         for path in modules
         if (kinds := kinds_in(path.read_text("utf-8")))
     }
-    assert list(found) == ["wire.py"], found
-    assert all(any(f"['{kind.name}']" in line for line in found["wire.py"]) for kind in Kind)
+    assert list(suspects) == ["wire.py"], suspects
+    assert all(any(f"['{kind.name}']" in line for line in suspects["wire.py"]) for kind in Kind)
     assert len({kind.value for kind in Kind}) == len(Kind.__members__)
     assert (Kind.EVENT, Kind.INTEREST) == (1, 2)
     assert all(0 < kind < 256 for kind in Kind)

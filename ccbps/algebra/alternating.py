@@ -1,33 +1,54 @@
 """A5: the 60 even permutations of five points, bit-sliced, 64 to a word.
 
-A5 has all that Barrington's construction needs of S5, and is SL(2,4) (`ccbps.algebra.sl24`): eight
-bit-planes, multiplied by word operations, and 6 bits per element on the wire.
+A5 has all that Barrington's construction needs of S5. It is isomorphic to SL(2,4)
+(`ccbps.algebra.sl24`): eight bit-planes, multiplied by word operations, and 6 bits per element on
+the wire.
 
-A bulk has the shape (8 planes, M, batch, V), uint64, positions in lanes as `ccbps.algebra.lanes`
-says; cut along the second axis it is a bulk for the operations on each position by itself. Packed
-bits: (M, batch, V).
+A bulk has the shape (8 planes, M, batch, V), uint64. `ccbps.algebra.lanes` defines the order of its
+positions. A bulk cut along the second axis is a bulk for the elementwise operations. Packed bits
+have the shape (M, batch, V).
 
-Hazard: constant time except for `uniform`, which shows what was rejected, for ranks that come in or
-go out, and for the end of `product`: the last two use tables.
+Elements are drawn 64 at a time, exactly uniformly. The first row of a matrix, four bits, is drawn
+until it is not 0; 15 of 16 draws are kept. Some of 64 lanes nearly always has to be drawn again, so
+every word has a second draw, which is used where it is needed. About two words in nine then still
+have a lane without a row. They draw from the sequence's reserve. t, two bits, needs no second draw.
+So the 60 elements are equally likely in each lane.
+
+The random bytes of a sequence are planes of words, little-endian: first draws a0 a1 b0 b1, then t0
+t1, then second draws a0 a1 b0 b1, each (M, V); then the spare draws, four planes of `reserve`
+words. Spare draws are used in the order of the words that need them, round by round, for one run of
+8192 words after the other.
+
+Hazard: constant time with three exceptions. The time of `uniform` shows which draws were rejected,
+which tells nothing of those that were kept. Ranks that come in or go out, and the end of `product`,
+use tables.
 Source: [Bar89] (any group that is not solvable); the isomorphism is classical.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from math import isqrt
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.algebra import drawing, lanes, lookup, sl24
-from ccbps.algebra.group import Bits, Bulk, Group, all_permutations, require_rows
+from ccbps.algebra import lanes, lookup, sl24
+from ccbps.algebra.group import Bits, Bulk, Group, Reserve, require_rows
 from ccbps.algebra.lanes import LANES, PLANES, Lanes, empty, scratch
 from ccbps.arrays import Bytes, Ranks, Words
-from ccbps.errors import ParameterError, ShapeError
+from ccbps.checks import array, whole
+from ccbps.errors import ShapeError
 
 BLOCK: Final = 4096
 """Words of a plane treated at a time: planes and scratch stay in the second-level cache."""
+DRAWN_BLOCK: Final = 8192
+"""Words of a sequence whose rejected draws are replaced together. It decides which spare draw goes
+where, so both parties must use the same value: a change of it changes the message format."""
+DRAWN_PLANES: Final = 10
+"""Planes a0 a1 b0 b1 t0 t1, and a second draw of the first four for lanes with a row of zeros."""
 FEW: Final = 256
 """Words that are better multiplied by look-ups: 52 NumPy calls cost more than they save."""
 WIRE_PLANES: Final = 6
@@ -36,41 +57,36 @@ _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ONE: Final = np.uint64(1)
 
 Source = Callable[[slice], list[Any]]
-"""Planes of some steps of a batch: eight arrays (steps, batch, V), good until the next call."""
+"""Planes of some steps of a batch: eight arrays (steps, batch, V), valid until the next call."""
 
 
 class AlternatingGroup(Group):
     """A5; see the module. Use the instance `A5`."""
 
     def __init__(self) -> None:
-        even = [
-            p
-            for p in all_permutations()
-            if sum(p[i] > p[j] for i in range(5) for j in range(i, 5)) % 2 == 0
-        ]
-        super().__init__("A5", even, beta="(1 2 4 5 3)")
-        self._codes = sl24.rank_codes(even)
+        super().__init__("A5", only_even=True)
+        self._codes = sl24.rank_codes(self._elements)
         self._ranks_of_codes = np.zeros(256, dtype=np.uint8)
         self._ranks_of_codes[self._codes] = np.arange(self.order)
         self._products = lookup.pair_table(self.multiplication)
 
     def padded(self, length: int) -> int:
-        """A multiple of 64, at most 1/64 more than that."""
-        if length < 1:
-            raise ParameterError(f"length must be at least 1, got {length}")
-        return Lanes.at_least(-(-length // LANES)).length
+        """Return the positions that a sequence of `length` elements takes.
+
+        The result is a multiple of 64, at most 1/64 above the next one.
+        """
+        return LANES * Lanes.at_least(-(-whole("length", length, 1) // LANES)).words
 
     def element_bytes(self, length: int) -> int:
-        """Six bits per element."""
+        """Return the bytes of a sequence on the wire: six bits per element."""
         return 8 * WIRE_PLANES * Lanes.of(length).words
 
     def random_bytes(self, length: int) -> int:
-        """11 bits per element, and slack."""
-        return drawing.random_bytes(Lanes.of(length).words)
+        """Return the bytes that `uniform` takes for a sequence: 11 bits per element, and slack."""
+        return _random_bytes(Lanes.of(length).words)
 
     def from_ranks(self, ranks: Ranks) -> Bulk:
-        """See `Group.from_ranks`. Cost: about 3 ns per element."""
-        self._require_ranks(ranks, 2)
+        self._require_ranks(ranks)
         out = empty(Lanes.of(ranks.shape[1]), len(ranks))
         lanes.pack(ranks, out, self._codes)
         return out
@@ -79,15 +95,17 @@ class AlternatingGroup(Group):
         return lanes.unpack(bulk, self._ranks_of_codes)
 
     def pack(self, bits: NDArray[np.bool_]) -> Bits:
-        if bits.dtype != np.bool_ or bits.ndim != 2:
-            raise ShapeError(f"bits must be bool (batch, length), got {bits.dtype} {bits.shape}")
+        array("bits", bits, np.bool_, ("batch", "length"))
         form = Lanes.of(bits.shape[1])
         out = np.empty((form.steps, len(bits), form.columns), dtype=np.uint64)
         lanes.pack(bits.view(np.uint8), out[None])
         return out
 
     def pack_periodic(self, bits: NDArray[np.bool_], length: int) -> Bits:
-        """See `Group.pack_periodic`. Costs nothing much where the period divides M, the steps."""
+        """Pack bits of shape (batch, period), repeated until `length` is reached.
+
+        Cost: next to nothing where the period divides M, the steps.
+        """
         form, (batch, period) = Lanes.of(length), bits.shape
         if form.steps % period:
             times = -(-length // period)
@@ -97,7 +115,6 @@ class AlternatingGroup(Group):
         return np.broadcast_to(words, (form.steps, batch, form.columns))
 
     def choose(self, bits: Bits, one: int, zero: int) -> Bulk:
-        """See `Group.choose`. Cost: eight planes written."""
         self._require_rank(one)
         self._require_rank(zero)
         masks = self.pack(bits) if bits.dtype == np.bool_ else bits
@@ -117,8 +134,7 @@ class AlternatingGroup(Group):
         return Lanes.of(length).steps % every == 0
 
     def put(self, x: Bulk, every: int, ranks: Ranks) -> None:
-        """See `Group.put`. Cost: that of `from_ranks` for the ranks."""
-        self._require_ranks(ranks, 2)
+        self._require_ranks(ranks)
         lanes.pack(ranks, x[:, ::every], self._codes)
 
     def invert(self, x: Bulk, every: int) -> None:
@@ -129,7 +145,10 @@ class AlternatingGroup(Group):
         return x.take(rows, axis=2)
 
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
-        """See `Group.multiply`. Cost: 52 word operations for 64 elements."""
+        """Return x * y at each position; `out` may be x or y.
+
+        Cost: 52 word operations for 64 elements.
+        """
         out = _like(x, out)
         held = np.may_share_memory(out, x) or np.may_share_memory(out, y)
         work = scratch(sl24.MULTIPLY_SCRATCH + PLANES, min(BLOCK, x[0].size))
@@ -152,7 +171,10 @@ class AlternatingGroup(Group):
         return out
 
     def blind(self, left: Bulk, x: Bulk, right: Bulk, out: Bulk | None = None) -> Bulk:
-        """See `Group.blind`. Cost: two products. Fastest where `out` is not `right`."""
+        """Return left^-1 * x * right at each position, in one pass; `out` may be any of them.
+
+        Cost: two products. It is fastest where `out` is not `right`.
+        """
         out = _like(x, out)
         held = np.may_share_memory(out, right)
         work = scratch(sl24.MULTIPLY_SCRATCH + 2 * PLANES, min(BLOCK, x[0].size))
@@ -186,10 +208,10 @@ class AlternatingGroup(Group):
         return self._lane(x[:, -1, :, -1], LANES - 1)
 
     def product(self, x: Bulk) -> Ranks:
-        """See `Group.product`. Cost: 52 word operations for 64 products.
+        """Return the product of each whole sequence, left to right, shape (batch,).
 
-        A single sequence costs some 0.1 ms more than that, for many calls on few words: multiply
-        many short sequences as a batch.
+        Cost: 52 word operations for 64 products. A single sequence costs some 0.1 ms more, for many
+        calls on few words. Multiply many short sequences as a batch.
         """
         _, steps, batch, columns = x.shape
         result = np.empty(batch, dtype=np.uint8)
@@ -203,7 +225,13 @@ class AlternatingGroup(Group):
         return result
 
     def product_of(self, x: Bytes, y: Bytes) -> tuple[Ranks, NDArray[np.bool_]]:
-        """See `Group.product_of`. Cost: 146 word operations for 64 elements of each message."""
+        """Multiply x_1 y_1 x_2 y_2 ... of two messages on the wire, in one pass over them.
+
+        Cost: 146 word operations for 64 elements of each message.
+
+        Returns:
+            Products, shape (batch,), and for each pair whether both messages are valid.
+        """
         form, left = _wire(x)
         other, right = _wire(y)
         if form != other or len(x) != len(y):
@@ -229,11 +257,51 @@ class AlternatingGroup(Group):
         return result, valid
 
     def uniform(self, randomness: Bytes) -> Bulk:
-        """See `Group.uniform`. Cost: 37 word operations for 64 elements, and the spare draws."""
-        return drawing.uniform(randomness)
+        """Draw independent, exactly uniform elements from uniform bytes (batch, random_bytes).
+
+        Equal bytes give equal elements. The bytes determine the length.
+        Cost: 37 word operations for 64 elements, and the spare draws.
+
+        Raises:
+            SamplingError: too many draws were rejected, which happens with probability below
+                2^-64 per sequence. Otherwise the elements are exactly uniform.
+        """
+        width = randomness.shape[-1]
+        # The bytes grow with every word.
+        words_at_most = width // (8 * DRAWN_PLANES)
+        form = Lanes.exactly(1 + bisect_left(range(1, words_at_most), width, key=_random_bytes))
+        require_rows("randomness", randomness, _random_bytes(form.words))
+        words = randomness.view("<u8")
+        batch, drawn = len(words), DRAWN_PLANES * form.words
+        planes = words[:, :drawn].reshape(batch, DRAWN_PLANES, form.steps, form.columns)
+        spares = words[:, drawn:].reshape(batch, 4, words.shape[1] // 4 - drawn // 4)
+        out = empty(form, batch)
+        steps = min(form.steps, max(1, DRAWN_BLOCK // form.columns))
+        count = max(1, DRAWN_BLOCK // (steps * form.columns))
+        size = min(count, batch) * steps * form.columns
+        work = scratch(DRAWN_PLANES + PLANES + sl24.COMPLETE_SCRATCH, size)
+        for begin in range(0, batch, count):
+            some = slice(begin, begin + count)
+            spare = Reserve(spares[some])
+            for step in range(0, form.steps, steps):
+                at = slice(step, step + steps)
+                block, target = planes[some, :, at].swapaxes(0, 1), out[:, at, some]
+                size = block[0].size
+                rows = work[:, :size]
+                if batch == 1:  # in place: nothing to transpose
+                    draw, matrix = block.reshape(DRAWN_PLANES, size), target.reshape(PLANES, size)
+                    np.copyto(matrix[:4], draw[:4])
+                else:
+                    draw, matrix = rows[:DRAWN_PLANES], rows[DRAWN_PLANES:][:PLANES]
+                    np.copyto(draw.reshape(block.shape), block)
+                    matrix[:4] = draw[:4]
+                _redraw(matrix[:4], draw[6:], spare, size // block.shape[1], rows[-5:])
+                sl24.complete([*matrix[:4], *draw[4:6]], list(matrix[4:]), list(rows[-5:]))
+                if batch > 1:
+                    target[...] = matrix.reshape(PLANES, *block.shape[1:]).swapaxes(1, 2)
+        return out
 
     def store(self, x: Bulk, out: Bytes) -> None:
-        """See `Group.store`. Cost: 24 word operations for 64 elements."""
         _, steps, batch, columns = x.shape
         require_rows("out", out, 8 * WIRE_PLANES * steps * columns)
         wire = out.view("<u8").reshape(batch, WIRE_PLANES, steps, columns)
@@ -246,7 +314,6 @@ class AlternatingGroup(Group):
                 wire[some, plane, at] = row.swapaxes(0, 1)
 
     def load(self, rows: Bytes) -> tuple[Bulk, NDArray[np.bool_]]:
-        """See `Group.load`. Cost: 27 word operations for 64 elements."""
         form, wire = _wire(rows)
         batch, columns = len(rows), form.columns
         out, valid = empty(form, batch), np.ones(batch, dtype=np.bool_)
@@ -258,7 +325,7 @@ class AlternatingGroup(Group):
         return out, valid
 
     def _folded(self, x: Words) -> Ranks:
-        """Products of whole sequences (8, M, batch, V): by words while there are many of them."""
+        """Multiply whole sequences (8, M, batch, V), by words while there are many of them."""
         while x.shape[1] > 1 and x[0].size > FEW:
             even = x.shape[1] // 2 * 2
             halves = _pairs(x[:, 0:even:2], x[:, 1:even:2])
@@ -274,24 +341,70 @@ class AlternatingGroup(Group):
         return self._lane(x, 0)
 
     def _lane(self, planes: NDArray[Any], lane: int) -> Ranks:
-        """Ranks in one lane of planes of shape (8, batch)."""
+        """Return the ranks in one lane of planes of shape (8, batch)."""
         bits = (planes >> np.uint64(lane) & _ONE).astype(np.uint8)
         shifts = np.arange(PLANES, dtype=np.uint8)[:, None]
         ranks: Ranks = self._ranks_of_codes[np.bitwise_or.reduce(bits << shifts, axis=0)]
         return ranks
 
 
+def _random_bytes(words: int) -> int:
+    """Return the bytes for a sequence of so many words: ten planes, and the spare draws."""
+    return 8 * (DRAWN_PLANES * words + 4 * reserve(words))
+
+
+def reserve(words: int) -> int:
+    """Return the number of spare draws of 64 lanes for a sequence of so many words.
+
+    A sequence needs 0.2381 * words on average, with a standard deviation of 0.47 sqrt(words).
+    """
+    return 61 * words // 256 + 5 * isqrt(words) + 20
+
+
+def _redraw(first: Words, second: Words, spare: Reserve, words: int, work: Words) -> None:
+    """Make the first row nonzero in all lanes.
+
+    Args:
+        first: four planes of first draws, replaced in place.
+        second: four planes of second draws.
+        spare: draws for lanes where both are zero.
+        words: words of one sequence, in each plane.
+        work: five scratch rows.
+    """
+    zero, again = work[0], work[1:5]
+    _empty_lanes(first, zero)
+    np.bitwise_or(first, np.bitwise_and(second, zero, out=again), out=first)
+    _empty_lanes(first, zero)
+    places = np.flatnonzero(zero != 0)
+    missing = zero.take(places)
+    while len(places):
+        drawn = spare.take(places, words) & missing
+        for row, fresh in zip(first, drawn, strict=True):
+            row[places] |= fresh
+        missing &= _empty_lanes(drawn, np.empty_like(missing))
+        left = np.flatnonzero(missing)
+        places, missing = places[left], missing[left]
+
+
+def _empty_lanes(planes: Words, out: Words) -> Words:
+    """Mark the lanes where all four planes are 0."""
+    np.bitwise_or(planes[0], planes[1], out=out)
+    np.bitwise_or(out, planes[2], out=out)
+    np.bitwise_or(out, planes[3], out=out)
+    return np.bitwise_not(out, out=out)
+
+
 def _wire(rows: Bytes) -> tuple[Lanes, Words]:
-    """Received bytes as words of shape (batch, 6, M, V)."""
+    """Return received bytes as words of shape (batch, 6, M, V), with their lanes."""
     require_rows("rows", rows)
     if rows.shape[1] % (8 * WIRE_PLANES):
-        raise ShapeError(f"a sequence takes a multiple of 48 bytes, got {rows.shape[1]}")
+        raise ShapeError(f"rows must have a multiple of 48 bytes, got {rows.shape[1]}")
     form = Lanes.exactly(rows.shape[1] // (8 * WIRE_PLANES))
     return form, rows.view("<u8").reshape(-1, WIRE_PLANES, form.steps, form.columns)
 
 
 def _complete(wire: Words, planes: list[Any], spare: list[Any]) -> NDArray[np.bool_]:
-    """Planes (M, batch, V) from a part of `_wire`; which sequences are valid in it."""
+    """Write planes (M, batch, V) of a part of `_wire`. Return which sequences are valid in it."""
     for plane, target in enumerate([*planes[:4], *spare[:2]]):
         np.copyto(target, wire[:, plane].swapaxes(0, 1))
     sl24.complete([*planes[:4], *spare[:2]], planes[4:], spare[2:])
@@ -304,12 +417,12 @@ def _like(x: Bulk, out: Bulk | None) -> Bulk:
         _, steps, batch, columns = x.shape
         return empty(Lanes(steps, columns), batch)
     if out.shape != x.shape:
-        raise ShapeError(f"out has the shape {out.shape}, wanted {x.shape}")
+        raise ShapeError(f"out must have the shape {x.shape}, got {out.shape}")
     return out
 
 
 def _blocks(*bulks: Bulk) -> Iterator[tuple[int, list[Any]]]:
-    """Blocks of all of `bulks` at once: words in a plane, and the planes, (8, words) each."""
+    """Yield blocks of all bulks at once: words in a plane, and the planes, (8, words) each."""
     flat: list[Any] = []
     for bulk in bulks:
         if bulk.shape != bulks[0].shape:
@@ -323,14 +436,14 @@ def _blocks(*bulks: Bulk) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _runs(batch: int, columns: int) -> Iterator[slice]:
-    """Sequences to treat together, so that a step of them is about one block."""
+    """Yield the sequences to treat together, so that a step of them is about one block."""
     count = max(1, BLOCK // columns)
     for start in range(0, batch, count):
         yield slice(start, min(start + count, batch))
 
 
 def _parts(steps: int, batch: int, columns: int) -> Iterator[tuple[slice, slice]]:
-    """Steps and sequences that are about one block of words."""
+    """Yield steps and sequences that are about one block of words."""
     for some in _runs(batch, columns):
         count = max(1, BLOCK // ((some.stop - some.start) * columns))
         for step in range(0, steps, count):
@@ -338,10 +451,10 @@ def _parts(steps: int, batch: int, columns: int) -> Iterator[tuple[slice, slice]
 
 
 def _steps_product(source: Source, steps: int, batch: int, columns: int) -> Words:
-    """Products over many of the steps: (8, fewer steps, batch, V)."""
+    """Multiply over many of the steps: (8, fewer steps, batch, V)."""
     groups = min(steps, max(1, BLOCK // (batch * columns)))
     each = steps // groups
-    # `groups` runs of `each` steps go side by side, step by step; what is left over is kept.
+    # `groups` runs of `each` steps go side by side, step by step. Left-over steps are kept.
     shape = (groups, batch, columns)
     work = scratch(sl24.MULTIPLY_SCRATCH + 2 * PLANES, groups * batch * columns)
     rows = [row.reshape(shape) for row in work]
@@ -359,7 +472,7 @@ def _steps_product(source: Source, steps: int, batch: int, columns: int) -> Word
 
 
 def _pairs(x: Words, y: Words) -> Words:
-    """x * y, for few words."""
+    """Return x * y, for few words."""
     out = np.empty(x.shape, dtype=np.uint64)
     spare = np.empty((sl24.MULTIPLY_SCRATCH, *x.shape[1:]), dtype=np.uint64)
     sl24.multiply(list(x), list(y), list(out), list(spare))

@@ -1,11 +1,11 @@
 """secp256k1: y^2 = x^3 + 7 over a prime field of 256 bits; powers by libsecp256k1, sums by GMP.
 
-An element is a pair (x, y); the identity is (0, 0), which is not on the curve. There is no
-cofactor: every point of the curve but the identity generates the group, so that decoding checks the
-curve's equation and nothing else. An encoded element is a compressed point of SEC 1, 33 bytes; a
-label is the coordinate x, which an element shares with its inverse.
+An element is a pair (x, y). The identity is (0, 0), which is not on the curve. There is no
+cofactor: every point of the curve but the identity generates the group, so decoding checks only the
+curve's equation. An encoded element is a compressed point of SEC 1, 33 bytes. A label is the
+coordinate x, which an element shares with its inverse.
 
-Why this library: of what PyPI offers, measured on one machine in one run (microseconds),
+The libraries on PyPI compare as follows, measured on one machine in one run (microseconds):
 
 =======================  ========  =========  ============  ================
 library                  g^k       a^k        product       decode and check
@@ -15,9 +15,9 @@ PyNaCl 1.6, Ed25519      15        68         13.4          33
 rbcl 1.1, Ristretto255   13        38         12.7          4.3
 =======================  ========  =========  ============  ================
 
-Ed25519 has a cofactor of 8, and both of the others decode and encode around every product, which is
-the operation that a broker does for every pair. Coordinates in the hands of GMP make a product of
-a batch cheaper still: about 1 microsecond, as a batch shares one inversion.
+Ed25519 has a cofactor of 8. Both of the others decode and encode around every product, the
+operation of a broker on every pair. GMP multiplies coordinates still faster: a product in a batch
+takes about 1 microsecond, as a batch shares one inversion.
 
 Hazard: not constant time except for powers of the generator. coincurve is an optional dependency
 because it has no wheels for every Python this package runs on.
@@ -47,29 +47,12 @@ BATCH: Final = 1 << 12
 """Quotients that share one inversion."""
 
 
-def _library() -> Any:
-    try:
-        from coincurve import PublicKey
-    except ImportError:
-        raise ParameterError(
-            "group secp256k1 needs coincurve: pip install 'ccbps[groups]'; "
-            "or use group='modp2048', which needs nothing and is about 50 times slower"
-        ) from None
-    return PublicKey
-
-
-class _CurveTable(PowerTable):
-    """No table: 43 affine sums with GMP would cost what one multiplication of the library does."""
-
-    def __init__(self, group: Secp256k1Group, base: Point) -> None:
-        self._group, self._base = group, base
-
-    def powers(self, exponents: Sequence[int]) -> list[Any]:
-        return self._group.powers([self._base] * len(exponents), exponents)
-
-
 class Secp256k1Group(PrimeOrderGroup):
-    """The points of secp256k1."""
+    """The points of secp256k1.
+
+    Raises:
+        ParameterError: coincurve is not installed.
+    """
 
     name = "secp256k1"
     order = Q
@@ -78,7 +61,14 @@ class Secp256k1Group(PrimeOrderGroup):
     identity = (integer(0), integer(0))
 
     def __init__(self) -> None:
-        self._key = _library()
+        try:
+            from coincurve import PublicKey
+        except ImportError:
+            raise ParameterError(
+                "group secp256k1 needs coincurve: pip install 'ccbps[groups]'; "
+                "or use group='modp2048', which needs nothing and is about 50 times slower"
+            ) from None
+        self._key: Any = PublicKey
         self.generator = self.generator_powers([1])[0]
 
     def __reduce__(self) -> tuple[Callable[[], Secp256k1Group], tuple[()]]:
@@ -91,13 +81,10 @@ class Secp256k1Group(PrimeOrderGroup):
         return integer(x), integer(y)
 
     def generator_powers(self, exponents: Sequence[int]) -> list[Any]:
-        key, out = self._key, []
-        for exponent in exponents:
-            k = exponent % Q
-            out.append(
-                self._point(key.from_secret(int(k).to_bytes(32, "big"))) if k else self.identity
-            )
-        return out
+        from_secret, numbers = self._key.from_secret, [int(exponent % Q) for exponent in exponents]
+        return [
+            self._point(from_secret(k.to_bytes(32, "big"))) if k else self.identity for k in numbers
+        ]
 
     def powers(self, bases: Sequence[Any], exponents: int | Sequence[int]) -> list[Any]:
         if not isinstance(exponents, Sequence):
@@ -126,7 +113,7 @@ class Secp256k1Group(PrimeOrderGroup):
         return out
 
     def _special(self, a: Any, b: Any) -> Any:
-        """A product with the identity, with itself or with the inverse."""
+        """Multiply by the identity, by the same element or by its inverse."""
         if not a[1] or not b[1]:
             return b if not a[1] else a
         if a[1] != b[1]:
@@ -177,18 +164,19 @@ class Secp256k1Group(PrimeOrderGroup):
                 continue
             slopes = inverse_many(gaps, P)
             for place, (xb, yb) in enumerate(part):
-                own = slopes[place * len(left) : (place + 1) * len(left)]
-                roots = [(ya + yb) * slope % P for (_, ya), slope in zip(left, own, strict=True)]
+                row = slopes[place * len(left) : (place + 1) * len(left)]
+                roots = [(ya + yb) * slope % P for (_, ya), slope in zip(left, row, strict=True)]
                 yield [
                     ((root * root - xa - xb) % P).to_bytes(32, "big")
                     for (xa, _), root in zip(left, roots, strict=True)
                 ]
 
     def table(self, base: Any) -> PowerTable:
-        return _CurveTable(self, base)
+        # No table: 43 affine sums with GMP would take as long as the library's multiplication.
+        return PowerTable(lambda exponents: self.powers([base] * len(exponents), exponents))
 
     def hash_to_group(self, data: bytes) -> Any:
-        # By trying: every second x has points, so that 128 in a row without one never happen.
+        # Every second x has points, so that 256 in a row without one never happen.
         for counter in range(256):
             digest = sha256(b"ccbps point\0" + bytes([counter]) + data).digest()
             sign = sha256(b"ccbps sign\0" + bytes([counter]) + data).digest()[0] & 1
@@ -201,7 +189,7 @@ class Secp256k1Group(PrimeOrderGroup):
 
 @cache
 def secp256k1_group() -> Secp256k1Group:
-    """The group, always the same object.
+    """Return the group, always the same object.
 
     Raises:
         ParameterError: coincurve is not installed.

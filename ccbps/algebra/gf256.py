@@ -1,9 +1,9 @@
 """The field of 256 elements, GF(2)[x] / (x^8 + x^4 + x^3 + x + 1): bytes that can be divided.
 
-A sum is an XOR. What is secret is only ever multiplied by public constants, many bytes at a time:
+A sum is an XOR. Secret bytes are only multiplied by public constants, many bytes at a time:
 doubling all bytes of a word takes six word operations, and a multiple is a sum of doubles. So no
-table is looked up at a place that depends on a secret, and nothing branches on one. `multiply` and
-`inverse` do look up tables: they are for public numbers, such as the points of a sharing.
+look-up and no branch depends on a secret. `multiply` and `inverse` look up tables: they are for
+public numbers, such as the points of a sharing.
 
 Source: FIPS 197, section 4 (the field).
 """
@@ -23,7 +23,7 @@ _REDUCED: Final = 0x1B
 
 
 def _tables() -> tuple[list[int], list[int]]:
-    """Powers of the generator 3, twice over, and the logarithm of each number but 0."""
+    """Return the powers of the generator 3, twice over, and the logarithm of each number but 0."""
     powers, logarithms, value = [], [0] * ORDER, 1
     for exponent in range(ORDER - 1):
         powers.append(value)
@@ -37,15 +37,15 @@ _POWERS, _LOGARITHMS = _tables()
 
 
 def multiply(left: int, right: int) -> int:
-    """The product of two public numbers, 0 .. 255 each."""
+    """Multiply two public numbers, 0 .. 255 each."""
     return _POWERS[_LOGARITHMS[left] + _LOGARITHMS[right]] if left and right else 0
 
 
 def inverse(value: int) -> int:
-    """The number that gives 1 when multiplied by this public number.
+    """Return the inverse of a public number, 1 .. 255.
 
     Raises:
-        ParameterError: it is 0.
+        ParameterError: the number is 0.
     """
     if not value:
         raise ParameterError("0 has no inverse in the field of 256 elements")
@@ -53,18 +53,18 @@ def inverse(value: int) -> int:
 
 
 def power(base: int, exponent: int) -> int:
-    """A public number to the power of a whole number, at least 0."""
+    """Raise a public number to a whole exponent, at least 0."""
     if not base:
         return int(not exponent)
     return _POWERS[_LOGARITHMS[base] * exponent % (ORDER - 1)]
 
 
 Plan: TypeAlias = tuple[tuple[int, ...], ...]
-"""Of each power of two that a linear combination needs, the rows that occur with it."""
+"""For each power of two that a linear combination needs, the rows that occur with it."""
 
 
 def plan_of(constants: Sequence[int]) -> Plan:
-    """How to add up rows times public constants: the highest power of two first."""
+    """Plan a sum of rows times public constants, with the highest power of two first."""
     most = max(constants, default=0).bit_length()
     return tuple(
         tuple(row for row, constant in enumerate(constants) if constant >> bit & 1)
@@ -75,7 +75,7 @@ def plan_of(constants: Sequence[int]) -> Plan:
 class IntegerRows:
     """Rows of bytes as integers: for a few short rows, faster than arrays of so few bytes.
 
-    Hazard: Python's integers drop leading zeros, so times tell, a little, how many there are.
+    Hazard: Python's integers drop leading zeros, so running times show roughly how many there are.
 
     Args:
         size: bytes of a row.
@@ -86,7 +86,7 @@ class IntegerRows:
         self._ones = int.from_bytes(b"\x01" * size)
 
     def combine(self, plan: Plan, rows: Sequence[int]) -> int:
-        """The sum of rows times the constants of a plan."""
+        """Add up the rows times the constants of a plan."""
         low, ones, total = self._low, self._ones, 0
         for chosen in plan:
             total = (total & low) << 1 ^ (total >> 7 & ones) * _REDUCED
@@ -96,20 +96,20 @@ class IntegerRows:
 
 
 class Points:
-    """Polynomials at the points 1 .. n, all points at once, as one integer of n rows.
+    """Values of polynomials at the points 1 .. n, all at once, as one integer of n rows.
 
-    As with `IntegerRows`: for short rows, and with the same hazard.
+    It is for short rows, and has the hazard of `IntegerRows`.
 
     Args:
-        n: points.
-        size: bytes of a row: polynomials.
+        n: number of points.
+        size: number of polynomials, which is the bytes of a row.
     """
 
     def __init__(self, n: int, size: int) -> None:
         self._n, self._size = n, size
         self._low = int.from_bytes(b"\x7f" * (n * size))
         self._ones = int.from_bytes(b"\x01" * (n * size))
-        # Of each power of two, ones in the rows of the points that contain it.
+        # For each power of two, ones in the rows of the points that contain it.
         self._first, *self._others = (
             int.from_bytes(
                 b"".join(b"\xff" * size if x >> bit & 1 else bytes(size) for x in range(1, n + 1))
@@ -118,8 +118,14 @@ class Points:
         )
 
     def values(self, constant: bytes, coefficients: bytes) -> list[bytes]:
-        """Of polynomials with this constant term, a row, and these coefficients, rows one after
-        another, the highest one last.
+        """Evaluate polynomials at all points.
+
+        Args:
+            constant: constant terms, a row.
+            coefficients: the other coefficients, rows one after another, the highest one last.
+
+        Returns:
+            For each point a row of values.
         """
         n, size, low, ones = self._n, self._size, self._low, self._ones
         total = 0
@@ -137,14 +143,14 @@ class WordRows:
     """Rows of bytes as arrays of words: for many bytes.
 
     Args:
-        words: of a row; the rows given must have that shape.
+        words: number of words in a row.
     """
 
     def __init__(self, words: int) -> None:
         self._high = np.empty(words, dtype=np.uint64)
 
     def combine(self, plan: Plan, rows: Sequence[Words], out: Words) -> None:
-        """Write the sum of rows times the constants of a plan."""
+        """Write the sum of the rows times the constants of a plan to `out`."""
         out[:] = 0
         for number, chosen in enumerate(plan):
             if number:

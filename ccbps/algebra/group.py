@@ -1,38 +1,39 @@
 """A group of permutations of five points, and long sequences of its elements.
 
-Group programs compute with 5-cycles: a sequence of elements whose product is alpha or the identity.
-`Group` is what their encodings need of a group: its tables, Barrington's constants, and bulk
-operations on sequences of millions of elements, which `S5` does by table look-up and `A5` by word
-operations on bit-planes.
+Group programs compute with 5-cycles: the product of a sequence is alpha or the identity. `Group`
+offers what their encodings need: multiplication tables, Barrington's constants, and bulk operations
+on sequences of millions of elements. `S5` performs these by table look-up, `A5` by word operations
+on bit-planes.
 
 Conventions: products run left to right, ``p * q`` is first p, then q. Points are 1..5 in text.
 Elements are *ranks*: 0 .. order - 1 in lexicographic order of their one-line forms, so the identity
-is 0. Sequences are *bulks*, opaque arrays that only their group's methods read; a bulk holds a
+is 0. Sequences are *bulks*, opaque arrays that only their group's methods read. A bulk holds a
 batch of sequences of one length.
 
 Hazard: `S5` looks secret elements up in tables, so its running time depends on them through the
-caches. `A5` multiplies, inverts, blinds, loads and stores without secret addresses or branches; but
-its `uniform` shows which draws were rejected (not what was drawn), and wherever ranks come in or go
-out, and at the end of `product`, it uses tables too.
+caches. `A5` multiplies, inverts, blinds, loads and stores without secret addresses or branches. Its
+`uniform` shows which draws were rejected (not their values). It uses tables to convert ranks and at
+the end of `product`.
 Sources: [SSM] sections 1.2 and 4, Lemma 29; [Bar89].
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Ranks
-from ccbps.errors import ParameterError, ShapeError
+from ccbps.checks import array, whole
+from ccbps.errors import ParameterError, SamplingError, ShapeError
 
 POINTS: Final = 5
 
 Bits = NDArray[Any]
-"""Bits of sequences: bool of shape (batch, length), or what the group's `pack` made of them."""
+"""Bits of sequences: bool of shape (batch, length), or the result of the group's `pack`."""
 Bulk = NDArray[Any]
 """A batch of sequences, in the form of its group."""
 
@@ -46,11 +47,16 @@ class Group(ABC):
         multiplication: rank of p * q at [p, q]; shape (order, order), uint8, read-only.
         inverses: rank of the inverse of p at [p]; shape (order,), uint8, read-only.
         alpha: rank of the 5-cycle (1 2 3 4 5).
-        beta: rank of a conjugate of alpha whose commutator alpha beta alpha^-1 beta^-1 is itself
-            a conjugate of alpha; conjugate means by elements of this group.
+        beta: rank of a conjugate of alpha. The commutator alpha beta alpha^-1 beta^-1 is a
+            conjugate of alpha, too. Both are conjugate by elements of this group.
     """
 
-    def __init__(self, name: str, elements: list[tuple[int, ...]], beta: str) -> None:
+    def __init__(self, name: str, only_even: bool) -> None:
+        elements = [
+            element
+            for element in permutations(range(POINTS))
+            if not (only_even and sum(a > b for a, b in combinations(element, 2)) % 2)
+        ]
         images = np.array(elements, dtype=np.intp)
         codes = images @ POINTS ** np.arange(POINTS)
         ranks = np.zeros(POINTS**POINTS, dtype=np.uint8)
@@ -66,7 +72,7 @@ class Group(ABC):
         self._elements = tuple(elements)
         self._ranks = {element: rank for rank, element in enumerate(elements)}
         self.alpha = self.rank("(1 2 3 4 5)")
-        self.beta = self.rank(beta)
+        self.beta = self.rank("(1 2 4 5 3)")
 
     def __repr__(self) -> str:
         return self.name
@@ -74,38 +80,37 @@ class Group(ABC):
     # --- single elements -----------------------------------------------------------------------
 
     def one_line(self, rank: int) -> tuple[int, ...]:
-        """Images of the points 1..5."""
+        """Return the images of the points 1..5."""
         self._require_rank(rank)
         return tuple(image + 1 for image in self._elements[rank])
 
     def cycle(self, rank: int) -> str:
-        """Cycle notation: "(1 2 3)(4 5)"; fixed points are left out, "()" is the identity."""
+        """Return cycle notation, such as "(1 2 3)(4 5)", without fixed points; "()" is rank 0."""
         images, text, seen = self.one_line(rank), "", set[int]()
-        for start in range(1, POINTS + 1):
-            if start in seen or images[start - 1] == start:
-                continue
-            members, point = [start], images[start - 1]
-            while point != start:
+        for point in range(1, POINTS + 1):
+            members = []
+            while point not in seen:
+                seen.add(point)
                 members.append(point)
                 point = images[point - 1]
-            seen.update(members)
-            text += f"({' '.join(map(str, members))})"
+            if len(members) > 1:
+                text += f"({' '.join(map(str, members))})"
         return text or "()"
 
     def rank(self, cycles: str) -> int:
-        """Rank of an element in cycle notation; the cycles are disjoint.
+        """Return the rank of an element in cycle notation. Its cycles are disjoint.
 
         Raises:
-            ParameterError: not cycle notation, or not an element of this group.
+            ParameterError: the text is not cycle notation, or not an element of this group.
         """
         parts = cycles.replace(",", " ").strip()
         if not (parts.startswith("(") and parts.endswith(")")):
-            raise ParameterError(f"cycles look like (1 2 3)(4 5), got {cycles!r}")
+            raise ParameterError(f"cycles must look like (1 2 3)(4 5), got {cycles!r}")
         images, seen = list(range(POINTS)), set[int]()
         for part in parts[1:-1].split(")"):
             names = part.strip().removeprefix("(").split()
             if not all(n in {"1", "2", "3", "4", "5"} for n in names):
-                raise ParameterError(f"points are 1 to {POINTS}, got {cycles!r}")
+                raise ParameterError(f"points must be 1 to {POINTS}, got {cycles!r}")
             points = [int(n) - 1 for n in names]
             if len(set(points)) != len(points) or seen.intersection(points):
                 raise ParameterError(f"a point occurs twice in {cycles!r}")
@@ -118,7 +123,7 @@ class Group(ABC):
             raise ParameterError(f"{cycles!r} is not in {self.name}") from None
 
     def power(self, rank: int, exponent: int) -> int:
-        """rank^exponent; negative exponents too."""
+        """Return the rank of an element's power. The exponent may be negative."""
         self._require_rank(rank)
         base = int(self.inverses[rank]) if exponent < 0 else rank
         result = 0
@@ -127,38 +132,40 @@ class Group(ABC):
         return result
 
     def conjugator(self, a: int, b: int) -> int:
-        """The least rank rho of this group with rho^-1 a rho = b.
+        """Return the least rank rho of this group with rho^-1 a rho = b.
 
         Raises:
             ParameterError: a and b are not conjugate in this group.
         """
         self._require_rank(a)
         self._require_rank(b)
-        # a rho = rho b, for all rho at once.
-        found = np.flatnonzero(self.multiplication[a] == self.multiplication[:, b])
-        if not len(found):
+        # This compares a rho with rho b, for all rho at once.
+        conjugators = np.flatnonzero(self.multiplication[a] == self.multiplication[:, b])
+        if not len(conjugators):
             raise ParameterError(f"{self.cycle(a)} and {self.cycle(b)} are not conjugate in {self}")
-        return int(found[0])
+        return int(conjugators[0])
 
     # --- sequences -----------------------------------------------------------------------------
 
     @abstractmethod
     def padded(self, length: int) -> int:
-        """Positions that a sequence of `length` elements takes: what the other methods call
-        length. The positions past `length` are ordinary ones; fill them with the identity.
+        """Return the positions that a sequence of `length` elements takes.
+
+        The other methods call this number length. Fill the positions past `length` with the
+        identity.
         """
 
     @abstractmethod
     def element_bytes(self, length: int) -> int:
-        """Bytes of a sequence on the wire."""
+        """Return the bytes of a sequence on the wire."""
 
     @abstractmethod
     def random_bytes(self, length: int) -> int:
-        """Bytes that `uniform` takes for a sequence."""
+        """Return the bytes that `uniform` takes for a sequence."""
 
     @abstractmethod
     def from_ranks(self, ranks: Ranks) -> Bulk:
-        """Sequences from ranks of shape (batch, length).
+        """Convert ranks of shape (batch, length) to sequences.
 
         Raises:
             ParameterError: a rank is out of range, or length is not a padded one.
@@ -166,75 +173,79 @@ class Group(ABC):
 
     @abstractmethod
     def to_ranks(self, bulk: Bulk) -> Ranks:
-        """Ranks of shape (batch, length)."""
+        """Convert sequences to ranks of shape (batch, length)."""
 
     @abstractmethod
     def pack(self, bits: NDArray[np.bool_]) -> Bits:
-        """Bits of shape (batch, length) in the form that `powers` reads fastest."""
+        """Pack bits of shape (batch, length) in the form that `choose` reads fastest."""
 
     @abstractmethod
     def pack_periodic(self, bits: NDArray[np.bool_], length: int) -> Bits:
-        """As ``pack`` of bits of shape (batch, period), repeated until `length` is reached."""
+        """Pack bits of shape (batch, period), repeated until `length` is reached."""
 
     @abstractmethod
     def choose(self, bits: Bits, one: int, zero: int) -> Bulk:
-        """The element `one` where the bit is 1, `zero` where it is 0."""
+        """Return the element `one` where the bit is 1, and `zero` where it is 0."""
 
     def powers(self, bits: Bits, element: int) -> Bulk:
-        """`element` where the bit is 1, the identity where it is 0."""
+        """Return the element where the bit is 1, and the identity where it is 0."""
         return self.choose(bits, element, 0)
 
     @abstractmethod
     def divides(self, every: int, length: int) -> bool:
-        """Whether `put` and `invert` can treat each `every`-th position of such sequences."""
+        """Return whether `put` and `invert` can treat each `every`-th position of a sequence."""
 
     @abstractmethod
     def put(self, x: Bulk, every: int, ranks: Ranks) -> None:
-        """Write ranks, shape (batch, length // every), to positions 0, every, 2 every, ..."""
+        """Write ranks, shape (batch, length // every), to positions 0, every, 2 every and so on."""
 
     @abstractmethod
     def invert(self, x: Bulk, every: int) -> None:
-        """Replace the elements at positions 0, every, 2 every, ... by their inverses."""
+        """Invert the elements at positions 0, every, 2 every and so on, in place."""
 
     @abstractmethod
     def take(self, x: Bulk, rows: NDArray[np.intp]) -> Bulk:
-        """The sequences `rows` of a batch, in that order, any of them more than once."""
+        """Select sequences of a batch by row number. A row may be selected repeatedly."""
 
     @abstractmethod
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
-        """x * y at each position; `out` may be x or y."""
+        """Return x * y at each position; `out` may be x or y."""
 
     @abstractmethod
     def inverse(self, x: Bulk, out: Bulk | None = None) -> Bulk:
-        """x^-1 at each position; `out` may be x."""
+        """Return x^-1 at each position; `out` may be x."""
 
     @abstractmethod
     def blind(self, left: Bulk, x: Bulk, right: Bulk, out: Bulk | None = None) -> Bulk:
-        """left^-1 * x * right at each position, in one pass; `out` may be any of them."""
+        """Return left^-1 * x * right at each position, in one pass; `out` may be any of them."""
 
     @abstractmethod
     def delay(self, x: Bulk, first: Ranks, out: Bulk | None = None) -> Bulk:
-        """The sequences moved one position later: `first`, shape (batch,), comes to position 0
-        and the last elements drop out. `out` may be x.
+        """Move the sequences one position later.
+
+        Args:
+            x: sequences. Their last elements drop out.
+            first: new elements at position 0, shape (batch,).
+            out: bulk for the result; may be `x`.
         """
 
     @abstractmethod
     def last(self, x: Bulk) -> Ranks:
-        """The last element of each sequence, shape (batch,)."""
+        """Return the last element of each sequence, shape (batch,)."""
 
     @abstractmethod
     def product(self, x: Bulk) -> Ranks:
-        """The product of each whole sequence, left to right, shape (batch,)."""
+        """Return the product of each whole sequence, left to right, shape (batch,)."""
 
     @abstractmethod
     def uniform(self, randomness: Bytes) -> Bulk:
-        """Independent elements, exactly uniform, from uniform bytes (batch, random_bytes).
+        """Draw independent, exactly uniform elements from uniform bytes (batch, random_bytes).
 
         Equal bytes give equal elements. The bytes determine the length.
 
         Raises:
             SamplingError: too many draws were rejected, which happens with probability below
-                2^-64 per sequence. Given that it does not, the elements are exactly uniform.
+                2^-64 per sequence. Otherwise the elements are exactly uniform.
         """
 
     @abstractmethod
@@ -243,47 +254,82 @@ class Group(ABC):
 
     @abstractmethod
     def load(self, rows: Bytes) -> tuple[Bulk, NDArray[np.bool_]]:
-        """Sequences from the wire, shape (batch, element_bytes), and which of them are valid.
+        """Load sequences from the wire, shape (batch, element_bytes).
 
-        A sequence that is not valid holds bytes that are not elements; its values mean nothing, and
-        operations on it may be refused.
+        Returns:
+            The sequences, and for each whether it is valid. An invalid sequence holds bytes that
+            are not elements: its values mean nothing, and operations may refuse it.
         """
 
     @abstractmethod
     def product_of(self, x: Bytes, y: Bytes) -> tuple[Ranks, NDArray[np.bool_]]:
-        """x_1 y_1 x_2 y_2 ... of two messages on the wire, in one pass over them.
+        """Multiply x_1 y_1 x_2 y_2 ... of two messages on the wire, in one pass over them.
 
         Returns:
-            products, shape (batch,), and which pairs are valid.
+            Products, shape (batch,), and for each pair whether both messages are valid.
         """
 
     def _require_rank(self, rank: int) -> None:
-        if not 0 <= rank < self.order:
-            raise ParameterError(f"ranks of {self.name} are 0 to {self.order - 1}, got {rank}")
+        whole(f"a rank of {self.name}", rank, 0, self.order - 1)
 
-    def _require_ranks(self, ranks: Ranks, dimensions: int) -> None:
-        if ranks.dtype != np.uint8 or ranks.ndim != dimensions:
-            raise ShapeError(
-                f"ranks must be uint8 with {dimensions} dimensions, got {ranks.dtype} {ranks.shape}"
-            )
+    def _require_ranks(self, ranks: Ranks) -> None:
+        array("ranks", ranks, np.uint8, ("batch", "length"))
         if ranks.size and ranks.max() >= self.order:
-            raise ParameterError(f"ranks of {self.name} are 0 to {self.order - 1}")
+            raise ParameterError(f"ranks of {self.name} must be 0 to {self.order - 1}")
 
 
-def all_permutations() -> list[tuple[int, ...]]:
-    """The permutations of 0..4 in one-line form, in lexicographic order."""
-    return list(permutations(range(POINTS)))
+class Reserve:
+    """Spare draws of a batch of sequences, handed out in order, each once.
+
+    In both groups 15 of 16 first draws are kept: bytes below 240 in `S5`, rows that are not zero in
+    `A5`. A rejected draw is replaced from a reserve at the end of the sequence's bytes, again and
+    again until a draw is kept. Which draws are rejected says nothing about the values of those
+    kept. So the result is exactly uniform as long as the reserve lasts. It runs out with
+    probability below 2^-64 (Chernoff's bound; the tests compute it).
+
+    Args:
+        draws: spare draws, shape (batch, ..., budget), any dtype.
+    """
+
+    def __init__(self, draws: NDArray[Any]) -> None:
+        self._draws = draws
+        self._used = np.zeros(len(draws), dtype=np.intp)
+
+    def take(self, places: NDArray[np.intp], each: int) -> NDArray[Any]:
+        """Take the next draw for each place.
+
+        Args:
+            places: places without an element, ascending, counted through all sequences.
+            each: number of places in a sequence.
+
+        Returns:
+            Draws, shape (..., len(places)).
+
+        Raises:
+            SamplingError: a sequence's reserve is used up.
+        """
+        before = self._used
+        if len(before) == 1:
+            sequences, counts = None, np.array([len(places)])
+        else:
+            sequences = places // each
+            counts = np.bincount(sequences, minlength=len(before))
+        self._used = before + counts
+        if self._used.max() > self._draws.shape[-1]:
+            raise SamplingError(
+                "random elements: too many draws were rejected (expected less than once in 2^64 "
+                "sequences, unless the bytes are not random); give this round up and use another"
+            )
+        if sequences is None:
+            fresh: NDArray[Any] = self._draws[0, ..., before[0] : self._used[0]]
+            return fresh
+        first = before - (np.cumsum(counts) - counts)
+        draws = self._draws[sequences, ..., first[sequences] + np.arange(len(places))]
+        return np.moveaxis(draws, 0, -1)
 
 
-def require_rows(name: str, rows: Bytes, width: int | None = None) -> None:
-    """Bytes of shape (batch, width), each row contiguous."""
-    if (
-        rows.dtype != np.uint8
-        or rows.ndim != 2
-        or (width is not None and rows.shape[1] != width)
-        or (rows.size and rows.strides[1] != 1)
-    ):
-        raise ShapeError(
-            f"{name} must be uint8 of shape (batch, {'width' if width is None else width}) with "
-            f"contiguous rows, got {rows.dtype} {rows.shape}"
-        )
+def require_rows(name: str, rows: Bytes, width: int | str = "width") -> None:
+    """Require bytes of shape (batch, width), each row contiguous."""
+    array(name, rows, np.uint8, ("batch", width))
+    if rows.size and rows.strides[1] != 1:
+        raise ShapeError(f"{name} must have contiguous rows, got strides {rows.strides}; copy it")

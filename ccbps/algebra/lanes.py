@@ -1,13 +1,13 @@
-"""How a sequence lies in the lanes of 64-bit words.
+"""The order of a sequence in the lanes of 64-bit words.
 
-A sequence is cut into 64 contiguous chunks, one for each bit of a word; each chunk into V
-contiguous pieces, one for each *column*; a piece has M elements, one for each *step*:
+A sequence is cut into 64 contiguous chunks, one for each bit of a word. Each chunk is cut into V
+contiguous pieces, one for each *column*. A piece has M elements, one for each *step*:
 
     position = (bit * V + column) * M + step.
 
-So neighbours lie in rows of words that are neighbours, and nothing needs reordering before they are
-multiplied. V is the largest power of two with M >= 64, at most 4096; with one column, word w holds
-positions w, W + w, 2W + w, ... of 64 * W. Rounding up to M * V words adds at most 1/64.
+So neighbours lie in neighbouring rows of words, and can be multiplied without reordering. V is the
+largest power of two with M >= 64, at most 4096. With one column, word w holds positions w, W + w,
+2W + w and so on, of 64 * W. Rounding up to M * V words adds at most 1/64.
 
 Planes of a batch have the shape (M, batch, V).
 """
@@ -27,9 +27,9 @@ from ccbps.errors import ParameterError
 LANES: Final = 64
 PLANES: Final = 8
 STEPS: Final = 64
-"""A sequence has at least as many steps before it has a second column."""
+"""Least number of steps of a sequence with two columns or more."""
 COLUMNS: Final = 4096
-"""Columns at most: a plane of one step is then long enough for a NumPy call to cost little."""
+"""Largest number of columns: a plane of one step is then long enough for cheap NumPy calls."""
 CHUNK: Final = 1 << 17
 """Positions brought into lanes or out of them at a time."""
 
@@ -43,15 +43,12 @@ class Lanes:
 
     @property
     def words(self) -> int:
+        """Number of words in a plane."""
         return self.steps * self.columns
-
-    @property
-    def length(self) -> int:
-        return LANES * self.words
 
     @classmethod
     def at_least(cls, words: int) -> Lanes:
-        """For this many words or a few more."""
+        """Return the lanes of so many words or a few more."""
         columns = _columns(words)
         steps = -(-words // columns)
         # Rounding up may reach the next power of two: then there are more columns, as many words.
@@ -60,10 +57,10 @@ class Lanes:
 
     @classmethod
     def exactly(cls, words: int) -> Lanes:
-        """For this many words.
+        """Return the lanes of so many words.
 
         Raises:
-            ParameterError: no sequence has that many.
+            ParameterError: no sequence has so many words.
         """
         lanes = cls.at_least(words) if words > 0 else None
         if lanes is None or lanes.words != words:
@@ -72,10 +69,10 @@ class Lanes:
 
     @classmethod
     def of(cls, length: int) -> Lanes:
-        """For a padded length.
+        """Return the lanes of a padded length.
 
         Raises:
-            ParameterError: it is not one.
+            ParameterError: the length is not padded.
         """
         if length < 1 or length % LANES:
             raise ParameterError(f"length must be padded, a multiple of {LANES}, got {length}")
@@ -83,23 +80,24 @@ class Lanes:
 
 
 def pack(values: NDArray[np.uint8], planes: Words, table: NDArray[np.uint8] | None = None) -> None:
-    """Bit i of each value to plane i, or of table[value].
+    """Write bit i of each value, or of table[value], to plane i.
 
     Args:
-        values: shape (batch, length); with one plane, any value but 0 counts as 1.
-        planes: shape (n, M, batch, V), written.
+        values: bytes, shape (batch, length). With one plane, any value but 0 counts as 1.
+        planes: words to be written, shape (n, M, batch, V).
+        table: codes of the values; None to pack the values themselves.
     """
     for part, target in _chunks(values, planes):
         bits = np.ascontiguousarray(part)
         if table is not None:
             bits = table.take(bits)
         for plane, row in enumerate(target):
-            one = bits & np.uint8(1 << plane) if len(planes) > 1 else bits
-            row[...] = np.packbits(one, axis=-1, bitorder="little").view("<u8")[..., 0]
+            plane_bits = bits & np.uint8(1 << plane) if len(planes) > 1 else bits
+            row[...] = np.packbits(plane_bits, axis=-1, bitorder="little").view("<u8")[..., 0]
 
 
 def unpack(planes: NDArray[Any], table: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The inverse of `pack`: table[bits of all planes], shape (batch, length)."""
+    """Undo `pack`: return table[bits of all planes], shape (batch, length)."""
     _, steps, batch, columns = planes.shape
     values = np.empty((batch, LANES * steps * columns), dtype=np.uint8)
     for part, source in _chunks(values, planes):
@@ -113,8 +111,10 @@ def unpack(planes: NDArray[Any], table: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def scratch(rows: int, words: int) -> Words:
-    """Rows of words, each an odd number of cache lines apart: equal places of different rows must
-    not compete for the same few cache sets. Aligned to cache lines, or vectors would cross them.
+    """Allocate rows of words, an odd number of cache lines apart and aligned to cache lines.
+
+    So equal places of different rows do not compete for the same few cache sets, and no vector
+    crosses a cache line.
     """
     lines = -(-words // 8) | 1
     memory = np.empty(8 * (rows * lines + 1), dtype=np.uint64)
@@ -123,7 +123,7 @@ def scratch(rows: int, words: int) -> Words:
 
 
 def empty(form: Lanes, batch: int) -> Words:
-    """A bulk to be written: shape (8, M, batch, V)."""
+    """Allocate a bulk of shape (8, M, batch, V)."""
     shape = (PLANES, form.steps, batch, form.columns)
     return scratch(PLANES, form.words * batch).reshape(shape)
 
@@ -135,7 +135,7 @@ def _columns(words: int) -> int:
 def _chunks(
     values: NDArray[np.uint8], planes: NDArray[Any]
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:
-    """Pieces that fit the cache: values as (M, batch, V, 64), a view, and their planes."""
+    """Yield pieces that fit the cache: values as (M, batch, V, 64), a view, and their planes."""
     _, steps, batch, columns = planes.shape
     lanes_last = values.reshape(batch, LANES, columns, steps).transpose(3, 0, 2, 1)
     wide = max(1, min(columns, CHUNK // (LANES * steps)))

@@ -1,13 +1,13 @@
-"""Integers modulo n: powers, inverses, products, fixed-base tables, primes. The one door to GMP.
+"""Integers modulo n: powers, inverses, products, fixed-base tables, primes. All use of GMP is here.
 
-Conventions: arguments may be `int` or what `integer` makes from one; results are of the latter
-kind. It computes like an `int` and compares and hashes like one, but is not an instance of `int`:
-call ``int(x)`` before JSON, NumPy or pickle see it. Bytes are big-endian and of a fixed width.
+Conventions: arguments may be `int` or the result of `integer`; results are of the latter type. It
+computes, compares and hashes like an `int`, but is not an instance of `int`: call ``int(x)`` before
+JSON, NumPy or pickle see it. Bytes are big-endian and of a fixed width.
 
-Hazard: only `powmod_secret` is made to run in time independent of its exponent's value (GMP's
-mpz_powm_sec; its running time shows the exponent's length). Everything else is not constant time,
-and `FixedBase` looks up a table at places that depend on the exponent: on a machine shared with an
-adversary its secret exponents leak through the cache. Python wipes no memory.
+Hazard: only `powmod_secret` runs in time independent of its exponent's value (GMP's mpz_powm_sec;
+its running time shows the exponent's length). Everything else is not constant time. `FixedBase`
+reads a table at places that depend on the exponent: on a machine shared with an adversary its
+secret exponents leak through the cache. Python wipes no memory.
 Source: fixed-base windows [BGMW92]; simultaneous inversion [M87].
 """
 
@@ -22,24 +22,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Randomness
+from ccbps.checks import whole
 from ccbps.errors import ParameterError
 
 _ROUNDS: Final = 40
-"""Of GMP's test: Baillie-PSW and 16 times Miller-Rabin. No composite is known to pass it."""
+"""Rounds of GMP's test: Baillie-PSW and 16 times Miller-Rabin. No known composite passes it."""
 
 
 def integer(value: int | str) -> int:
-    """`value`, or hexadecimal text of it, as an integer that computes fast."""
+    """Convert an int, or hexadecimal text, to an integer that computes fast."""
     if isinstance(value, str):
         return gmpy2.mpz(value, 16)  # type: ignore[no-any-return]
     return gmpy2.mpz(value)  # type: ignore[no-any-return]
 
 
 def powmod(base: int, exponent: int, modulus: int) -> int:
-    """base^exponent mod modulus; a negative exponent needs an invertible base.
+    """Return base^exponent mod modulus. A negative exponent needs an invertible base.
 
     Raises:
-        ParameterError: the modulus is not positive, or base is not invertible and has to be.
+        ParameterError: the modulus is not positive, or the exponent is negative and the base is not
+            invertible.
     """
     _positive(modulus)
     if exponent < 0:
@@ -48,7 +50,7 @@ def powmod(base: int, exponent: int, modulus: int) -> int:
 
 
 def powmod_secret(base: int, exponent: int, modulus: int) -> int:
-    """base^exponent mod modulus without branches or look-ups that depend on the exponent's value.
+    """Return base^exponent mod modulus, in time independent of the exponent's value.
 
     Takes about 1.3 times as long as `powmod`.
 
@@ -66,7 +68,7 @@ def powmod_secret(base: int, exponent: int, modulus: int) -> int:
 
 
 def powmod_many(bases: Sequence[int], exponent: int, modulus: int) -> list[int]:
-    """Each of `bases` to one exponent (not negative); other Python threads run meanwhile."""
+    """Raise each base to one exponent, at least 0. Other Python threads run meanwhile."""
     _positive(modulus)
     if exponent < 0:
         raise ParameterError("powmod_many needs an exponent of 0 or more, got a negative one")
@@ -74,10 +76,10 @@ def powmod_many(bases: Sequence[int], exponent: int, modulus: int) -> list[int]:
 
 
 def inverse(a: int, modulus: int) -> int:
-    """The b in 0..modulus - 1 with a b = 1 mod modulus.
+    """Return the b in 0..modulus - 1 with a b = 1 mod modulus.
 
     Raises:
-        ParameterError: there is no such b; the values are not shown, as they may be secret.
+        ParameterError: there is no such b. The message does not show a, which may be secret.
     """
     _positive(modulus)
     try:
@@ -88,10 +90,10 @@ def inverse(a: int, modulus: int) -> int:
 
 
 def inverse_many(values: Sequence[int], modulus: int) -> list[int]:
-    """The inverses of all `values` for one inversion and three products each.
+    """Invert all values, with one inversion and three products for each.
 
     Raises:
-        ParameterError: one of them is not invertible.
+        ParameterError: a value is not invertible.
     """
     before, running = [], integer(1)
     for value in values:
@@ -106,7 +108,7 @@ def inverse_many(values: Sequence[int], modulus: int) -> list[int]:
 
 
 def product(values: Iterable[int], modulus: int) -> int:
-    """The product of all values modulo `modulus`; 1 if there are none."""
+    """Multiply all values modulo `modulus`. The empty product is 1."""
     _positive(modulus)
     level = list(values)
     while len(level) > 1:
@@ -118,17 +120,17 @@ def product(values: Iterable[int], modulus: int) -> int:
 
 
 def gcd(a: int, b: int) -> int:
-    """The greatest common divisor."""
+    """Return the greatest common divisor."""
     return gmpy2.gcd(a, b)  # type: ignore[no-any-return]
 
 
 def lcm(a: int, b: int) -> int:
-    """The least common multiple."""
+    """Return the least common multiple."""
     return gmpy2.lcm(a, b)  # type: ignore[no-any-return]
 
 
 def jacobi(a: int, n: int) -> int:
-    """The Jacobi symbol (a / n) for an odd positive n; for a prime n, 1 where a is a square.
+    """Return the Jacobi symbol (a / n) for an odd positive n. For a prime n, squares have 1.
 
     Raises:
         ParameterError: n is even or not positive.
@@ -141,27 +143,20 @@ def jacobi(a: int, n: int) -> int:
 class FixedBase:
     """Powers of one base: a table of base^(d 2^(w i)), and one product for each w-bit digit d.
 
-    Attributes:
-        modulus: as given.
-        bits: exponents are below 2^bits.
-        window: bits of a digit. The table has ceil(bits / window) 2^window entries.
+    Args:
+        base: an integer.
+        modulus: modulus of the powers, at least 1.
+        bits: largest length of an exponent in bits.
+        window: bits of a digit, 1 to 16. The table has ceil(bits / window) 2^window entries.
     """
 
-    __slots__ = ("_mask", "_rows", "bits", "modulus", "window")
+    __slots__ = ("_rows", "bits", "modulus", "window")
 
     def __init__(self, base: int, modulus: int, bits: int, window: int = 8) -> None:
-        """
-        Raises:
-            ParameterError: the modulus or bits are not positive, or window is not 1..16.
-        """
         _positive(modulus)
-        if bits < 1 or not 1 <= window <= 16:
-            raise ParameterError(
-                f"bits must be positive and window 1..16, got bits={bits}, window={window}"
-            )
+        self.bits, self.window = whole("bits", bits, 1), whole("window", window, 1, 16)
         self.modulus = n = integer(modulus)
         power = integer(base) % n
-        self.bits, self.window, self._mask = bits, window, (1 << window) - 1
         self._rows: list[list[int]] = []
         for start in range(0, bits, window):
             row = [integer(1) % n]
@@ -174,38 +169,35 @@ class FixedBase:
         return f"<FixedBase of {self.bits} bits, windows of {self.window}>"
 
     def power(self, exponent: int) -> int:
-        """base^exponent.
+        """Return base^exponent.
 
         Raises:
             ParameterError: the exponent is negative or has more than `bits` bits.
         """
         if exponent < 0 or exponent.bit_length() > self.bits:
             raise ParameterError(f"the exponent must be in 0..2^{self.bits} - 1")
-        n, out = self.modulus, None
-        for digit, row in zip(self._digits(exponent), self._rows, strict=False):
+        n, out, number = self.modulus, None, int(exponent)
+        digits: Iterable[int]
+        if self.window == 8:
+            digits = number.to_bytes(-(-self.bits // 8), "little")
+        else:
+            mask = (1 << self.window) - 1
+            digits = [number >> start & mask for start in range(0, self.bits, self.window)]
+        for digit, row in zip(digits, self._rows, strict=True):
             if digit:
                 out = row[digit] if out is None else out * row[digit] % n
         return integer(1) % n if out is None else out
 
     def powers(self, exponents: Iterable[int]) -> list[int]:
-        """base^e for every e."""
+        """Raise the base to each exponent."""
         return [self.power(exponent) for exponent in exponents]
-
-    def _digits(self, exponent: int) -> Sequence[int]:
-        if self.window == 8:
-            return int(exponent).to_bytes(-(-self.bits // 8), "little")
-        digits, rest = [], int(exponent)
-        for _ in self._rows:
-            digits.append(rest & self._mask)
-            rest >>= self.window
-        return digits
 
 
 # -- drawing ------------------------------------------------------------------------------------
 
 
 def random_below(n: int, randomness: Randomness = os.urandom) -> int:
-    """Uniform in 0..n - 1, by rejection.
+    """Draw a number uniformly from 0..n - 1, by rejection.
 
     Raises:
         ParameterError: n is not positive.
@@ -220,7 +212,7 @@ def random_below(n: int, randomness: Randomness = os.urandom) -> int:
 
 
 def random_unit(n: int, randomness: Randomness = os.urandom) -> int:
-    """Uniform among the integers of 1..n - 1 that have no factor in common with n (n > 1)."""
+    """Draw a number uniformly from those in 1..n - 1 that are coprime to n, for n > 1."""
     if n < 2:
         raise ParameterError("random_unit needs a modulus of at least 2")
     while True:
@@ -230,27 +222,27 @@ def random_unit(n: int, randomness: Randomness = os.urandom) -> int:
 
 
 def is_prime(n: int) -> bool:
-    """Whether n is a probable prime, by a test that no known composite passes."""
+    """Return whether n is a probable prime, by a test that no known composite passes."""
     return bool(n > 1 and gmpy2.is_prime(gmpy2.mpz(n), _ROUNDS))
 
 
 def is_safe_prime(p: int) -> bool:
-    """Whether p and (p - 1) / 2 are both prime."""
+    """Return whether p and (p - 1) / 2 are both prime."""
     return p > 4 and p & 1 == 1 and is_prime(p >> 1) and is_prime(p)
 
 
 def random_prime(bits: int, randomness: Randomness = os.urandom) -> int:
-    """A uniform prime of exactly `bits` bits; from 3 bits on its two highest bits are ones, so
-    that the product of two such primes has exactly twice the bits.
+    """Draw a uniform prime of exactly `bits` bits.
+
+    From 3 bits on its two highest bits are ones, so that the product of two such primes has exactly
+    twice the bits.
 
     Raises:
-        ParameterError: there is no prime of so few bits.
+        ParameterError: `bits` is below 2.
     """
-    if bits < 2:
-        raise ParameterError(f"a prime has at least 2 bits, got bits={bits}")
-    top = 3 << (bits - 2)
-    if bits == 2:
+    if whole("bits", bits, 2) == 2:
         return integer(2) + random_below(2, randomness)
+    top = 3 << (bits - 2)
     while True:
         drawn = random_below(1 << (bits - 2), randomness) | top | 1
         if is_prime(drawn):
@@ -261,10 +253,10 @@ def random_prime(bits: int, randomness: Randomness = os.urandom) -> int:
 
 
 def to_bytes(value: int, width: int) -> bytes:
-    """`value` in `width` bytes, most significant first.
+    """Convert a value to `width` bytes, most significant first.
 
     Raises:
-        ParameterError: it is negative or does not fit.
+        ParameterError: the value is negative or does not fit.
     """
     if value < 0 or value.bit_length() > 8 * width:
         raise ParameterError(f"the value does not fit {width} unsigned bytes")
@@ -272,22 +264,22 @@ def to_bytes(value: int, width: int) -> bytes:
 
 
 def from_bytes(data: bytes) -> int:
-    """The integer whose bytes these are, most significant first."""
+    """Convert bytes, most significant first, to an integer."""
     return gmpy2.mpz(int.from_bytes(data, "big"))  # type: ignore[no-any-return]
 
 
 def rows_to(values: Sequence[int], width: int) -> NDArray[np.uint8]:
-    """Values as rows of bytes, shape (len(values), width).
+    """Convert values to rows of bytes, shape (len(values), width).
 
     Raises:
-        ParameterError: one is negative or does not fit.
+        ParameterError: a value is negative or does not fit.
     """
     joined = b"".join([to_bytes(value, width) for value in values])
     return np.frombuffer(joined, dtype=np.uint8).reshape(len(values), width)
 
 
 def rows_from(rows: NDArray[np.uint8]) -> list[int]:
-    """The integers of rows of bytes, shape (count, width)."""
+    """Convert rows of bytes, shape (count, width), to integers."""
     data, width = np.ascontiguousarray(rows).tobytes(), rows.shape[1]
     return [from_bytes(data[at : at + width]) for at in range(0, len(rows) * width, width)]
 

@@ -1,16 +1,17 @@
 """S5: all 120 permutations of five points, multiplied by table look-up.
 
 A bulk is the array of ranks itself: shape (batch, length), uint8, as on the wire. Look-ups take two
-neighbouring bytes at a time (`ccbps.algebra.lookup`). Products and inverses of bytes from 120 up,
-which are not ranks, are refused with a `ParameterError`.
+neighbouring bytes at a time (`ccbps.algebra.lookup`). Bytes from 120 up are not ranks: products and
+inverses refuse them with a `ParameterError`.
 
 Conventions: as in `ccbps.algebra.group`; ranks are lexicographic in one-line form.
 Hazard: look-ups at secret addresses: not constant time.
-Source: [SSM] section 1.2, the group the paper works in.
+Source: [SSM] section 1.2, the paper's group.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from math import isqrt
 from typing import Final
 
@@ -18,40 +19,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra import lookup
-from ccbps.algebra.group import Bits, Bulk, Group, all_permutations, require_rows
+from ccbps.algebra.group import Bits, Bulk, Group, Reserve, require_rows
 from ccbps.algebra.lookup import BLOCK
-from ccbps.algebra.rejection import Reserve
 from ccbps.arrays import Bytes, Ranks
-from ccbps.errors import ParameterError, ShapeError
+from ccbps.checks import whole
+from ccbps.errors import ShapeError
 
 ACCEPTED: Final = 240
-"""Random bytes below it are kept: twice the order, so that each rank comes from two bytes."""
+"""Bound of the random bytes that are kept: twice the order, so that two bytes give each rank."""
 
 
 class SymmetricGroup(Group):
     """S5; see the module. Use the instance `S5`."""
 
     def __init__(self) -> None:
-        super().__init__("S5", all_permutations(), beta="(1 2 4 5 3)")
+        super().__init__("S5", only_even=False)
         self._products = lookup.pair_table(self.multiplication)
         self._inverses = np.zeros(256, dtype=np.uint8)
         self._inverses[: self.order] = self.inverses
         self._quotients = lookup.pair_table(self.multiplication[self.inverses])
 
     def padded(self, length: int) -> int:
-        if length < 1:
-            raise ParameterError(f"length must be at least 1, got {length}")
-        return length
+        return whole("length", length, 1)
 
     def element_bytes(self, length: int) -> int:
         return length
 
     def random_bytes(self, length: int) -> int:
-        """A byte per element, and a reserve for one in 15 and 3 standard units of slack."""
+        """Return the bytes of a sequence: one per element, and a reserve.
+
+        The reserve is for one element in 15, with a slack of 3 standard units.
+        """
         return length + _reserve(length)
 
     def from_ranks(self, ranks: Ranks) -> Bulk:
-        self._require_ranks(ranks, 2)
+        self._require_ranks(ranks)
         return ranks.copy()
 
     def to_ranks(self, bulk: Bulk) -> Ranks:
@@ -74,7 +76,7 @@ class SymmetricGroup(Group):
         return length % every == 0
 
     def put(self, x: Bulk, every: int, ranks: Ranks) -> None:
-        self._require_ranks(ranks, 2)
+        self._require_ranks(ranks)
         x[:, ::every] = ranks
 
     def invert(self, x: Bulk, every: int) -> None:
@@ -84,26 +86,23 @@ class SymmetricGroup(Group):
         return x.take(rows, axis=0)
 
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
-        self._require_ranks(x, 2)
-        self._require_ranks(y, 2)
+        self._require_ranks(x)
+        self._require_ranks(y)
         return lookup.products(self._products, x, y, out)
 
     def inverse(self, x: Bulk, out: Bulk | None = None) -> Bulk:
-        self._require_ranks(x, 2)
+        self._require_ranks(x)
         return self._inverses.take(x, out=out, mode="clip")
 
     def blind(self, left: Bulk, x: Bulk, right: Bulk, out: Bulk | None = None) -> Bulk:
         if left.shape != x.shape or x.shape != right.shape:
             raise ShapeError(f"shapes differ: {left.shape}, {x.shape}, {right.shape}")
         for bulk in (left, x, right):
-            self._require_ranks(bulk, 2)
+            self._require_ranks(bulk)
         out = np.empty_like(x) if out is None else out
-        step = max(1, BLOCK // max(1, x.shape[1]))
-        for rows in range(0, len(x), step):
-            for start in range(0, x.shape[1], BLOCK):
-                at = (slice(rows, rows + step), slice(start, start + BLOCK))
-                part = lookup.products(self._quotients, left[at], x[at], None)
-                lookup.products(self._products, part, right[at], out[at])
+        for at in lookup.blocks(x):
+            part = lookup.products(self._quotients, left[at], x[at])
+            lookup.products(self._products, part, right[at], out[at])
         return out
 
     def delay(self, x: Bulk, first: Ranks, out: Bulk | None = None) -> Bulk:
@@ -116,12 +115,16 @@ class SymmetricGroup(Group):
         return x[:, -1].copy()
 
     def product(self, x: Bulk) -> Ranks:
-        """See `Group.product`. Cost: one look-up per product, about 0.7 ns."""
-        self._require_ranks(x, 2)
+        """Return the product of each whole sequence, left to right, shape (batch,).
+
+        Cost: one look-up per product, about 0.7 ns.
+        """
+        self._require_ranks(x)
         return lookup.tree(self._products, x)
 
     def uniform(self, randomness: Bytes) -> Bulk:
-        length = self._length(randomness.shape[1])
+        width = randomness.shape[1]
+        length = 1 + bisect_left(range(1, width), width, key=self.random_bytes)
         require_rows("randomness", randomness, self.random_bytes(length))
         spare = Reserve(_reduced(randomness[:, length:]))
         result = _reduced(randomness[:, :length])
@@ -146,43 +149,26 @@ class SymmetricGroup(Group):
         require_rows("y", y, x.shape[1])
         if len(x) != len(y):
             raise ShapeError(f"{len(x)} sequences do not pair with {len(y)}")
-        batch, length = x.shape
-        pieces = -(-length // BLOCK)
-        partial = np.empty((batch, pieces), dtype=np.uint8)
-        step = max(1, BLOCK // length)
-        for rows in range(0, batch, step):
-            at = slice(rows, rows + step)
-            for piece in range(pieces):
-                part = slice(piece * BLOCK, (piece + 1) * BLOCK)
-                # Bytes that are not ranks count as the identity here, and the row as not valid.
-                both = lookup.products(self._products, x[at, part], y[at, part], None)
-                partial[at, piece] = lookup.tree(self._products, both)
+        partial = np.empty((len(x), -(-x.shape[1] // BLOCK)), dtype=np.uint8)
+        for rows, part in lookup.blocks(x):
+            # Bytes that are not ranks count as the identity here, and their row is not valid.
+            both = lookup.products(self._products, x[rows, part], y[rows, part])
+            partial[rows, part.start // BLOCK] = lookup.tree(self._products, both)
         return self.product(partial), self._valid(x) & self._valid(y)
 
     def _valid(self, rows: Bytes) -> NDArray[np.bool_]:
         valid: NDArray[np.bool_] = rows.max(axis=1) < self.order
         return valid
 
-    def _length(self, random_bytes: int) -> int:
-        """The length whose `random_bytes` these are; it grows by 1 or more with each element."""
-        low, high = 1, max(1, random_bytes)
-        while low < high:
-            middle = (low + high) // 2
-            if self.random_bytes(middle) < random_bytes:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
 
 def _reduced(draws: Bytes) -> Bytes:
-    """Bytes below 240 mod 120; the others to numbers from 120 up."""
+    """Reduce bytes below 240 mod 120, and map the others to numbers from 120 up."""
     reduced: Bytes = np.minimum(draws, draws - np.uint8(ACCEPTED // 2))
     return reduced
 
 
 def _reserve(length: int) -> int:
-    """Spare draws: mean length / 15, standard deviation 0.27 sqrt(length)."""
+    """Return the number of spare draws: mean length / 15, standard deviation 0.27 sqrt(length)."""
     return length // 15 + 3 * isqrt(length) + 22
 
 

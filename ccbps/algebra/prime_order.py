@@ -1,22 +1,23 @@
 """Groups of prime order q in which discrete logarithms are hard: the interface.
 
-An element is opaque: make it with the group's methods and give it back to them. Methods named in
-the plural take and return lists. `labels` and `quotient_labels` are for hashing and comparing: they
-may give an element and its inverse the same label, and in exchange cost a curve nothing extra.
-`ccbps.algebra.named_groups` has the groups there are.
+Elements are opaque: only the group's methods make and read them. Methods named in the plural take
+and return lists. `labels` and `quotient_labels` are for hashing and comparing. They may give an
+element and its inverse the same label, which saves a curve work.
+`ccbps.algebra.named_groups` has the groups.
 
-Decoding checks that bytes are an element of the group, and refuses the identity, which honest
+Decoding checks that bytes are an element of the group. It refuses the identity, which honest
 messages hold with probability 1/q only.
 
-Hazard: not constant time. Tables are read at places that depend on exponents, and GMP's and the
-curve's products by public bases take time that depends on them too.
+Hazard: not constant time. Tables are read at places that depend on exponents, and the time of GMP's
+and the curve's products by public bases depends on them, too.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import shake_256
 from typing import Any, Final, TypeAlias
 
@@ -30,27 +31,30 @@ Element: TypeAlias = Any
 """An element of a group: opaque, immutable, comparable with ==."""
 
 SLACK: Final = 16
-"""Bytes that integers are drawn too long by before they are reduced: a bias below 2^-128."""
+"""Extra bytes of an integer that is drawn and then reduced: they keep the bias below 2^-128."""
 
 
-class PowerTable(ABC):
-    """One element whose powers are taken many times. Made by `PrimeOrderGroup.table`."""
+@dataclass(frozen=True)
+class PowerTable:
+    """Powers of one element, prepared by `PrimeOrderGroup.table`.
 
-    @abstractmethod
-    def powers(self, exponents: Sequence[int]) -> list[Element]:
-        """The element to each exponent (reduced modulo the order)."""
+    Attributes:
+        powers: function from exponents, any integers, to the element's powers.
+    """
+
+    powers: Callable[[Sequence[int]], list[Element]]
 
 
 class PrimeOrderGroup(ABC):
     """A group of prime order, written as a product.
 
     Attributes:
-        name: what `ccbps.algebra.named_groups.prime_order_group` knows it by.
+        name: name for `ccbps.algebra.named_groups.prime_order_group`.
         order: q.
         element_bytes: bytes of one encoded element.
-        generator: the standard generator.
-        identity: the neutral element.
-        security: bits, roughly.
+        generator: standard generator.
+        identity: neutral element.
+        security: rough strength in bits.
     """
 
     name: str
@@ -73,85 +77,91 @@ class PrimeOrderGroup(ABC):
 
     @abstractmethod
     def generator_powers(self, exponents: Sequence[int]) -> list[Element]:
-        """g to each exponent (any integers)."""
+        """Return the generator's powers. Exponents may be any integers."""
 
     @abstractmethod
     def powers(self, bases: Sequence[Element], exponents: int | Sequence[int]) -> list[Element]:
-        """Each base to its exponent, or all to one (any integers)."""
+        """Raise each base to its exponent, or all to one. Exponents may be any integers."""
 
     @abstractmethod
     def products(self, left: Sequence[Element], right: Sequence[Element]) -> list[Element]:
-        """left[i] right[i]."""
+        """Return left[i] right[i] for each i."""
 
     @abstractmethod
     def inverses(self, elements: Sequence[Element]) -> list[Element]:
-        """The inverse of each."""
+        """Return the inverse of each element."""
 
     def quotients(self, left: Sequence[Element], right: Sequence[Element]) -> list[Element]:
-        """left[i] / right[i]."""
+        """Return left[i] / right[i] for each i."""
         return self.products(left, self.inverses(right))
 
     @abstractmethod
     def encode_many(self, elements: Sequence[Element]) -> Bytes:
-        """Rows of bytes, shape (len(elements), element_bytes)."""
+        """Encode elements as rows of bytes, shape (len(elements), element_bytes)."""
 
     @abstractmethod
     def decode_many(self, rows: Bytes) -> list[Element | None]:
-        """The elements of rows of bytes, shape (count, element_bytes); None where a row is not
-        the encoding of an element of this group, or is that of the identity."""
+        """Decode rows of bytes, shape (count, element_bytes).
+
+        Returns:
+            For each row its element, or None if the row encodes the identity or no element.
+        """
 
     @abstractmethod
     def labels(self, elements: Sequence[Element]) -> list[bytes]:
-        """Canonical bytes of each, all as many; the same at most for its inverse."""
+        """Return canonical bytes of each element, of one length.
 
-    @abstractmethod
+        Only an element and its inverse may have the same label.
+        """
+
     def divisors(self, elements: Sequence[Element]) -> Sequence[Any]:
-        """Elements in the form in which `quotient_labels` divides by them."""
+        """Convert elements to the form in which `quotient_labels` divides by them."""
+        return self.inverses(elements)
 
     @abstractmethod
     def quotient_labels(
         self, left: Sequence[Element], right: Sequence[Any]
     ) -> Iterator[list[bytes]]:
-        """The labels of all quotients: for each of the divisors `right`, those of left[i] / it."""
+        """Yield for each of the divisors `right` the labels of all left[i] divided by it."""
 
     @abstractmethod
     def table(self, base: Element) -> PowerTable:
-        """Whatever makes many powers of `base` cheaper."""
+        """Prepare an element of which many powers are needed."""
 
     # -- one at a time ------------------------------------------------------------------------
 
     def generator_power(self, exponent: int) -> Element:
-        """g^exponent."""
+        """Return the generator to one exponent."""
         return self.generator_powers([exponent])[0]
 
     def power(self, base: Element, exponent: int) -> Element:
-        """base^exponent."""
+        """Return base^exponent."""
         return self.powers([base], [exponent])[0]
 
     def multiply(self, left: Element, right: Element) -> Element:
-        """left right."""
+        """Return the product of two elements."""
         return self.products([left], [right])[0]
 
     def inverse(self, element: Element) -> Element:
-        """1 / element."""
+        """Return the inverse of an element."""
         return self.inverses([element])[0]
 
     def encode(self, element: Element) -> bytes:
-        """`element_bytes` bytes."""
+        """Encode an element in `element_bytes` bytes."""
         return self.encode_many([element]).tobytes()
 
     def decode(self, data: bytes) -> Element:
-        """The element that `encode` wrote.
+        """Decode the bytes of `encode`.
 
         Raises:
-            DecodeError: the bytes are not an element of this group, or are the identity.
+            DecodeError: the bytes encode the identity, or no element of this group.
         """
         rows = np.frombuffer(data, dtype=np.uint8).reshape(1, -1)
         element = self.decode_many(rows)[0] if len(data) == self.element_bytes else None
         if element is None:
             raise DecodeError(
                 f"expected {self.element_bytes} bytes of an element of {self.name} other than "
-                f"the identity, got {len(data)} bytes that are none"
+                f"the identity, got {len(data)} bytes that encode none"
             )
         return element
 
@@ -159,11 +169,11 @@ class PrimeOrderGroup(ABC):
 
     @property
     def exponent_bytes(self) -> int:
-        """Bytes of an exponent below the order."""
+        """Bytes of an exponent that is below the order."""
         return -(-self.order.bit_length() // 8)
 
     def random_exponents(self, count: int, randomness: Randomness = os.urandom) -> list[int]:
-        """Uniform in 1..q - 1, up to a bias below 2^-128."""
+        """Draw exponents uniformly from 1..q - 1, with a bias below 2^-128."""
         width = self.exponent_bytes + SLACK
         drawn = randomness(count * width)
         return [
@@ -172,14 +182,17 @@ class PrimeOrderGroup(ABC):
         ]
 
     def random_exponent(self, randomness: Randomness = os.urandom) -> int:
-        """Uniform in 1..q - 1, up to a bias below 2^-128."""
+        """Draw an exponent uniformly from 1..q - 1, with a bias below 2^-128."""
         return self.random_exponents(1, randomness)[0]
 
     def hash_to_exponent(self, data: bytes) -> int:
-        """A digest of `data` in 0..q - 1 (SHAKE256)."""
+        """Hash data to a number in 0..q - 1 (SHAKE256)."""
         width = self.exponent_bytes + SLACK
         return from_bytes(shake_256(b"ccbps exponent\0" + data).digest(width)) % self.order
 
     @abstractmethod
     def hash_to_group(self, data: bytes) -> Element:
-        """An element other than the identity, whose logarithm nobody knows. Not constant time."""
+        """Hash data to an element whose logarithm nobody knows; never the identity.
+
+        Hazard: not constant time.
+        """

@@ -4,8 +4,9 @@ A number modulo P = p_1 ... p_k is kept as k residues (Chinese remainders), each
 float64 with ``|residue| <= p_i / 2``. The primes are just below 2^23, so a product of two residues
 is below 2^44 and sums of up to 512 of them below 2^53: what BLAS computes is exact, in any order.
 
-Signs: a number v with ``|v| < P / 4`` has a sign. It is read off its mixed-radix digits, v = a_1 +
-a_2 p_1 + a_3 p_1 p_2 + ... with ``|a_i| <= p_i / 2 (+ 2)``: the highest digit that is not 0 has it.
+Signs: a number v with ``|v| < P / 4`` has a sign. Its mixed-radix digits show it: v = a_1 +
+a_2 p_1 + a_3 p_1 p_2 + ... with ``|a_i| <= p_i / 2 (+ 2)`` has the sign of its highest digit that
+is not 0.
 
 Conventions: arrays have the primes as their first axis: shape (primes, ...).
 
@@ -16,40 +17,37 @@ Source: textbook residue number systems; Garner's algorithm for the digits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import mul
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Reals
+from ccbps.checks import array, whole
 from ccbps.errors import ParameterError, ShapeError
 
 PRIMES: Final = (8388593, 8388587, 8388581, 8388571, 8388547, 8388539)
 """The six greatest primes below 2^23."""
 MAX_INNER: Final = 256
-"""Terms of one scalar product: 256 * 2^44 = 2^52, which leaves room for the digits' corrections."""
+"""Largest number of terms of a scalar product: 256 * 2^44 = 2^52 leaves room for corrections."""
 
 
 class Residues:
     """Arithmetic modulo the product of the first `count` primes.
 
+    Args:
+        count: number of primes, 1 to 6.
+
     Attributes:
         primes: the primes.
-        modulus: their product P; whole numbers of absolute value below P / 4 have a sign.
+        modulus: their product P. Whole numbers of absolute value below P / 4 have a sign.
     """
 
     def __init__(self, count: int) -> None:
-        """
-        Args:
-            count: number of primes, 1 to 6.
-        """
-        if not 1 <= count <= len(PRIMES):
-            raise ParameterError(f"count of primes must be 1 to {len(PRIMES)}, got {count}")
-        self.primes = PRIMES[:count]
-        self.modulus = reduce(mul, self.primes)
-        below = [reduce(mul, self.primes[:i], 1) for i in range(count)]  # p_1 ... p_(i-1)
+        self.primes = PRIMES[: whole("count", count, 1, len(PRIMES), unit="primes")]
+        self.modulus = prod(self.primes)
+        below = [prod(self.primes[:i]) for i in range(count)]  # p_1 ... p_(i-1)
         self._unit = [
             float(_centred(pow(b, -1, p), p)) for b, p in zip(below, self.primes, strict=True)
         ]
@@ -63,27 +61,25 @@ class Residues:
 
     @staticmethod
     def primes_for(bound: int) -> int:
-        """Number of primes with P / 4 > `bound`.
+        """Return the number of primes with P / 4 > `bound`.
 
         Raises:
-            ParameterError: six are too few.
+            ParameterError: six primes are too few.
         """
-        product = 1
-        for count, prime in enumerate(PRIMES, 1):
-            product *= prime
-            if product > 4 * bound:
+        for count in range(1, len(PRIMES) + 1):
+            if prod(PRIMES[:count]) > 4 * bound:
                 return count
-        raise ParameterError(f"numbers of up to {bound.bit_length()} bits are too large")
+        raise ParameterError(f"bound is too large: {bound.bit_length()} bits; use smaller numbers")
 
     def of(self, values: NDArray[Any]) -> Reals:
-        """Residues of integers of any dtype, objects included; shape ``(primes, *shape)``."""
+        """Convert integers of any dtype, objects included, to residues ``(primes, *shape)``."""
         out = np.empty((len(self), *values.shape))
         for part, prime in zip(out, self.primes, strict=True):
             part[...] = values % (prime if values.dtype == object else values.dtype.type(prime))
         return self.reduced(out)
 
     def integers(self, residues: Reals) -> NDArray[Any]:
-        """Python integers in (-P/2, P/2) of residues; the inverse of `of`. Slow."""
+        """Convert residues to Python integers in (-P/2, P/2). It undoes `of`, slowly."""
         total = np.zeros(residues.shape[1:], dtype=object)
         for part, prime in zip(residues, self.primes, strict=True):
             other = self.modulus // prime
@@ -92,29 +88,30 @@ class Residues:
         return np.asarray((total + half) % self.modulus - half)
 
     def reduced(self, values: Reals) -> Reals:
-        """Brings whole numbers below 2^52 back to residues, in place."""
+        """Reduce whole numbers below 2^52 to residues, in place."""
         for part, prime in zip(values, self.primes, strict=True):
             _reduce(part, float(prime), np.empty_like(part))
         return values
 
     def times(self, left: Reals, right: Reals) -> Reals:
-        """Entrywise products, broadcast."""
+        """Multiply entrywise, with broadcasting."""
         return self.reduced(left * right)
 
     def matmul(self, left: Reals, right: Reals) -> Reals:
-        """Matrix products, shapes (primes, a, b) and (primes, b, c), b at most 256."""
+        """Multiply matrices of shapes (primes, a, b) and (primes, b, c), b at most 256."""
         if left.shape[-1] > MAX_INNER:
-            raise ShapeError(f"inner dimension must be at most {MAX_INNER}, got {left.shape[-1]}")
+            raise ShapeError(
+                f"the inner dimension must be at most {MAX_INNER}, got {left.shape[-1]}"
+            )
         return self.reduced(left @ right)
 
     def inverse(self, matrix: Reals) -> Reals:
-        """Inverse of a matrix, shape (primes, n, n), by Gauss-Jordan elimination.
+        """Invert a matrix of shape (primes, n, n) by Gauss-Jordan elimination.
 
         Raises:
-            ParameterError: it is singular modulo one of the primes.
+            ParameterError: the matrix is singular modulo a prime.
         """
-        if matrix.ndim != 3 or matrix.shape != (len(self), matrix.shape[2], matrix.shape[2]):
-            raise ShapeError(f"matrix must have shape ({len(self)}, n, n), got {matrix.shape}")
+        array("matrix", matrix, np.float64, (len(self), "n", "n"))
         n = matrix.shape[2]
         out = np.empty((len(self), n, n))
         for part, prime, result in zip(matrix, self.primes, out, strict=True):
@@ -134,23 +131,23 @@ class Residues:
         return self.reduced(out)
 
     def prepared(self, right: Reals) -> Reals:
-        """The right-hand factors of `signed_products`, scaled once for many products."""
+        """Scale the right-hand factors of `signed_products`, once for many products."""
         return self.reduced(right * np.array(self._unit)[:, None, None])
 
     def unprepared(self, scaled: Reals) -> Reals:
-        """What `prepared` scaled, shape (primes, ...)."""
+        """Undo `prepared`, for shapes (primes, ...)."""
         out = np.empty(scaled.shape)
         for part, values, unit, prime in zip(out, scaled, self._unit, self.primes, strict=True):
             np.multiply(values, float(_centred(pow(int(unit), -1, prime), prime)), out=part)
         return self.reduced(out)
 
     def signed_products(self, left: Sequence[Reals], right: Sequence[Reals], room: Reals) -> Reals:
-        """A float64 with the sign of each entry of a matrix product; 0 where it is exactly 0.
+        """Return a float64 with the sign of each entry of a matrix product, 0 for exactly 0.
 
         Args:
-            left: for every prime, shape (a, b).
-            right: for every prime, shape (b, c), from `prepared`.
-            room: scratch, shape (primes + 1, a, c); the result is a view of it.
+            left: factors, for every prime of shape (a, b).
+            right: factors from `prepared`, for every prime of shape (b, c).
+            room: scratch, shape (primes + 1, a, c). The result is a view of it.
         """
         scratch = room[-1]
         for i, prime in enumerate(self.primes):
@@ -159,8 +156,8 @@ class Residues:
                 np.multiply(room[j], weight, out=scratch)
                 part -= scratch
             _reduce(part, float(prime), scratch)
-        # From the lowest digit up. What is below a digit is less than 1, so that a digit other
-        # than 0 decides; scaling keeps the sign whatever rounding does.
+        # This goes from the lowest digit up. The sum below a digit is less than 1, so that a digit
+        # other than 0 decides. Scaling keeps the sign in spite of rounding.
         total: Reals = room[0]
         for i in range(1, len(self)):
             total *= 1 / self.primes[i - 1]
@@ -174,8 +171,8 @@ def _centred(value: int, prime: int) -> int:
 
 
 def _reduce(part: Reals, prime: float, scratch: Reals) -> None:
-    """Whole numbers below 2^52 modulo a prime, in place, to at most prime / 2 (+ 1)."""
-    # The quotient may be off by one where it is near a half: the result is congruent all the same.
+    """Reduce whole numbers below 2^52 modulo a prime, in place, to at most prime / 2 (+ 1)."""
+    # The quotient may be off by one where it is near a half. The result is congruent all the same.
     np.multiply(part, 1 / prime, out=scratch)
     np.rint(scratch, out=scratch)
     scratch *= prime

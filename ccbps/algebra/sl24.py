@@ -1,22 +1,23 @@
-"""SL(2,4), the 2x2 matrices of determinant 1 over GF(4): A5, in a form that words can multiply.
+"""SL(2,4), the 2x2 matrices of determinant 1 over GF(4): A5 in a form for word operations.
 
 An element of GF(4) is lo + hi*w with w^2 = w + 1: two bits. A matrix [[a, b], [c, d]] is eight
 bits, in *planes* a0 a1 b0 b1 c0 c1 d0 d1 (0 is lo, 1 is hi); bit i of a word belongs to lane i, so
-one operation on 64-bit words works for 64 matrices. Of the eight bits six are enough, and go on the
-wire: the first row (a, b), not zero, and t, two bits, where
+one operation on 64-bit words works for 64 matrices. Six of the eight bits are sent: the first row
+(a, b), not zero, and t, two bits, where
 
     [[a, b], [c, d]] = [[a, b], base(a, b) + t*(a, b)],
     base(a, b) = (0, a^-1) if a is not 0, else (b^-1, 0).
 
 15 rows times 4 values of t: 60 matrices, each once. Inverse: [[d, b], [c, a]], for -1 = 1.
 
-Kernels take *rows*, one array for each plane, all of one shape; scratch rows come from the caller.
+Kernels take *rows*, one array for each plane, all of one shape. The caller provides scratch rows.
 Word operations: `multiply` 52 (24 AND, 28 XOR), `complete` 21, `find_t` 20. A product of GF(4) is
 three ANDs (Karatsuba: lo*lo', hi*hi', (lo+hi)*(lo'+hi')); sums lo + hi are shared, and an entry of
 the product is reduced once, after its two terms are added.
 
 Conventions: matrices act on row vectors from the right, so the isomorphism to A5 keeps the order of
-products: first p, then q. Constant time: no branch and no address depends on an element.
+products: first p, then q. Kernels take constant time: no branch and no address depends on an
+element.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _and, _or, _xor, _not = np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.bitwis
 
 
 def multiply(x: Rows, y: Rows, out: Rows, scratch: Rows) -> None:
-    """out = x * y; `out` may share memory with neither. Twelve scratch rows."""
+    """Write x * y to `out`, which shares memory with neither. Needs twelve scratch rows."""
     p0, p1, p2, q = scratch[:4]
     sum_x, sum_y = scratch[4:8], scratch[8:12]
     for entry in range(4):
@@ -60,10 +61,10 @@ def multiply(x: Rows, y: Rows, out: Rows, scratch: Rows) -> None:
 
 
 def complete(wire: Rows, out: Rows, scratch: Rows) -> None:
-    """The second row (c0 c1 d0 d1) from a0 a1 b0 b1 t0 t1. Five scratch rows.
+    """Compute the second row (c0 c1 d0 d1) from a0 a1 b0 b1 t0 t1. Needs five scratch rows.
 
-    `out` may share memory with none of `wire`. Leaves a0 | a1 | b0 | b1 in the first scratch row:
-    its zeros are lanes that hold no element.
+    `out` shares memory with none of `wire`. The first scratch row becomes a0 | a1 | b0 | b1: its
+    zeros are lanes that hold no element.
     """
     a0, a1, b0, b1, t0, t1 = wire
     c0, c1, d0, d1 = out
@@ -91,7 +92,7 @@ def complete(wire: Rows, out: Rows, scratch: Rows) -> None:
 
 
 def find_t(x: Rows, t0: NDArray[Any], t1: NDArray[Any], scratch: Rows) -> None:
-    """t of matrices: c * a^-1, or d * b^-1 where a is 0. Six scratch rows."""
+    """Find t of matrices: c * a^-1, or d * b^-1 where a is 0. Needs six scratch rows."""
     a0, a1, b0, b1, c0, c1, d0, d1 = x
     sum_a, sum_b, p0, p1, p2, zero = scratch[:6]
     _xor(a0, a1, sum_a)
@@ -110,7 +111,7 @@ def find_t(x: Rows, t0: NDArray[Any], t1: NDArray[Any], scratch: Rows) -> None:
 
 
 def rank_codes(elements: Sequence[tuple[int, ...]]) -> NDArray[np.uint8]:
-    """The matrices of `elements`, even permutations of 0..4: shape (60,), each as eight bits.
+    """Return the matrices of even permutations of 0..4: shape (60,), each as eight bits.
 
     A matrix permutes the five lines through 0 in GF(4)^2, here those of (1,0), (1,1), (1,w),
     (1,w+1) and (0,1), in this order; no two matrices do it alike.
@@ -129,11 +130,11 @@ def rank_codes(elements: Sequence[tuple[int, ...]]) -> NDArray[np.uint8]:
 
 
 def _times(x: int, y: int) -> int:
-    """Product in GF(4), elements as lo + 2*hi."""
+    """Multiply in GF(4), with elements as lo + 2*hi."""
     product = (x if y & 1 else 0) ^ (x << 1 if y & 2 else 0)
     return product ^ 0b111 if product & 4 else product
 
 
 def _inverse(x: int) -> int:
-    """Inverse in GF(4): the square."""
+    """Return the inverse in GF(4), which is the square."""
     return _times(x, x)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from ccbps.errors import FilterFullError, ParameterError
-from ccbps.filters.counting import CountingBloomFilter
+from ccbps.filters.bloom import CountingBloomFilter
 from ccbps.filters.cuckoo import CuckooFilter
 from ccbps.filters.hashing import Murmur3
 

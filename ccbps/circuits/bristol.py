@@ -1,6 +1,6 @@
-"""Bristol Fashion and the older Bristol Format: circuits as text, in and out.
+"""Bristol Fashion and the older Bristol Format: circuits as text, read and written.
 
-Both list gates, one per line, after a header:
+Both have a header and then one gate per line:
 
 =====================  =========================================================================
 Bristol Fashion        gates wires / inputs n_1 n_2 ... / outputs m_1 m_2 ... ; gates AND, XOR,
@@ -8,17 +8,17 @@ Bristol Fashion        gates wires / inputs n_1 n_2 ... / outputs m_1 m_2 ... ; 
 Bristol Format (old)   gates wires / n_1 n_2 m ; gates AND, XOR, INV
 =====================  =========================================================================
 
-The first wires are the inputs, value after value, the last wires the outputs. `loads` tells the two
-apart by the third line. Neither has OR: `dumps` writes ~(~a & ~b), whose depth is the same.
+The first wires are the inputs, value after value, and the last wires the outputs. `loads` tells the
+two formats apart by the third line. Neither has OR: `dumps` writes ~(~a & ~b), which is as deep.
 
-Convention: *within a value the least significant wire comes first*, in the files and therefore in
-the `Circuit` of a `BristolCircuit`. Blocks and matchers take the most significant bit first:
-`BristolCircuit.most_significant_first` is the circuit in their order, `BristolCircuit.from_blocks`
-the way back, and `BristolCircuit.integers` works on integers. `PublicFunctionMatch` takes the
+Convention: *within a value the least significant wire comes first*, in the files and in the
+`Circuit` of a `BristolCircuit`. Blocks and matchers take the most significant bit first.
+`BristolCircuit.most_significant_first` converts to their order, `BristolCircuit.from_blocks`
+converts back, and `BristolCircuit.integers` works on integers. `PublicFunctionMatch` takes the
 `BristolCircuit` itself.
 
-Hazard: `BristolCircuit.circuit` where the other order is wanted is a circuit of the right size that
-computes something else.
+Hazard: `BristolCircuit.circuit` in place of the other order has the right size, but computes
+another function.
 
 Source: [BF]; header, gates and MAND as described there and in SCALE-MAMBA's documentation.
 """
@@ -28,22 +28,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from ccbps.checks import choice
 from ccbps.circuits.circuit import Circuit, Gate, Op
 from ccbps.errors import DecodeError, ParameterError
 
 _GATES = {"AND": Op.AND, "XOR": Op.XOR, "INV": Op.NOT, "NOT": Op.NOT}
-# Every other wire has a line of its own; inputs are a number in the header, which may be anything.
+# Every other wire has a line. The number of inputs is in the header and may be any number.
 _MOST_INPUTS = 1 << 20
 
 
 @dataclass(frozen=True)
 class BristolCircuit:
-    """A circuit and how its wires group into values.
+    """A circuit whose wires are grouped into values.
 
     Attributes:
         circuit: inputs and outputs in file order, least significant wire of each value first.
@@ -70,11 +72,12 @@ class BristolCircuit:
     def from_blocks(
         cls, circuit: Circuit, input_widths: Sequence[int], output_widths: Sequence[int]
     ) -> BristolCircuit:
-        """A circuit whose values have the most significant bit first, in the files' order.
+        """Convert a circuit whose values have the most significant bit first to the files' order.
 
         Args:
-            circuit: as blocks of this package make it.
-            input_widths, output_widths: bits of each value.
+            circuit: circuit of this package's blocks.
+            input_widths: bits of each input value.
+            output_widths: bits of each output value.
 
         Raises:
             ParameterError: the widths do not add up to the circuit's inputs and outputs.
@@ -83,9 +86,9 @@ class BristolCircuit:
         return cls(turned.most_significant_first(), turned.input_widths, turned.output_widths)
 
     def most_significant_first(self) -> Circuit:
-        """The circuit with the wires of each value, in and out, in the opposite order.
+        """Return the circuit with the wires of each value, in and out, in the opposite order.
 
-        Blocks of this package and matchers take them like this.
+        This is the order of blocks and matchers.
         """
         inputs = _reversed_values(self.input_widths)
         gates = tuple(
@@ -100,17 +103,17 @@ class BristolCircuit:
         )
 
     def integers(self, *values: Sequence[int]) -> list[list[int]]:
-        """The function on unsigned integers, many at a time.
+        """Compute the function on unsigned integers, many at a time.
 
         Args:
-            values: for each input value the integers, all of one length.
+            values: integers of each input value, in sequences of one length.
 
         Returns:
-            For each output value the integers.
+            For each output value its integers.
 
         Raises:
-            ParameterError: not one sequence for each input value, lengths differ, or an integer
-                does not fit its width.
+            ParameterError: the number of sequences is not that of the input values, their lengths
+                differ, or an integer does not fit its width.
         """
         counts = {len(column) for column in values}
         if len(values) != len(self.input_widths) or len(counts) > 1:
@@ -122,7 +125,7 @@ class BristolCircuit:
         parts = [np.zeros((count, 0), dtype=np.bool_)]
         for place, (column, width) in enumerate(zip(values, self.input_widths, strict=True)):
             if any(value < 0 or value >> width for value in column):
-                raise ParameterError(f"input value {place} takes integers of {width} bits")
+                raise ParameterError(f"input value {place} must be integers of {width} bits")
             size = -(-width // 8)
             joined = b"".join(int(value).to_bytes(size, "little") for value in column)
             rows = np.frombuffer(joined, dtype=np.uint8).reshape(count, size)
@@ -138,7 +141,7 @@ class BristolCircuit:
 
 
 def _reversed_values(widths: Sequence[int]) -> list[int]:
-    """Where each wire goes when every value is turned around; its own inverse."""
+    """Return the place of each wire when every value is reversed. The map is its own inverse."""
     places: list[int] = []
     for width in widths:
         start = len(places)
@@ -147,22 +150,22 @@ def _reversed_values(widths: Sequence[int]) -> list[int]:
 
 
 def load(path: str | os.PathLike[str]) -> BristolCircuit:
-    """Read a file of either format; see `loads`."""
+    """Read a file of either format, as `loads` reads a text."""
     try:
         text = Path(path).read_text(encoding="ascii")
     except UnicodeDecodeError:
-        raise DecodeError("a Bristol circuit is ASCII text, and this file is not") from None
+        raise DecodeError("a Bristol circuit must be ASCII text, and this file is not") from None
     return loads(text)
 
 
 def loads(text: str) -> BristolCircuit:
     """Read a circuit of either format.
 
-    Constants become FALSE and TRUE gates, copies disappear, a MAND becomes its ANDs. Gates keep
-    their order, so wires are numbered anew.
+    Constants become FALSE and TRUE gates, copies disappear, and a MAND becomes its ANDs. Gates keep
+    their order. Wires are renumbered.
 
     Raises:
-        DecodeError: the text is not a circuit; names the line and what was wanted there.
+        DecodeError: the text is not a circuit. The message names the line and what is expected.
     """
     lines = _lines(text)
     number, words = next(lines, (1, []))
@@ -175,10 +178,9 @@ def loads(text: str) -> BristolCircuit:
         raise _error(number, f"at most {_MOST_INPUTS} input wires", [str(first)])
     place = {wire: wire for wire in range(first)}
     gates: list[Gate] = []
-    seen = 0
-    for number, words in body:
-        seen += 1
-        if seen > gate_count:
+    line_count = 0
+    for line_count, (number, words) in enumerate(body, 1):
+        if line_count > gate_count:
             raise _error(number, f"the end after {gate_count} gates", words)
         for op, operands, target in _gate(number, words):
             if target in place or not 0 <= target < wire_count:
@@ -192,8 +194,8 @@ def loads(text: str) -> BristolCircuit:
             else:
                 place[target] = first + len(gates)
                 gates.append(Gate(op, *read))
-    if seen < gate_count:
-        raise _error(number + 1, f"{gate_count} gates", [f"the end after {seen}"])
+    if line_count < gate_count:
+        raise _error(number + 1, f"{gate_count} gates", [f"the end after {line_count}"])
     for wire in range(last, wire_count):
         if wire not in place:
             raise _error(number, f"a gate for output wire {wire}", ["the end"])
@@ -205,30 +207,29 @@ Line = tuple[int, list[str]]
 
 
 def _lines(text: str) -> Iterator[Line]:
-    """Numbers, from 1, and words of the lines that are not blank."""
+    """Yield the numbers, from 1, and words of the lines that are not blank."""
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if words:
+        if words := line.split():
             yield number, words
 
 
-def _error(number: int, wanted: str, got: list[str]) -> DecodeError:
+def _error(number: int, expected: str, got: list[str]) -> DecodeError:
     shown = " ".join(got)
     shown = shown if len(shown) <= 40 else shown[:40] + "..."
-    return DecodeError(f"line {number}: expected {wanted}" + (f", got {shown!r}" if got else ""))
+    return DecodeError(f"line {number}: expected {expected}" + (f", got {shown!r}" if got else ""))
 
 
-def _numbers(number: int, words: list[str], count: int, wanted: str) -> list[int]:
+def _numbers(number: int, words: list[str], count: int, expected: str) -> list[int]:
     # str.isdigit is also true of digits that int() refuses, and int() takes signs and underscores.
     if len(words) != count or not all(word.isascii() and word.isdigit() for word in words):
-        raise _error(number, wanted, words or ["the end"])
+        raise _error(number, expected, words or ["the end"])
     if any(len(word) > 18 for word in words):
         raise _error(number, "smaller numbers", words)
     return [int(word) for word in words]
 
 
 def _header(lines: Iterator[Line]) -> tuple[tuple[int, ...], tuple[int, ...], Iterator[Line], int]:
-    """(input widths, output widths, the lines after the header, the header's last line)."""
+    """Return input and output widths, the lines after the header, and its last line's number."""
     second, third = next(lines, None), next(lines, None)
     if second is None:
         raise _error(2, "the inputs' widths", ["the end"])
@@ -239,30 +240,25 @@ def _header(lines: Iterator[Line]) -> tuple[tuple[int, ...], tuple[int, ...], It
         return inputs, outputs, lines, third[0]
     # A third line that is a gate already, or none at all: the old format.
     n_1, n_2, m = _numbers(number, words, 3, "two input widths and one output width")
-    return (n_1, n_2), (m,), _chain(third, lines), number
-
-
-def _chain(first: Line | None, rest: Iterator[Line]) -> Iterator[Line]:
-    if first is not None:
-        yield first
-    yield from rest
+    return (n_1, n_2), (m,), chain([third] if third else [], lines), number
 
 
 def _widths(number: int, words: list[str], kind: str) -> tuple[int, ...]:
-    wanted = f"the number of {kind} values and the width of each"
-    values = _numbers(number, words, len(words), wanted)
+    expected = f"the number of {kind} values and the width of each"
+    values = _numbers(number, words, len(words), expected)
     if values[0] != len(values) - 1:
-        raise _error(number, wanted, words)
+        raise _error(number, expected, words)
     return tuple(values[1:])
 
 
 def _gate(number: int, words: list[str]) -> list[tuple[Op | None, list[int], int]]:
-    """One line as (operation, operands, wire) of each of its gates; no operation for a copy."""
+    """Read a line as (operation, operands, wire) of each gate, with no operation for a copy."""
     name = words[-1]
     if len(words) < 4:
         raise _error(number, "a gate", words)
-    known = _numbers(number, words[:-1], len(words) - 1, "a gate's numbers before its name")
-    ins, outs, wires = known[0], known[1], known[2:]
+    ins, outs, *wires = _numbers(
+        number, words[:-1], len(words) - 1, "a gate's numbers before its name"
+    )
     if name == "MAND":
         if not outs or ins != 2 * outs or len(wires) != ins + outs:
             raise _error(number, "2n inputs and n outputs of MAND", words)
@@ -270,9 +266,9 @@ def _gate(number: int, words: list[str]) -> list[tuple[Op | None, list[int], int
         return [(Op.AND, [wires[i], wires[outs + i]], wires[ins + i]) for i in range(outs)]
     if name not in _GATES and name not in ("EQ", "EQW"):
         raise _error(number, "AND, XOR, INV, NOT, EQ, EQW or MAND", [name])
-    wanted = 2 if name in ("AND", "XOR") else 1
-    if (ins, outs) != (wanted, 1) or len(wires) != wanted + 1:
-        raise _error(number, f"{wanted} inputs and 1 output of {name}", words)
+    operands = 2 if name in ("AND", "XOR") else 1
+    if (ins, outs) != (operands, 1) or len(wires) != operands + 1:
+        raise _error(number, f"{operands} inputs and 1 output of {name}", words)
     if name == "EQ":
         if wires[0] > 1:
             raise _error(number, "the constant 0 or 1 of EQ", words)
@@ -287,40 +283,38 @@ def dumps(
     output_widths: Sequence[int] | None = None,
     style: Literal["fashion", "format"] = "fashion",
 ) -> str:
-    """The circuit as text. Reading it gives the same circuit, except for OR (see above), and in the
-    old format for constants and for outputs that are inputs, or the same wire twice.
+    """Write a circuit as text.
+
+    Reading the text gives the same circuit, with the exception of OR. In the old format constants
+    and outputs that are inputs, or the same wire twice, are written by several gates, too.
 
     Args:
-        circuit: with its values, or without. Wires are written in the order they have: for one
+        circuit: circuit with or without values. Wires are written in their order: for a circuit
             that has the most significant bits first, pass `BristolCircuit.from_blocks`.
-        input_widths: bits of each input value; default one value. Not with a `BristolCircuit`.
-        output_widths: bits of each output value, likewise.
-        style: "fashion", or "format" for the old one: at most two input values, one output value.
+        input_widths: bits of each input value; by default a single value. Not to be given with a
+            `BristolCircuit`.
+        output_widths: bits of each output value, with the same default.
+        style: "fashion", or "format" for the old one, which has at most two input values and one
+            output value.
 
     Raises:
-        ParameterError: widths or style are not as above; the old format cannot write a constant of
-            a circuit that has no input.
+        ParameterError: widths or style are not as above, or the circuit has a constant but no
+            input, and the style is "format".
     """
-    if style not in ("fashion", "format"):
-        raise ParameterError(f"style must be 'fashion' or 'format', got {style!r}")
-    if isinstance(circuit, BristolCircuit):
-        if input_widths is not None or output_widths is not None:
-            raise ParameterError("a BristolCircuit has its widths; leave the arguments out")
-        whole = circuit
-    else:
-        n, m = circuit.inputs, len(circuit.outputs)
-        whole = BristolCircuit(
-            circuit,
-            (n,) if input_widths is None else tuple(input_widths),
-            (m,) if output_widths is None else tuple(output_widths),
-        )
-    ins, outs = whole.input_widths, whole.output_widths
+    choice("style", style, ("fashion", "format"))
+    if not isinstance(circuit, BristolCircuit):
+        ins = (circuit.inputs,) if input_widths is None else tuple(input_widths)
+        outs = (len(circuit.outputs),) if output_widths is None else tuple(output_widths)
+        circuit = BristolCircuit(circuit, ins, outs)
+    elif input_widths is not None or output_widths is not None:
+        raise ParameterError("a BristolCircuit has its widths; leave the arguments out")
+    ins, outs = circuit.input_widths, circuit.output_widths
     if style == "format" and (len(ins) > 2 or len(outs) != 1):
         raise ParameterError(
-            "the old format has at most 2 input values and 1 output value, "
+            "the old format takes at most 2 input values and 1 output value, "
             f"got {len(ins)} and {len(outs)}; use style='fashion'"
         )
-    lines, wires = _Writer(whole.circuit, old=style == "format").lines()
+    lines, wires = _Writer(circuit.circuit, old=style == "format").lines()
     header = [f"{len(lines)} {wires}"]
     if style == "format":
         header.append(" ".join(str(width) for width in (*ins, 0, 0)[:2]) + f" {outs[0]}")
@@ -330,14 +324,14 @@ def dumps(
 
 
 class _Writer:
-    """Gates in the file's vocabulary; the wires of the outputs get their numbers last."""
+    """Gates in the file's vocabulary. The wires of the outputs get their numbers last."""
 
     def __init__(self, circuit: Circuit, *, old: bool) -> None:
         self.circuit, self.old = circuit, old
-        self.gates: list[tuple[str, list[int]]] = []  # of wire inputs + g
+        self.gates: list[tuple[str, tuple[int, ...]]] = []  # gate g drives wire inputs + g
 
     def _add(self, name: str, *operands: int) -> int:
-        self.gates.append((name, list(operands)))
+        self.gates.append((name, operands))
         return self.circuit.inputs + len(self.gates) - 1
 
     def _constant(self, value: bool) -> int:
@@ -352,7 +346,7 @@ class _Writer:
         return self._add("INV", self._add("INV", wire)) if self.old else self._add("EQW", wire)
 
     def lines(self) -> tuple[list[str], int]:
-        """(one line for each gate, number of wires)"""
+        """Return a line for each gate, and the number of wires."""
         first = self.circuit.inputs
         place = list(range(first))
         for op, a, b in self.circuit.gates:
@@ -374,6 +368,6 @@ class _Writer:
         final = {wire: number for number, wire in enumerate([*others, *outputs])}
         lines = []
         for wire, (name, operands) in enumerate(self.gates, first):
-            read = operands if name == "EQ" else [final[operand] for operand in operands]
-            lines.append(" ".join(map(str, (len(read), 1, *read, final[wire], name))))
+            read = operands if name == "EQ" else map(final.__getitem__, operands)
+            lines.append(" ".join(map(str, (len(operands), 1, *read, final[wire], name))))
         return lines, wires

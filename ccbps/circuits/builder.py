@@ -1,23 +1,24 @@
-"""Circuits from expressions: wires with operators, constants folded, every gate made once.
+"""Circuits from expressions: wires with operators, folded constants, no gate twice.
 
-``x & y``, ``x | y``, ``x ^ y`` and ``~x`` on wires of one builder add gates; a bool may stand for a
+``x & y``, ``x | y``, ``x ^ y`` and ``~x`` on wires of one builder add gates. A bool may stand for a
 wire. Folding keeps the function and never adds depth: constants disappear, x & x = x, x & ~x = 0,
 ~~x = x, and NOT moves out of XOR, where it is free.
 
-Convention: a builder knows the depth of each wire while the circuit grows, in the measure of
+Convention: a builder tracks the depth of each wire while the circuit grows, in the measure of
 `Circuit.depths`, so that blocks can choose between forms.
 
 Source: [G76], Huffman's rule for the least depth: joining the two shallowest operands of an AND or
-OR first gives depth ceil(log2(sum of 2**depth)), and no other order gives less.
+OR first gives depth ceil(log2(sum of 2**depth)). No other order gives less.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ccbps.circuits.circuit import Circuit, Gate, Op
+from ccbps.checks import whole
+from ccbps.circuits.circuit import Circuit, Gate, Op, needed_part
 from ccbps.errors import ParameterError
 
 _CONSTANTS = (Op.FALSE, Op.TRUE)
@@ -25,11 +26,11 @@ _CONSTANTS = (Op.FALSE, Op.TRUE)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wire:
-    """A wire of a circuit under construction. Equal only to itself.
+    """A wire of a circuit under construction. It is equal only to itself.
 
     Attributes:
-        builder: whose wire it is.
-        number: its number there, not in the finished circuit.
+        builder: builder of the circuit.
+        number: number in the builder, not in the finished circuit.
     """
 
     builder: CircuitBuilder = field(repr=False)
@@ -55,16 +56,17 @@ class Wire:
     @property
     def depth(self) -> int:
         """Depth of the wire: AND and OR 1, XOR 2, NOT 0."""
-        return self.builder.depth_of(self)
+        return self.builder._depths[self.number]
 
     @property
     def constant(self) -> bool | None:
-        """The value, where it is the same for every input and folding has found that."""
-        return self.builder.constant_of(self)
+        """Value of a wire that folding has reduced to a constant; None for any other wire."""
+        gate = self.builder._gates[self.number]
+        return bool(gate.op) if gate is not None and gate.op in _CONSTANTS else None
 
 
 class CircuitBuilder:
-    """Collects inputs and gates; `build` makes the circuit.
+    """A collection of inputs and gates, from which `build` makes a circuit.
 
     Example:
         >>> from ccbps.circuits import CircuitBuilder
@@ -84,13 +86,16 @@ class CircuitBuilder:
         self._gates: list[Gate | None] = []
         self._depths: list[int] = []
         self._wires: list[Wire] = []
-        self._known: dict[Gate, Wire] = {}
+        self._by_gate: dict[Gate, Wire] = {}
         self._inputs: list[int] = []
 
     def _wire(self, wire: Wire | bool) -> Wire:
         if isinstance(wire, Wire):
             if wire.builder is not self:
-                raise ParameterError("wire of another builder; build its circuit and embed that")
+                raise ParameterError(
+                    "operands must be wires of this builder, got one of another builder; build its "
+                    "circuit and embed that"
+                )
             return wire
         if wire is True or wire is False:
             return self.constant(wire)
@@ -109,40 +114,29 @@ class CircuitBuilder:
         return wire
 
     def _once(self, gate: Gate) -> Wire:
-        if gate not in self._known:
-            self._known[gate] = self._new(gate)
-        return self._known[gate]
+        if gate not in self._by_gate:
+            self._by_gate[gate] = self._new(gate)
+        return self._by_gate[gate]
 
     def inputs(self, count: int) -> list[Wire]:
-        """The next `count` inputs of the circuit."""
-        if count < 0:
-            raise ParameterError(f"count must be at least 0, got {count}")
-        wires = [self._new(None) for _ in range(count)]
+        """Add the next `count` inputs of the circuit."""
+        wires = [self._new(None) for _ in range(whole("count", count, 0))]
         self._inputs.extend(wire.number for wire in wires)
         return wires
 
     def constant(self, value: bool) -> Wire:
-        """The wire that is always `value`."""
+        """Return the wire that is always `value`."""
         return self._once(Gate(_CONSTANTS[bool(value)]))
 
-    def depth_of(self, wire: Wire) -> int:
-        """Depth of a wire."""
-        return self._depths[self._wire(wire).number]
-
-    def constant_of(self, wire: Wire) -> bool | None:
-        """The wire's value when it is a constant, else None."""
-        gate = self._gates[self._wire(wire).number]
-        return bool(gate.op) if gate is not None and gate.op in _CONSTANTS else None
-
     def _unnegated(self, wire: Wire) -> tuple[Wire, bool]:
-        """(x, True) for ~x, (x, False) for any other x."""
+        """Return (x, True) for ~x, and (x, False) for any other x."""
         gate = self._gates[wire.number]
         if gate is not None and gate.op == Op.NOT:
             return self._wires[gate.a], True
         return wire, False
 
     def gate(self, op: Op, a: Wire | bool, b: Wire | bool = False) -> Wire:
-        """The wire of ``op(a, b)``, folded; NOT does not look at `b`.
+        """Return the wire of ``op(a, b)``, folded. NOT ignores `b`.
 
         Raises:
             ParameterError: an operand is not a wire of this builder, or `op` is a constant.
@@ -151,7 +145,7 @@ class CircuitBuilder:
         if op == Op.NOT:
             return self._negation(a)
         if op in _CONSTANTS:
-            raise ParameterError(f"{op.name} has no operands; use constant")
+            raise ParameterError(f"op must have operands, got {op.name}; use constant")
         b = self._wire(b)
         if b.number < a.number:  # all three are commutative
             a, b = b, a
@@ -159,9 +153,8 @@ class CircuitBuilder:
             return self._sum(a, b)
         absorbing = op == Op.OR
         for x, y in ((a, b), (b, a)):
-            value = self.constant_of(x)
-            if value is not None:
-                return x if value == absorbing else y
+            if x.constant is not None:
+                return x if x.constant == absorbing else y
         if a is b:
             return a
         (plain_a, negated_a), (plain_b, negated_b) = self._unnegated(a), self._unnegated(b)
@@ -170,9 +163,8 @@ class CircuitBuilder:
         return self._once(Gate(op, a.number, b.number))
 
     def _negation(self, a: Wire) -> Wire:
-        value = self.constant_of(a)
-        if value is not None:
-            return self.constant(not value)
+        if a.constant is not None:
+            return self.constant(not a.constant)
         plain, negated = self._unnegated(a)
         return plain if negated else self._once(Gate(Op.NOT, a.number))
 
@@ -180,107 +172,85 @@ class CircuitBuilder:
         odd = False
         parts = []
         for wire in (a, b):
-            value = self.constant_of(wire)
-            if value is not None:
-                odd ^= value
+            if wire.constant is not None:
+                odd ^= wire.constant
                 continue
             plain, negated = self._unnegated(wire)
             odd ^= negated
             parts.append(plain)
-        if len(parts) == 2 and parts[0] is parts[1]:
-            parts = []
-        if not parts:
+        if not parts or (len(parts) == 2 and parts[0] is parts[1]):
             return self.constant(odd)
-        if len(parts) == 1:
-            out = parts[0]
-        else:
-            first, second = sorted(wire.number for wire in parts)
-            out = self._once(Gate(Op.XOR, first, second))
+        out = parts[0]
+        if len(parts) == 2:
+            out = self._once(Gate(Op.XOR, *sorted(wire.number for wire in parts)))
         return self._negation(out) if odd else out
 
     def all_of(self, wires: Iterable[Wire | bool]) -> Wire:
-        """AND of any number of wires in the least depth, ceil(log2(sum of 2**depth)).
+        """Join any number of wires by AND, in the least depth, ceil(log2(sum of 2**depth)).
 
-        Of none: true.
+        For no wires the result is true.
         """
         return self.joined(Op.AND, wires)
 
     def any_of(self, wires: Iterable[Wire | bool]) -> Wire:
-        """OR of any number of wires, likewise in the least depth; of none: false."""
+        """Join any number of wires by OR, in the least depth. For no wires the result is false."""
         return self.joined(Op.OR, wires)
 
     def joined(self, op: Op, wires: Iterable[Wire | bool]) -> Wire:
-        """`all_of` for AND, `any_of` for OR."""
+        """Join wires as `all_of` for AND, and as `any_of` for OR."""
         absorbing = op == Op.OR
-        distinct: dict[int, Wire] = {}
+        distinct: set[int] = set()
         for operand in wires:
             wire = self._wire(operand)
-            value = self.constant_of(wire)
-            if value == absorbing:
+            if wire.constant == absorbing:
                 return wire
-            if value is not None:
+            if wire.constant is not None:
                 continue
-            opposite = self._known.get(Gate(Op.NOT, wire.number))
             plain, negated = self._unnegated(wire)
-            if negated:
-                opposite = plain
+            opposite = plain if negated else self._by_gate.get(Gate(Op.NOT, wire.number))
             if opposite is not None and opposite.number in distinct:
                 return self.constant(absorbing)
-            distinct[wire.number] = wire
+            distinct.add(wire.number)
         if not distinct:
             return self.constant(not absorbing)
         # Ties go to the older wire, so that equal chains become equal gates.
         heap = [(self._depths[number], number) for number in distinct]
         heapq.heapify(heap)
-        waiting = set(distinct)
         while len(heap) > 1:
             _, first = heapq.heappop(heap)
             _, second = heapq.heappop(heap)
-            waiting -= {first, second}
+            distinct -= {first, second}
             wire = self.gate(op, self._wires[first], self._wires[second])
-            if self.constant_of(wire) is not None:  # a part of the chain met its opposite
+            if wire.constant is not None:  # a part of the chain met its opposite
                 return wire
-            if wire.number not in waiting:
-                waiting.add(wire.number)
-                heapq.heappush(heap, (self._depths[wire.number], wire.number))
+            if wire.number not in distinct:
+                distinct.add(wire.number)
+                heapq.heappush(heap, (wire.depth, wire.number))
         return self._wires[heap[0][1]]
 
+    def copied(self, gate: Gate, wires: Mapping[int, Wire] | Sequence[Wire]) -> Wire:
+        """Return a wire of a circuit's gate, on the wires that stand for the circuit's."""
+        op, a, b = gate
+        if op in _CONSTANTS:
+            return self.constant(bool(op))
+        return self.gate(op, wires[a], wires[b] if op.operands == 2 else False)
+
     def embed(self, circuit: Circuit, wires: Sequence[Wire | bool]) -> list[Wire]:
-        """A copy of `circuit` whose inputs are `wires`; returns its outputs.
+        """Copy a circuit whose inputs become `wires`. Return its outputs.
 
         Raises:
-            ParameterError: not as many wires as the circuit has inputs.
+            ParameterError: the number of wires is not that of the circuit's inputs.
         """
         if len(wires) != circuit.inputs:
             raise ParameterError(
                 f"wires must be {circuit.inputs}, one for each input, got {len(wires)}"
             )
         placed = [self._wire(wire) for wire in wires]
-        for op, a, b in circuit.gates:
-            if op in _CONSTANTS:
-                placed.append(self.constant(bool(op)))
-            elif op == Op.NOT:
-                placed.append(self._negation(placed[a]))
-            else:
-                placed.append(self.gate(op, placed[a], placed[b]))
+        for gate in circuit.gates:
+            placed.append(self.copied(gate, placed))
         return [placed[wire] for wire in circuit.outputs]
 
     def build(self, *outputs: Wire | bool) -> Circuit:
-        """The circuit of these outputs: all inputs made so far, and the gates that are needed."""
-        wanted = [self._wire(wire).number for wire in outputs]
-        needed, waiting = set(wanted), list(wanted)
-        while waiting:
-            gate = self._gates[waiting.pop()]
-            for operand in () if gate is None else (gate.a, gate.b)[: gate.op.operands]:
-                if operand not in needed:
-                    needed.add(operand)
-                    waiting.append(operand)
-        place = {number: i for i, number in enumerate(self._inputs)}
-        place[-1] = -1
-        gates: list[Gate] = []
-        for number in sorted(needed):
-            made = self._gates[number]
-            if made is not None:
-                place[number] = len(self._inputs) + len(gates)
-                gates.append(Gate(made.op, place[made.a], place[made.b]))
-        return Circuit(len(self._inputs), tuple(gates), tuple(place[n] for n in wanted))
+        """Build the circuit of some outputs: all inputs so far, and the gates it needs."""
+        numbers = [self._wire(wire).number for wire in outputs]
+        return needed_part(self._gates, self._inputs, numbers)

@@ -1,14 +1,13 @@
-"""Boolean circuits with gates of at most two inputs: shape, depth, value for many inputs at once.
+"""Boolean circuits with gates of at most two inputs: shape, depth, and values of many inputs.
 
-Convention: wires are numbered, the inputs 0 .. n-1 first, then one wire for each gate in
-topological order: a gate reads wires below its own. Operands that a gate does not have are -1
-(the second of NOT, both of the constants).
+Convention: wires are numbered, first the inputs 0 .. n-1, then one wire for each gate in
+topological order: a gate reads wires below its own. Operands that a gate does not have are -1 (the
+second of NOT, both of the constants).
 
-Depth counts what a program over a group pays for: AND and OR are one level, NOT and constants none.
-XOR is two, because it stands for (a | b) & (~a | ~b).
+Depth is the cost of a program over a group: AND and OR are one level, NOT and constants none. XOR
+is two, because it stands for (a | b) & (~a | ~b).
 
-Not protected: a circuit shows its function. A circuit with a subscription's constants in it is the
-subscription.
+Not protected: a circuit shows its function, and with it a subscription's constants.
 
 Source: [SSM] section 2 (circuits of fan-in two, depth in AND and OR, NOT free).
 """
@@ -25,16 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Words
+from ccbps.checks import whole
 from ccbps.errors import ParameterError, ShapeError
 
 WORD = 64
-# Values of all wires that evaluation holds at a time: 2**20 words are 8 MB, about a second cache.
+# Evaluation holds so many words of wires at a time: 2**20 words are 8 MB, about a second cache.
 _WORKING_WORDS = 1 << 20
 _ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 class Op(IntEnum):
-    """What a gate computes."""
+    """Operation of a gate."""
 
     FALSE = 0
     TRUE = 1
@@ -50,7 +50,7 @@ class Op(IntEnum):
 
     @property
     def levels(self) -> int:
-        """What the gate adds to the depth."""
+        """Number of levels that the gate adds to the depth."""
         return _LEVELS[self]
 
 
@@ -59,7 +59,7 @@ _LEVELS = (0, 0, 0, 1, 1, 2)
 
 
 class Gate(NamedTuple):
-    """One gate: its operation and the wires it reads, -1 where there is none."""
+    """A gate: its operation and the wires it reads, -1 for none."""
 
     op: Op
     a: int = -1
@@ -68,12 +68,12 @@ class Gate(NamedTuple):
 
 @dataclass(frozen=True)
 class Circuit:
-    """A circuit; immutable, compared gate by gate. Make one with `CircuitBuilder`.
+    """An immutable circuit, compared gate by gate. `CircuitBuilder` makes circuits.
 
     Attributes:
         inputs: n, number of input wires.
-        gates: gates in topological order; gate g drives wire n + g.
-        outputs: wires that are the circuit's value; any wire, also more than once.
+        gates: gates in topological order. Gate g drives wire n + g.
+        outputs: output wires. Any wire may be an output, also repeatedly.
 
     Raises:
         ParameterError: a gate reads a wire that is not below its own, or an output is not a wire.
@@ -84,16 +84,15 @@ class Circuit:
     outputs: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if self.inputs < 0:
-            raise ParameterError(f"inputs must be at least 0, got {self.inputs}")
+        whole("inputs", self.inputs, 0)
         gates = tuple(Gate(Op(op), int(a), int(b)) for op, a, b in self.gates)
         for wire, (op, a, b) in enumerate(gates, self.inputs):
-            wanted = _OPERANDS[op]
-            fits = (0 <= a < wire) if wanted else a == -1
-            fits = fits and ((0 <= b < wire) if wanted == 2 else b == -1)
+            count = _OPERANDS[op]
+            fits = (0 <= a < wire) if count else a == -1
+            fits = fits and ((0 <= b < wire) if count == 2 else b == -1)
             if not fits:
                 raise ParameterError(
-                    f"gate {wire - self.inputs}, {op.name} on wire {wire}, must read {wanted} "
+                    f"gate {wire - self.inputs}, {op.name} on wire {wire}, must read {count} "
                     f"wires below {wire} and have -1 for the others, got a={a}, b={b}"
                 )
         outputs = tuple(int(wire) for wire in self.outputs)
@@ -113,7 +112,7 @@ class Circuit:
         )
 
     def __reduce__(self) -> tuple[type[Circuit], tuple[int, tuple[Gate, ...], tuple[int, ...]]]:
-        # Without what has been computed on the way.
+        # Cached properties are not pickled.
         return Circuit, (self.inputs, self.gates, self.outputs)
 
     @property
@@ -123,7 +122,7 @@ class Circuit:
 
     @property
     def size(self) -> int:
-        """Number of AND, OR and XOR gates; NOT and constants are free."""
+        """Number of AND, OR and XOR gates. NOT and constants are free."""
         return sum(gate.op >= Op.AND for gate in self.gates)
 
     @cached_property
@@ -142,19 +141,21 @@ class Circuit:
 
     @property
     def depth(self) -> int:
-        """d, the greatest depth of an output."""
+        """Greatest depth of an output, d."""
         return max(self.output_depths, default=0)
 
     # -- evaluation ---------------------------------------------------------------------------
 
     def evaluate(self, bits: NDArray[np.bool_] | NDArray[np.integer] | Sequence[object]) -> Bools:
-        """The outputs for rows of input bits.
+        """Return the outputs for rows of input bits.
+
+        Cost: one word operation for every gate and 64 rows, gates of one level together.
 
         Args:
             bits: bool or 0/1 integers, shape (..., n).
 
         Returns:
-            Shape (..., outputs), bool.
+            Output bits, shape (..., outputs), bool.
 
         Raises:
             ShapeError: the last axis is not n long, or the values are not bits.
@@ -168,29 +169,9 @@ class Circuit:
             rows = rows.astype(np.bool_)
         shape = rows.shape[:-1]
         count = int(np.prod(shape, dtype=np.int64))
-        words = self.evaluate_words(pack_lanes(rows.reshape(count, self.inputs)))
-        return unpack_lanes(words, count).reshape(*shape, len(self.outputs))
-
-    def evaluate_words(self, words: Words) -> Words:
-        """The outputs for 64 inputs in each word: bit r of word w belongs to row 64 w + r.
-
-        Args:
-            words: shape (n, words), uint64; see `pack_lanes`.
-
-        Returns:
-            Shape (outputs, words), uint64. Lanes past the last row hold anything.
-
-        Cost: one word operation for every gate and 64 rows, gates of one level together.
-        """
-        words = np.asarray(words)
-        if words.ndim != 2 or len(words) != self.inputs or words.dtype != np.uint64:
-            raise ShapeError(
-                f"words must be uint64 of shape ({self.inputs}, words), "
-                f"got {words.dtype} of shape {words.shape}"
-            )
+        words = pack_lanes(rows.reshape(count, self.inputs))
         out = np.empty((len(self.outputs), words.shape[1]), dtype=np.uint64)
         chunk = max(1, _WORKING_WORDS // max(1, self.wires))
-        wanted = list(self.outputs)
         for start in range(0, words.shape[1], chunk):
             part = words[:, start : start + chunk]
             values = np.empty((self.wires, part.shape[1]), dtype=np.uint64)
@@ -206,16 +187,16 @@ class Circuit:
                     values[wires] = ~values[left]
                 else:
                     values[wires] = _ONES if op == Op.TRUE else 0
-            out[:, start : start + chunk] = values[wanted]
-        return out
+            out[:, start : start + chunk] = values[list(self.outputs)]
+        return unpack_lanes(out, count).reshape(*shape, len(self.outputs))
 
     @cached_property
     def _schedule(self) -> list[tuple[Op, NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
-        """(operation, wires, left operands, right operands), gates that can go together joined."""
+        """Operations with their wires and operands, independent gates of one kind together."""
         ranks = [0] * self.inputs
         groups: dict[tuple[int, Op], list[tuple[int, int, int]]] = {}
         for wire, (op, a, b) in enumerate(self.gates, self.inputs):
-            # Gates count here whatever they cost: equal ranks do not depend on one another.
+            # Every gate counts here: gates of equal rank do not depend on one another.
             rank = 1 + max(ranks[a] if a >= 0 else 0, ranks[b] if b >= 0 else 0)
             ranks.append(rank)
             groups.setdefault((rank, op), []).append((wire, a, b))
@@ -228,40 +209,50 @@ class Circuit:
     # -- circuits from circuits ---------------------------------------------------------------
 
     def cone(self, positions: Iterable[int] | None = None) -> Circuit:
-        """The same inputs, the outputs at `positions` (default: all), and the gates they need.
+        """Return the circuit of the outputs at `positions` (default: all), with the same inputs.
+
+        It has only the gates that these outputs need.
 
         Raises:
-            ParameterError: a position is not an output's.
+            ParameterError: there is no output at a position.
         """
-        chosen = range(len(self.outputs)) if positions is None else list(positions)
-        for position in chosen:
-            if not 0 <= position < len(self.outputs):
-                raise ParameterError(
-                    f"positions must be within 0..{len(self.outputs) - 1}, got {position}"
-                )
-        outputs = [self.outputs[position] for position in chosen]
-        needed = [False] * self.wires
-        for wire in outputs:
-            needed[wire] = True
-        for wire in range(self.wires - 1, self.inputs - 1, -1):
-            if needed[wire]:
-                op, a, b = self.gates[wire - self.inputs]
-                for operand in (a, b)[: op.operands]:
-                    needed[operand] = True
-        place = {wire: wire for wire in range(self.inputs)}
-        place[-1] = -1
-        gates: list[Gate] = []
-        for wire, (op, a, b) in enumerate(self.gates, self.inputs):
-            if needed[wire]:
-                place[wire] = self.inputs + len(gates)
-                gates.append(Gate(op, place[a], place[b]))
-        return Circuit(self.inputs, tuple(gates), tuple(place[wire] for wire in outputs))
+        last = len(self.outputs) - 1
+        chosen = range(last + 1) if positions is None else positions
+        outputs = [self.outputs[whole("a position", position, 0, last)] for position in chosen]
+        return needed_part([None] * self.inputs + list(self.gates), range(self.inputs), outputs)
+
+
+def needed_part(
+    nodes: Sequence[Gate | None], inputs: Sequence[int], outputs: Sequence[int]
+) -> Circuit:
+    """Return the circuit of the gates that some outputs need, renumbered.
+
+    Args:
+        nodes: gates in topological order, with None for inputs. Operands are places in it.
+        inputs: places of the inputs.
+        outputs: places of the outputs.
+    """
+    needed, waiting = set(outputs), list(outputs)
+    while waiting:
+        node = nodes[waiting.pop()]
+        for operand in () if node is None else (node.a, node.b)[: node.op.operands]:
+            if operand not in needed:
+                needed.add(operand)
+                waiting.append(operand)
+    place = {number: wire for wire, number in enumerate(inputs)} | {-1: -1}
+    gates: list[Gate] = []
+    for number in sorted(needed):
+        node = nodes[number]
+        if node is not None:
+            place[number] = len(inputs) + len(gates)
+            gates.append(Gate(node.op, place[node.a], place[node.b]))
+    return Circuit(len(inputs), tuple(gates), tuple(place[number] for number in outputs))
 
 
 def pack_lanes(bits: Bools) -> Words:
-    """Rows of bits, shape (rows, n), as words of 64 rows each, shape (n, words), uint64.
+    """Pack rows of bits, shape (rows, n), into words of 64 rows each, shape (n, words), uint64.
 
-    Bit r of word w is row 64 w + r; rows that fill up the last word are 0.
+    Bit r of word w is row 64 w + r. Rows that fill up the last word are 0.
     """
     rows, n = bits.shape
     padded = np.zeros((n, -(-rows // WORD) * WORD), dtype=np.bool_)
@@ -271,7 +262,7 @@ def pack_lanes(bits: Bools) -> Words:
 
 
 def unpack_lanes(words: Words, rows: int) -> Bools:
-    """The first `rows` rows, shape (rows, n), bool; the inverse of `pack_lanes`."""
+    """Unpack the first `rows` rows of `pack_lanes`, shape (rows, n), bool."""
     packed = np.ascontiguousarray(words.astype("<u8", copy=False)).view(np.uint8)
     bits = np.unpackbits(packed, axis=1, count=rows, bitorder="little")
     return np.ascontiguousarray(bits.T).view(np.bool_)

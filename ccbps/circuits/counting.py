@@ -1,12 +1,13 @@
-"""Counting true wires: how many, and whether at least k, shallow before small.
+"""Counts of true wires and thresholds on them. Small depth comes before few gates.
 
-The depth of `at_least` on n wires of depth 0 is at most that of a line of Batcher's network; for 2
+The depth of `at_least` on n wires of depth 0 is at most that of a line of Batcher's network. For 2
 of n and for all but 1 it is ceil(log2 n) + ceil(log2 log2 n).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from ccbps.circuits.blocks import add_parallel
 from ccbps.circuits.builder import CircuitBuilder, Wire
@@ -16,7 +17,7 @@ from ccbps.errors import ParameterError, ShapeError
 
 
 def popcount(wires: Sequence[Wire]) -> list[Wire]:
-    """How many of n >= 1 wires are true, in n.bit_length() bits."""
+    """Return the number of true wires among n >= 1, in n.bit_length() bits."""
     if not wires:
         raise ShapeError("wires must be at least 1, got 0")
     n = len(wires)
@@ -25,28 +26,26 @@ def popcount(wires: Sequence[Wire]) -> list[Wire]:
     # The last wire is the carry of the sum of the two halves of the others.
     *others, carry = wires
     half = len(others) // 2
-    halves = [popcount(part) for part in (others[:half], others[half:]) if part]
-    if len(halves) == 1:
-        halves.insert(0, [carry.builder.constant(False)])
-    width = max(len(part) for part in halves)
+    halves = [popcount(part) if part else [] for part in (others[:half], others[half:])]
     zero = carry.builder.constant(False)
-    first, second = ([zero] * (width - len(part)) + part for part in halves)
+    # The second half is never the smaller one.
+    first, second = ([zero] * (len(halves[1]) - len(part)) + part for part in halves)
     return add_parallel(first, second, carry)[-n.bit_length() :]
 
 
 def at_least(k: int, wires: Sequence[Wire], builder: CircuitBuilder | None = None) -> Wire:
-    """[at least k of the wires are true]; the shallower of two monotone circuits.
+    """Return whether at least k wires are true, by the shallower of two monotone circuits.
 
-    One is a line of Batcher's network. The other splits the wires: at least k of all, if for some i
-    at least i of the first half and k - i of the second.
+    The first is a line of Batcher's network. The second splits the wires: at least k of all are
+    true if for some i at least i of the first half and k - i of the second are.
 
     Args:
-        k: any integer.
-        wires: any number.
-        builder: needed only for no wires.
+        k: threshold; any integer.
+        wires: wires to be counted; any number of them.
+        builder: builder of the result, needed only if there are no wires.
 
     Raises:
-        ParameterError: no wires and no builder.
+        ParameterError: there are neither wires nor a builder.
     """
     if builder is None:
         if not wires:
@@ -55,7 +54,7 @@ def at_least(k: int, wires: Sequence[Wire], builder: CircuitBuilder | None = Non
     n = len(wires)
     if k <= 0 or k > n:
         return builder.constant(k <= 0)
-    # Deep wires last, so that halves are of about equal depth inside.
+    # Deep wires come last, so that the wires of a half are of about equal depth.
     ordered = sorted(wires, key=lambda wire: wire.depth)
     split = _at_least_split(builder, k, ordered)
     if n < 3 or k in (1, n):
@@ -65,8 +64,7 @@ def at_least(k: int, wires: Sequence[Wire], builder: CircuitBuilder | None = Non
 
 
 def _at_least_split(builder: CircuitBuilder, k: int, wires: Sequence[Wire]) -> Wire:
-    made: dict[tuple[int, int, int], Wire] = {}
-
+    @cache
     def reach(count: int, i: int, j: int) -> Wire:
         if count <= 0 or count > j - i:
             return builder.constant(count <= 0)
@@ -74,24 +72,21 @@ def _at_least_split(builder: CircuitBuilder, k: int, wires: Sequence[Wire]) -> W
             return builder.any_of(wires[i:j])
         if count == j - i:
             return builder.all_of(wires[i:j])
-        key = (count, i, j)
-        if key not in made and count in (2, j - i - 1):
-            made[key] = _all_but_one(builder, wires[i:j], few=count == 2)
-        if key not in made:
-            m = (i + j) // 2
-            made[key] = builder.any_of(
-                reach(first, i, m) & reach(count - first, m, j)
-                for first in range(max(0, count - (j - m)), min(count, m - i) + 1)
-            )
-        return made[key]
+        if count in (2, j - i - 1):
+            return _all_but_one(builder, wires[i:j], few=count == 2)
+        m = (i + j) // 2
+        return builder.any_of(
+            reach(first, i, m) & reach(count - first, m, j)
+            for first in range(max(0, count - (j - m)), min(count, m - i) + 1)
+        )
 
     return reach(k, 0, len(wires))
 
 
 def _all_but_one(builder: CircuitBuilder, wires: Sequence[Wire], *, few: bool) -> Wire:
-    """[at least 2 are true] when `few`, else the dual [at most 1 is false].
+    """Return whether at least 2 wires are true if `few`, else the dual: whether at most 1 is false.
 
-    Two true wires have numbers that differ in some bit: one is true on each side of it.
+    The numbers of two true wires differ in some bit: on each side of it a wire is true.
     """
     sides, both = (Op.OR, Op.AND) if few else (Op.AND, Op.OR)
     pairs = [

@@ -1,8 +1,8 @@
 """Sorting networks, and Hamming distance thresholds from them.
 
-A comparator (i, j), i < j, puts the smaller value on line i and the larger on line j; on bits it is
-one AND and one OR, depth 1. A network sorts upwards: of n sorted bits, line n - k is 1 exactly when
-at least k of them are (lines from 0).
+A comparator (i, j), i < j, puts the smaller value on line i and the larger on line j. On bits it is
+an AND and an OR, of depth 1. A network sorts upwards: of n sorted bits, line n - k (from 0) is 1
+exactly when at least k bits are.
 
 ========  ======================  ======================
 n         Batcher, size / depth   Bose-Nelson
@@ -14,11 +14,11 @@ n         Batcher, size / depth   Bose-Nelson
 32        191 / 15                211 / 31
 ========  ======================  ======================
 
-For n = 2**t the depths are t (t + 1) / 2 and 2**t - 1. Outer lines are reached earlier: take the
-cone of the line that is needed, and read its depth there.
+For n = 2**t the depths are t (t + 1) / 2 and 2**t - 1. Outer lines have smaller depth: take the
+cone of a line to get its depth.
 
 Erratum: [SSM] section 5 and appendix B call Bose-Nelson's networks the shallowest. They have few
-comparators; from n = 8 on Batcher's are shallower, and depth is what a group program pays for.
+comparators, but from n = 8 on Batcher's are shallower, and the cost of a group program is depth.
 
 Source: [BN62]; [B68]; 0-1 principle: a network that sorts all rows of bits sorts everything.
 """
@@ -33,6 +33,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.checks import choice, whole
 from ccbps.circuits.builder import CircuitBuilder, Wire
 from ccbps.circuits.circuit import Circuit
 from ccbps.errors import ParameterError, ShapeError
@@ -42,22 +43,21 @@ NetworkName = Literal["batcher", "bose-nelson"]
 
 @dataclass(frozen=True)
 class SortingNetwork:
-    """Comparators on n lines, in order; `batcher` and `bose_nelson` make ones that sort.
+    """Comparators on n lines, in order. Those of `batcher` and `bose_nelson` sort.
 
     Attributes:
-        lines: n.
+        lines: number of lines n, at least 1.
         comparators: pairs (i, j), 0 <= i < j < n.
 
     Raises:
-        ParameterError: fewer than one line, or a comparator that is not such a pair.
+        ParameterError: `lines` is below 1, or a comparator is not such a pair.
     """
 
     lines: int
     comparators: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
-        if self.lines < 1:
-            raise ParameterError(f"lines must be at least 1, got {self.lines}")
+        whole("lines", self.lines, 1)
         for i, j in self.comparators:
             if not 0 <= i < j < self.lines:
                 raise ParameterError(
@@ -71,7 +71,7 @@ class SortingNetwork:
 
     @cached_property
     def layers(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """The comparators, each in the earliest layer that its lines allow."""
+        """Comparators by layer, each in the earliest layer that its lines allow."""
         busy = [0] * self.lines
         layers: list[list[tuple[int, int]]] = []
         for i, j in self.comparators:
@@ -88,7 +88,7 @@ class SortingNetwork:
         return len(self.layers)
 
     def sort(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The network applied to the last axis, shape (..., n); sorted upwards.
+        """Sort the last axis of an array, shape (..., n), upwards.
 
         Raises:
             ShapeError: the last axis is not n long.
@@ -104,10 +104,10 @@ class SortingNetwork:
         return out
 
     def on_wires(self, wires: Sequence[Wire]) -> list[Wire]:
-        """The lines after the network has sorted these wires.
+        """Sort wires, one for each line.
 
         Raises:
-            ShapeError: not one wire for each line.
+            ShapeError: the number of wires is not that of the lines.
         """
         if len(wires) != self.lines:
             raise ShapeError(f"wires must be {self.lines}, one for each line, got {len(wires)}")
@@ -117,14 +117,14 @@ class SortingNetwork:
         return lines
 
     def circuit(self) -> Circuit:
-        """n bits in, n sorted bits out."""
+        """Return a circuit from n bits to the same bits, sorted."""
         builder = CircuitBuilder()
         return builder.build(*self.on_wires(builder.inputs(self.lines)))
 
 
 @lru_cache(maxsize=128)
 def bose_nelson(n: int) -> SortingNetwork:
-    """Bose and Nelson's network: sort both halves, then merge them.
+    """Return Bose and Nelson's network, which sorts both halves and then merges them.
 
     Cost: for n = 2**t, 3**t - 2**t comparators, depth 2**t - 1.
     Source: [BN62].
@@ -132,7 +132,7 @@ def bose_nelson(n: int) -> SortingNetwork:
     out: list[tuple[int, int]] = []
 
     def merge(i: int, x: int, j: int, y: int) -> None:
-        """Merge the x sorted lines from i with the y sorted lines from j; x, y differ by <= 1."""
+        """Merge x sorted lines from i with y sorted lines from j; x and y differ by at most 1."""
         if x == 1 and y == 1:
             out.append((i, j))
         elif x == 1 and y == 2:
@@ -159,11 +159,11 @@ def bose_nelson(n: int) -> SortingNetwork:
 
 @lru_cache(maxsize=128)
 def batcher(n: int) -> SortingNetwork:
-    """Batcher's odd-even merge sort for any n, in its merge exchange form.
+    """Return Batcher's odd-even merge sort for any n, in its merge exchange form.
 
-    Stage p makes every p-th line a sorted chain: it merges the chains of stage 2p two by two. Lines
-    at distance p are compared first, and then lines that lie one odd step after the other, at
-    distances q - p for q from the largest power of two down to 2p.
+    Stage p makes every p-th line a sorted chain: it merges the chains of stage 2p two by two. It
+    compares lines at distance p first. Then it compares lines at distances q - p, for q from the
+    largest power of two down to 2p.
 
     Cost: for n = 2**t, (t * t - t + 4) * 2**(t - 2) - 1 comparators, depth t (t + 1) / 2; for other
     n at most the depth of the next power of two.
@@ -196,30 +196,30 @@ def hamming_circuit(
     y: Sequence[int] | None = None,
     within: bool = False,
 ) -> Circuit:
-    """Whether two n-bit strings differ in more than `threshold` bits: sort x ^ y, read one line.
+    """Return a circuit that tells whether two n-bit strings differ in more than t bits.
+
+    It sorts x ^ y and outputs one line.
 
     Args:
-        n: bits of a string, at least 1.
-        threshold: t; any integer; outside 0..n-1 the circuit is constant.
+        n: length of a string in bits, at least 1.
+        threshold: t, any integer. Outside 0..n-1 the circuit is constant.
         network: "batcher" or "bose-nelson".
-        y: n bits to hard-code: the XOR is then free NOTs. None: inputs n .. 2n-1 are y, and the
-            XOR takes two levels.
-        within: compute "distance <= t" instead of "distance > t"; the same depth.
+        y: n bits to hard-code, which reduces the XOR to free NOTs. None makes y inputs n .. 2n-1,
+            and the XOR takes two levels.
+        within: True for "distance <= t" instead of "distance > t", in the same depth.
 
     Returns:
-        One output, with no gates but those of its cone.
+        A circuit with one output, and only the gates of its cone.
 
     Raises:
         ParameterError: n, network or y is not as above.
 
     Source: [SSM] section 5.
     """
-    if n < 1:
-        raise ParameterError(f"n must be at least 1, got {n}")
-    if network not in NETWORKS:
-        raise ParameterError(f"network must be one of {', '.join(NETWORKS)}, got {network!r}")
+    whole("n", n, 1)
+    choice("network", network, NETWORKS)
     if y is not None and (len(y) != n or not all(bit in (0, 1) for bit in y)):
-        # Not the bits themselves: they are the subscription.
+        # The message does not show the bits: they are the subscription.
         raise ParameterError(f"y must be {n} bits, each 0 or 1, or None; got {len(y)} values")
     builder = CircuitBuilder()
     x = builder.inputs(n)

@@ -1,4 +1,4 @@
-"""Rewriting: other circuits for the same function, and what they are good for.
+"""Rewriting: other circuits for the same function.
 
 ==========================  ====================================================================
 `without_xor`               AND, OR, NOT only; depth unchanged
@@ -9,14 +9,15 @@
 `fix_inputs`                some inputs hard-coded, constants folded
 ==========================  ====================================================================
 
-All fold constants and keep the inputs and the order of the outputs. Every function but `pad` goes
-through `CircuitBuilder`, so its result holds no gate twice and none that no output needs.
+All fold constants and keep the inputs and the order of the outputs. Every function but `pad` uses
+`CircuitBuilder`, so its result has no gate twice, and only gates that an output needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ccbps.checks import whole
 from ccbps.circuits.builder import CircuitBuilder, Wire
 from ccbps.circuits.circuit import Circuit, Gate, Op
 from ccbps.errors import ParameterError
@@ -26,19 +27,20 @@ _DUAL = {Op.AND: Op.OR, Op.OR: Op.AND}
 
 
 def without_xor(circuit: Circuit) -> Circuit:
-    """XOR written as (a | b) & ~(a & b). Depth unchanged: XOR counts as two levels."""
+    """Replace XOR by (a | b) & ~(a & b). The depth is unchanged: XOR counts as two levels."""
     builder = CircuitBuilder()
     wires = builder.inputs(circuit.inputs)
-    for op, a, b in circuit.gates:
-        if op == Op.XOR:
-            wires.append((wires[a] | wires[b]) & ~(wires[a] & wires[b]))
+    for gate in circuit.gates:
+        if gate.op == Op.XOR:
+            a, b = wires[gate.a], wires[gate.b]
+            wires.append((a | b) & ~(a & b))
         else:
-            wires.append(_copy(builder, wires, op, a, b))
+            wires.append(builder.copied(gate, wires))
     return builder.build(*(wires[wire] for wire in circuit.outputs))
 
 
 def negation_normal_form(circuit: Circuit) -> Circuit:
-    """NOT on inputs only, and AND, OR and constants above; by De Morgan, depth unchanged.
+    """Move NOT to the inputs, by De Morgan, and replace XOR. The depth is unchanged.
 
     A wire that is needed both plain and negated becomes two.
     """
@@ -56,41 +58,35 @@ def negation_normal_form(circuit: Circuit) -> Circuit:
         for operand in (a, b)[: op.operands]:
             needed[operand] |= mark
     builder = CircuitBuilder()
-    # (plain, negated) of each wire; a form that is not needed is left None.
-    forms: list[list[Wire | None]] = [[x, ~x] for x in builder.inputs(circuit.inputs)]
-
-    def form(wire: int, sign: int) -> Wire:
-        found = forms[wire][sign]
-        assert found is not None
-        return found
-
+    # Needed forms by wire and sign: 0 for plain, 1 for negated.
+    forms: dict[tuple[int, int], Wire] = {}
+    for wire, x in enumerate(builder.inputs(circuit.inputs)):
+        forms[wire, 0], forms[wire, 1] = x, ~x
     for wire, (op, a, b) in enumerate(circuit.gates, circuit.inputs):
-        made: list[Wire | None] = [None, None]
         for sign in (0, 1):
             if not needed[wire] >> sign & 1:
                 continue
             if op == Op.NOT:
-                made[sign] = form(a, 1 - sign)
+                forms[wire, sign] = forms[a, 1 - sign]
             elif op == Op.XOR:
                 # a ^ b = (a | b) & (~a | ~b), and ~(a ^ b) = (a | ~b) & (~a | b).
-                some = form(a, 0) | form(b, sign)
-                made[sign] = some & (form(a, 1) | form(b, 1 - sign))
+                some = forms[a, 0] | forms[b, sign]
+                forms[wire, sign] = some & (forms[a, 1] | forms[b, 1 - sign])
             elif op in _CHAINS:
                 chosen = _DUAL[op] if sign else op
-                made[sign] = builder.gate(chosen, form(a, sign), form(b, sign))
+                forms[wire, sign] = builder.gate(chosen, forms[a, sign], forms[b, sign])
             else:
-                made[sign] = builder.constant((op == Op.TRUE) != bool(sign))
-        forms.append(made)
-    return builder.build(*(form(wire, 0) for wire in circuit.outputs))
+                forms[wire, sign] = builder.constant((op == Op.TRUE) != bool(sign))
+    return builder.build(*(forms[wire, 0] for wire in circuit.outputs))
 
 
 def balance(circuit: Circuit) -> Circuit:
-    """Each maximal chain of one operation, AND or OR, in the least depth for its operands.
+    """Join each maximal chain of ANDs or of ORs in the least depth for its operands.
 
-    Chains run through wires that are used elsewhere too, so gates may be repeated: the depth never
-    grows, the size may, quadratically at worst. NOT and XOR end a chain; rewrite to negation normal
-    form first to get the longest ones. Where constants fold, chains grow together and are balanced
-    again.
+    Chains run through wires that are used elsewhere, too, so gates may be repeated. The depth never
+    grows. The size may grow, quadratically at worst. NOT and XOR end a chain: rewrite to negation
+    normal form first to get the longest chains. Where constants fold, chains become longer and are
+    balanced again.
     """
     while True:
         out = _balanced(circuit)
@@ -100,7 +96,7 @@ def balance(circuit: Circuit) -> Circuit:
 
 
 def _balanced(circuit: Circuit) -> Circuit:
-    """One pass of `balance`."""
+    """Balance all chains once."""
     first = circuit.inputs
     chains: dict[int, list[int]] = {}
     needed = [False] * circuit.wires
@@ -116,16 +112,16 @@ def _balanced(circuit: Circuit) -> Circuit:
             needed[operand] = True
     builder = CircuitBuilder()
     wires = dict(enumerate(builder.inputs(first)))
-    for wire, (op, a, b) in enumerate(circuit.gates, first):
+    for wire, gate in enumerate(circuit.gates, first):
         if wire in chains:
-            wires[wire] = builder.joined(op, (wires[operand] for operand in chains[wire]))
+            wires[wire] = builder.joined(gate.op, (wires[operand] for operand in chains[wire]))
         elif needed[wire]:
-            wires[wire] = _copy(builder, wires, op, a, b)
+            wires[wire] = builder.copied(gate, wires)
     return builder.build(*(wires[wire] for wire in circuit.outputs))
 
 
 def _operands(circuit: Circuit, root: int) -> list[int]:
-    """The distinct operands of the maximal chain of `root`'s operation that ends in `root`."""
+    """List the distinct operands of the maximal chain of `root`'s operation that ends in `root`."""
     op = circuit.gates[root - circuit.inputs].op
     seen, operands, waiting = {root}, [], [root]
     while waiting:
@@ -142,17 +138,17 @@ def _operands(circuit: Circuit, root: int) -> list[int]:
 
 
 def pad(circuit: Circuit, depth: int) -> Circuit:
-    """Every output at depth `depth`, whichever way one goes from it to the inputs.
+    """Pad a circuit so that every path from an output to an input has the given depth.
 
-    Wherever a wire is not deep enough for its gate, or an output for the circuit, it is joined to
-    itself by as many ANDs as it lacks. So an output's group program (Barrington's transform) has
-    4^depth instructions, and all circuits of one padded depth give programs of one length. To fill
-    up programs to any length without longer circuits, see
+    A wire that is not deep enough for its gate, or an output for the circuit, is joined to itself
+    by as many ANDs as it lacks. So an output's group program (Barrington's transform) has 4^depth
+    instructions, and all circuits of one padded depth give programs of one length. To fill up
+    programs to any length without longer circuits, see
     `ccbps.programs.barrington.fixed_structure`.
 
     Raises:
-        ParameterError: an output is deeper already (balance first, or ask for more); or the circuit
-            has no input, and nothing can be joined.
+        ParameterError: an output is deeper than `depth` (balance the circuit first, or increase
+            `depth`), or the circuit has no input to be joined.
     """
     if depth < circuit.depth:
         raise ParameterError(
@@ -173,17 +169,17 @@ def pad(circuit: Circuit, depth: int) -> Circuit:
             forms.append(add(Op.AND, forms[-1], forms[-1]))
         return forms[levels]
 
-    # For each wire its forms: as deep as it is, one level deeper, two, ...
+    # Each wire has a list of forms: at its own depth, one level deeper, two levels deeper, ...
     wires = [[wire] for wire in range(first)]
     for wire, (op, a, b) in enumerate(folded.gates, first):
         below = depths[wire] - op.levels
-        operands = [lifted(wires[one], below - depths[one]) for one in (a, b)[: op.operands]]
-        wires.append([add(op, *operands)])
+        read = (a, b)[: op.operands]
+        wires.append([add(op, *(lifted(wires[i], below - depths[i]) for i in read))])
     outputs = []
     for wire in folded.outputs:
         op = folded.gates[wire - first].op if wire >= first else Op.NOT
         if depth and op in (Op.FALSE, Op.TRUE):
-            # Folded, a constant is an output and nothing else: as x AND NOT x, x OR NOT x.
+            # After folding, a constant is only an output: write it as x AND NOT x, x OR NOT x.
             joined = add(Op.OR if op == Op.TRUE else Op.AND, 0, add(Op.NOT, 0))
             outputs.append(lifted([joined], depth - 1))
         else:
@@ -192,25 +188,16 @@ def pad(circuit: Circuit, depth: int) -> Circuit:
 
 
 def fix_inputs(circuit: Circuit, values: Mapping[int, bool]) -> Circuit:
-    """The circuit with the inputs in `values` hard-coded; the others keep their order.
+    """Replace the inputs in `values` by constants. The other inputs keep their order.
 
     Raises:
         ParameterError: a key is not an input.
     """
     for wire in values:
-        if not 0 <= wire < circuit.inputs:
-            raise ParameterError(f"values must name inputs 0..{circuit.inputs - 1}, got {wire}")
+        whole("an input in values", wire, 0, circuit.inputs - 1)
     builder = CircuitBuilder()
     free = iter(builder.inputs(circuit.inputs - len(values)))
     wires: list[Wire | bool] = [
         bool(values[i]) if i in values else next(free) for i in range(circuit.inputs)
     ]
     return builder.build(*builder.embed(circuit, wires))
-
-
-def _copy(
-    builder: CircuitBuilder, wires: Mapping[int, Wire] | list[Wire], op: Op, a: int, b: int
-) -> Wire:
-    if op.operands == 0:
-        return builder.constant(op == Op.TRUE)
-    return builder.gate(op, wires[a], wires[b] if op.operands == 2 else False)

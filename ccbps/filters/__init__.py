@@ -1,7 +1,6 @@
 """Filters: sets of keys in little memory that know for sure which keys are absent."""
 
-from ccbps.filters.bloom import BloomFilter
-from ccbps.filters.counting import CountingBloomFilter
+from ccbps.filters.bloom import BloomFilter, CountingBloomFilter
 from ccbps.filters.cuckoo import CuckooFilter
 from ccbps.filters.hashing import Hashing, Murmur3, SipHash
 from ccbps.filters.sizing import bloom_size, cuckoo_buckets

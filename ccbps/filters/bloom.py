@@ -1,76 +1,80 @@
-"""Bloom filters: sets of bits that know for sure which keys are absent.
+"""Bloom filters: sets of bits, or of counters, that know for sure which keys are absent.
 
 Key x has the bits at places (h1 + i h2 mod 2^64) / 2^64 of m, i = 0 .. k - 1, with the two halves
-of its hash (Kirsch and Mitzenmacher, 2006); of a place the upper 32 bits count.
+of its hash (Kirsch and Mitzenmacher, 2006). Only the upper 32 bits of such a number count.
 
-Sources: B. H. Bloom, CACM 1970; [N1] section 2.1.
+Sources: B. H. Bloom, CACM 1970; [N1] section 2.1; for counters Fan, Cao, Almeida and Broder,
+Summary Cache, IEEE/ACM Transactions on Networking 2000.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar, Final, Self
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Words
-from ccbps.compiled import rows_compiled
-from ccbps.errors import DecodeError, FilterFullError, ParameterError, ShapeError
-from ccbps.filters.hashing import Hashing, Murmur3
-from ccbps.filters.keys import Keys, as_key_bytes
-from ccbps.filters.messages import from_wire, to_wire
+from ccbps.checks import number, whole
+from ccbps.errors import FilterFullError, ParameterError
+from ccbps.filters.filter import Filter, Numbers
+from ccbps.filters.hashing import Hashing, kernels
+from ccbps.filters.keys import Keys, as_key_bytes, one_key
 from ccbps.filters.sizing import bloom_hashes, bloom_rate, bloom_size
 
 MOST_BITS: Final = (1 << 32) - 1
+MOST_COUNT: Final = 255
 AT_ONCE: Final = 1 << 12
 _HALF: Final = np.uint64(32)
 _MASK: Final = (1 << 64) - 1
 
 
-class Bloom(ABC):
-    """What Bloom filters with and without counters share: where a key's bits are."""
+class Bloom(Filter):
+    """The common part of Bloom filters with and without counters: the places of keys.
 
-    kind: ClassVar[bytes]
+    Args:
+        capacity: number of keys n that the filter is for.
+        rate: rate of false positives p of a full filter, between 0 and 1.
+        hashing: `Murmur3` or `SipHash`; None for Murmur3().
+
+    Raises:
+        ParameterError: capacity is not a whole number, at least 1, rate is not between 0 and 1, or
+            the filter would have 2^32 bits or more.
+    """
+
     cells: ClassVar[int]
-    """In a byte."""
+    """Number of bits or counters in a byte."""
 
     def __init__(self, capacity: int, rate: float = 0.01, hashing: Hashing | None = None) -> None:
-        """
-        Args:
-            capacity: keys, n.
-            rate: of false positives when it is full, p.
-            hashing: `Murmur3` or `SipHash`; Murmur3() if None.
-
-        Raises:
-            ParameterError: capacity is not a whole number, at least 1, rate not between 0 and 1,
-                or the filter would have 2^32 bits or more.
-        """
-        if type(capacity) is not int or capacity < 1:
-            raise ParameterError(f"capacity must be a whole number, at least 1, got {capacity!r}")
-        if not isinstance(rate, float) or not 0 < rate < 1:
-            raise ParameterError(f"rate must be a float between 0 and 1, got {rate!r}")
-        if hashing is not None and not isinstance(hashing, Hashing):
-            raise ParameterError(f"hashing must be a Hashing, got {type(hashing).__name__}")
-        self.capacity, self.rate = capacity, rate
-        self.hashing = Murmur3() if hashing is None else hashing
-        self.size = bloom_size(capacity, rate)
+        super().__init__(hashing)
+        self.capacity, self.rate = whole("capacity", capacity, 1), number("rate", rate)
+        if not 0 < self.rate < 1:
+            raise ParameterError(f"rate must be above 0 and below 1, got {rate!r}")
+        self.size = bloom_size(self.capacity, self.rate)
         if self.size > MOST_BITS:
             raise ParameterError(
-                f"capacity={capacity} at rate={rate} takes {self.size} bits, more than 2^32 - 1"
+                f"capacity={capacity} at rate={rate} takes {self.size} bits, more than 2^32 - 1; "
+                "use several filters"
             )
-        self.hashes = bloom_hashes(capacity, self.size)
-        self.count = 0
+        self.hashes = bloom_hashes(self.capacity, self.size)
         self._cells: Bytes = np.zeros(-(-self.size // self.cells), dtype=np.uint8)
 
     def _places_of(self, key: str | bytes) -> list[int]:
-        word, step = self.hashing.one(key.encode() if isinstance(key, str) else key)
+        word, step = self.hashing.one(one_key(key))
         size = self.size
         return [((word + i * step & _MASK) >> 32) * size >> 32 for i in range(self.hashes)]
 
     def _places(self, first: Words, second: Words) -> Index:
-        """Shape (hashes, keys)."""
+        """Return the places of keys, shape (hashes, keys)."""
         steps = np.arange(self.hashes, dtype=np.uint64)[:, None]
         return ((first + steps * second >> _HALF) * np.uint64(self.size) >> _HALF).astype(np.intp)
+
+    def _parts(self, first: Words, second: Words) -> Iterator[tuple[slice, Index]]:
+        """Yield parts of a column that fit the cache, each with its places."""
+        for start in range(0, len(first), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            yield part, self._places(first[part], second[part])
 
     def _require_room(self, new: int) -> None:
         if self.count + new > self.capacity:
@@ -79,57 +83,34 @@ class Bloom(ABC):
                 "fit: make a larger one; nothing was added"
             )
 
-    def _require_alike(self, other: Self) -> None:
-        if type(other) is not type(self) or any(
-            one != two
-            for one, two in (
-                (self.capacity, other.capacity),
-                (self.rate, other.rate),
-                (self.hashing.identity(), other.hashing.identity()),
-            )
-        ):
-            raise ShapeError(
-                "filters can be united if they have one kind, capacity and rate, and one hash and "
-                f"key, got {self!r} and {other!r}"
-            )
-
     @property
     @abstractmethod
     def load(self) -> float:
-        """Share of places that are taken."""
+        """Share of bits or counters that are not 0."""
 
     def false_positives(self) -> float:
-        """The chance, now, that an absent key is found."""
+        """Return the present probability that an absent key seems to be present."""
         return self.load**self.hashes
 
     def expected_false_positives(self) -> float:
-        """The same by the formula, for as many keys as are in."""
+        """Estimate `false_positives` from the number of keys alone, by the formula."""
         return bloom_rate(self.size, self.hashes, self.count)
 
-    def to_bytes(self) -> bytes:
-        """As it is sent or kept."""
+    def _parameters(self) -> tuple[object, ...]:
+        return self.capacity, self.rate
+
+    def _state(self) -> tuple[Numbers, bytes]:
         numbers = self.capacity, self.size, self.hashes, self.count, self.rate
-        return to_wire(self.kind, self.hashing, numbers, self._cells.tobytes())
+        return numbers, self._cells.tobytes()
 
     @classmethod
-    def from_bytes(cls, message: bytes, hashing: Hashing | None = None) -> Self:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            DecodeError: malformed, or of another hash or key.
-        """
-        hashing, numbers, content = from_wire(cls.kind, hashing, message)
-        try:
-            out = cls(numbers[0], numbers[4], hashing)
-        except ParameterError:
-            raise DecodeError("not a Bloom filter's parameters") from None
-        if (out.size, out.hashes) != numbers[1:3] or len(content) != len(out._cells):
-            raise DecodeError("not a Bloom filter's parameters")
-        out._cells, out.count = np.frombuffer(content, dtype=np.uint8).copy(), numbers[3]
-        return out
-
-    def __len__(self) -> int:
-        return self.count
+    def _restored(cls, numbers: Numbers, content: bytes, hashing: Hashing) -> Self | None:
+        capacity, size, hashes, count, rate = numbers
+        if -(-size // cls.cells) != len(content):
+            return None
+        out = cls(capacity, rate, hashing)
+        out._cells, out.count = np.frombuffer(content, dtype=np.uint8).copy(), count
+        return out if (out.size, out.hashes) == (size, hashes) else None
 
     def __repr__(self) -> str:
         return (
@@ -139,14 +120,14 @@ class Bloom(ABC):
 
 
 class BloomFilter(Bloom):
-    """A set of keys in m bits, k of them for each key; keys cannot be taken out.
+    """A set of keys in m bits, k of them for each key. Keys cannot be removed.
 
     Attributes:
-        capacity: keys, n.
-        rate: of false positives when it is full, p.
-        size: bits, m.
-        hashes: bits of a key, k.
-        count: keys that were added, and were not found before.
+        capacity: number of keys n that the filter is for.
+        rate: rate of false positives p of a full filter.
+        size: number of bits m.
+        hashes: number of bits of a key k.
+        count: number of added keys that did not seem to be present before.
 
     Example:
         >>> from ccbps.filters import BloomFilter
@@ -165,7 +146,7 @@ class BloomFilter(Bloom):
         """Add a key.
 
         Raises:
-            FilterFullError: the filter holds as many keys as it is for.
+            FilterFullError: the filter has reached its capacity.
         """
         places = self._places_of(key)
         bits = memoryview(self._cells.data)
@@ -184,58 +165,148 @@ class BloomFilter(Bloom):
         """Add a column of keys.
 
         Raises:
-            FilterFullError: they do not fit; none is added.
+            FilterFullError: the keys do not fit. None of them is added.
         """
         first, second = self.hashing.many(as_key_bytes(keys))
         absent = ~self._has(first, second)
         new = int(absent.sum())
-        if self.count + new > self.capacity:  # keys that come twice count once
+        if self.count + new > self.capacity:  # repeated keys count once
             new = len(np.unique(np.stack([first, second])[:, absent], axis=1).T)
             self._require_room(new)
-        if rows_compiled(len(first), self.hashes, "filters.compiled_filters"):
-            from ccbps.filters import compiled_filters
-
-            compiled_filters.bloom_add(self._cells, self.size, self.hashes, first, second)
+        if compiled := kernels(len(first), self.hashes):
+            compiled.bloom_add(self._cells, self.size, self.hashes, first, second)
         else:
-            for start in range(0, len(first), AT_ONCE):
-                some = slice(start, start + AT_ONCE)
-                places = self._places(first[some], second[some]).reshape(-1)
-                np.bitwise_or.at(
-                    self._cells, places >> 3, np.left_shift(1, places & 7).astype(np.uint8)
-                )
+            for _, places in self._parts(first, second):
+                bits = np.left_shift(1, places & 7).astype(np.uint8)
+                np.bitwise_or.at(self._cells, (places >> 3).reshape(-1), bits.reshape(-1))
         self.count += new
 
     def has_all(self, keys: Keys) -> Bools:
-        """Whether each key of a column may be in, shape (keys,); False is certain."""
         return self._has(*self.hashing.many(as_key_bytes(keys)))
 
     def _has(self, first: Words, second: Words) -> Bools:
-        found = np.empty(len(first), dtype=np.bool_)
-        if rows_compiled(len(first), self.hashes, "filters.compiled_filters"):
-            from ccbps.filters import compiled_filters
-
-            compiled_filters.bloom_has(self._cells, self.size, self.hashes, first, second, found)
-            return found
-        for start in range(0, len(first), AT_ONCE):
-            some = slice(start, start + AT_ONCE)
-            places = self._places(first[some], second[some])
-            bits = self._cells[places >> 3] >> (places & 7).astype(np.uint8) & np.uint8(1)
-            found[some] = bits.all(axis=0)
-        return found
+        present = np.empty(len(first), dtype=np.bool_)
+        if compiled := kernels(len(first), self.hashes):
+            compiled.bloom_has(self._cells, self.size, self.hashes, first, second, present)
+            return present
+        for part, places in self._parts(first, second):
+            bits = self._cells[places >> 3] >> (places & 7).astype(np.uint8) & 1
+            present[part] = bits.all(axis=0)
+        return present
 
     @property
     def load(self) -> float:
-        """Share of bits that are set."""
         return float(np.bitwise_count(self._cells).sum()) / self.size
 
     def __or__(self, other: Self) -> Self:
-        """The union: as if all keys had been added to one filter.
+        """Return the union, as if all keys had been added to one filter.
 
         Raises:
-            ShapeError: the filters have other parameters.
+            ShapeError: the filters have different parameters.
         """
         self._require_alike(other)
         out = type(self)(self.capacity, self.rate, self.hashing)
         out._cells = self._cells | other._cells
         out.count = min(out.capacity, self.count + other.count)
+        return out
+
+
+class CountingBloomFilter(Bloom):
+    """A Bloom filter with a counter of 8 bits in place of each bit, so that keys can be removed.
+
+    A counter that reaches 255 stays there. So a filter with more than 254 copies of a key, or of
+    keys that share a place, does not lose keys that it should keep.
+
+    Attributes:
+        capacity: number of keys n that the filter is for.
+        rate: rate of false positives p of a full filter.
+        size: number of counters m.
+        hashes: number of counters of a key k.
+        count: number of keys that were added and not removed, copies included.
+
+    Example:
+        >>> from ccbps.filters import CountingBloomFilter
+        >>> topics = CountingBloomFilter(capacity=1000)
+        >>> topics.add_all(["news/sports", "news/weather"])
+        >>> topics.remove("news/sports")
+        >>> topics.has_all(["news/sports", "news/weather"])
+        array([False,  True])
+    """
+
+    kind = b"C"
+    cells = 1
+
+    def add(self, key: str | bytes) -> None:
+        """Add a key, or another copy of it.
+
+        Raises:
+            FilterFullError: the filter has reached its capacity.
+        """
+        self.add_all([key])
+
+    def remove(self, key: str | bytes) -> None:
+        """Remove a copy of a key.
+
+        Raises:
+            ParameterError: the key is not in the filter.
+        """
+        self.remove_all([key])
+
+    def __contains__(self, key: str | bytes) -> bool:
+        return all(self._cells[place] for place in self._places_of(key))
+
+    def add_all(self, keys: Keys) -> None:
+        """Add a column of keys.
+
+        Raises:
+            FilterFullError: the keys do not fit. None of them is added.
+        """
+        first, second = self.hashing.many(as_key_bytes(keys))
+        self._require_room(len(first))
+        places, more = np.unique(self._places(first, second), return_counts=True)
+        self._cells[places] = np.minimum(MOST_COUNT, self._cells[places] + more).astype(np.uint8)
+        self.count += len(first)
+
+    def remove_all(self, keys: Keys) -> None:
+        """Remove a column of keys, a copy for each.
+
+        Raises:
+            ParameterError: a key is certainly not in the filter, or not as often. No key is
+                removed.
+        """
+        first, second = self.hashing.many(as_key_bytes(keys))
+        places, fewer = np.unique(self._places(first, second), return_counts=True)
+        counts = self._cells[places].astype(np.intp)
+        if (counts < np.minimum(fewer, MOST_COUNT)).any() or len(first) > self.count:
+            raise ParameterError(
+                "keys: one is not in the filter, or not so often; nothing was removed, since that "
+                "would lose other keys"
+            )
+        self._cells[places] = np.where(counts == MOST_COUNT, counts, counts - fewer).clip(0)
+        self.count -= len(first)
+
+    def has_all(self, keys: Keys) -> Bools:
+        first, second = self.hashing.many(as_key_bytes(keys))
+        present = np.empty(len(first), dtype=np.bool_)
+        for part, places in self._parts(first, second):
+            present[part] = self._cells[places].all(axis=0)
+        return present
+
+    @property
+    def load(self) -> float:
+        return float(np.count_nonzero(self._cells)) / self.size
+
+    def __or__(self, other: Self) -> Self:
+        """Return the sum, as if all keys had been added to one filter.
+
+        Raises:
+            ShapeError: the filters have different parameters.
+            FilterFullError: they hold more keys than the capacity of one.
+        """
+        self._require_alike(other)
+        out = type(self)(self.capacity, self.rate, self.hashing)
+        out._require_room(self.count + other.count)
+        both = self._cells.astype(np.uint16) + other._cells
+        out._cells = np.minimum(MOST_COUNT, both).astype(np.uint8)
+        out.count = self.count + other.count
         return out

@@ -1,7 +1,7 @@
 """The filters' passes over columns, compiled by Numba (extra ``compiled``).
 
-Each key is hashed where it lies, in words of 8 bytes, and each lookup is made at once. The same bit
-for bit as NumPy's passes, but for which fingerprints a cuckoo filter kicks out.
+Each key is hashed in place, in words of 8 bytes, and looked up one by one. The results equal those
+of NumPy's passes bit for bit, except for the fingerprints that a cuckoo filter moves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FLAGS = types.Array(types.boolean, 1, "C")
 
 @intrinsic
 def _get(typing_context, octets, place):  # type: ignore[no-untyped-def]
-    """Eight bytes of an array as a word, wherever they begin."""
+    """Read eight bytes of an array as a word, at any place."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         kind = signature.args[0]
@@ -45,7 +45,7 @@ def _rotate(word, by):  # type: ignore[no-untyped-def]
 
 @numba.njit(inline="always")
 def _low(word, count):  # type: ignore[no-untyped-def]
-    """The first 0 to 8 bytes."""
+    """Return the first 0 to 8 bytes of a word."""
     if count <= 0:
         return np.uint64(0)
     if count >= 8:
@@ -64,7 +64,7 @@ def _mixed(h):  # type: ignore[no-untyped-def]
 
 @compile_kernel(types.void(_BYTES, _PLACES, _WORDS_OUT, _WORDS_OUT))
 def murmur(data: Bytes, offsets: Numbers, first: Words, second: Words) -> None:
-    """MurmurHash3, x64, 128 bits; `first` and `second` hold the seed."""
+    """Compute MurmurHash3, x64, 128 bits. At first `first` and `second` hold the seed."""
     c1, c2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
     for row in range(len(first)):
         at, end = offsets[row], offsets[row + 1]
@@ -103,7 +103,7 @@ def _round(a, b, c, d):  # type: ignore[no-untyped-def]
 
 @compile_kernel(types.void(_BYTES, _PLACES, _WORDS, _WORDS_OUT, _WORDS_OUT))
 def siphash(data: Bytes, offsets: Numbers, start: Words, first: Words, second: Words) -> None:
-    """SipHash-2-4 with 128 bits of output from a key's first state."""
+    """Compute SipHash-2-4 with 128 bits of output from the first state of a secret key."""
     for row in range(len(first)):
         at, end = offsets[row], offsets[row + 1]
         length = np.uint64(end - at)
@@ -131,7 +131,7 @@ def siphash(data: Bytes, offsets: Numbers, start: Words, first: Words, second: W
 
 @numba.njit(inline="always")
 def _place(word, size):  # type: ignore[no-untyped-def]
-    """A place below `size` from the upper half of a word."""
+    """Return a place below `size` from the upper half of a word."""
     return ((word >> np.uint64(32)) * size) >> np.uint64(32)
 
 
@@ -148,20 +148,19 @@ def bloom_add(bits: Bytes, size: int, hashes: int, first: Words, second: Words) 
 
 @compile_kernel(types.void(_BYTES, types.uint64, types.int64, _WORDS, _WORDS, _FLAGS))
 def bloom_has(
-    bits: Bytes, size: int, hashes: int, first: Words, second: Words, found: Bools
+    bits: Bytes, size: int, hashes: int, first: Words, second: Words, present: Bools
 ) -> None:
-    """Whether all bits of keys are set."""
+    """Write to `present` whether all bits of each key are set."""
     for row in range(len(first)):
         word, step = first[row], second[row]
-        present = True
+        present[row] = True
         for _ in range(hashes):
             place = _place(word, size)
             bit = bits[place >> np.uint64(3)] >> np.uint8(place & np.uint64(7)) & np.uint8(1)
             if not bit:
-                present = False
+                present[row] = False
                 break
             word += step
-        found[row] = present
 
 
 _MARKS = (types.uint8, types.uint16, types.uint32)
@@ -169,7 +168,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _tables(*others, out: bool):  # type: ignore[no-untyped-def]
-    """Signatures for tables of all widths."""
+    """Return signatures for tables of all widths."""
     return [
         types.void(
             types.Array(mark, 2, "C", readonly=not out),
@@ -183,21 +182,21 @@ def _tables(*others, out: bool):  # type: ignore[no-untyped-def]
 
 @numba.njit(inline="always")
 def _other(mark, place, buckets):  # type: ignore[no-untyped-def]
-    """The other bucket of a fingerprint."""
-    found = np.int64(_place(np.uint64(mark) * _FACTOR, np.uint64(buckets))) - place
-    return found + buckets if found < 0 else found
+    """Return the other bucket of a fingerprint."""
+    other = np.int64(_place(np.uint64(mark) * _FACTOR, np.uint64(buckets))) - place
+    return other + buckets if other < 0 else other
 
 
 @compile_kernel(_tables(_FLAGS, out=False))
-def cuckoo_has(table: Words, marks: Words, places: Numbers, found: Bools) -> None:
-    """Whether fingerprints are in one of their buckets."""
+def cuckoo_has(table: Words, marks: Words, places: Numbers, present: Bools) -> None:
+    """Write to `present` whether each fingerprint is in one of its buckets."""
     buckets, slots = table.shape
     for row in range(len(marks)):
         mark, place = marks[row], places[row]
-        other, present = _other(mark, place, buckets), False
+        other, equal = _other(mark, place, buckets), False
         for slot in range(slots):
-            present |= (table[place, slot] == mark) | (table[other, slot] == mark)
-        found[row] = present
+            equal |= (table[place, slot] == mark) | (table[other, slot] == mark)
+        present[row] = equal
 
 
 @numba.njit(inline="always")
@@ -216,7 +215,7 @@ def _slot_of(table, place, mark):  # type: ignore[no-untyped-def]
 def cuckoo_add(
     table: Words, marks: Words, places: Numbers, draws: Words, most: int, done: Numbers
 ) -> None:
-    """Add fingerprints until one finds no room; `done` is how many found it."""
+    """Add fingerprints until one has no room. `done` counts those with room."""
     buckets, slots = table.shape
     state = draws[0]
     for row in range(len(marks)):
@@ -244,7 +243,7 @@ def cuckoo_add(
 
 @compile_kernel(_tables(types.Array(types.int64, 1, "C"), out=True))
 def cuckoo_remove(table: Words, marks: Words, places: Numbers, done: Numbers) -> None:
-    """Take out a copy of each fingerprint until one is not there; `done` is how many were."""
+    """Remove a copy of each fingerprint until one is absent. `done` counts the removed ones."""
     buckets = table.shape[0]
     for row in range(len(marks)):
         mark, place = marks[row], places[row]

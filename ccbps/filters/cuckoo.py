@@ -1,45 +1,57 @@
-"""Cuckoo filters: fingerprints of keys in buckets, from which keys can be taken out again.
+"""Cuckoo filters: fingerprints of keys in buckets, from which keys can be removed again.
 
-Key x has the fingerprint f and the bucket i = h(x), or the other one, (g(f) - i) mod m, where it
-goes if the first is full; if both are, others are kicked to theirs. Since (g(f) - (g(f) - i)) = i
-mod m, each bucket is the other's other one for any number m of buckets.
+Key x has the fingerprint f and two buckets, i = h(x) and (g(f) - i) mod m. If both are full, it
+takes the place of another fingerprint, which moves to its other bucket. Since (g(f) - (g(f) - i)) =
+i mod m, each bucket is the other one of the other for any number m of buckets.
 
-*Erratum*, [N1] section 2.2, and packages that follow it: i xor g(f) has that property only where m
-is a power of two. With the report's 100 buckets keys are lost when they are kicked. The report also
-stores a key that comes twice once; then whoever takes out one copy takes out both. This filter does
-so if asked (`once`), and refuses to take out keys.
+*Erratum*, [N1] section 2.2, and packages that follow it: i xor g(f) has that property only if m is
+a power of two. With the report's 100 buckets keys are lost when they move. The report also stores a
+repeated key once; removing one copy then removes both. This filter does so on request (`once`), and
+then refuses to remove keys.
 
 Source: Fan, Andersen, Kaminsky and Mitzenmacher, CoNEXT 2014.
 """
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Index
-from ccbps.errors import DecodeError, FilterFullError, ParameterError, ShapeError
-from ccbps.filters.cuckoo_table import FACTOR, MARKS, CuckooTable, Marks
-from ccbps.filters.hashing import Hashing, Murmur3
-from ccbps.filters.keys import Keys, as_key_bytes
-from ccbps.filters.messages import from_wire, to_wire
+from ccbps.arrays import Bools, Index, Words
+from ccbps.checks import choice, flag, whole
+from ccbps.errors import FilterFullError, ParameterError
+from ccbps.filters.filter import Filter, Numbers
+from ccbps.filters.hashing import Hashing, kernels
+from ccbps.filters.keys import Keys, as_key_bytes, one_key
 from ccbps.filters.sizing import cuckoo_buckets, cuckoo_rate
 
 MOST_BUCKETS: Final = (1 << 32) - 1
+MOST_SLOTS: Final = 64
+MOST_KICKS: Final = 500
+AT_ONCE: Final = 1 << 13
+FACTOR: Final = 0x9E3779B97F4A7C15
+MARKS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+"""Types of fingerprints by their bytes."""
+Marks: TypeAlias = NDArray[np.unsignedinteger[Any]]
 _HALF: Final = np.uint64(32)
 _MASK: Final = (1 << 64) - 1
 
 
-class CuckooFilter:
-    """A multiset of keys, of each a fingerprint.
+class CuckooFilter(Filter):
+    """A multiset of keys, each stored as a fingerprint.
+
+    Args:
+        buckets: number of buckets m, any from 1 to 2^32 - 1.
+        slots: number of fingerprints in a bucket b, 1 to 64.
+        fingerprint_bytes: bytes of a fingerprint, 1, 2 or 4.
+        hashing: `Murmur3` or `SipHash`; None for Murmur3().
+        once: True to add no key that seems to be present, as the source does. Keys cannot be
+            removed then.
 
     Attributes:
-        buckets: m, any number.
-        slots: fingerprints in a bucket, b.
-        fingerprint_bytes: 1, 2 or 4.
-        once: whether a key that seems to be in is not added again.
-        count: keys.
+        count: number of keys.
 
     Example:
         >>> from ccbps.filters import CuckooFilter
@@ -48,7 +60,12 @@ class CuckooFilter:
         >>> topics.remove("news/sports")
         >>> topics.has_all(["news/sports", "news/weather"])
         array([False,  True])
+
+    Raises:
+        ParameterError: a number is outside its range.
     """
+
+    kind = b"K"
 
     def __init__(
         self,
@@ -59,30 +76,16 @@ class CuckooFilter:
         *,
         once: bool = False,
     ) -> None:
-        """
-        Args:
-            buckets: any number from 1 to 2^32 - 1.
-            slots: of each bucket, 1 to 64.
-            fingerprint_bytes: 1, 2 or 4.
-            hashing: `Murmur3` or `SipHash`; Murmur3() if None.
-            once: do not add a key that seems to be in, as the source does. Keys cannot be taken out
-                then.
-
-        Raises:
-            ParameterError: a number is outside its range.
-        """
-        if type(buckets) is not int or not 1 <= buckets <= MOST_BUCKETS:
-            raise ParameterError(f"buckets must be 1 .. 2^32 - 1, got {buckets!r}")
-        if type(slots) is not int or not 1 <= slots <= 64:
-            raise ParameterError(f"slots must be 1 .. 64, got {slots!r}")
-        if fingerprint_bytes not in MARKS:
-            raise ParameterError(f"fingerprint_bytes must be 1, 2 or 4, got {fingerprint_bytes!r}")
-        if hashing is not None and not isinstance(hashing, Hashing):
-            raise ParameterError(f"hashing must be a Hashing, got {type(hashing).__name__}")
-        self.buckets, self.slots, self.fingerprint_bytes = buckets, slots, fingerprint_bytes
-        self.hashing = Murmur3() if hashing is None else hashing
-        self.once, self.count = once, 0
-        self._table = CuckooTable(buckets, slots, fingerprint_bytes)
+        super().__init__(hashing)
+        self.buckets = whole("buckets", buckets, 1, MOST_BUCKETS)
+        self.slots = whole("slots", slots, 1, MOST_SLOTS)
+        width = whole("fingerprint_bytes", fingerprint_bytes)
+        self.fingerprint_bytes = choice("fingerprint_bytes", width, MARKS)
+        self.once = flag("once", once)
+        # Fingerprints, shape (buckets, slots); 0 is an empty slot.
+        self._cells: Marks = np.zeros((self.buckets, self.slots), dtype=MARKS[width])
+        # The moved fingerprints are drawn from this seed, which need not be secret.
+        self._draws = np.array([1], dtype=np.uint64)
 
     @classmethod
     def for_capacity(
@@ -94,50 +97,51 @@ class CuckooFilter:
         *,
         once: bool = False,
     ) -> Self:
-        """A filter for so many keys, with room to spare for kicks."""
+        """Make a filter for so many keys, with spare room so that moves succeed."""
         return cls(cuckoo_buckets(capacity, slots), slots, fingerprint_bytes, hashing, once=once)
 
     # -- one key ---------------------------------------------------------------------------------
 
     def add(self, key: str | bytes) -> None:
-        """Add a key, or one more copy of it. Of one key there is room for 2 * slots copies, or, if
-        both its buckets are the same, for half as many.
+        """Add a key, or another copy of it.
+
+        There is room for 2 * slots copies of a key, or for half as many if its buckets are equal.
 
         Raises:
-            FilterFullError: there is no room; nothing was changed.
+            FilterFullError: there is no room. Nothing was changed.
         """
-        mark, place = self._one(key)
-        places, cells = (place, self._other(mark, place)), self._table.cells
-        rows = [cells[place].tolist() for place in places]
+        mark, first = self._one(key)
+        places = first, self._other(mark, first)
+        rows = [self._cells[place].tolist() for place in places]
         if self.once and any(mark in row for row in rows):
             return
         for place, row in zip(places, rows, strict=True):
             if 0 in row:
-                cells[place, row.index(0)] = mark
+                self._cells[place, row.index(0)] = mark
                 self.count += 1
                 return
-        self.add_all([key])  # which kicks others
+        self.add_all([key])  # which moves others
 
     def remove(self, key: str | bytes) -> None:
-        """Take out a copy of a key that was added. Never take out another: that may lose one that
-        looks alike.
+        """Remove a copy of a key that was added.
+
+        Hazard: removing a key that was not added may lose another one with the same fingerprint.
 
         Raises:
-            ParameterError: it is certainly not in, or the filter stores each key once.
+            ParameterError: the key is certainly absent, or the filter stores each key once.
         """
         mark, first = self._one(key)
-        cells = self._table.cells
         for place in (first, self._other(mark, first)):
-            row = cells[place].tolist()
+            row = self._cells[place].tolist()
             if mark in row and not self.once:
-                cells[place, row.index(mark)] = 0
+                self._cells[place, row.index(mark)] = 0
                 self.count -= 1
                 return
         self.remove_all([key])  # which refuses
 
     def __contains__(self, key: str | bytes) -> bool:
         mark, place = self._one(key)
-        cells = self._table.cells
+        cells = self._cells
         return mark in cells[place].tolist() or mark in cells[self._other(mark, place)].tolist()
 
     # -- columns ---------------------------------------------------------------------------------
@@ -146,42 +150,42 @@ class CuckooFilter:
         """Add a column of keys.
 
         Raises:
-            FilterFullError: there is no room for one of them; none is added.
+            FilterFullError: a key has no room. None of them is added.
         """
         marks, places = self._of(keys)
         if self.once:
             marks, places = self._new(marks, places)
-        cells = self._table.cells
-        before = cells.copy()
-        if self.count + len(marks) > cells.size or not self._table.put(marks, places):
-            cells[:] = before
+        before = self._cells.copy()
+        if self.count + len(marks) > self._cells.size or not self._put(marks, places):
+            self._cells[:] = before
             raise FilterFullError(
-                f"the filter holds {self.count} keys in {cells.size} slots, and not all of "
-                f"{len(marks)} more find room: make a larger one; nothing was added"
+                f"the filter holds {self.count} keys in {self._cells.size} slots, and not all of "
+                f"{len(marks)} more have room: make a larger one; nothing was added"
             )
         self.count += len(marks)
 
     def has_all(self, keys: Keys) -> Bools:
-        """Whether each key of a column may be in, shape (keys,); False is certain."""
-        return self._table.has(*self._of(keys))
+        return self._has(*self._of(keys))
 
     def remove_all(self, keys: Keys) -> None:
-        """Take out a column of keys that were added, a copy for each.
+        """Remove a column of keys that were added, a copy for each.
+
+        Hazard: removing a key that was not added may lose another one with the same fingerprint.
 
         Raises:
-            ParameterError: one is certainly not in, or not so often, and none is taken out; or the
-                filter stores each key once.
+            ParameterError: a key is certainly absent, or not present as often (no key is removed
+                then), or the filter stores each key once.
         """
         if self.once:
             raise ParameterError(
-                "keys cannot be taken out of a filter that stores each once: another key may look "
-                "alike, and would be lost; make the filter with once=False"
+                "keys cannot be removed from a filter that stores each once, since another key may "
+                "have the same fingerprint; make the filter with once=False"
             )
         marks, places = self._of(keys)
-        before = self._table.cells.copy()
-        left = self._table.take(marks, places)
+        before = self._cells.copy()
+        left = self._take(marks, places)
         if left:
-            self._table.cells[:] = before
+            self._cells[:] = before
             raise ParameterError(
                 f"keys: {left} of {len(marks)} are not in the filter, or not so often; nothing was "
                 "removed"
@@ -189,26 +193,22 @@ class CuckooFilter:
         self.count -= len(marks)
 
     def __or__(self, other: Self) -> Self:
-        """The union: as if all keys had been added to one filter.
+        """Return the union, as if all keys had been added to one filter.
 
         Raises:
-            ShapeError: the filters have other parameters.
-            FilterFullError: they do not fit into one.
+            ShapeError: the filters have different parameters.
+            FilterFullError: their keys do not fit into one.
         """
-        if type(other) is not type(self) or self._identity() != other._identity():
-            raise ShapeError(
-                "filters can be united if they have one shape, hash and key, got "
-                f"{self!r} and {other!r}"
-            )
+        self._require_alike(other)
         out = type(self)(
             self.buckets, self.slots, self.fingerprint_bytes, self.hashing, once=self.once
         )
-        out._table.cells[:], out.count = self._table.cells, self.count
-        places, slots = (np.ascontiguousarray(axis) for axis in np.nonzero(other._table.cells))
-        marks = other._table.cells[places, slots]
+        out._cells[:], out.count = self._cells, self.count
+        places, slots = (np.ascontiguousarray(axis) for axis in np.nonzero(other._cells))
+        marks = other._cells[places, slots]
         if out.once:
             marks, places = out._new(marks, places)
-        if not out._table.put(marks, places):
+        if not out._put(marks, places):
             raise FilterFullError(f"{self!r} and {other!r} do not fit into one")
         out.count += len(marks)
         return out
@@ -216,14 +216,29 @@ class CuckooFilter:
     @property
     def load(self) -> float:
         """Share of slots that are taken."""
-        return self.count / self._table.cells.size
+        return self.count / self._cells.size
 
     def expected_false_positives(self) -> float:
-        """The chance, by the formula, that an absent key is found."""
+        """Estimate, by the formula, the probability that an absent key seems to be present."""
         return cuckoo_rate(self.slots, self.fingerprint_bytes, self.load)
 
-    def __len__(self) -> int:
-        return self.count
+    def _parameters(self) -> tuple[object, ...]:
+        return self.buckets, self.slots, self.fingerprint_bytes, self.once
+
+    def _state(self) -> tuple[Numbers, bytes]:
+        content = self._cells.astype(self._cells.dtype.newbyteorder("<"))
+        numbers = self.buckets, self.slots, self.fingerprint_bytes, int(self.once), self.count
+        return numbers, content.tobytes()
+
+    @classmethod
+    def _restored(cls, numbers: Numbers, content: bytes, hashing: Hashing) -> Self | None:
+        buckets, slots, width, once, count = numbers
+        if type(count) is not int or once > 1 or len(content) != buckets * slots * width:
+            return None
+        out = cls(buckets, slots, width, hashing, once=bool(once))
+        cells = np.frombuffer(content, dtype=np.dtype(MARKS[width]).newbyteorder("<"))
+        out._cells[:], out.count = cells.reshape(out._cells.shape), count
+        return out if np.count_nonzero(cells) == count else None
 
     def __repr__(self) -> str:
         return (
@@ -231,64 +246,106 @@ class CuckooFilter:
             f"{self.fingerprint_bytes} bytes>"
         )
 
-    # -- bytes -----------------------------------------------------------------------------------
-
-    def to_bytes(self) -> bytes:
-        """As it is sent or kept."""
-        numbers = self.buckets, self.slots, self.fingerprint_bytes, int(self.once), self.count
-        cells = self._table.cells
-        content = cells.astype(cells.dtype.newbyteorder("<"))
-        return to_wire(b"K", self.hashing, numbers, content.tobytes())
-
-    @classmethod
-    def from_bytes(cls, message: bytes, hashing: Hashing | None = None) -> Self:
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            DecodeError: malformed, or of another hash or key.
-        """
-        hashing, numbers, content = from_wire(b"K", hashing, message)
-        buckets, slots, width, once, count = numbers
-        if type(count) is not int or once > 1 or len(content) != buckets * slots * width:
-            raise DecodeError("not a cuckoo filter's parameters")
-        try:
-            out = cls(buckets, slots, width, hashing, once=bool(once))
-        except ParameterError:
-            raise DecodeError("not a cuckoo filter's parameters") from None
-        kind, cells = np.dtype(MARKS[width]).newbyteorder("<"), out._table.cells
-        cells[:] = np.frombuffer(content, dtype=kind).reshape(cells.shape)
-        if np.count_nonzero(cells) != count:
-            raise DecodeError("not a cuckoo filter's parameters")
-        out.count = count
-        return out
-
     # -- fingerprints ----------------------------------------------------------------------------
 
-    def _identity(self) -> tuple[object, ...]:
-        shape = self.buckets, self.slots, self.fingerprint_bytes, self.once
-        return (*shape, self.hashing.identity())
-
     def _one(self, key: str | bytes) -> tuple[int, int]:
-        """Fingerprint and first bucket of a key."""
-        first, second = self.hashing.one(key.encode() if isinstance(key, str) else key)
+        """Return the fingerprint and the first bucket of a key."""
+        first, second = self.hashing.one(one_key(key))
         mark = 1 + ((second >> 32) * (256**self.fingerprint_bytes - 1) >> 32)
         return mark, (first >> 32) * self.buckets >> 32
 
     def _other(self, mark: int, place: int) -> int:
-        """The other bucket of a fingerprint."""
+        """Return the other bucket of a fingerprint."""
         return ((((mark * FACTOR & _MASK) >> 32) * self.buckets >> 32) - place) % self.buckets
 
     def _of(self, keys: Keys) -> tuple[Marks, Index]:
-        """Fingerprints and first buckets of keys."""
+        """Return the fingerprints and the first buckets of keys."""
         first, second = self.hashing.many(as_key_bytes(keys))
         fingerprints = np.uint64(256**self.fingerprint_bytes - 1)
         marks = (second >> _HALF) * fingerprints >> _HALF
-        return (marks + np.uint64(1)).astype(self._table.cells.dtype), self._table.bucket(first)
+        return (marks + np.uint64(1)).astype(self._cells.dtype), self._bucket(first)
+
+    def _bucket(self, words: Words) -> Index:
+        """Return a bucket from the upper half of each word."""
+        return ((words >> _HALF) * np.uint64(self.buckets) >> _HALF).astype(np.int64)
+
+    def _others(self, marks: Marks, places: Index) -> Index:
+        """Return the other bucket of each fingerprint."""
+        return (self._bucket(marks.astype(np.uint64) * np.uint64(FACTOR)) - places) % self.buckets
 
     def _new(self, marks: Marks, places: Index) -> tuple[Marks, Index]:
-        """Those that do not seem to be in, each once."""
-        absent = ~self._table.has(marks, places)
+        """Select the fingerprints that do not seem to be present, each once."""
+        absent = ~self._has(marks, places)
         marks, places = marks[absent], places[absent]
-        lower = np.minimum(places, self._table.other(marks, places))
+        lower = np.minimum(places, self._others(marks, places))
         _, kept = np.unique(np.stack([marks.astype(np.int64), lower]), axis=1, return_index=True)
         return marks[kept], places[kept]
+
+    def _has(self, marks: Marks, places: Index) -> Bools:
+        """Return whether each fingerprint is in one of its buckets."""
+        present = np.empty(len(marks), dtype=np.bool_)
+        if compiled := kernels(len(marks), self.slots):
+            compiled.cuckoo_has(self._cells, marks, places, present)
+            return present
+        for start in range(0, len(marks), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            mark, place = marks[part, None], places[part]
+            present[part] = (self._cells[place] == mark).any(axis=1)
+            present[part] |= (self._cells[self._others(marks[part], place)] == mark).any(axis=1)
+        return present
+
+    def _put(self, marks: Marks, places: Index) -> bool:
+        """Return whether all fingerprints have room. If not, the cells are spoiled."""
+        if compiled := kernels(len(marks), self.slots):
+            done = np.zeros(1, dtype=np.int64)
+            compiled.cuckoo_add(self._cells, marks, places, self._draws, MOST_KICKS, done)
+            return int(done[0]) == len(marks)
+        marks, places = self._settle(marks, places)
+        marks, places = self._settle(marks, self._others(marks, places))
+        draws = np.random.default_rng(int(self._draws[0]))
+        self._draws += np.uint64(1)
+        for _ in range(MOST_KICKS):
+            if not len(marks):
+                return True
+            # In each bucket a fingerprint takes a slot, and the one that was there moves on.
+            targets, kicks = np.unique(places, return_index=True)
+            slots = draws.integers(0, self.slots, len(kicks))
+            out = self._cells[targets, slots]
+            self._cells[targets, slots] = marks[kicks]
+            marks = marks.copy()
+            marks[kicks] = out
+            places[kicks] = self._others(out, targets)
+            marks, places = self._settle(marks, places)
+        return not len(marks)
+
+    def _settle(self, marks: Marks, places: Index) -> tuple[Marks, Index]:
+        """Put fingerprints into buckets with room. Return those without room."""
+        order = np.argsort(places, kind="stable")
+        marks, places = marks[order], places[order]
+        rank = np.arange(len(places)) - np.searchsorted(places, places)
+        empty = self._cells[places] == 0
+        target = empty & (np.cumsum(empty, axis=1) == rank[:, None] + 1)
+        fits = target.any(axis=1)
+        self._cells[places[fits], target[fits].argmax(axis=1)] = marks[fits]
+        return marks[~fits], places[~fits]
+
+    def _take(self, marks: Marks, places: Index) -> int:
+        """Remove a copy of each fingerprint. Return the number of absent ones."""
+        if compiled := kernels(len(marks), self.slots):
+            done = np.zeros(1, dtype=np.int64)
+            compiled.cuckoo_remove(self._cells, marks, places, done)
+            return len(marks) - int(done[0])
+        while len(marks):
+            others = self._others(marks, places)
+            both = np.concatenate([self._cells[places], self._cells[others]], axis=1)
+            there = both == marks[:, None]
+            present, slot = there.any(axis=1), there.argmax(axis=1)
+            if not present.all():
+                return len(marks)
+            bucket = np.where(slot < self.slots, places, others)
+            cells = bucket * self.slots + slot % self.slots
+            # If several keys would take the same copy, the first does. The others look again.
+            targets, taken = np.unique(cells, return_index=True)
+            self._cells.reshape(-1)[targets] = 0
+            marks, places = np.delete(marks, taken), np.delete(places, taken)
+        return 0

@@ -1,12 +1,13 @@
-"""128 bits of hash for each key, alike in all processes and on all machines.
+"""128 bits of hash for each key, the same in all processes and on all machines.
 
-- `Murmur3`: MurmurHash3, x64, 128 bits, the same bit for bit as the package mmh3, which does single
-  keys. Everybody can compute it: a filter gives away to anybody who guesses a key whether it is in.
-- `SipHash`: SipHash-2-4 with 128 bits of output under a secret key. Whoever has no key cannot ask
-  the filter, and learns from its bits how many there are, and which of two filters are alike.
+- `Murmur3`: MurmurHash3, x64, 128 bits, the same bit for bit as the package mmh3, which hashes
+  single keys. Everybody can compute it: a filter tells anybody who guesses a key whether it is
+  present.
+- `SipHash`: SipHash-2-4 with 128 bits of output under a secret key. Without the key nobody can
+  query the filter. Its bits still show the number of keys, and which of two filters are equal.
 
 Columns are hashed without a Python loop over keys. NumPy takes all keys through their blocks
-together; compiled, each key is hashed where it lies. Both are the same bit for bit.
+together. Compiled kernels hash each key in place. Both are the same bit for bit.
 
 Sources: A. Appleby, MurmurHash3 (public domain, 2011); J.-P. Aumasson and D. J. Bernstein, SipHash,
 INDOCRYPT 2012, and its reference implementation for 128 bits.
@@ -15,20 +16,33 @@ INDOCRYPT 2012, and its reference implementation for 128 bits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import mmh3
 import numpy as np
 
-from ccbps.arrays import Words
+from ccbps.arrays import Index, Words
+from ccbps.checks import instance, whole
 from ccbps.compiled import rows_compiled
-from ccbps.errors import ParameterError
-from ccbps.filters.array_hashes import murmur_arrays, parts, siphash_arrays
 from ccbps.filters.keys import KeyBytes
 from ccbps.keys.filter_key import FilterKey
 
+_C1: Final = np.uint64(0x87C37B91114253D5)
+_C2: Final = np.uint64(0x4CF5AD432745937F)
+_AT_ONCE: Final = 1 << 12
+"""Number of keys whose words fit into the cache."""
 _MASK: Final = (1 << 64) - 1
+
+
+def kernels(rows: int, words: int) -> Any:
+    """Return the compiled kernels if they are to treat a batch of rows of words, else None."""
+    if not rows_compiled(rows, words, "filters.compiled_filters"):
+        return None
+    from ccbps.filters import compiled_filters
+
+    return compiled_filters
 
 
 class Hashing(ABC):
@@ -42,22 +56,22 @@ class Hashing(ABC):
 
     @abstractmethod
     def one(self, key: bytes) -> tuple[int, int]:
-        """Both halves for one key."""
+        """Return both halves for a key."""
 
     @abstractmethod
     def many(self, keys: KeyBytes) -> tuple[Words, Words]:
-        """Both halves for keys, shape (keys,) each."""
+        """Return both halves for each key, two arrays of shape (keys,)."""
 
     @abstractmethod
     def identity(self) -> bytes:
-        """8 bytes that say which hash it is; of a key, a fingerprint."""
+        """Return 8 bytes that identify the hash, with a fingerprint of its key if it has one."""
 
 
 class Murmur3(Hashing):
     """MurmurHash3 with a public seed.
 
-    Attributes:
-        seed: 32 bits.
+    Args:
+        seed: number of 32 bits.
 
     Example:
         >>> from ccbps.filters import Murmur3
@@ -66,33 +80,22 @@ class Murmur3(Hashing):
     """
 
     def __init__(self, seed: int = 0) -> None:
-        """
-        Raises:
-            ParameterError: the seed has not 32 bits.
-        """
-        if type(seed) is not int or not 0 <= seed < 1 << 32:
-            raise ParameterError(f"seed must be a whole number, 0 .. 2^32 - 1, got {seed!r}")
-        self.seed = seed
+        self.seed = whole("seed", seed, 0, (1 << 32) - 1)
 
     def one(self, key: bytes) -> tuple[int, int]:
-        """See `Hashing.one`."""
         first, second = mmh3.hash64(key, self.seed, signed=False)
         return int(first), int(second)
 
     def many(self, keys: KeyBytes) -> tuple[Words, Words]:
-        """See `Hashing.many`."""
         first, second = (np.full(len(keys), self.seed, dtype=np.uint64) for _ in range(2))
-        if _compiled(keys):
-            from ccbps.filters import compiled_filters
-
-            compiled_filters.murmur(keys.data, keys.offsets, first, second)
+        if compiled := kernels(len(keys), 4):
+            compiled.murmur(keys.data, keys.offsets, first, second)
         else:
-            for some, part in parts(keys):
-                murmur_arrays(part, first[some], second[some])
+            for place, part in _parts(keys):
+                _murmur(part, first[place], second[place])
         return first, second
 
     def identity(self) -> bytes:
-        """See `Hashing.identity`."""
         return b"mmh3" + self.seed.to_bytes(4)
 
     def __repr__(self) -> str:
@@ -102,6 +105,9 @@ class Murmur3(Hashing):
 class SipHash(Hashing):
     """SipHash-2-4-128 under a secret key.
 
+    Args:
+        key: secret key of publishers and subscribers.
+
     Example:
         >>> from ccbps.filters import FilterKey, SipHash
         >>> key = FilterKey(bytes(range(16)))
@@ -110,20 +116,13 @@ class SipHash(Hashing):
     """
 
     def __init__(self, key: FilterKey) -> None:
-        """
-        Raises:
-            ParameterError: not a FilterKey.
-        """
-        if not isinstance(key, FilterKey):
-            raise ParameterError(f"key must be a FilterKey, got {type(key).__name__}")
-        self._key = key
+        self._key = instance("key", key, FilterKey)
 
     def one(self, key: bytes) -> tuple[int, int]:
-        """See `Hashing.one`."""
         v = self._start()
-        whole = len(key) & ~7
-        words = [int.from_bytes(key[at : at + 8], "little") for at in range(0, whole, 8)]
-        words.append(int.from_bytes(key[whole:], "little") | (len(key) & 0xFF) << 56)
+        tail = len(key) & ~7
+        words = [int.from_bytes(key[at : at + 8], "little") for at in range(0, tail, 8)]
+        words.append(int.from_bytes(key[tail:], "little") | (len(key) & 0xFF) << 56)
         for word in words:
             v[3] ^= word
             _rounds(v, 2)
@@ -136,20 +135,16 @@ class SipHash(Hashing):
         return first, v[0] ^ v[1] ^ v[2] ^ v[3]
 
     def many(self, keys: KeyBytes) -> tuple[Words, Words]:
-        """See `Hashing.many`."""
         start = np.array(self._start(), dtype=np.uint64)
         first, second = (np.empty(len(keys), dtype=np.uint64) for _ in range(2))
-        if _compiled(keys):
-            from ccbps.filters import compiled_filters
-
-            compiled_filters.siphash(keys.data, keys.offsets, start, first, second)
+        if compiled := kernels(len(keys), 4):
+            compiled.siphash(keys.data, keys.offsets, start, first, second)
         else:
-            for some, part in parts(keys):
-                siphash_arrays(part, start, first[some], second[some])
+            for place, part in _parts(keys):
+                _siphash(part, start, first[place], second[place])
         return first, second
 
     def identity(self) -> bytes:
-        """See `Hashing.identity`."""
         return blake2b(self._key.fingerprint().encode(), digest_size=8, person=b"siphash").digest()
 
     def _start(self) -> list[int]:
@@ -164,10 +159,6 @@ class SipHash(Hashing):
 
     def __repr__(self) -> str:
         return f"<SipHash of {self._key!r}>"
-
-
-def _compiled(keys: KeyBytes) -> bool:
-    return rows_compiled(len(keys), 4, "filters.compiled_filters")
 
 
 def _rounds(v: list[int], count: int) -> None:
@@ -185,3 +176,106 @@ def _rounds(v: list[int], count: int) -> None:
         v[1] = rotate(v[1], 17) ^ v[2]
         v[3] = rotate(v[3], 21) ^ v[0]
         v[2] = rotate(v[2], 32)
+
+
+# -- columns in NumPy ---------------------------------------------------------------------------
+
+
+def _parts(keys: KeyBytes) -> Iterator[tuple[slice, KeyBytes]]:
+    """Yield parts of the keys, each with its place."""
+    for start in range(0, len(keys), _AT_ONCE):
+        place = slice(start, start + _AT_ONCE)
+        yield place, KeyBytes(keys.data, keys.offsets[start : start + _AT_ONCE + 1])
+
+
+def _blocks(keys: KeyBytes, width: int) -> Iterator[tuple[Index, Index]]:
+    """Yield for each block of `width` bytes the keys that have all of it, and its places."""
+    starts, lengths = keys.offsets[:-1], np.diff(keys.offsets)
+    order = np.argsort(-lengths, kind="stable")
+    counts = lengths[order] // width
+    for block in range(int(counts[0]) if len(order) else 0):
+        rows = order[: np.searchsorted(-counts, -block, side="left")]
+        yield rows, starts[rows] + block * width
+
+
+def _words(keys: KeyBytes) -> Words:
+    """Return the word that begins at each byte."""
+    return np.ndarray((len(keys.data) - 7,), dtype="<u8", buffer=keys.data, strides=(1,))
+
+
+def _rotate(words: Words, by: int) -> Words:
+    return words << np.uint64(by) | words >> np.uint64(64 - by)
+
+
+def _low(words: Words, count: Index) -> Words:
+    """Return the first bytes of words, 0 to 8 of each."""
+    # A shift by 64 is not defined, so this shifts by 32 twice.
+    half = np.clip(count, 0, 8).astype(np.uint64) * np.uint64(4)
+    return words & ~(~np.uint64(0) << half << half)
+
+
+def _murmur(keys: KeyBytes, first: Words, second: Words) -> None:
+    """Compute MurmurHash3, x64, 128 bits. At first `first` and `second` hold the seed."""
+    words, lengths = _words(keys), np.diff(keys.offsets)
+    for rows, places in _blocks(keys, 16):
+        h1, h2 = first[rows], second[rows]
+        h1 ^= _rotate(words[places] * _C1, 31) * _C2
+        h1 = (_rotate(h1, 27) + h2) * np.uint64(5) + np.uint64(0x52DCE729)
+        h2 ^= _rotate(words[places + 8] * _C2, 33) * _C1
+        h2 = (_rotate(h2, 31) + h1) * np.uint64(5) + np.uint64(0x38495AB5)
+        first[rows], second[rows] = h1, h2
+    left = lengths % 16
+    tails = keys.offsets[:-1] + lengths - left
+    second ^= _rotate(_low(words[tails + 8], left - 8) * _C2, 33) * _C1
+    first ^= _rotate(_low(words[tails], left) * _C1, 31) * _C2
+    for half in (first, second):
+        half ^= lengths.astype(np.uint64)
+    first += second
+    second += first
+    for half in (first, second):
+        half ^= half >> np.uint64(33)
+        half *= np.uint64(0xFF51AFD7ED558CCD)
+        half ^= half >> np.uint64(33)
+        half *= np.uint64(0xC4CEB9FE1A85EC53)
+        half ^= half >> np.uint64(33)
+    first += second
+    second += first
+
+
+def _siphash(keys: KeyBytes, start: Words, first: Words, second: Words) -> None:
+    """Compute SipHash-2-4 with 128 bits of output from the first state of a secret key."""
+    words, lengths = _words(keys), np.diff(keys.offsets)
+    state = np.repeat(start[:, None], len(keys), axis=1)
+    for rows, places in _blocks(keys, 8):
+        v, word = [*state[:, rows]], words[places]
+        v[3] = v[3] ^ word
+        _array_rounds(v, 2)
+        v[0] = v[0] ^ word
+        state[:, rows] = v
+    left = lengths % 8
+    last = _low(words[keys.offsets[:-1] + lengths - left], left)
+    last |= lengths.astype(np.uint64) << np.uint64(56)
+    v = [*state]
+    v[3] = v[3] ^ last
+    _array_rounds(v, 2)
+    v[0] = v[0] ^ last
+    v[2] = v[2] ^ np.uint64(0xEE)
+    _array_rounds(v, 4)
+    first[:] = v[0] ^ v[1] ^ v[2] ^ v[3]
+    v[1] = v[1] ^ np.uint64(0xDD)
+    _array_rounds(v, 4)
+    second[:] = v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def _array_rounds(v: list[Words], count: int) -> None:
+    for _ in range(count):
+        v[0] = v[0] + v[1]
+        v[2] = v[2] + v[3]
+        v[1] = _rotate(v[1], 13) ^ v[0]
+        v[3] = _rotate(v[3], 16) ^ v[2]
+        v[0] = _rotate(v[0], 32)
+        v[2] = v[2] + v[1]
+        v[0] = v[0] + v[3]
+        v[1] = _rotate(v[1], 17) ^ v[2]
+        v[3] = _rotate(v[3], 21) ^ v[0]
+        v[2] = _rotate(v[2], 32)

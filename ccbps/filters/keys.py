@@ -1,4 +1,4 @@
-"""Keys of filters: strings or bytes of any length, single or in columns, as one run of bytes."""
+"""Keys of filters: strings or bytes of any length, single or in columns, as contiguous bytes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Numbers
+from ccbps.checks import octets
 from ccbps.errors import ParameterError
 
 Keys: TypeAlias = "Sequence[str | bytes] | NDArray[Any] | Any"
-"""A list of strings or bytes; a NumPy array of them (objects, `S` or `U`), or of rows of bytes,
-uint8 of shape (keys, width); or an Arrow column of strings or binary, without NULL."""
+"""A list of strings or bytes, a NumPy array of them (objects, `S` or `U`) or of rows of bytes
+(uint8 of shape (keys, width)), or an Arrow column of strings or binary without NULL."""
 
 
 class KeyBytes(NamedTuple):
-    """Keys one after the other.
+    """Contiguous keys.
 
     Attributes:
-        data: their bytes, at least 16 more at the end.
-        offsets: where each begins and the last ends, shape (keys + 1,).
+        data: bytes of the keys, and at least 16 more at the end.
+        offsets: start of each key, and the end of the last, shape (keys + 1,).
     """
 
     data: Bytes
@@ -32,14 +33,14 @@ class KeyBytes(NamedTuple):
 
 
 SPARE = 16
-"""Bytes behind the last key, so that whole words can be read."""
+"""Number of bytes behind the last key, so that whole words can be read."""
 
 
 def as_key_bytes(keys: Keys) -> KeyBytes:
-    """Keys as bytes; strings in UTF-8.
+    """Convert keys to bytes, strings in UTF-8.
 
     Raises:
-        ParameterError: these are no keys, or one is NULL.
+        ParameterError: an object is not a key, or NULL.
     """
     if isinstance(keys, np.ndarray):
         if keys.dtype == np.uint8 and keys.ndim == 2:
@@ -62,18 +63,19 @@ def as_key_bytes(keys: Keys) -> KeyBytes:
 
 
 def one_key(key: str | bytes) -> bytes:
-    """A single key as bytes.
+    """Convert a single key to bytes.
 
     Raises:
-        ParameterError: it is neither text in Unicode nor bytes.
+        ParameterError: the key is neither text in Unicode nor bytes.
     """
+    if isinstance(key, bytes):
+        return key
+    if not isinstance(key, str):
+        return octets("a key", key, hint="text is a key, too")
     try:
-        found = key.encode() if isinstance(key, str) else key
+        return key.encode()
     except UnicodeEncodeError as error:
         raise ParameterError(f"a key must be text in Unicode or bytes: {error}") from None
-    if not isinstance(found, bytes):
-        raise ParameterError(f"a key must be text or bytes, got {type(key).__name__}")
-    return found
 
 
 def _offsets(lengths: Numbers) -> Numbers:
@@ -87,6 +89,8 @@ def _spared(data: Bytes, offsets: Numbers) -> KeyBytes:
 def _arrow(column: Any) -> KeyBytes:
     import pyarrow as pa
 
+    from ccbps.arrow import binary_buffers
+
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -94,17 +98,9 @@ def _arrow(column: Any) -> KeyBytes:
     if pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
     kind = column.type
-    large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
-    if not (large or pa.types.is_binary(kind) or pa.types.is_string(kind)):
+    if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
         raise ParameterError(f"keys must be a column of strings or binary, got {kind}")
     if column.null_count:
         raise ParameterError(f"keys: {column.null_count} are NULL; drop them first")
-    if not len(column):
-        return _spared(np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64))
-    _, offset_buffer, data_buffer = column.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64 if large else np.int32)
-    offsets = offsets[column.offset :][: len(column) + 1].astype(np.int64)
-    data = np.empty(0, dtype=np.uint8)
-    if data_buffer is not None:
-        data = np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]]
-    return _spared(data, offsets - offsets[0])
+    offsets, data = binary_buffers(column)
+    return _spared(data[offsets[0] : offsets[-1]], offsets.astype(np.int64) - offsets[0])

@@ -1,11 +1,11 @@
-"""Tokens of topics: what stands for a topic where nobody may see it.
+"""Tokens that stand for topics where topics must stay hidden.
 
-The token of a topic is PRF_K(topic), SipHash-2-4 with 128 bits of output, under a key that follows
-from one that publishers and subscribers share. Brokers compare tokens and put them into filters.
+The token of a topic is PRF_K(topic), SipHash-2-4 with 128 bits of output. Its key is derived from a
+key that publishers and subscribers share. Brokers compare tokens and put them into filters.
 
-*Erratum*, [N1]: the broker there hashes the topic itself. Whoever can guess topics learns from the
-filter what the encryption hides. A token shows which topics are equal, and nothing else to those
-who have no key.
+*Erratum*, [N1]: the broker there hashes the topic itself. Anybody who can guess topics learns from
+the filter what the encryption hides. A token shows which topics are equal. Without the key it shows
+nothing else.
 
 Source: J.-P. Aumasson and D. J. Bernstein, SipHash, INDOCRYPT 2012.
 """
@@ -19,18 +19,21 @@ from typing import Final
 import numpy as np
 
 from ccbps.arrays import Bytes
-from ccbps.errors import ParameterError
+from ccbps.checks import instance
 from ccbps.filters.hashing import SipHash
 from ccbps.filters.keys import Keys, as_key_bytes, one_key
 from ccbps.keys.filter_key import FilterKey
 from ccbps.keys.secret import Confined
 
 TOKEN_BYTES: Final = 16
-REMEMBERED: Final = 1 << 12
+CACHED: Final = 1 << 12
 
 
 class TopicTokens(Confined):
-    """Makes tokens.
+    """A function from topics to tokens.
+
+    Args:
+        key: secret key of publishers and subscribers.
 
     Example:
         >>> from ccbps.filters import FilterKey, TopicTokens
@@ -40,19 +43,14 @@ class TopicTokens(Confined):
     """
 
     def __init__(self, key: FilterKey) -> None:
-        """
-        Raises:
-            ParameterError: not a FilterKey.
-        """
-        if not isinstance(key, FilterKey):
-            raise ParameterError(f"key must be a FilterKey, got {type(key).__name__}")
-        # A key of its own, so that a filter under the same FilterKey says nothing of tokens.
-        secret = blake2b(key.export_secret(), digest_size=FilterKey.length, person=b"ccbps tokens")
-        self._name, self._hashing = repr(key), SipHash(FilterKey(secret.digest()))
-        self._cached = lru_cache(REMEMBERED)(self._one)
+        secret = instance("key", key, FilterKey).export_secret()
+        # The derived key is separate, so that a filter under the same FilterKey shows no tokens.
+        derived = blake2b(secret, digest_size=FilterKey.length, person=b"ccbps tokens")
+        self._name, self._hashing = repr(key), SipHash(FilterKey(derived.digest()))
+        self._cached = lru_cache(CACHED)(self._one)
 
     def one(self, topic: str | bytes) -> bytes:
-        """The token of a topic, 16 bytes; the last ones are remembered.
+        """Return the token of a topic, 16 bytes. Recent tokens are cached.
 
         Raises:
             ParameterError: the topic is neither text in Unicode nor bytes.
@@ -60,7 +58,7 @@ class TopicTokens(Confined):
         return self._cached(one_key(topic))
 
     def many(self, topics: Keys) -> Bytes:
-        """Tokens of a column, shape (topics, 16)."""
+        """Return the tokens of a column of topics, shape (topics, 16)."""
         halves = self._hashing.many(as_key_bytes(topics))
         return np.stack(halves, axis=1).astype("<u8").view(np.uint8)
 

@@ -1,15 +1,15 @@
 """Barrington's transform: a circuit of depth d as an alpha-preserving program of length 4^d.
 
-Each AND of two sub-programs is a commutator: f, h, f, h again, aimed at alpha, beta, alpha^-1 and
-beta^-1, multiply to alpha beta alpha^-1 beta^-1 where both hold and to the identity elsewhere. To
-aim a program at another cycle takes a conjugation: two elements at its ends. NOT takes those too,
-OR is an AND of negations, so neither costs length; XOR is two ANDs and an OR.
+Each AND of two sub-programs is a commutator: f, h, f, h, aimed at alpha, beta, alpha^-1 and
+beta^-1, multiply to alpha beta alpha^-1 beta^-1 where both hold, and to the identity elsewhere. A
+conjugation, two elements at its ends, aims a program at another cycle. NOT takes such elements,
+too. OR is an AND of negations, so neither costs length. XOR is two ANDs and an OR.
 
-The same four blocks can also be made to say nothing, by other elements at their seams, which only
-their owner sees: aimed at alpha, alpha, alpha^-1, alpha^-1 they are the identity, whatever f and h
-are. So a gate that joins a value of the publisher's to one that the subscriber knows (`known`)
-costs nothing: the subscriber chooses between f and nothing. In particular x XOR y, with y known to
-the subscriber, is a single instruction. This is not in [SSM]; lengths without `known` are [SSM]'s.
+Other elements at the seams silence the same four blocks: aimed at alpha, alpha, alpha^-1, alpha^-1
+they are the identity for all f and h. Only their owner sees these elements. So a gate of a
+publisher's value and a value that the subscriber owns (`owned`) costs nothing: the subscriber
+chooses between f and the identity. In particular x XOR y, with y owned by the subscriber, is a
+single instruction. This is not in [SSM]. Lengths without `owned` are those of [SSM].
 
 Source: [SSM] Theorems 8 and 18, Lemmas 26-32; Barrington 1989.
 """
@@ -25,25 +25,26 @@ import numpy as np
 
 from ccbps.algebra.group import Group
 from ccbps.arrays import Index, Ranks
+from ccbps.checks import whole
 from ccbps.circuits.circuit import Circuit, Op
 from ccbps.errors import ParameterError
 from ccbps.programs.group import NONE, PreservingProgram
 
 MAX_LENGTH: Final = 1 << 28
-"""Longer programs are refused: nobody could run them, and their arrays would fill the memory."""
+"""Largest number of instructions of a program. Longer ones would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Piece:
-    """A sub-program aimed at alpha. Its outermost elements are kept apart: only they ever change.
+    """A sub-program aimed at alpha. Its outermost elements are separate: only they ever change.
 
     Attributes:
-        index: its index sequence.
-        inner: its interstitial elements without the first and the last.
-        first: the first of them.
-        last: the last of them.
-        parts: the two sub-programs of its outermost four-block; None for one or two instructions.
-        negated: for one instruction: whether it computes NOT x.
+        index: index sequence.
+        inner: interstitial elements without the first and the last.
+        first: first interstitial element.
+        last: last interstitial element.
+        parts: the two sub-programs of the outermost four blocks; None for one or two instructions.
+        negated: True for a single instruction that computes NOT x.
     """
 
     index: Index
@@ -55,28 +56,19 @@ class _Piece:
 
 
 class _Cycles:
-    """The elements at the seams, for one group."""
+    """Elements at the seams, for one group."""
 
     def __init__(self, group: Group) -> None:
         multiply, inverse = group.multiplication, group.inverses
         self.group, self.alpha = group, group.alpha
         alpha_inverse = int(inverse[group.alpha])
         # A conjugate b of alpha with alpha * b conjugate to alpha.
-        self.partner = next(
-            int(b)
-            for b in (multiply[inverse[r], multiply[group.alpha, r]] for r in range(group.order))
-            if self._conjugate(int(multiply[group.alpha, b]))
-        )
+        conjugates = multiply[inverse, multiply[group.alpha]]
+        products = multiply[group.alpha, conjugates]
+        self.partner = int(conjugates[np.isin(products, conjugates)][0])
         beta = group.beta
         self.both = self._seams(group.alpha, beta, alpha_inverse, int(inverse[beta]))
         self.nothing = self._seams(group.alpha, group.alpha, alpha_inverse, alpha_inverse)
-
-    def _conjugate(self, rank: int) -> bool:
-        try:
-            self.group.conjugator(self.group.alpha, rank)
-        except ParameterError:
-            return False
-        return True
 
     def product(self, *ranks: int) -> int:
         out = 0
@@ -88,12 +80,12 @@ class _Cycles:
         return int(self.group.inverses[rank])
 
     def aim(self, source: int, target: int) -> tuple[int, int]:
-        """What to put in front and behind, so that what gave `source` gives `target`."""
+        """Return the elements in front and behind that turn `source` into `target`."""
         rho = self.group.conjugator(source, target)
         return self.inverse(rho), rho
 
     def _seams(self, *targets: int) -> tuple[int, ...]:
-        """Elements in front of, between and behind four blocks; the whole is aimed at alpha."""
+        """Return the elements in front of, between and behind four blocks, aimed at alpha."""
         ends = [self.aim(self.alpha, target) for target in targets]
         value = self.product(*targets)
         front, behind = (0, 0) if value == 0 else self.aim(value, self.alpha)
@@ -110,7 +102,7 @@ def _cycles(group: Group) -> _Cycles:
 
 
 def partner_of(group: Group) -> int:
-    """A conjugate b of alpha whose product alpha * b is conjugate to alpha too."""
+    """Return a conjugate b of alpha whose product alpha * b is conjugate to alpha, too."""
     return _cycles(group).partner
 
 
@@ -118,15 +110,15 @@ def _instruction(index: int, dtype: type[np.signedinteger[Any]]) -> _Piece:
     return _Piece(np.array([index], dtype=dtype), np.empty(0, dtype=np.uint8), 0, 0)
 
 
-def _pair(cycles: _Cycles, index: Index, wanted: bool) -> _Piece:
-    """x, or nothing, by alpha^x u alpha^x u^-1: one instruction cannot be silenced, two can.
+def _pair(cycles: _Cycles, index: Index, value: bool) -> _Piece:
+    """Return x AND `value` as alpha^x u alpha^x u^-1, since one instruction cannot be silenced.
 
     u alpha u^-1 is a partner of alpha (the product is aimed at alpha again), or alpha's inverse.
     """
-    target = cycles.partner if wanted else cycles.inverse(cycles.alpha)
+    target = cycles.partner if value else cycles.inverse(cycles.alpha)
     _, rho = cycles.aim(cycles.alpha, target)
     front, behind = 0, 0
-    if wanted:
+    if value:
         front, behind = cycles.aim(cycles.product(cycles.alpha, target), cycles.alpha)
     return _Piece(
         np.concatenate([index, index]),
@@ -137,7 +129,7 @@ def _pair(cycles: _Cycles, index: Index, wanted: bool) -> _Piece:
 
 
 def _four(cycles: _Cycles, f: _Piece, h: _Piece, seams: tuple[int, ...]) -> _Piece:
-    """The blocks f, h, f, h with elements at their seams; [SSM] Lemma 32 for `both`."""
+    """Join the blocks f, h, f, h by elements at their seams; [SSM] Lemma 32 for `both`."""
     blocks = (f, h, f, h)
     inner = [f.inner]
     for left, right, seam in zip(blocks[:-1], blocks[1:], seams[1:-1], strict=True):
@@ -153,7 +145,7 @@ def _four(cycles: _Cycles, f: _Piece, h: _Piece, seams: tuple[int, ...]) -> _Pie
 
 
 def _negated(cycles: _Cycles, piece: _Piece) -> _Piece:
-    """[SSM] Lemma 31: aim at alpha^-1, then multiply with alpha."""
+    """Negate a piece: aim it at alpha^-1, then multiply by alpha ([SSM] Lemma 31)."""
     front, behind = cycles.aim(cycles.alpha, cycles.inverse(cycles.alpha))
     return replace(
         piece,
@@ -164,41 +156,41 @@ def _negated(cycles: _Cycles, piece: _Piece) -> _Piece:
 
 
 def _either(cycles: _Cycles, f: _Piece, h: _Piece) -> _Piece:
-    """f OR h, by De Morgan."""
+    """Return f OR h, by De Morgan."""
     both = _four(cycles, _negated(cycles, f), _negated(cycles, h), cycles.both)
     return _negated(cycles, both)
 
 
-def _gated(cycles: _Cycles, piece: _Piece, wanted: bool) -> _Piece:
-    """`piece` AND a value its owner knows: the piece, or nothing, in one structure for both."""
+def _gated(cycles: _Cycles, piece: _Piece, value: bool) -> _Piece:
+    """Return `piece` AND an owned value, in a structure that does not depend on the value."""
     if piece.parts is not None:
-        return piece if wanted else _four(cycles, *piece.parts, cycles.nothing)
-    if not wanted or len(piece.index) == 1:
-        pair = _pair(cycles, piece.index[:1], wanted)
-        return _negated(cycles, pair) if wanted and piece.negated else pair
+        return piece if value else _four(cycles, *piece.parts, cycles.nothing)
+    if not value or len(piece.index) == 1:
+        pair = _pair(cycles, piece.index[:1], value)
+        return _negated(cycles, pair) if value and piece.negated else pair
     return piece
 
 
 def preserving(
-    circuit: Circuit, group: Group, known: Mapping[int, bool] | None = None
+    circuit: Circuit, group: Group, owned: Mapping[int, bool] | None = None
 ) -> PreservingProgram:
-    """The alpha-preserving program of a circuit, [SSM] Theorem 18.
+    """Build the alpha-preserving program of a circuit, [SSM] Theorem 18.
 
     Args:
-        circuit: one output; XOR gates are taken as (a AND NOT b) OR (NOT a AND b).
-        group: where its elements are.
-        known: values of the inputs that the program's owner knows. They do not appear in the index
-            sequence, which is the same for all their values; gates with such an input are free.
+        circuit: circuit of one output. XOR gates become (a AND NOT b) OR (NOT a AND b).
+        group: group of the elements.
+        owned: values of the inputs that the program's owner has, by input. They do not appear in
+            the index sequence, which is the same for all their values. Gates with such an input are
+            free.
 
     Returns:
-        a program over the circuit's inputs; its length is `preserving_length`, at most
-        4^depth.
+        A program over the circuit's inputs. Its length is `preserving_length`, at most 4^depth.
 
     Raises:
-        ParameterError: the circuit does not have one output, `known` names what is not an input, or
-            the program would be too long.
+        ParameterError: the circuit does not have one output, `owned` names a wire that is not an
+            input, or the program would be too long.
     """
-    values = {wire: bool(value) for wire, value in (known or {}).items()}
+    values = {wire: bool(value) for wire, value in (owned or {}).items()}
     length = preserving_length(circuit, values)
     if length > MAX_LENGTH:
         raise ParameterError(
@@ -207,17 +199,18 @@ def preserving(
         )
     circuit, cycles = circuit.cone(), _cycles(group)
     dtype = np.int16 if circuit.inputs < 1 << 15 else np.int32
-    # What is known is a bool; all else is a piece.
+    # Owned values are bools, all others are pieces.
     wires: list[bool | _Piece] = [
         values[i] if i in values else _instruction(i, dtype) for i in range(circuit.inputs)
     ]
     for op, a, b in circuit.gates:
         wires.append(_gate(cycles, op, *(wires[wire] for wire in (a, b)[: op.operands])))
-    result = wires[circuit.outputs[0]]
-    if isinstance(result, bool):
+    piece = wires[circuit.outputs[0]]
+    if isinstance(piece, bool):
         constant = _instruction(NONE, dtype)
-        result = _negated(cycles, constant) if result else constant
-    return _finish(cycles, result)
+        piece = _negated(cycles, constant) if piece else constant
+    ends = np.array([piece.first, piece.last], dtype=np.uint8)
+    return PreservingProgram(group, np.concatenate([ends[:1], piece.inner, ends[1:]]), piece.index)
 
 
 def _gate(cycles: _Cycles, op: Op, *operands: bool | _Piece) -> bool | _Piece:
@@ -242,30 +235,24 @@ def _gate(cycles: _Cycles, op: Op, *operands: bool | _Piece) -> bool | _Piece:
         return _four(cycles, f, h, cycles.both)
     if op == Op.OR:
         return _either(cycles, f, h)
-    not_f, not_h = _negated(cycles, f), _negated(cycles, h)
-    return _either(
-        cycles,
-        _four(cycles, f, not_h, cycles.both),
-        _four(cycles, not_f, h, cycles.both),
-    )
+    only_f = _four(cycles, f, _negated(cycles, h), cycles.both)
+    only_h = _four(cycles, _negated(cycles, f), h, cycles.both)
+    return _either(cycles, only_f, only_h)
 
 
-def preserving_length(circuit: Circuit, known: Collection[int] = ()) -> int:
-    """Length of `preserving`'s program, counted without building it.
+def preserving_length(circuit: Circuit, owned: Collection[int] = ()) -> int:
+    """Return the length of `preserving`'s program without building it.
 
     Raises:
-        ParameterError: the circuit does not have one output, or `known` names what is not an input.
+        ParameterError: the circuit does not have one output, or `owned` names a wire that is not an
+            input.
     """
     if len(circuit.outputs) != 1:
         raise ParameterError(f"the circuit must have one output, got {len(circuit.outputs)}")
-    strange = [wire for wire in known if wire not in range(circuit.inputs)]
-    if strange:
-        raise ParameterError(
-            f"known must name inputs of the circuit, 0 to {circuit.inputs - 1}, "
-            f"got {', '.join(map(repr, strange[:5]))}"
-        )
+    for wire in owned:
+        whole("an input in owned", wire, 0, circuit.inputs - 1)
     circuit = circuit.cone()
-    lengths = [0 if i in known else 1 for i in range(circuit.inputs)]  # 0: known to the owner
+    lengths = [0 if i in owned else 1 for i in range(circuit.inputs)]  # 0: owned
     for op, a, b in circuit.gates:
         f, h = sorted(lengths[wire] if wire >= 0 else 0 for wire in (a, b))
         if f:
@@ -277,19 +264,20 @@ def preserving_length(circuit: Circuit, known: Collection[int] = ()) -> int:
 
 
 def fixed_structure(circuit: Circuit, length: int, group: Group) -> PreservingProgram:
-    """The program of a circuit, filled up to a length with instructions that take no input.
+    """Build the program of a circuit, padded to a length with instructions that take no input.
 
-    Its index sequence says which input each instruction takes. That still depends on the circuit;
-    with a selector in place of each instruction (`ccbps.programs.selector`) nothing does, and the
-    filling, whose selectors take nothing, looks like all the rest.
+    Its index sequence, the input of each instruction, still depends on the circuit. With a selector
+    in place of each instruction (`ccbps.programs.selector`) nothing does, and the padding, whose
+    selectors select no input, looks like the rest.
 
     Args:
-        circuit: one output.
-        length: L, at least `preserving_length` of the circuit; 4^d is enough for depth d.
-        group: where its elements are.
+        circuit: circuit of one output.
+        length: number of instructions L, at least `preserving_length` of the circuit. 4^d is enough
+            for depth d.
+        group: group of the elements.
 
     Raises:
-        ParameterError: the program is longer than that.
+        ParameterError: the program is longer than `length`.
     """
     needed = preserving_length(circuit)
     if needed > length:
@@ -302,10 +290,3 @@ def fixed_structure(circuit: Circuit, length: int, group: Group) -> PreservingPr
     interstitials = np.zeros(length + 1, dtype=np.uint8)
     interstitials[: needed + 1] = program.interstitials
     return PreservingProgram(group, interstitials, index)
-
-
-def _finish(cycles: _Cycles, piece: _Piece) -> PreservingProgram:
-    interstitials = np.empty(len(piece.index) + 1, dtype=np.uint8)
-    interstitials[0], interstitials[-1] = piece.first, piece.last
-    interstitials[1:-1] = piece.inner
-    return PreservingProgram(cycles.group, interstitials, piece.index)

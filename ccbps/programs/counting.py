@@ -1,6 +1,6 @@
-"""Branching programs that count: a node for each place and number so far.
+"""Branching programs that count: a node for each place and each number so far.
 
-They are built as graphs whose nodes are numbered at the end; nodes on no path are dropped.
+They are built as graphs. Their nodes are numbered at the end, and nodes on no path are dropped.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from ccbps.programs.branching import ONE, ZERO, BranchingProgram, Label, constan
 from ccbps.programs.comparison import check_widths
 
 
-def hamming_within(value: Sequence[Label], wanted: Sequence[Label], limit: int) -> BranchingProgram:
-    """[Hamming distance of two bit strings <= limit]: a node for each (bit, distance so far)."""
-    check_widths(value, wanted)
-    if limit < 0:
-        return constant(False)
-    if limit >= len(value):
-        return constant(True)
+def hamming_within(value: Sequence[Label], other: Sequence[Label], limit: int) -> BranchingProgram:
+    """Return [Hamming distance of two bit strings <= limit].
+
+    It has a node for each bit and each distance so far.
+    """
+    check_widths(value, other)
+    if not 0 <= limit < len(value):
+        return constant(limit >= 0)
     graph = _Graph()
     row = {0: graph.source}
-    for x, c in zip(value, wanted, strict=True):
+    for x, c in zip(value, other, strict=True):
         following: dict[int, int] = {}
         for distance, node in row.items():
             for reached, label in ((distance, x ^ c ^ ONE), (distance + 1, x ^ c)):
@@ -34,11 +35,12 @@ def hamming_within(value: Sequence[Label], wanted: Sequence[Label], limit: int) 
 
 
 def at_least(count: int, programs: Sequence[BranchingProgram]) -> BranchingProgram:
-    """[at least `count` of the programs are true]: one node for each (program, number so far)."""
-    if count <= 0:
-        return constant(True)
-    if count > len(programs):
-        return constant(False)
+    """Return [at least `count` of the programs are true].
+
+    It has a node for each program and each number so far.
+    """
+    if not 0 < count <= len(programs):
+        return constant(count <= 0)
     graph = _Graph()
     row = {0: graph.source}
     for done, program in enumerate(programs):
@@ -58,7 +60,7 @@ def at_least(count: int, programs: Sequence[BranchingProgram]) -> BranchingProgr
 
 
 def at_least_size(count: int, sizes: Sequence[int]) -> int:
-    """Size of `at_least` of programs of these sizes, or a bit more: before any node is dropped."""
+    """Return the size of `at_least` of programs of some sizes, before any node is dropped."""
     if count <= 0 or count > len(sizes):
         return 1
     nodes, row = 0, {0}
@@ -77,7 +79,7 @@ def at_least_size(count: int, sizes: Sequence[int]) -> int:
 
 
 class _Graph:
-    """A DAG under construction with one source and one sink, numbered when it is finished."""
+    """A DAG under construction with a source and a sink. Its nodes are numbered at the end."""
 
     source = 0
     sink = 1
@@ -94,24 +96,25 @@ class _Graph:
         self._edges[u, v] = self._edges.get((u, v), ZERO) ^ label
 
     def embed(self, program: BranchingProgram, u: int, v: int) -> None:
-        """Put a whole program between two nodes."""
+        """Insert a program between two nodes."""
         inner = [u, *(self.node() for _ in range(program.inner_nodes)), v]
         for (a, b), label in program.edges.items():
             self.add(inner[a], inner[b], label)
 
     def program(self) -> BranchingProgram:
-        """Keep the nodes on some path from source to sink, in reverse postorder."""
+        """Return the program of the nodes on a path from source to sink, in reverse postorder."""
         forward: dict[int, list[int]] = {}
-        backward: dict[int, list[int]] = {}
         for (u, v), label in self._edges.items():
             if label:
                 forward.setdefault(u, []).append(v)
-                backward.setdefault(v, []).append(u)
-        useful = self._reach(self.sink, backward)
-        order = [n for n in self._postorder(forward) if n in useful and n != self.sink]
-        order = [*reversed(order), self.sink]
+        useful = {self.sink: None}
+        for node in self._postorder(forward):  # targets come before their sources
+            if any(target in useful for target in forward.get(node, ())):
+                useful[node] = None
         if self.source not in useful:
             return constant(False)
+        _, *order = useful
+        order = [*reversed(order), self.sink]
         number = {node: i for i, node in enumerate(order)}
         return BranchingProgram.from_edges(
             len(order) - 1,
@@ -121,16 +124,6 @@ class _Graph:
                 if u in number and v in number
             ],
         )
-
-    @staticmethod
-    def _reach(start: int, neighbours: dict[int, list[int]]) -> set[int]:
-        seen, todo = {start}, [start]
-        while todo:
-            for node in neighbours.get(todo.pop(), ()):
-                if node not in seen:
-                    seen.add(node)
-                    todo.append(node)
-        return seen
 
     def _postorder(self, forward: dict[int, list[int]]) -> list[int]:
         order: list[int] = []

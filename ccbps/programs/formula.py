@@ -1,12 +1,13 @@
 """Formulas over GF(2) of two parties' bits: free sums, AND gates, and chains of affine maps.
 
-The public form of a predicate for the rank-one-gate encoding (`ccbps.encodings.formula.encoding`).
-A leaf is a `Label`: a sum of event bits, interest bits and a constant. So XOR and NOT are free, and
-so is an interest bit that inverts a leaf or turns an AND into an OR; only AND gates cost bits.
+A formula is the public form of a predicate for the rank-one-gate encoding
+(`ccbps.encodings.formula.encoding`). A leaf is a `Label`: a sum of event bits, interest bits and a
+constant. XOR and NOT are free, and so is an interest bit that inverts a leaf or turns an AND into
+an OR. Only AND gates cost bits.
 
 A `Chain` is a product of affine maps z -> e z + a, the first outermost. Comparisons are chains:
 with e_i = [bit i of x and c are equal] and a_i = c_i XOR c_{i-1}, [x < c] is the sum over i of
-e_1 ... e_i a_{i+1}. So are equalities and prefixes of a private length, by other private a_i.
+e_1 ... e_i a_{i+1}. Other private a_i give equalities and prefixes of a private length.
 
 ==============================  ===================================================
 formula                         AND gates
@@ -35,14 +36,14 @@ from ccbps.programs.branching import ONE, ZERO, Label
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The parts' sum mod 2."""
+    """A sum of parts mod 2."""
 
     parts: tuple[Formula, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Both parts' product."""
+    """A product of two parts."""
 
     left: Formula
     right: Formula
@@ -53,10 +54,10 @@ class Chain:
     """A product of affine maps z -> e z + a, applied to ``bit * slope + offset``.
 
     Attributes:
-        maps: (e, a), the outermost first; a is of interest bits and constants only.
-        bit: of event bits only.
-        slope: of interest bits and constants only.
-        offset: likewise.
+        maps: pairs (e, a), the outermost first; a has interest bits and constants only.
+        bit: label of event bits only.
+        slope: label of interest bits and constants only.
+        offset: label of interest bits and constants only.
     """
 
     maps: tuple[tuple[Label, Label], ...]
@@ -67,12 +68,12 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """An entry of a private table, at the place that some event bits are as a number.
+    """An entry of a private table, at the place given by a digit of the event.
 
     Attributes:
-        digit: number of the event's digit.
-        entries: for each value of it, of interest bits and constants only.
-        odd: whether the entries' sum is one, whatever the private bits.
+        digit: number of the digit.
+        entries: label for each value of the digit, of interest bits and constants only.
+        odd: True if the entries' sum is 1 for all private bits.
     """
 
     digit: int
@@ -82,22 +83,22 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Digits compared one after the other: value + equal * (what the next digits say).
+    """A comparison of digit after digit: value + equal * (the result for the next digits).
 
     Attributes:
-        steps: (digit, equal, value), tables of entries by the digit's value; those of `equal` sum
-            to one. The last digit's `equal` is not used, and empty.
+        steps: triples (digit, equal, value). `equal` and `value` have an entry for each value of
+            the digit, and those of `equal` sum to 1. The last `equal` is not used, and empty.
     """
 
     steps: tuple[tuple[int, tuple[Label, ...], tuple[Label, ...]], ...]
 
 
 Formula: TypeAlias = Label | Sum | And | Chain | Lookup | Scan
-"""`Chain` is for an event of bits, `Lookup` and `Scan` are for one of digits."""
+"""A formula. `Chain` is for events of bits, `Lookup` and `Scan` are for events of digits."""
 
 
 def gates(formula: Formula) -> int:
-    """AND gates, those of chains included."""
+    """Count the AND gates, including those of chains."""
     match formula:
         case Sum(parts):
             return sum(map(gates, parts))
@@ -111,7 +112,7 @@ def gates(formula: Formula) -> int:
 
 
 def depth(formula: Formula) -> int:
-    """Most AND gates that one is under, itself included: a chain of k maps counts as log2 of k."""
+    """Return the largest number of nested AND gates. A chain of k maps counts as log2 of k."""
     match formula:
         case Sum(parts):
             return max(map(depth, parts), default=0)
@@ -125,7 +126,7 @@ def depth(formula: Formula) -> int:
 
 
 def as_json(formula: Formula) -> Any:
-    """The formula as nested lists: what a fingerprint is made of."""
+    """Convert a formula to nested lists, from which fingerprints are computed."""
     match formula:
         case Sum(parts):
             return ["sum", *map(as_json, parts)]
@@ -143,12 +144,12 @@ def as_json(formula: Formula) -> Any:
 
 
 def negation(formula: Formula) -> Formula:
-    """NOT, which is free."""
+    """Negate a formula, which is free."""
     return total([formula, ONE])
 
 
 def total(parts: Iterable[Formula]) -> Formula:
-    """The sum mod 2, with sums taken apart and labels put together."""
+    """Add parts mod 2. Nested sums are flattened and labels are merged."""
     label = ZERO
     others: list[Formula] = []
     waiting = list(parts)[::-1]
@@ -166,18 +167,18 @@ def total(parts: Iterable[Formula]) -> Formula:
 
 
 def conjunction(parts: Sequence[Formula]) -> Formula:
-    """AND of any parts as a tree of `And`, of the least sum of depths over all gates.
+    """Join parts by AND, as the tree of `And` with the least sum of depths over all gates.
 
-    Every gate costs two bits a side and one more for each `And` that it is under. So many gates
-    belong near the root; the greedy rule of Huffman, with one gate more for a pair that is joined,
-    finds the best tree.
+    Every gate costs two bits on each side, and another bit for each `And` above it. So parts with
+    many gates belong near the root. The greedy rule of Huffman, with an additional gate for each
+    joined pair, finds the best tree.
     """
-    known = [part for part in parts if part != ONE]
-    if any(part == ZERO for part in known):
+    factors = [part for part in parts if part != ONE]
+    if any(part == ZERO for part in factors):
         return ZERO
-    if not known:
+    if not factors:
         return ONE
-    heap: list[tuple[int, int, Formula]] = [(gates(p), i, p) for i, p in enumerate(known)]
+    heap: list[tuple[int, int, Formula]] = [(gates(p), i, p) for i, p in enumerate(factors)]
     heapify(heap)
     while len(heap) > 1:
         small, first, left = heappop(heap)
@@ -187,7 +188,7 @@ def conjunction(parts: Sequence[Formula]) -> Formula:
 
 
 def disjunction(parts: Sequence[Formula], *, disjoint: bool = False) -> Formula:
-    """OR of any parts; a free sum where at most one of them can hold."""
+    """Join parts by OR. It is a free sum if they are disjoint: at most one of them can hold."""
     if disjoint:
         return total(parts)
     return negation(conjunction([negation(part) for part in parts]))
@@ -196,10 +197,10 @@ def disjunction(parts: Sequence[Formula], *, disjoint: bool = False) -> Formula:
 def evaluate(
     formula: Formula, event: NDArray[Any], interest: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Plain value, shape (batch,).
+    """Compute the plaintext value of a formula, shape (batch,).
 
     Args:
-        formula: what to compute.
+        formula: formula over the bits of both parties.
         event: bits, or a whole number for each digit; shape (bits or digits, batch).
         interest: bits, shape (bits, batch).
     """
@@ -225,8 +226,7 @@ def evaluate(
                 value &= _entry(equal, event, interest, digit)
                 value ^= _entry(less, event, interest, digit)
             return value
-    count = interest.shape[1]
-    value = np.full(count, formula.one)
+    value = np.full(interest.shape[1], formula.one)
     for i in formula.event:
         value ^= event[i]
     for i in formula.interest:

@@ -1,15 +1,14 @@
-"""Group programs: products of permutations that tell what a predicate says of some bits.
+"""Group programs: products of permutations that evaluate a predicate on some bits.
 
 - A **group program** <(g1_0, g1_1, i1), ..., (gl_0, gl_1, il)> takes from each instruction one of
-  two elements, by bit i_j of the input. It alpha-computes f when the product is the 5-cycle alpha
-  where f holds and the identity where it does not. [SSM] Definition 6.
+  two elements, chosen by bit i_j of the input. It alpha-computes f when the product is the 5-cycle
+  alpha where f holds and the identity elsewhere. [SSM] Definition 6.
 - An **alpha-preserving** program <g0, i1, g1, ..., il, gl> alpha-computes f when
-  g0 alpha^x[i1] g1 ... alpha^x[il] gl = alpha^f(x). What depends on the input is alpha or the
-  identity, whatever the program; what depends on the predicate are the *interstitial* elements
-  g0 ... gl. [SSM] Definitions 16 and 17.
-- It has **fixed structure** when the index sequence i1 ... il does not depend on the predicate:
-  then publisher and subscriber can write their elements without knowing of each other.
-  [SSM] Definition 19.
+  g0 alpha^x[i1] g1 ... alpha^x[il] gl = alpha^f(x). The elements that depend on the input are alpha
+  or the identity in every program. The *interstitial* elements g0 ... gl depend on the predicate.
+  [SSM] Definitions 16 and 17.
+- It has **fixed structure** when the index sequence i1 ... il does not depend on the predicate.
+  Publisher and subscriber then write their elements independently. [SSM] Definition 19.
 
 Convention: products run left to right. Elements are ranks of a `ccbps.algebra.group.Group`.
 Not protected: interstitial elements show the predicate. Blind them before they leave their owner.
@@ -29,30 +28,18 @@ from ccbps.arrays import Index, Ranks
 from ccbps.errors import ParameterError, ShapeError
 
 NONE: Final = -1
-"""In an index sequence: no input bit, always 0. Padding takes it."""
-
-
-def _looked_up(bits: NDArray[np.bool_], index: Index) -> NDArray[np.bool_]:
-    """bits[:, index], with False for `NONE`: shape (batch, length)."""
-    if bits.ndim != 2 or (len(index) and int(index.max()) >= bits.shape[1]):
-        raise ShapeError(
-            f"bits must have shape (batch, at least {int(index.max(initial=0)) + 1}), "
-            f"got {bits.shape}"
-        )
-    padded = np.zeros((len(bits), bits.shape[1] + 1), dtype=np.bool_)
-    padded[:, :-1] = bits
-    return padded[:, index]
+"""Index of an instruction without an input bit, such as padding: its bit is always 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupProgram:
-    """[SSM] Definition 6.
+    """A group program, [SSM] Definition 6.
 
     Attributes:
-        group: where the elements are.
-        zero: the element of each instruction for a 0, shape (length,).
-        one: the element of each instruction for a 1, likewise.
-        index: which bit chooses, shape (length,).
+        group: group of the elements.
+        zero: element of each instruction for a 0, shape (length,).
+        one: element of each instruction for a 1, shape (length,).
+        index: input bit of each instruction, shape (length,).
     """
 
     group: Group
@@ -62,12 +49,17 @@ class GroupProgram:
 
     @property
     def length(self) -> int:
-        """Instructions."""
+        """Number of instructions."""
         return len(self.index)
 
     def evaluate(self, bits: NDArray[np.bool_]) -> Ranks:
-        """Products for inputs, shape (batch, n) -> ranks, shape (batch,)."""
-        chosen = np.where(_looked_up(bits, self.index), self.one, self.zero)
+        """Multiply the elements for inputs of shape (batch, n) to ranks of shape (batch,)."""
+        least = int(self.index.max(initial=NONE)) + 1
+        if bits.ndim != 2 or bits.shape[1] < least:
+            raise ShapeError(f"bits must have shape (batch, at least {least}), got {bits.shape}")
+        padded = np.zeros((len(bits), bits.shape[1] + 1), dtype=np.bool_)  # False for `NONE`
+        padded[:, :-1] = bits
+        chosen = np.where(padded[:, self.index], self.one, self.zero)
         return tree(pair_table(self.group.multiplication), chosen)
 
 
@@ -76,9 +68,9 @@ class PreservingProgram:
     """An alpha-preserving program, [SSM] Definition 16.
 
     Attributes:
-        group: where the elements are.
-        interstitials: g0 ... gl, shape (length + 1,).
-        index: i1 ... il, shape (length,); `NONE` stands for a bit that is always 0.
+        group: group of the elements.
+        interstitials: elements g0 ... gl, shape (length + 1,).
+        index: input bits i1 ... il, shape (length,); `NONE` stands for a bit that is always 0.
     """
 
     group: Group
@@ -88,37 +80,32 @@ class PreservingProgram:
     def __post_init__(self) -> None:
         if self.interstitials.shape != (len(self.index) + 1,):
             raise ParameterError(
-                f"{len(self.index)} indices need {len(self.index) + 1} interstitials, got "
+                f"interstitials must be {len(self.index) + 1} for {len(self.index)} indices, got "
                 f"{self.interstitials.shape}"
             )
 
     @property
     def length(self) -> int:
-        """l, the number of indices."""
+        """Number of indices, l."""
         return len(self.index)
 
     @property
     def elements(self) -> int:
-        """Elements in the product: l of them depend on the input, l + 1 on the predicate."""
+        """Number of elements in the product: l depend on the input, l + 1 on the predicate."""
         return 2 * self.length + 1
 
     def evaluate(self, bits: NDArray[np.bool_]) -> Ranks:
-        """Products for inputs, shape (batch, n) -> ranks, shape (batch,)."""
+        """Multiply the elements for inputs of shape (batch, n) to ranks of shape (batch,)."""
         return self.group_program().evaluate(bits)
 
     def group_program(self) -> GroupProgram:
-        """The group program that comes of multiplying each element with what is beside it.
+        """Return the group program of the same length, with neighbouring elements multiplied.
 
-        This is [SSM] Theorem 8's program where this one is Theorem 18's, of the same length.
+        This is [SSM] Theorem 8's program if this one is Theorem 18's.
         """
-        multiply = self.group.multiplication
+        multiply, only = self.group.multiplication, self.interstitials
         if not self.length:
-            return GroupProgram(
-                self.group,
-                self.interstitials,
-                self.interstitials,
-                np.full(1, NONE, dtype=np.int32),
-            )
+            return GroupProgram(self.group, only, only, np.full(1, NONE, dtype=np.int32))
         zero = self.interstitials[1:].copy()
         one = multiply[self.group.alpha, zero]
         zero[0] = multiply[self.interstitials[0], zero[0]]

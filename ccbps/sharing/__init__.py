@@ -1,4 +1,4 @@
-"""Secret sharing: a secret in n shares, of which any k give it back and fewer say nothing."""
+"""Secret sharing: n shares of a secret, of which any k reconstruct it and fewer tell nothing."""
 
 from ccbps.sharing.checked import CheckedShamir
 from ccbps.sharing.prime import PrimeShamir

@@ -1,22 +1,22 @@
-"""Shares that are checked by one another: whoever joins them learns which were altered.
+"""Shares that check one another: joining them shows which were altered.
 
-Whoever splits a secret gives share j a one-time key for each other share i, and share i the tag of
-its contents under that key (Poly1305, unconditionally secure for one message a key). A share that
-was altered after that has no tag that a key of an unaltered share accepts, but for chance: of a
-value of L bytes, at most 8 ceil((L + 10) / 16) / 2^106 for each tag and try. So a share is taken
-if more than half of the shares that came accept it, itself among them. As long as fewer than half
-of the shares that came were altered, even all by one adversary, all others are taken, and no
-altered value is; of k shares that came, too, where Reed-Solomon decoding finds nothing. (A share of
-which only keys were altered still has its value and its tags, and is taken.)
+Share j gets a one-time key for each other share i, and share i the tag of its contents under that
+key (Poly1305, unconditionally secure for one message per key). A key of an unaltered share accepts
+an altered share by chance only: for a value of L bytes, with probability at most
+8 ceil((L + 10) / 16) / 2^106 for each tag and try. A share is accepted if more than half of the
+received shares, itself included, accept it. As long as fewer than half of the received shares were
+altered, even by a single adversary, all others are accepted and no altered value is. This holds for
+k received shares, too, among which Reed-Solomon decoding finds nothing. (A share with altered keys
+still has its value and its tags, and is accepted.)
 
-What k - 1 shares say of the secret stays nothing, without any assumption: the keys that they hold
-are random, and their tags are of their own values, under random keys of the others.
+k - 1 shares still tell nothing of the secret, without any assumption: their keys are random, and
+their tags are of their own values, under random keys of the others.
 
-Why not Feldman's commitments [F87], which anybody can verify: they show g^secret, so they hide a
-secret only from those who cannot compute logarithms, and a short secret from nobody; and they take
-a power for each coefficient and each share.
+Feldman's commitments [F87], which anybody can verify, show g^secret. They hide a secret only from
+those who cannot compute logarithms, and hide no short secret. They take a power for each
+coefficient and each share.
 
-A share of L bytes takes 4 + 48 (n - 1) more.
+A share of L bytes takes 4 + 48 (n - 1) more bytes.
 Sources: [RB89]; RFC 8439 and [B05] for Poly1305.
 """
 
@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from ccbps.arrays import Randomness
 from ccbps.errors import DecodeError
-from ccbps.sharing.lagrange import misfit
+from ccbps.sharing.polynomials import misfit
 from ccbps.sharing.shamir import Shamir
 from ccbps.sharing.share import Share, as_shares, fitting_shares
 
@@ -42,10 +42,12 @@ TAG_BYTES: Final = 16
 class CheckedShamir:
     """Shamir's sharing with a tag of each share under a key in each other one.
 
-    Attributes:
-        k: shares needed.
-        n: shares made, at points 1 .. n. Whoever joins them must know it.
-        strict: whether more than n / 2 shares must accept each one.
+    Args:
+        k: number of shares needed.
+        n: number of shares, at points 1 .. n. Joining needs it, too.
+        strict: True to accept a share only if more than n / 2 shares do, instead of more than half
+            of the received ones. Use it to join before all shares had time to arrive: the first few
+            may be just the altered ones.
 
     Example:
         >>> from ccbps.sharing import CheckedShamir
@@ -57,33 +59,25 @@ class CheckedShamir:
         >>> scheme.join(shares)
         Traceback (most recent call last):
             ...
-        ccbps.errors.DecodeError: altered shares: of points 2; 3 others are needed, and 2 came
+        ccbps.errors.DecodeError: altered shares: of points 2; 3 others are needed, got 2
+
+    Raises:
+        ParameterError: k and n do not satisfy ``1 <= k <= n <= 255``.
     """
 
     def __init__(self, k: int, n: int, *, strict: bool = False) -> None:
-        """
-        Args:
-            k: shares needed.
-            n: shares made.
-            strict: a share is taken only if more than n / 2 shares accept it, and not more than
-                half of those that came. For joining before all had time to come: then the first
-                few may be just those that were altered.
-
-        Raises:
-            ParameterError: not ``1 <= k <= n <= 255``.
-        """
         self._plain = Shamir(k, n)
-        self.k, self.n, self.strict = k, n, strict
+        self.k, self.n, self.strict = self._plain.k, self._plain.n, strict
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.k}, {self.n})"
 
     def split(self, secret: bytes, *, randomness: Randomness = os.urandom) -> list[Share]:
-        """The n shares of a secret, with checks.
+        """Split a secret into n shares with checks.
 
         Args:
-            secret: at least one byte.
-            randomness: where uniform bytes come from: those of `Shamir.split`, then
+            secret: bytes, at least one.
+            randomness: source of uniform bytes: those of `Shamir.split`, then
                 ``32 * n * (n - 1)``.
 
         Raises:
@@ -93,9 +87,9 @@ class CheckedShamir:
         width = (n - 1) * KEY_BYTES
         random = randomness(n * width)
         keys = [random[at : at + width] for at in range(0, n * width, width)] if width else [b""]
-        for share, own in zip(shares, keys, strict=True):
+        for share, share_keys in zip(shares, keys, strict=True):
             content = _content(share)
-            share.checks = own + b"".join(
+            share.checks = share_keys + b"".join(
                 Poly1305.generate_tag(_key(keys[judge - 1], judge, share.point), content)
                 for judge in range(1, n + 1)
                 if judge != share.point
@@ -103,46 +97,43 @@ class CheckedShamir:
         return shares
 
     def join(self, shares: Iterable[Share]) -> bytes:
-        """The secret, from shares that were not altered.
+        """Recover a secret from shares that were not altered.
 
         Args:
-            shares: of one secret, in any order: k or more that were not altered, and fewer that
-                were.
+            shares: shares of one secret in any order: at least k that were not altered, and fewer
+                that were.
 
         Raises:
-            DecodeError: fewer than k are left without those that were altered, whose points it
-                names; or as many were altered as not, as far as this can be noticed; or the shares
-                are of different secrets or of another scheme.
-            ParameterError: something else than shares is among them.
+            DecodeError: fewer than k unaltered shares are left (the message names the points of the
+                altered ones), half or more were altered, as far as this can be noticed, or the
+                shares are of different secrets or of another scheme.
+            ParameterError: an object is not a share.
         """
-        taken, wrong = self._taken(shares)
-        values = {share.point: share.value for share in taken}
-        if wrong and len(values) < self.k:
-            points = ", ".join(str(point) for point in sorted({share.point for share in wrong}))
+        accepted, altered = self._judged(shares)
+        count = len({share.point for share in accepted})
+        if altered and count < self.k:
+            points = ", ".join(map(str, sorted({share.point for share in altered})))
             raise DecodeError(
-                f"altered shares: of points {points}; {self.k} others are needed, and "
-                f"{len(values)} came"
+                f"altered shares: of points {points}; {self.k} others are needed, got {count}"
             )
-        # Nothing is corrected here: what most accept and does not fit was forged by most.
-        points_taken, values_taken, _ = fitting_shares(taken, self.k)
-        rows, size = [int.from_bytes(value) for value in values_taken], len(values_taken[0])
-        if len(rows) < len(values) or misfit(points_taken, rows, self.k, size) >= 0:
-            raise _too_many_altered(len(taken) + len(wrong))
-        return self._plain.join(taken)
+        # Nothing is corrected here: accepted shares that do not fit were forged by a majority.
+        points_kept, values, _ = fitting_shares(accepted, self.k)
+        rows, size = [int.from_bytes(value) for value in values], len(values[0])
+        if len(rows) < count or misfit(points_kept, rows, self.k, size) >= 0:
+            raise _too_many_altered(len(accepted) + len(altered))
+        return self._plain.join(accepted)
 
     def altered(self, shares: Iterable[Share]) -> list[int]:
-        """Points of the shares that were altered: half or more of all do not accept them.
+        """List the points of the altered shares, which half or more of all shares do not accept.
 
         Raises:
-            DecodeError: no shares, or none of them is accepted; or the shares are of another
-                scheme.
-            ParameterError: something else than shares is among them.
+            DecodeError: there are no shares, none is accepted, or they are of another scheme.
+            ParameterError: an object is not a share.
         """
-        _, wrong = self._taken(shares)
-        return sorted({share.point for share in wrong})
+        return sorted({share.point for share in self._judged(shares)[1]})
 
-    def _taken(self, shares: Iterable[Share]) -> tuple[list[Share], list[Share]]:
-        """Different shares, those that more than half of them accept and the others."""
+    def _judged(self, shares: Iterable[Share]) -> tuple[list[Share], list[Share]]:
+        """Separate the different shares that more than half of them accept from the others."""
         given, width = [*dict.fromkeys(as_shares(shares))], (self.n - 1) * (KEY_BYTES + TAG_BYTES)
         if not given:
             raise DecodeError(f"{self.k} shares of a secret are needed, got none")
@@ -155,22 +146,22 @@ class CheckedShamir:
             odd = next(share for share in given if share not in usable)
             raise DecodeError(
                 f"not shares of {self!r}, which have {width} bytes of checks: share {odd.point} "
-                f"has {len(odd.checks)}, and says that {odd.k} are needed; join them with the k "
-                "and n they were split with"
+                f"has {len(odd.checks)} and the threshold {odd.k}; join shares with the k and n "
+                "they were split with"
             )
         votes = {
             share: sum(judge is share or _accepts(judge, share, self.n) for judge in usable)
             for share in usable
         }
-        enough = max(len(given), self.n) if self.strict else len(given)
-        taken = [share for share, accepted in votes.items() if 2 * accepted > enough]
-        if not taken:
+        voters = max(len(given), self.n) if self.strict else len(given)
+        accepted = [share for share, count in votes.items() if 2 * count > voters]
+        if not accepted:
             raise _too_many_altered(len(given))
-        return taken, [share for share in given if share not in taken]
+        return accepted, [share for share in given if share not in accepted]
 
 
 def _accepts(judge: Share, share: Share, n: int) -> bool:
-    """Does the key that one share has for another accept it?"""
+    """Return whether the key that a share has for another accepts that share."""
     if judge.point == share.point:
         return False
     start = (n - 1) * KEY_BYTES + _place(judge.point, share.point) * TAG_BYTES
@@ -179,13 +170,13 @@ def _accepts(judge: Share, share: Share, n: int) -> bool:
 
 
 def _key(keys: bytes, judge: int, point: int) -> bytes:
-    """Of the keys that share `judge` has, the one for the share of a point."""
+    """Select the key for the share of a point from the keys of share `judge`."""
     at = _place(point, judge) * KEY_BYTES
     return keys[at : at + KEY_BYTES]
 
 
 def _place(point: int, owner: int) -> int:
-    """Where a point stands among all others than the owner's."""
+    """Return the place of a point among all points but the owner's."""
     return point - 1 - (point > owner)
 
 
@@ -195,6 +186,6 @@ def _content(share: Share) -> bytes:
 
 def _too_many_altered(count: int) -> DecodeError:
     return DecodeError(
-        f"of {count} shares half or more were altered, or they are of different secrets: which "
-        "ones cannot be told; get more shares"
+        f"of {count} shares half or more were altered, or they are of different secrets: it is "
+        "unknown which ones; get more shares"
     )

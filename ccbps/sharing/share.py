@@ -1,20 +1,20 @@
-"""A share as it travels: which sharing it belongs to, its point, and its value.
+"""A share as a message: the sharing it belongs to, its point, and its value.
 
 ==========  =====  ====================================================================
-part        bytes  holds
+part        bytes  content
 ==========  =====  ====================================================================
 kind            1  `Kind.SHARE`
 version         1  1; or 2 for shares with checks, see `ccbps.sharing.checked`
 threshold       1  k, 1 .. 255
 point           1  1 .. 255
-name            8  of the sharing: uniform, the same in all shares of one secret
-size            4  of the value, least byte first; in shares with checks only
+name            8  name of the sharing: uniform, the same in all shares of one secret
+size            4  length of the value, least byte first; in shares with checks only
 value              as many bytes as the secret has, at least one
 checks             the rest, at least one byte; in shares with checks only
 ==========  =====  ====================================================================
 
-Hazard: nothing in a plain share tells whether it was altered; shares that do not fit together are
-found where there are more than k, see `ccbps.sharing.Shamir.join`.
+Hazard: a plain share does not show whether it was altered. Shares that do not fit together are
+noticed if there are more than k, see `ccbps.sharing.Shamir.join`.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final, NoReturn, final
 
+from ccbps.checks import instance, octets, whole
 from ccbps.errors import DecodeError, ParameterError, SerializationError
 from ccbps.wire import Kind
 
 PLAIN: Final = 1
 CHECKED: Final = 2
-"""Versions: of a value alone, and of a value with checks behind it."""
+"""Versions of shares: `PLAIN` for a value alone, `CHECKED` for a value followed by checks."""
 NAME_BYTES: Final = 8
 HEAD_BYTES: Final = 4 + NAME_BYTES
 SIZE_BYTES: Final = 4
 MOST_SHARES: Final = 255
-"""As many as there are points, which are numbers of one byte, but not 0."""
+"""Largest number of shares: their points are numbers of one byte other than 0."""
 
 
 @final
 class Share:
-    """One share of a secret. Its value is part of a secret: it does not print and is not pickled.
+    """A share of a secret. Its value is secret: it does not print and is not pickled.
 
-    What `from_bytes` returns has parts that are possible; joining looks at those of any other.
+    `from_bytes` returns only valid parts. Joining checks the parts of any other share.
 
     Attributes:
-        k: shares that give the secret back.
-        point: where the polynomials were evaluated, 1 .. 255.
-        name: of the sharing, the same in all shares of a secret, 8 bytes.
-        value: the polynomials' values, as many bytes as the secret has.
-        checks: of the other shares, and for them; empty in a plain share.
+        k: number of shares that reconstruct the secret.
+        point: point where the polynomials were evaluated, 1 .. 255.
+        name: name of the sharing, the same in all shares of a secret, 8 bytes.
+        value: values of the polynomials, as many bytes as the secret has.
+        checks: keys for the other shares and tags under theirs; empty in a plain share.
 
     Example:
         >>> from ccbps.sharing import Share, ss_split
@@ -65,8 +66,9 @@ class Share:
         self.k, self.point, self.name, self.value, self.checks = k, point, name, value, checks
 
     def to_bytes(self) -> bytes:
-        """The share as a message, `HEAD_BYTES` longer than its value; with checks, as much longer
-        as these are, and 4 bytes more.
+        """Write the share as a message, `HEAD_BYTES` longer than its value.
+
+        A message with checks is longer by these and 4 bytes.
         """
         version, size = PLAIN, b""
         if self.checks:
@@ -79,11 +81,11 @@ class Share:
         """Read a message.
 
         Raises:
-            DecodeError: it is no share of these versions, or cut off.
+            DecodeError: the message is not a share of these versions, or truncated.
         """
         message = bytes(message)
         if len(message) < HEAD_BYTES or message[0] != Kind.SHARE:
-            raise DecodeError(f"not a share: {len(message)} bytes that do not begin as one does")
+            raise DecodeError(f"not a share: {len(message)} bytes without the head of a share")
         version, k, point = message[1:4]
         if version not in (PLAIN, CHECKED) or k < 1 or point < 1:
             raise DecodeError(
@@ -95,8 +97,8 @@ class Share:
             size, rest = int.from_bytes(rest[:SIZE_BYTES], "little"), rest[SIZE_BYTES:]
         if not 0 < size <= len(rest) - (version == CHECKED):
             raise DecodeError(
-                f"a share of {size} bytes{', and checks,' * (version == CHECKED)} was cut off: "
-                f"{len(rest)} came"
+                f"a share of {size} bytes{', and checks,' * (version == CHECKED)} was truncated to "
+                f"{len(rest)} bytes"
             )
         return Share(k, point, name, rest[:size], rest[size:])
 
@@ -125,78 +127,68 @@ class Share:
         )
 
 
-def check_threshold(k: int, n: int, most: int) -> None:
-    """Raise ParameterError unless ``1 <= k <= n <= most``."""
-    for name, value in (("k", k), ("n", n)):
-        if type(value) is not int:
-            raise ParameterError(f"{name} must be a whole number, got {value!r}")
-    if not 1 <= k <= n <= most:
-        raise ParameterError(
-            f"k shares of n give a secret back, 1 <= k <= n <= {most}; got k={k}, n={n}"
-        )
+def check_threshold(k: int, n: int, most: int) -> tuple[int, int]:
+    """Return k and n if ``1 <= k <= n <= most``.
+
+    Raises:
+        ParameterError: k or n is not such a number.
+    """
+    n = whole("n", n, 1, most, unit="shares")
+    return whole("k", k, 1, n, unit="shares", hint="k of n shares reconstruct a secret"), n
 
 
 def as_secret(secret: bytes) -> bytes:
-    """A secret of at least one byte.
+    """Return a secret of at least one byte.
 
     Raises:
-        ParameterError: it is not.
+        ParameterError: the secret is not bytes, or empty.
     """
-    if type(secret) is bytes and secret:
-        return secret
-    if not isinstance(secret, (bytes, bytearray, memoryview)):
-        raise ParameterError(f"a secret is bytes, got {type(secret).__name__}")
-    if not len(secret):
-        raise ParameterError("a secret has at least one byte, got none")
-    return bytes(secret)
+    secret = octets("a secret", secret)
+    if not secret:
+        raise ParameterError("a secret must have at least 1 byte, got none")
+    return secret
 
 
 def as_shares(shares: Iterable[Share]) -> list[Share]:
-    """Shares as a list.
+    """Return shares as a list.
 
     Raises:
-        ParameterError: something else is among them.
+        ParameterError: an object is not a share.
     """
-    given = [*shares]
-    for share in given:
-        if type(share) is not Share:
-            raise ParameterError(
-                f"shares are Share objects, got {type(share).__name__}; Share.from_bytes reads "
-                "messages"
-            )
-    return given
+    hint = "Share.from_bytes reads messages"
+    return [instance("a share", share, Share, hint=hint) for share in shares]
 
 
 def fitting_shares(shares: Iterable[Share], k: int) -> tuple[list[int], list[bytes], int]:
-    """Points, each once, and values of shares of one sharing; how many more may be altered.
+    """Return the points, each once, and the values of shares of one sharing.
 
-    Of m shares, the same one twice counted once, (m - k) / 2 may have been altered in any part. So
-    those that differ from most in name or size, and those of one point with different values, are
-    left out; what is returned last is how many of (m - k) / 2 that leaves.
+    Of m different shares, (m - k) / 2 may have been altered in any part. So shares that differ from
+    most in name or size, and shares of one point with different values, are left out. The third
+    result is how many of the (m - k) / 2 may still be altered.
 
     Raises:
-        DecodeError: fewer than k shares; or more than (m - k) / 2 do not fit.
+        DecodeError: there are fewer than k shares, or more than (m - k) / 2 do not fit.
     """
     given = as_shares(shares)
-    found: dict[int, bytes] = {}
+    values: dict[int, bytes] = {}
     for share in given:
         if (
             share.k != k
             or share.name != given[0].name
             or len(share.value) != len(given[0].value)
-            or found.setdefault(share.point, share.value) != share.value
+            or values.setdefault(share.point, share.value) != share.value
         ):
-            return _most_fitting(given, k)
-    if len(found) < k:
-        raise DecodeError(f"{k} shares of a secret are needed, got {len(found)}")
+            return _majority(given, k)
+    if len(values) < k:
+        raise DecodeError(f"{k} shares of a secret are needed, got {len(values)}")
     if not given[0].value:
-        raise DecodeError("shares without a value: a secret has at least one byte")
-    return [*found], [*found.values()], (len(found) - k) // 2
+        raise DecodeError("shares must have values of at least 1 byte, got none")
+    return [*values], [*values.values()], (len(values) - k) // 2
 
 
-def _most_fitting(given: list[Share], k: int) -> tuple[list[int], list[bytes], int]:
-    """As `fitting_shares`, where some do not fit."""
-    # A dict, for its order.
+def _majority(given: list[Share], k: int) -> tuple[list[int], list[bytes], int]:
+    """Return the result of `fitting_shares` if some shares do not fit."""
+    # This is a dict because it keeps the order.
     distinct = {(s.k, s.name, len(s.value), s.point, s.value): None for s in given}
     kinds = Counter(parts[:3] for parts in distinct)
     most = max(kinds, key=lambda kind: (kind[0] == k, kinds[kind]))
@@ -204,13 +196,13 @@ def _most_fitting(given: list[Share], k: int) -> tuple[list[int], list[bytes], i
     for *kind, point, value in distinct:
         if (*kind,) == most:
             values[point].append(value)
-    # Of several values of one point, all but one at least were altered; none of them is used.
+    # Of several values of one point, at least all but one were altered. None of them is used.
     altered = len(distinct) - len(values)
     spare = (len(distinct) - k) // 2 - altered
     if most[0] != k or spare < 0:
         raise DecodeError(
-            f"{len(distinct)} different shares came, of which at most {len(values)} are of one "
-            f"secret that {k} shares give back: too few; are they of different secrets?"
+            f"of {len(distinct)} different shares at most {len(values)} are of one secret that {k} "
+            "shares reconstruct: too few; are they of different secrets?"
         )
-    found = {point: several[0] for point, several in values.items() if len(several) == 1}
-    return [*found], [*found.values()], spare
+    single = {point: several[0] for point, several in values.items() if len(several) == 1}
+    return [*single], [*single.values()], spare

@@ -49,10 +49,10 @@ def test_field_axioms(a: int, b: int, c: int) -> None:
 
 @given(byte, st.integers(0, 600))
 def test_powers_are_repeated_products(base: int, exponent: int) -> None:
-    wanted = 1
+    expected = 1
     for _ in range(exponent):
-        wanted = twin.product(wanted, base)
-    assert gf256.power(base, exponent) == wanted
+        expected = twin.product(expected, base)
+    assert gf256.power(base, exponent) == expected
 
 
 rows_and_constants = st.integers(1, 19).flatmap(
@@ -66,18 +66,18 @@ rows_and_constants = st.integers(1, 19).flatmap(
 def test_linear_combinations_of_rows(terms: list[tuple[bytes, int]]) -> None:
     rows, constants = zip(*terms, strict=True)
     size = len(rows[0])
-    wanted = bytearray(size)
+    expected = bytearray(size)
     for row, constant in terms:
         for place, value in enumerate(row):
-            wanted[place] ^= twin.product(value, constant)
+            expected[place] ^= twin.product(value, constant)
     plan = gf256.plan_of(constants)
     combine = gf256.IntegerRows(size).combine
-    assert combine(plan, [int.from_bytes(row) for row in rows]).to_bytes(size) == bytes(wanted)
+    assert combine(plan, [int.from_bytes(row) for row in rows]).to_bytes(size) == bytes(expected)
     words = np.zeros((len(rows), 3), dtype=np.uint64)
     words.view(np.uint8)[:, :size] = [[*row] for row in rows]
     out = np.full(3, 2**64 - 1, dtype=np.uint64)
     gf256.WordRows(3).combine(plan, [*words], out)
-    assert out.view(np.uint8)[:size].tobytes() == bytes(wanted)
+    assert out.view(np.uint8)[:size].tobytes() == bytes(expected)
 
 
 @given(st.integers(1, 255), st.integers(1, 3), st.integers(0, 4))
@@ -88,5 +88,5 @@ def test_values_at_all_points(n: int, size: int, degree: int) -> None:
     assert len(values) == n
     for x in {1, 2, n // 2 + 1, n}:
         if x <= n:
-            wanted = [twin.byte_value([row[i] for row in drawn.tolist()], x) for i in range(size)]
-            assert [*values[x - 1]] == wanted
+            expected = [twin.byte_value([row[i] for row in drawn.tolist()], x) for i in range(size)]
+            assert [*values[x - 1]] == expected

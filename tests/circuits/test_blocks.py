@@ -23,7 +23,7 @@ def depth(wire: Wire) -> int:
 
 
 def log2(number: int) -> int:
-    """ceil(log2(number))"""
+    """Return ceil(log2(number))."""
     return (number - 1).bit_length()
 
 
@@ -150,8 +150,8 @@ def test_addition(block, k):
     plain = b.build(*block(x, y)).evaluate(all_rows(2 * k + 1))
     assert with_carry.shape[1] == k + 1
     pairs = [(n >> k + 1, n >> 1 & (1 << k) - 1, n & 1) for n in range(1 << 2 * k + 1)]
-    assert numbers_of(with_carry) == [a + c + one for a, c, one in pairs]
-    assert numbers_of(plain) == [a + c for a, c, _ in pairs]
+    assert numbers_of(with_carry) == [a + b + carry for a, b, carry in pairs]
+    assert numbers_of(plain) == [a + b for a, b, _ in pairs]
 
 
 @pytest.mark.parametrize("n", range(1, 11))

@@ -53,8 +53,8 @@ def test_loads_reads_every_kind_of_gate():
     # MAND takes a_0 & b_0 and a_1 & b_1. Wire 6 is never used.
     rows = all_rows(4)
     first, second = rows[:, 0] & rows[:, 2], rows[:, 1] & rows[:, 3]
-    wanted = [second, first == second, ~rows[:, 2], np.ones(16, bool)]
-    assert_array_equal(read.circuit.evaluate(rows), np.stack(wanted, axis=1))
+    expected = [second, first == second, ~rows[:, 2], np.ones(16, bool)]
+    assert_array_equal(read.circuit.evaluate(rows), np.stack(expected, axis=1))
 
 
 def test_loads_reads_the_old_format():
@@ -96,14 +96,14 @@ def test_round_trip_keeps_function_and_depth(circuit, style):
 
 @pytest.mark.parametrize("style", ["fashion", "format"])
 def test_integers_are_least_significant_wire_first(style):
-    whole = bristol.loads(bristol.dumps(adder(20), style=style))
+    read = bristol.loads(bristol.dumps(adder(20), style=style))
     rng = random.Random(20)
     a, b = ([rng.getrandbits(20) for _ in range(100)] for _ in range(2))
-    assert whole.integers(a, b) == [[x + y for x, y in zip(a, b, strict=True)]]
+    assert read.integers(a, b) == [[x + y for x, y in zip(a, b, strict=True)]]
     # Wire 0 is bit 0 of the first value: 1 + 0 = 1.
     row = np.zeros(40, bool)
     row[0] = True
-    assert whole.circuit.evaluate(row).nonzero()[0].tolist() == [0]
+    assert read.circuit.evaluate(row).nonzero()[0].tolist() == [0]
 
 
 @given(st.data())
@@ -159,22 +159,22 @@ def test_loads_names_line_and_problem(text, message):
 
 
 def test_writing_and_integers_refuse_misuse():
-    whole = adder(4)
+    read = adder(4)
     with pytest.raises(ParameterError, match="style must be"):
-        bristol.dumps(whole, style="verilog")
+        bristol.dumps(read, style="verilog")
     with pytest.raises(ParameterError, match="leave the arguments out"):
-        bristol.dumps(whole, input_widths=[8])
+        bristol.dumps(read, input_widths=[8])
     with pytest.raises(ParameterError, match="input_widths must add up to 8"):
-        bristol.dumps(whole.circuit, input_widths=[4, 5])
+        bristol.dumps(read.circuit, input_widths=[4, 5])
     with pytest.raises(ParameterError, match="at most 2 input values"):
-        bristol.dumps(whole.circuit, input_widths=[4, 2, 2], style="format")
+        bristol.dumps(read.circuit, input_widths=[4, 2, 2], style="format")
     with pytest.raises(ParameterError, match="no constants without inputs"):
         bristol.dumps(CircuitBuilder().build(True), style="format")
     for values in ([[1]], [[1], [2, 3]]):
         with pytest.raises(ParameterError, match="values must be 2 sequences"):
-            whole.integers(*values)
-    with pytest.raises(ParameterError, match="takes integers of 4 bits"):
-        whole.integers([16], [0])
+            read.integers(*values)
+    with pytest.raises(ParameterError, match="must be integers of 4 bits"):
+        read.integers([16], [0])
 
 
 @pytest.mark.parametrize("k", [1, 8, 13])
@@ -196,13 +196,13 @@ STORED = Path(__file__).parents[1] / "vectors" / "circuits"
 
 @pytest.mark.parametrize("case", json.loads((STORED / "bristol.json").read_text())["cases"])
 def test_stored_files_compute_what_they_say_in_both_orders(case):
-    whole = bristol.load(STORED / case["file"])
+    read = bristol.load(STORED / case["file"])
     xs, ys = zip(*product(range(8), repeat=2), strict=True)
-    assert whole.integers(xs, ys) == [case["out"]]
+    assert read.integers(xs, ys) == [case["out"]]
     # Rows of most significant bits first are the numbers 0 .. 63, x above y.
-    turned = whole.most_significant_first()
+    turned = read.most_significant_first()
     assert turned.evaluate(all_rows(6))[:, 0].tolist() == [bool(out) for out in case["out"]]
-    assert bristol.BristolCircuit.from_blocks(turned, (3, 3), (1,)) == whole
+    assert bristol.BristolCircuit.from_blocks(turned, (3, 3), (1,)) == read
 
 
 def test_stored_files_are_what_the_generator_makes():
@@ -216,12 +216,12 @@ def test_stored_files_are_what_the_generator_makes():
 def test_order_of_values_is_turned_in_and_out(circuit, data):
     cut = data.draw(st.integers(0, circuit.inputs))
     widths, outs = (cut, circuit.inputs - cut), (len(circuit.outputs),)
-    whole = bristol.BristolCircuit(circuit, widths, outs)
-    turned = whole.most_significant_first()
+    read = bristol.BristolCircuit(circuit, widths, outs)
+    turned = read.most_significant_first()
     rows = all_rows(circuit.inputs)
     other = np.concatenate([rows[:, :cut][:, ::-1], rows[:, cut:][:, ::-1]], axis=1)
     assert_array_equal(turned.evaluate(other), circuit.evaluate(rows)[:, ::-1])
-    assert bristol.BristolCircuit.from_blocks(turned, widths, outs) == whole
+    assert bristol.BristolCircuit.from_blocks(turned, widths, outs) == read
 
 
 def signed(number: int) -> int:
@@ -248,18 +248,18 @@ PUBLISHED: dict[str, Callable[..., int]] = {
 @pytest.mark.skipif("BRISTOL_CIRCUITS" not in os.environ, reason="BRISTOL_CIRCUITS is not set")
 def test_published_circuits_compute_what_they_say():
     """BRISTOL_CIRCUITS names a directory with published circuits; the repository holds none."""
-    found = sorted(Path(os.environ["BRISTOL_CIRCUITS"]).glob("*.txt"))
-    found = [path for path in found if path.stem in PUBLISHED]
-    assert found, "the directory of BRISTOL_CIRCUITS has none of these circuits"
-    for path in found:
-        whole = bristol.load(path)
+    paths = sorted(Path(os.environ["BRISTOL_CIRCUITS"]).glob("*.txt"))
+    paths = [path for path in paths if path.stem in PUBLISHED]
+    assert paths, "the directory of BRISTOL_CIRCUITS has none of these circuits"
+    for path in paths:
+        read = bristol.load(path)
         rng = random.Random(path.stem)
         columns = []
-        for width in whole.input_widths:
+        for width in read.input_widths:
             near = [0, 0, 1, 2**width - 1, 2 ** (width - 1), 2 ** (width - 1) - 1]
             columns.append([rng.choice(near) for _ in range(60)])
             columns[-1] += [rng.getrandbits(width) for _ in range(200)]
         meaning = PUBLISHED[path.stem]
         expected = [int(meaning(*row)) for row in zip(*columns, strict=True)]
-        assert whole.integers(*columns) == [expected], path.stem
-        assert bristol.loads(bristol.dumps(whole)) == whole
+        assert read.integers(*columns) == [expected], path.stem
+        assert bristol.loads(bristol.dumps(read)) == read

@@ -62,8 +62,8 @@ def test_select_block_chooses_by_the_bit_of_the_index(n):
         bits = universal.program_bits(ALPHA, BETA, place, n=n)
         for row in all_rows(n):
             given_bits = np.concatenate([row, bits[50:], bits[:50]])
-            wanted = matrix(BETA if row[place] else ALPHA)
-            assert_array_equal(circuit.evaluate(given_bits), wanted)
+            expected = matrix(BETA if row[place] else ALPHA)
+            assert_array_equal(circuit.evaluate(given_bits), expected)
     assert circuit.depth == universal.mux_depth(n) + 2
 
 
@@ -126,14 +126,14 @@ def test_depth_for_circuits_of_logarithmic_depth(n, c):
 def test_universal_refuses_misuse():
     for arguments in ((0, 1), (1, 0)):
         for function in (universal.universal_circuit, universal.universal_depth):
-            with pytest.raises(ParameterError, match="must be at least 1, got 0"):
+            with pytest.raises(ParameterError, match="must be a whole number, at least 1, got 0"):
                 function(*arguments)
     with pytest.raises(ParameterError, match="g1 must be a permutation"):
         universal.program_bits(ALPHA, (1, 1, 2, 3, 4), 0, n=2)
     with pytest.raises(ParameterError, match=r"index must be within 0\.\.1"):
         universal.program_bits(ALPHA, BETA, 2, n=2)
     b = CircuitBuilder()
-    with pytest.raises(ShapeError, match="has 1 index bits"):
+    with pytest.raises(ShapeError, match="must have 1 index bits"):
         universal.select_block(b.inputs(2), [], b.inputs(25), b.inputs(25))
-    with pytest.raises(ShapeError, match="has 25 bits"):
+    with pytest.raises(ShapeError, match="must have 25 bits"):
         universal.multiply_block(b.inputs(25), b.inputs(24))

@@ -22,7 +22,7 @@ GEOMETRIES = {(100_000, 4): 26.43, (50_000, 8): 13.15, (25_000, 16): 6.68}
 
 @pytest.fixture(scope="module")
 def program() -> dict[str, Any]:
-    """The benchmark's names, with what is printed."""
+    """Run the benchmark's program. Return its names, with the report's figures."""
     before = list(sys.path)
     try:
         return runpy.run_path(str(PROGRAM))
@@ -39,7 +39,7 @@ def test_memory_printed_for_cuckoo_filters_is_that_of_buckets_and_not_of_fingerp
 
 
 def test_at_equal_rates_a_bloom_filter_takes_as_much_as_a_cuckoo_filter_or_more() -> None:
-    """Table 1 has the one at 10 % and the others at the rates of fingerprints of 2 bytes."""
+    """Table 1 has the Bloom filter at 10 %, and the others at the rates of 2-byte fingerprints."""
     for (_, slots), size in zip(GEOMETRIES, (0.89, 0.83, 0.76), strict=True):
         rate = cuckoo_rate(slots, 2, 1.0)
         assert 0.1 / rate > 200
@@ -70,7 +70,7 @@ def test_100_buckets_of_8_seldom_take_800_keys() -> None:
 
 
 def test_keys_with_one_fingerprint_and_first_bucket_have_one_other_bucket() -> None:
-    """Figure 2 (c) gives such a key another one than A has."""
+    """Figure 2 (c) gives such a key another bucket than that of A."""
     held = CuckooFilter(5, 2, 1)
     others: dict[tuple[int, int], set[int]] = {}
     keys = 5_000
@@ -78,7 +78,7 @@ def test_keys_with_one_fingerprint_and_first_bucket_have_one_other_bucket() -> N
         mark, place = held._one(f"topic/{number}")
         others.setdefault((mark, place), set()).add(held._other(mark, place))
     assert len(others) < keys / 3
-    assert all(len(found) == 1 for found in others.values())
+    assert all(len(places) == 1 for places in others.values())
 
 
 def test_a_key_whose_buckets_are_one_fits_in_half_as_often() -> None:
@@ -98,7 +98,7 @@ def test_a_key_whose_buckets_are_one_fits_in_half_as_often() -> None:
 
 
 def test_prefilter_columns_of_table_2_are_no_cost_of_filters(program: dict[str, Any]) -> None:
-    """By Table 1, to add a key and to look one up takes a fraction of them."""
+    """By Table 1, adding a key and a look-up take a fraction of them."""
     both = {
         name: sum(printed[1:]) / program["ITEMS"] * 1e3
         for name, (_, printed) in program["TABLE_1"].items()
@@ -118,6 +118,6 @@ def test_matching_columns_of_table_2_differ_by_what_no_filter_explains(
     assert min(ratios) == pytest.approx(0.79, abs=0.005)
     assert max(ratios) == pytest.approx(1.36, abs=0.005)
     assert sum(ratio < 1 for ratio in ratios) == 6
-    # A pair takes the same time whatever else is compared.
+    # The time of a pair does not depend on the other comparisons.
     each = [row[0] / count for count, row in rows.items()]
     assert max(each) / min(each) == pytest.approx(1.97, abs=0.01)

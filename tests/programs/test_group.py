@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise, product
 
 import numpy as np
@@ -75,9 +75,9 @@ def test_program_computes_the_circuit(circuit: Circuit, group: Group) -> None:
 def test_twins_compute_the_circuit_and_have_the_programs_index(name: str, circuit: Circuit) -> None:
     instructions, pieces = twin.program(circuit, name), twin.preserving(circuit, name)
     for bits in product([False, True], repeat=circuit.inputs):
-        wanted = twin.ALPHA if circuit_value(circuit, bits)[0] else twin.ONE
-        assert twin.value(instructions, bits) == wanted
-        assert twin.product(twin.sequence(pieces, bits)) == wanted
+        expected = twin.ALPHA if circuit_value(circuit, bits)[0] else twin.ONE
+        assert twin.value(instructions, bits) == expected
+        assert twin.product(twin.sequence(pieces, bits)) == expected
     program = preserving(circuit, {"S5": S5, "A5": A5}[name])
     assert program.index.tolist() == pieces[1] == [index for *_, index in instructions]
 
@@ -86,13 +86,13 @@ def test_twins_compute_the_circuit_and_have_the_programs_index(name: str, circui
 @settings(max_examples=examples(40))
 def test_program_evaluates_as_its_definition_says(circuit: Circuit, group: Group) -> None:
     program = preserving(circuit, group)
-    made = tuples(group, program.interstitials), program.index.tolist()
+    elements = tuples(group, program.interstitials), program.index.tolist()
     joined = program.group_program()
     pairs = zip(tuples(group, joined.zero), tuples(group, joined.one), strict=True)
     instructions = [(*pair, i) for pair, i in zip(pairs, joined.index.tolist(), strict=True)]
     rows = all_rows(circuit.inputs)
     for bits, rank in zip(rows.tolist(), program.evaluate(rows).tolist(), strict=True):
-        assert twin.product(twin.sequence(made, bits)) == group.one_line(rank)
+        assert twin.product(twin.sequence(elements, bits)) == group.one_line(rank)
         # Index -1 is a bit that is 0.
         assert twin.value(instructions, [*bits, False]) == group.one_line(rank)
 
@@ -123,56 +123,50 @@ def test_length_is_counted_without_building() -> None:
     assert preserving_length(xor) == 4**xor.depth == 16
 
 
-@given(circuit=shallow_circuits(max_depth=3), group=groups, data=st.data())
-def test_known_inputs_are_free_and_their_values_unseen(
-    circuit: Circuit, group: Group, data: st.DataObject
-) -> None:
-    known = sorted(data.draw(st.sets(st.integers(0, circuit.inputs - 1))))
+def assert_free(circuit: Circuit, group: Group, owned: Sequence[int]) -> None:
+    """Assert that one index sequence, without owned inputs, serves all values of theirs."""
     rows = all_rows(circuit.inputs)
     sequences = set()
-    for values in product([False, True], repeat=len(known)):
-        owned = dict(zip(known, values, strict=True))
-        program = preserving(circuit, group, owned)
-        asked = rows.copy()
-        asked[:, known] = values
-        holds = circuit.evaluate(asked)[:, 0]
-        # Whatever stands at the known inputs, the program does not look there.
+    for values in product([False, True], repeat=len(owned)):
+        program = preserving(circuit, group, dict(zip(owned, values, strict=True)))
+        changed = rows.copy()
+        changed[:, owned] = values
+        holds = circuit.evaluate(changed)[:, 0]
+        # The program does not read the owned inputs.
         assert program.evaluate(rows).tolist() == alpha_where(group, holds)
-        assert not set(program.index.tolist()) & set(known)
+        assert not set(program.index.tolist()) & set(owned)
         sequences.add(program.index.tobytes())
     assert len(sequences) == 1
-    assert program.length == preserving_length(circuit, known) <= 4**circuit.depth
+    assert program.length == preserving_length(circuit, owned) <= 4**circuit.depth
+
+
+@given(circuit=shallow_circuits(max_depth=3), group=groups, data=st.data())
+def test_owned_inputs_are_free_and_their_values_unseen(
+    circuit: Circuit, group: Group, data: st.DataObject
+) -> None:
+    owned = data.draw(st.sets(st.integers(0, circuit.inputs - 1)))
+    assert_free(circuit, group, sorted(owned))
 
 
 @every_group
-@pytest.mark.parametrize("known", [(2,), (0, 1)])
-def test_known_inputs_of_every_formula_are_free(group: Group, known: tuple[int, ...]) -> None:
-    rows = all_rows(3)
+@pytest.mark.parametrize("owned", [(2,), (0, 1)])
+def test_owned_inputs_of_every_formula_are_free(group: Group, owned: tuple[int, ...]) -> None:
     for circuit in every_formula(3, 2)[group is A5 :: 9]:
-        sequences = set()
-        for values in product([False, True], repeat=len(known)):
-            program = preserving(circuit, group, dict(zip(known, values, strict=True)))
-            asked = rows.copy()
-            asked[:, known] = values
-            holds = circuit.evaluate(asked)[:, 0]
-            assert program.evaluate(rows).tolist() == alpha_where(group, holds)
-            sequences.add(program.index.tobytes())
-        assert len(sequences) == 1
+        assert_free(circuit, group, owned)
 
 
 @every_group
-def test_xor_with_a_known_value_is_one_instruction(group: Group) -> None:
+def test_xor_with_an_owned_value_is_one_instruction(group: Group) -> None:
     xor = Circuit(2, (Gate(Op.XOR, 0, 1),), (2,))
     for y in (False, True):
         program = preserving(xor, group, {1: y})
         assert program.index.tolist() == [0]
-        assert program.evaluate(all_rows(2)[::2]).tolist() == alpha_where(
-            group, np.array([y, not y])
-        )
+        expected = alpha_where(group, np.array([y, not y]))
+        assert program.evaluate(all_rows(2)[::2]).tolist() == expected
 
 
 @every_group
-def test_gates_with_a_known_value_cost_one_doubling_at_most(group: Group) -> None:
+def test_gates_with_an_owned_value_cost_one_doubling_at_most(group: Group) -> None:
     # ((x0 & y) | y) & y, and the same over an AND of two inputs.
     for inputs, length in ((1, 2), (2, 4)):
         builder = CircuitBuilder()
@@ -180,31 +174,32 @@ def test_gates_with_a_known_value_cost_one_doubling_at_most(group: Group) -> Non
         wire = x[0] if inputs == 1 else x[0] & x[1]
         circuit = builder.build(((wire & y[0]) | y[1]) & y[2])
         for values in product([False, True], repeat=3):
-            known = dict(enumerate(values, inputs))
-            program = preserving(circuit, group, known)
-            assert program.length == preserving_length(circuit, known) == length
+            owned = dict(enumerate(values, inputs))
+            program = preserving(circuit, group, owned)
+            assert program.length == preserving_length(circuit, owned) == length
             rows = all_rows(inputs)
-            whole = np.hstack([rows, np.tile(values, (len(rows), 1))])
-            expected = alpha_where(group, circuit.evaluate(whole)[:, 0])
+            complete = np.hstack([rows, np.tile(values, (len(rows), 1))])
+            expected = alpha_where(group, circuit.evaluate(complete)[:, 0])
             assert program.evaluate(rows).tolist() == expected
 
 
 @every_group
-def test_known_names_inputs_only_and_takes_values_of_any_bit_type(group: Group) -> None:
+def test_owned_names_inputs_only_and_takes_values_of_any_bit_type(group: Group) -> None:
     xor = Circuit(2, (Gate(Op.XOR, 0, 1),), (2,))
+    message = "an input in owned must be a whole number from 0 to 1"
     for wrong in ({2: True}, {-1: False}, {0: True, 7: True}, {"x": True}):
-        with pytest.raises(ParameterError, match="known must name inputs of the circuit, 0 to 1"):
+        with pytest.raises(ParameterError, match=message):
             preserving(xor, group, wrong)  # type: ignore[arg-type]
-        with pytest.raises(ParameterError, match="known must name inputs of the circuit, 0 to 1"):
+        with pytest.raises(ParameterError, match=message):
             preserving_length(xor, wrong)  # type: ignore[arg-type]
-    for one in (True, 1, np.bool_(True), np.uint8(1)):
-        program = preserving(xor, group, {1: one})  # type: ignore[dict-item]
-        wanted = alpha_where(group, np.array([True, False]))
-        assert program.evaluate(all_rows(2)[::2]).tolist() == wanted
+    for bit in (True, 1, np.bool_(True), np.uint8(1)):
+        program = preserving(xor, group, {1: bit})  # type: ignore[dict-item]
+        expected = alpha_where(group, np.array([True, False]))
+        assert program.evaluate(all_rows(2)[::2]).tolist() == expected
 
 
 @every_group
-def test_program_of_known_values_only_is_one_instruction(group: Group) -> None:
+def test_program_of_owned_values_only_is_one_instruction(group: Group) -> None:
     circuit = Circuit(2, (Gate(Op.AND, 0, 1), Gate(Op.NOT, 2)), (3,))
     for x, y in product([False, True], repeat=2):
         program = preserving(circuit, group, {0: x, 1: y})
@@ -261,8 +256,8 @@ def test_fixed_structure_of_every_formula_of_two_inputs(group: Group) -> None:
 def test_program_behind_selectors_has_one_index_sequence(circuit: Circuit, group: Group) -> None:
     selector = optimized_selector(circuit.inputs, group)
     program = fixed_structure(circuit, 16, group)
-    whole = selected(program, selector, 0, 16 * selector.length + 1)
-    assert_computes(PreservingProgram(group, whole, np.tile(selector.index, 16)), circuit)
+    elements = selected(program, selector, 0, 16 * selector.length + 1)
+    assert_computes(PreservingProgram(group, elements, np.tile(selector.index, 16)), circuit)
 
 
 def test_fixed_structure_refuses_what_it_cannot_hold() -> None:
@@ -338,36 +333,36 @@ def test_selected_may_be_cut_anywhere(
         rng.integers(NONE, inputs, length).astype(np.int32),
     )
     total = length * selector.length + 1
-    whole = selected(program, selector, 0, total)
-    assert whole.shape == (total,)
-    joined = PreservingProgram(group, whole, np.tile(selector.index, length))
+    elements = selected(program, selector, 0, total)
+    assert elements.shape == (total,)
+    joined = PreservingProgram(group, elements, np.tile(selector.index, length))
     rows = all_rows(inputs)
     assert np.array_equal(joined.evaluate(rows), program.evaluate(rows))
     cuts = sorted(data.draw(st.lists(st.integers(0, total), max_size=4)))
     edges = [0, *cuts, total]
     parts = [selected(program, selector, a, b) for a, b in pairwise(edges)]
-    assert np.array_equal(np.concatenate(parts), whole)
+    assert np.array_equal(np.concatenate(parts), elements)
 
 
 def test_selected_at_every_single_position() -> None:
     selector = optimized_selector(2, S5)
     program = fixed_structure(complete_circuit(1, 2, seed=3), 4, S5)
-    whole = selected(program, selector, 0, 17)
+    elements = selected(program, selector, 0, 17)
     for start, stop in product(range(18), repeat=2):
         if start <= stop <= 17:
-            assert np.array_equal(selected(program, selector, start, stop), whole[start:stop])
+            assert np.array_equal(selected(program, selector, start, stop), elements[start:stop])
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 2), (0, 18), (18, 18)])
 def test_selected_refuses_what_lies_outside(start: int, stop: int) -> None:
     program = fixed_structure(complete_circuit(1, 2, seed=3), 4, S5)
-    with pytest.raises(ParameterError, match=r"start..stop must lie in 0\.\.17"):
+    with pytest.raises(ParameterError, match=r"(start|stop) must be a whole number from \d to 17"):
         selected(program, optimized_selector(2, S5), start, stop)
 
 
 @every_selector
 def test_selector_needs_an_input(make: Callable[[int, Group], Selector]) -> None:
-    with pytest.raises(ParameterError, match="at least 1 input, got 0"):
+    with pytest.raises(ParameterError, match="inputs must be a whole number, at least 1, got 0"):
         make(0, A5)
 
 
@@ -391,7 +386,7 @@ def test_program_of_no_instructions_is_its_element() -> None:
 
 
 def test_program_needs_one_interstitial_more_than_indices() -> None:
-    with pytest.raises(ParameterError, match="2 indices need 3 interstitials"):
+    with pytest.raises(ParameterError, match="interstitials must be 3 for 2 indices"):
         PreservingProgram(S5, np.zeros(2, np.uint8), np.zeros(2, np.int32))
 
 

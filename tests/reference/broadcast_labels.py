@@ -48,8 +48,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from ccbps.programs import Label
 from ccbps.programs.formula import And, Formula, Lookup, Scan, Sum
 
-__all__ = ["BroadcastTwin", "Part", "best_cut", "labels_of"]
-
 Product = frozenset[int]
 """Numbers of masks."""
 Vector = Sequence[Product | None]

@@ -8,7 +8,7 @@ from ccbps.circuits import Circuit
 
 
 def value(circuit: Circuit, bits: Sequence[bool]) -> list[bool]:
-    """The outputs for one row of input bits."""
+    """Return the outputs for a row of input bits."""
     wires = [bool(bit) for bit in bits]
     assert len(wires) == circuit.inputs
     for op, a, b in circuit.gates:
@@ -29,7 +29,7 @@ def value(circuit: Circuit, bits: Sequence[bool]) -> list[bool]:
 
 
 def depth(circuit: Circuit, wire: int) -> int:
-    """Depth of a wire by its definition: the longest path from an input, XOR counted twice."""
+    """Return the longest path from an input to a wire, on which XOR counts twice."""
     if wire < circuit.inputs:
         return 0
     op, a, b = circuit.gates[wire - circuit.inputs]

@@ -1,8 +1,8 @@
-"""Who learns a secret, from the messages themselves: every fragment, who makes it and who gets it.
+"""The knowledge of colluders, from the messages: every fragment, its maker and its receivers.
 
-Nothing here imports the package, and no rule about k brokers of one place is used. What colluders
-know is closed under three facts: they know what they are sent; whoever splits a fragment knows its
-children; k children of one split give all of it, and the parent.
+Nothing here imports the package, and no rule about k brokers of one place is used. The knowledge of
+colluders is closed under three facts: they know the fragments that they receive; the maker of a
+split knows its children; k children of a split give all children and the parent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 Broker: TypeAlias = tuple[str, int]
 Fragment: TypeAlias = tuple[object, ...]
-"""The secret is (); a child is its parent, the split's label, and its point."""
+"""The secret is (). A child consists of its parent, the split's label, and its point."""
 SECRET: Fragment = ()
 
 
@@ -22,10 +22,12 @@ class Messages:
     """All fragments of one secret.
 
     Attributes:
-        k: children of a split that give it back.
-        sent: to each physical broker; what an enclave is sent is encrypted, and not here.
-        made: by each physical broker; an enclave makes fragments, too, and its host reads none.
-        splits: the children of each split, by parent and label.
+        k: number of children of a split that give its parent.
+        sent: fragments sent to each physical broker. Those to an enclave are encrypted and left
+            out.
+        made: fragments made by each physical broker. The host of an enclave cannot read those that
+            the enclave makes.
+        splits: children of each split, by parent and label.
     """
 
     k: int
@@ -39,20 +41,20 @@ class Messages:
         )
 
     def known(self, colluders: Collection[Broker]) -> set[Fragment]:
-        """All fragments that the colluders have or can compute."""
-        known: set[Fragment] = set()
-        for one in colluders:
-            known |= self.sent.get(one, set()) | self.made.get(one, set())
+        """Return all fragments that the colluders have or can compute."""
+        fragments: set[Fragment] = set()
+        for broker in colluders:
+            fragments |= self.sent.get(broker, set()) | self.made.get(broker, set())
         while True:
             more = {
                 fragment
                 for (parent, _), children in self.splits.items()
-                if sum(child in known for child in children) >= self.k
+                if sum(child in fragments for child in children) >= self.k
                 for fragment in [parent, *children]
             }
-            if more <= known:
-                return known
-            known |= more
+            if more <= fragments:
+                return fragments
+            fragments |= more
 
 
 def send(
@@ -69,44 +71,42 @@ def send(
     """Send a secret down a tree of logical brokers.
 
     Args:
-        children: the logical brokers after each one.
-        root: the first one.
-        k: as in (k, n) sharing; and `n`.
-        n: likewise.
-        m: physical brokers of a logical one.
-        again: whether brokers split each fragment again (ISSPS); otherwise they pass it on (SSPS).
+        children: next logical brokers of each logical broker.
+        root: first logical broker.
+        k: number of shares needed.
+        n: number of shares of a split.
+        m: number of physical brokers of a logical broker.
+        again: True if brokers split each fragment again (ISSPS), False if they pass it on (SSPS).
         enclaves: logical brokers that are enclaves.
-        fresh: whether each next hop gets a split of its own; otherwise all get the same shares.
+        fresh: True if each next broker gets a separate split, False if all get the same shares.
     """
     messages = Messages(k)
 
     def arrive(name: str, fragments: Sequence[Fragment], point_of: Mapping[Fragment, int]) -> None:
-        """Each fragment at the broker that its last split's point says, and on from there."""
+        """Deliver fragments to the brokers of their last points, and send them on from there."""
         if name in enclaves:
-            # Joins the secret, whatever it was sent; its splits are its own.
+            # An enclave joins the secret and makes new splits.
             for child in children[name]:
                 give(child, SECRET, name)
             return
-        holders = {one: (name, (point_of[one] - 1) % m + 1) for one in fragments}
-        for one, holder in holders.items():
-            messages.sent.setdefault(holder, set()).add(one)
+        holders = {part: (name, (point_of[part] - 1) % m + 1) for part in fragments}
+        for part, holder in holders.items():
+            messages.sent.setdefault(holder, set()).add(part)
         for child in children[name]:
             if child in enclaves or not again:
                 arrive(child, fragments, point_of)
                 continue
             label = f"for {child}" if fresh else "for all"
-            parts = {one: messages.split(one, label, n) for one in fragments}
-            for one, its in parts.items():
-                messages.made.setdefault(holders[one], set()).update(its)
-            arrive(
-                child,
-                [part for its in parts.values() for part in its],
-                {part: point for its in parts.values() for point, part in enumerate(its, 1)},
-            )
+            points: dict[Fragment, int] = {}
+            for parent in fragments:
+                parts = messages.split(parent, label, n)
+                messages.made.setdefault(holders[parent], set()).update(parts)
+                points |= {part: point for point, part in enumerate(parts, 1)}
+            arrive(child, [*points], points)
 
     def give(name: str, secret: Fragment, maker: str) -> None:
-        its = messages.split(secret, f"by {maker} for {name}", n)
-        arrive(name, its, {part: point for point, part in enumerate(its, 1)})
+        parts = messages.split(secret, f"by {maker} for {name}", n)
+        arrive(name, parts, {part: point for point, part in enumerate(parts, 1)})
 
     give(root, SECRET, "publisher")
     return messages
@@ -115,20 +115,21 @@ def send(
 def pool(
     values: Mapping[tuple[int, ...], bytes], join: Callable[[Mapping[int, bytes]], bytes | None]
 ) -> bytes | None:
-    """The secret from values of fragments on one line, of all depths, by the points of their paths.
+    """Recover the secret from values of fragments of one line, of all depths.
 
     Args:
-        values: whatever somebody has.
-        join: the value of a parent from its children by point, or None if they are too few.
+        values: values by the points of their paths.
+        join: function from children by point to the value of their parent, or to None if they are
+            too few.
     """
-    known = dict(values)
-    for depth in range(max(map(len, known), default=0), 0, -1):
+    joined = dict(values)
+    for depth in range(max(map(len, joined), default=0), 0, -1):
         splits: dict[tuple[int, ...], dict[int, bytes]] = {}
-        for path, value in known.items():
+        for path, value in joined.items():
             if len(path) == depth:
                 splits.setdefault(path[:-1], {})[path[-1]] = value
         for path, children in splits.items():
             value_of_parent = join(children)
             if value_of_parent is not None:
-                assert known.setdefault(path, value_of_parent) == value_of_parent
-    return known.get(())
+                assert joined.setdefault(path, value_of_parent) == value_of_parent
+    return joined.get(())

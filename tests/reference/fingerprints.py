@@ -1,7 +1,8 @@
-"""Slow twin of `Scheme.fingerprint`: what is hashed, written out by hand.
+"""Slow twin of `Scheme.fingerprint`: its input to the hash, written out by hand.
 
-SHA-256 over JSON with sorted names: the scheme and its version, the schema's names and types, the
-public parameters, the format of messages of rounds, and what messages depend on beyond them.
+The hash is SHA-256 over JSON with sorted names: the scheme and its version, the schema's names and
+types, the public parameters, the format of messages of rounds, and all else that messages depend
+on.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-__all__ = ["category", "decimal", "fingerprint", "index_digest", "uint"]
-
 
 def fingerprint(
     scheme: str, attributes: Sequence[dict[str, Any]], parameters: dict[str, Any], layout: Any
 ) -> bytes:
-    """32 bytes that name a matcher of version 1 whose messages have rounds, in format 2."""
+    """Return the fingerprint of a matcher of version 1 whose messages have rounds, in format 2."""
     described = {
         "layout": layout,
         "parameters": parameters,
@@ -30,24 +29,24 @@ def fingerprint(
 
 
 def uint(name: str, bits: int) -> dict[str, Any]:
-    """UInt(bits), in a schema's description."""
+    """Describe UInt(bits) as a schema does."""
     return {"name": name, "type": "UInt", "bits": bits, "nullable": False}
 
 
 def category(name: str, values: list[str]) -> dict[str, Any]:
-    """Category(values)."""
+    """Describe Category(values)."""
     return {"name": name, "type": "Category", "values": values, "nullable": False}
 
 
 def decimal(name: str, low: str, high: str, step: str) -> dict[str, Any]:
-    """Decimal(low, high, step)."""
+    """Describe Decimal(low, high, step)."""
     return {
         "name": name, "type": "Decimal", "low": low, "high": high, "step": step, "nullable": False
     }  # fmt: skip
 
 
 def index_digest(index: Sequence[int]) -> str:
-    """Of an index sequence, each number in four bytes, least first."""
+    """Hash an index sequence, each number in four bytes, least byte first."""
     return sha256(
         b"".join(number.to_bytes(4, "little", signed=True) for number in index)
     ).hexdigest()

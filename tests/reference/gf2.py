@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["determinant"]
-
 
 def determinant(matrix: NDArray[np.uint8]) -> bool:
-    """Whether a square 0/1 matrix is invertible mod 2."""
+    """Return whether a square 0/1 matrix is invertible mod 2."""
     rows = matrix.astype(np.bool_)
     for column in range(len(rows)):
         pivots = column + np.flatnonzero(rows[column:, column])

@@ -1,8 +1,8 @@
 """Slow twin of `ccbps.programs` and `ccbps.encodings.group`: group programs over plain tuples.
 
-Straight from [SSM], without tables: Definitions 4, 6 and 16, and the transforms of Theorems 8 and
-18 as the appendices A.1 and A.2 prove them (Lemmas 26-32). XOR and constants are no gates there,
-and none here. Products run left to right.
+It follows [SSM] without tables: Definitions 4, 6 and 16, and the transforms of Theorems 8 and 18 as
+the appendices A.1 and A.2 prove them (Lemmas 26-32). As there, XOR and constants are not gates.
+Products run left to right.
 """
 
 from __future__ import annotations
@@ -20,36 +20,19 @@ from tests.reference.permutation_groups import (
     times,
 )
 
-__all__ = [
-    "ALPHA",
-    "BETA",
-    "ONE",
-    "Instruction",
-    "Preserving",
-    "blinded",
-    "blinders_between",
-    "conjugator",
-    "elements",
-    "preserving",
-    "product",
-    "program",
-    "sequence",
-    "value",
-]
-
 ONE: Permutation = (1, 2, 3, 4, 5)
 ALPHA: Permutation = (2, 3, 4, 5, 1)
 BETA: Permutation = (2, 4, 1, 5, 3)
 
 Instruction = tuple[Permutation, Permutation, int]
-"""What a 0 takes, what a 1 takes, and the input that chooses."""
+"""Elements for a 0 and for a 1, and the input that chooses."""
 Preserving = tuple[list[Permutation], list[int]]
 """Interstitial elements g0 ... gl and the index sequence i1 ... il."""
 
 
 @lru_cache
 def elements(name: str) -> list[Permutation]:
-    """The elements of "S5" or "A5", in order."""
+    """List the elements of "S5" or "A5", in order."""
     return {"S5": symmetric, "A5": alternating}[name]()
 
 
@@ -59,7 +42,7 @@ def product(permutations: Iterable[Permutation]) -> Permutation:
 
 @lru_cache
 def conjugator(name: str, source: Permutation, target: Permutation) -> Permutation:
-    """Some rho of the group with rho^-1 source rho = target."""
+    """Find a rho of the group with rho^-1 source rho = target."""
     return next(r for r in elements(name) if product([inverse(r), source, r]) == target)
 
 
@@ -67,12 +50,12 @@ def conjugator(name: str, source: Permutation, target: Permutation) -> Permutati
 
 
 def program(circuit: Circuit, name: str) -> list[Instruction]:
-    """A program that alpha-computes the circuit."""
+    """Return a program that alpha-computes the circuit."""
     return _program(circuit, circuit.outputs[0], ALPHA, name)
 
 
 def _program(circuit: Circuit, wire: int, target: Permutation, name: str) -> list[Instruction]:
-    """The same for any wire, and any conjugate of alpha."""
+    """Return a program of any wire, for any conjugate of alpha."""
     if wire < circuit.inputs:
         return [(ONE, target, wire)]
     op, a, b = circuit.gates[wire - circuit.inputs]
@@ -94,7 +77,7 @@ def _program(circuit: Circuit, wire: int, target: Permutation, name: str) -> lis
 
 
 def _de_morgan(circuit: Circuit, a: int, b: int) -> tuple[Circuit, int]:
-    """a OR b as NOT (NOT a AND NOT b): the circuit with these gates too, and their wire."""
+    """Add gates for a OR b as NOT (NOT a AND NOT b). Return the circuit and their wire."""
     n = circuit.wires
     more = (Gate(Op.NOT, a), Gate(Op.NOT, b), Gate(Op.AND, n, n + 1), Gate(Op.NOT, n + 2))
     return Circuit(circuit.inputs, (*circuit.gates, *more), circuit.outputs), n + 3
@@ -104,7 +87,7 @@ def _de_morgan(circuit: Circuit, a: int, b: int) -> tuple[Circuit, int]:
 
 
 def preserving(circuit: Circuit, name: str) -> Preserving:
-    """An alpha-preserving program that alpha-computes the circuit."""
+    """Return an alpha-preserving program that alpha-computes the circuit."""
     return _preserving(circuit, circuit.outputs[0], ALPHA, name)
 
 
@@ -133,13 +116,13 @@ def _preserving(circuit: Circuit, wire: int, target: Permutation, name: str) -> 
 
 
 def value(instructions: Sequence[Instruction], bits: Sequence[bool]) -> Permutation:
-    """Definition 6: the product of what the input takes."""
+    """Multiply the chosen elements (Definition 6)."""
     return product(one if bits[index] else zero for zero, one, index in instructions)
 
 
-def sequence(made: Preserving, bits: Sequence[bool]) -> list[Permutation]:
-    """Definition 16: g0, alpha^x[i1], g1, ..., gl. Index -1 stands for a bit that is 0."""
-    interstitials, index = made
+def sequence(program: Preserving, bits: Sequence[bool]) -> list[Permutation]:
+    """Return g0, alpha^x[i1], g1, ..., gl (Definition 16). Index -1 is a bit that is 0."""
+    interstitials, index = program
     out = [interstitials[0]]
     for i, g in zip(index, interstitials[1:], strict=True):
         out += [ALPHA if i >= 0 and bits[i] else ONE, g]
@@ -147,7 +130,7 @@ def sequence(made: Preserving, bits: Sequence[bool]) -> list[Permutation]:
 
 
 def blinded(given: Sequence[Permutation], blinders: Sequence[Permutation]) -> list[Permutation]:
-    """Definition 4: s1 R1, R1^-1 s2 R2, ..., R(N-1)^-1 sN."""
+    """Return s1 R1, R1^-1 s2 R2, ..., R(N-1)^-1 sN (Definition 4)."""
     fronts, behind = [ONE, *map(inverse, blinders)], [*blinders, ONE]
     return [product(parts) for parts in zip(fronts, given, behind, strict=True)]
 
@@ -155,10 +138,10 @@ def blinded(given: Sequence[Permutation], blinders: Sequence[Permutation]) -> li
 def blinders_between(
     given: Sequence[Permutation], seen: Sequence[Permutation]
 ) -> list[Permutation]:
-    """Lemma 5: the one choice of blinders that turns a sequence into another of its product."""
+    """Return the only blinders that turn a sequence into another of its product (Lemma 5)."""
     assert product(given) == product(seen)
     out, last = [], ONE
     for s, v in zip(given[:-1], seen[:-1], strict=True):
-        last = product([inverse(s), last, v])  # of last^-1 s R = v
+        last = product([inverse(s), last, v])  # the solution R of last^-1 s R = v
         out.append(last)
     return out

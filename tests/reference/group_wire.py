@@ -1,12 +1,11 @@
 """Slow twin of drawing elements from random bytes, and of their form on the wire, for S5 and A5.
 
-S5: an element is one byte, its rank. A draw is one byte too; those from 240 up are rejected, the
-others count mod 120.
+S5: an element is one byte, its rank. A draw is one byte, too. Draws from 240 up are rejected, and
+the others count mod 120.
 
 A5: an element is a 2x2 matrix over GF(4) of determinant 1, as it permutes the five lines through 0.
-64 of them make a word of each bit-plane a0 a1 b0 b1 t0 t1: the first row (a, b), and t, by which
-the second row is t (a, b) more than (0, 1/a), or than (1/b, 0) where a is 0. What is drawn is
-these planes: see `tests.reference.drawing`.
+64 matrices make a word of each bit-plane a0 a1 b0 b1 t0 t1: the first row (a, b), and t. The second
+row is the sum of t (a, b) and (0, 1/a), or (1/b, 0) where a is 0. These planes are drawn.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from __future__ import annotations
 from functools import cache
 from math import isqrt
 
-from tests.reference.drawing import wire_planes
 from tests.reference.group_programs import elements
 from tests.reference.permutation_groups import Permutation, gf4_times
 
-__all__ = ["draw", "padded", "random_bytes", "rank", "write"]
+ALL = (1 << 64) - 1
 
 
 def padded(name: str, length: int) -> int:
-    """Positions of a sequence; in A5 whole words, and at most 128 steps, so one column."""
+    """Return the positions of a sequence. In A5 they fill at most 128 words, in one column."""
     if name == "S5":
         return length
     assert length <= 64 * 127
@@ -37,18 +35,18 @@ def random_bytes(name: str, length: int) -> int:
 
 
 def draw(name: str, data: bytes, length: int) -> list[Permutation]:
-    """The elements of a padded length that `random_bytes` bytes stand for."""
+    """Draw elements of a padded length from `random_bytes` bytes."""
     assert len(data) == random_bytes(name, length)
     return _draw_s5(data, length) if name == "S5" else _draw_a5(data, length)
 
 
 def rank(name: str, element: Permutation) -> int:
-    """Place among the group's elements in the order of their tuples."""
+    """Return the place among the group's elements in the order of their tuples."""
     return elements(name).index(element)
 
 
 def write(name: str, sequence: list[Permutation]) -> bytes:
-    """A sequence of a padded length on the wire."""
+    """Write a sequence of a padded length as in a message."""
     if name == "S5":
         return bytes(rank("S5", p) for p in sequence)
     words = len(sequence) // 64
@@ -80,12 +78,43 @@ def _draw_a5(data: bytes, length: int) -> list[Permutation]:
     return out
 
 
+def wire_planes(randomness: bytes, words: int, block: int = 8192) -> list[list[int]]:
+    """Draw a0 a1 b0 b1 t0 t1, each a list of `words` words."""
+    numbers = [
+        int.from_bytes(randomness[i : i + 8], "little") for i in range(0, len(randomness), 8)
+    ]
+    planes = [numbers[i * words : (i + 1) * words] for i in range(10)]
+    spare = numbers[10 * words :]
+    budget, used = len(spare) // 4, 0
+    for start in range(0, words, block):
+        waiting = range(start, min(start + block, words))
+        draws = {word: [planes[6 + plane][word] for plane in range(4)] for word in waiting}
+        while draws:
+            for word, draw in draws.items():
+                nothing = ALL & ~(
+                    planes[0][word] | planes[1][word] | planes[2][word] | planes[3][word]
+                )
+                for plane in range(4):
+                    planes[plane][word] |= draw[plane] & nothing
+            again = [
+                word
+                for word in draws
+                if planes[0][word] | planes[1][word] | planes[2][word] | planes[3][word] != ALL
+            ]
+            draws = {}
+            for word in again:
+                assert used < budget
+                draws[word] = [spare[plane * budget + used] for plane in range(4)]
+                used += 1
+    return planes[:6]
+
+
 def _lane(planes: list[list[int]], step: int, lane: int) -> int:
     return sum((plane[step] >> lane & 1) << i for i, plane in enumerate(planes))
 
 
 def _lanes(sequence: list[Permutation]) -> list[tuple[int, int, Permutation]]:
-    """Lane, step and element: a lane holds a stretch of the sequence."""
+    """List lane, step and element: a lane holds a stretch of the sequence."""
     words = len(sequence) // 64
     return [(*divmod(position, words), p) for position, p in enumerate(sequence)]
 
@@ -110,7 +139,7 @@ def _second_row(a: int, b: int, t: int) -> tuple[int, int]:
 
 @cache
 def _permutation(first: tuple[int, int], second: tuple[int, int]) -> Permutation:
-    """How the matrix moves the lines: row vectors from the left."""
+    """Return the permutation of the lines by a matrix, which acts on row vectors."""
     out = []
     for x, y in LINES:
         u, v = (gf4_times(x, first[i]) ^ gf4_times(y, second[i]) for i in (0, 1))

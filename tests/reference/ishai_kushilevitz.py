@@ -1,12 +1,12 @@
 """Slow twin of `ccbps.encodings.branching.encoding`: R1 * L * R2 + Z with plain matrices mod 2.
 
-How the bytes of a round's randomness become matrices, for a program of size s whose layout has
-`words` 64-bit words:
+The bytes of a round's randomness become matrices as follows, for a program of size s whose layout
+has `words` 64-bit words:
 
-- bytes 0 .. 8 * words - 1 are Z: entry (i, c), i <= c, lies where a message has it;
-- the next 8 * words bytes are laid out in the same way; call their matrix R. Column c + 1 of R1 is
-  column c of R on top of a one on the diagonal (c < s - 1), and R2 is the identity with its last
-  column replaced by the last column of R and a one at its end.
+- bytes 0 .. 8 * words - 1 are Z: entry (i, c), i <= c, has the place that it has in a message;
+- the next 8 * words bytes have the same layout. Their matrix is R. Column c + 1 of R1 is column c
+  of R on top of a one on the diagonal (c < s - 1), and R2 is the identity with its last column
+  replaced by the last column of R and a one at its end.
 
 Bits that no entry uses, and entry (s - 1, s - 1) of R, do not matter.
 """
@@ -21,15 +21,13 @@ from numpy.typing import NDArray
 from ccbps.encodings import TriangleLayout
 from ccbps.programs import BranchingProgram, Label
 
-__all__ = ["encode_event", "encode_interest", "factors", "positions", "triangle_bits"]
-
 Bytes = NDArray[np.uint8]
 Bits = NDArray[np.uint8]
 
 
 @lru_cache(maxsize=64)
 def positions(size: int) -> NDArray[np.intp]:
-    """Bit number on the wire of every entry (i, c), i <= c; -1 below the diagonal."""
+    """Return the bit number in a message of every entry (i, c), i <= c; -1 below the diagonal."""
     layout = TriangleLayout(size)
     out = np.full((size, size), -1, dtype=np.intp)
     for column in range(size):
@@ -39,14 +37,14 @@ def positions(size: int) -> NDArray[np.intp]:
 
 
 def triangle_bits(size: int, rows: Bytes) -> Bits:
-    """Messages as 0/1 matrices with zeros below the diagonal, shape (batch, s, s)."""
+    """Convert messages to 0/1 matrices with zeros below the diagonal, shape (batch, s, s)."""
     bits = np.unpackbits(rows, axis=1, bitorder="little")
     where = positions(size)
     return np.where(where >= 0, bits[:, where], np.uint8(0))
 
 
 def _wire(matrices: Bits) -> Bytes:
-    """The triangles of 0/1 matrices as messages."""
+    """Convert the triangles of 0/1 matrices to messages."""
     size = matrices.shape[-1]
     message_bits = 8 * -(-size * (size + 1) // 16)
     bits = np.zeros((len(matrices), message_bits), dtype=np.uint8)
@@ -56,7 +54,7 @@ def _wire(matrices: Bits) -> Bytes:
 
 
 def factors(size: int, randomness: Bytes) -> tuple[Bits, Bits, Bits]:
-    """Z, R1 and R2, each of shape (batch, s, s)."""
+    """Return Z, R1 and R2, each of shape (batch, s, s)."""
     half = randomness.shape[1] // 2
     z = triangle_bits(size, randomness[:, :half])
     r = triangle_bits(size, randomness[:, half:])
@@ -82,7 +80,7 @@ def _half(program: BranchingProgram, labels: dict[tuple[int, int], Label], bits:
 
 
 def encode_event(program: BranchingProgram, event: Bits, randomness: Bytes) -> Bytes:
-    """R1 * L_event * R2 + Z; the ones below the diagonal of L belong to this half."""
+    """Return R1 * L_event * R2 + Z. This half has the ones below the diagonal of L."""
     labels = {edge: Label(event=label.event) for edge, label in program.edges.items()}
     matrix = _half(program, labels, event)
     below = np.arange(1, program.size)
@@ -92,7 +90,7 @@ def encode_event(program: BranchingProgram, event: Bits, randomness: Bytes) -> B
 
 
 def encode_interest(program: BranchingProgram, interest: Bits, randomness: Bytes) -> Bytes:
-    """R1 * L_interest * R2 + Z; constants of labels belong to this half."""
+    """Return R1 * L_interest * R2 + Z. This half has the constants of labels."""
     labels = {
         edge: Label(interest=label.interest, one=label.one) for edge, label in program.edges.items()
     }

@@ -4,18 +4,6 @@ from __future__ import annotations
 
 from itertools import combinations, permutations
 
-__all__ = [
-    "alternating",
-    "class_of",
-    "commutator",
-    "gf4_times",
-    "inverse",
-    "matrix_times",
-    "order_of",
-    "symmetric",
-    "times",
-]
-
 Permutation = tuple[int, ...]
 """Images of 1..5."""
 
@@ -25,12 +13,12 @@ def symmetric() -> list[Permutation]:
 
 
 def alternating() -> list[Permutation]:
-    """The permutations with an even number of inversions."""
+    """List the permutations with an even number of inversions."""
     return [p for p in symmetric() if sum(a > b for a, b in combinations(p, 2)) % 2 == 0]
 
 
 def times(p: Permutation, q: Permutation) -> Permutation:
-    """First p, then q."""
+    """Return first p, then q."""
     return tuple(q[image - 1] for image in p)
 
 
@@ -43,7 +31,7 @@ def commutator(p: Permutation, q: Permutation) -> Permutation:
 
 
 def class_of(p: Permutation, group: list[Permutation]) -> set[Permutation]:
-    """The conjugates of p in `group`."""
+    """Return the conjugates of p in `group`."""
     return {times(times(inverse(r), p), r) for r in group}
 
 
@@ -55,14 +43,14 @@ def order_of(p: Permutation) -> int:
 
 
 def gf4_times(x: int, y: int) -> int:
-    """Product of polynomials over GF(2), bit i being w^i, reduced by w^2 = w + 1."""
+    """Multiply polynomials over GF(2), with bit i for w^i, and reduce by w^2 = w + 1."""
     product = sum((x >> i & 1) * (y >> j & 1) << (4 * (i + j)) for i in (0, 1) for j in (0, 1))
-    one, w, w2 = (product >> 4 * i & 1 for i in range(3))
-    return (one ^ w2) | (w ^ w2) << 1
+    w0, w1, w2 = (product >> 4 * i & 1 for i in range(3))
+    return (w0 ^ w2) | (w1 ^ w2) << 1
 
 
 def matrix_times(x: int, y: int) -> int:
-    """Product of 2x2 matrices over GF(4), entries a b c d in two bits each from the lowest."""
+    """Multiply 2x2 matrices over GF(4), with entries a b c d in two bits each from the lowest."""
     a, b, c, d = (x >> shift & 3 for shift in (0, 2, 4, 6))
     e, f, g, h = (y >> shift & 3 for shift in (0, 2, 4, 6))
     entries = [

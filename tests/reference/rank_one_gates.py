@@ -31,8 +31,6 @@ from dataclasses import dataclass
 from ccbps.programs import Label
 from ccbps.programs.formula import And, Chain, Formula, Sum
 
-__all__ = ["Gate", "RankOneTwin"]
-
 Vector = Sequence[int | None]
 """Coefficients; None where nothing is delivered."""
 Matrix = list[list[int]]

@@ -10,7 +10,7 @@ P = 2**127 - 1
 
 
 def hash_numbers(key: bytes, width: int) -> tuple[list[int], bytes]:
-    """k_i, and the key of the PRF."""
+    """Return the numbers k_i, and the key of the PRF."""
     info = b"ccbps row mac\0" + width.to_bytes(8, "big")
     derived = HKDF(SHA256(), 64, salt=None, info=info).derive(key)
     stream = Cipher(algorithms.AES256(derived[:32]), modes.CTR(bytes(16))).encryptor()

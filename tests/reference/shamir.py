@@ -1,4 +1,4 @@
-"""Shamir's sharing as a textbook has it: one polynomial, one value at a time, and no tables.
+"""Shamir's sharing as in a textbook: one polynomial, one value at a time, and no tables.
 
 Nothing here imports the package.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 
 def product(left: int, right: int) -> int:
-    """Of two bytes as polynomials over GF(2): shift and add, then divide by 0x11b."""
+    """Multiply two bytes as polynomials over GF(2): shift and add, then divide by 0x11b."""
     total = 0
     for bit in range(8):
         if right >> bit & 1:
@@ -21,12 +21,12 @@ def product(left: int, right: int) -> int:
 
 
 def inverse(value: int) -> int:
-    """By trying all."""
+    """Find the inverse by trying all."""
     return next(other for other in range(256) if product(value, other) == 1)
 
 
 def byte_value(coefficients: Sequence[int], x: int) -> int:
-    """Of a polynomial over GF(2^8), the constant term first."""
+    """Evaluate a polynomial over GF(2^8), with the constant term first."""
     total, power = 0, 1
     for coefficient in coefficients:
         total ^= product(coefficient, power)
@@ -35,7 +35,7 @@ def byte_value(coefficients: Sequence[int], x: int) -> int:
 
 
 def byte_secret(shares: Mapping[int, bytes]) -> bytes:
-    """Lagrange's formula at 0, for each byte."""
+    """Compute Lagrange's formula at 0, for each byte."""
     out = []
     for place in range(len(next(iter(shares.values())))):
         total = 0
@@ -50,12 +50,12 @@ def byte_secret(shares: Mapping[int, bytes]) -> bytes:
 
 
 def value(coefficients: Sequence[int], x: int, p: int) -> int:
-    """Of a polynomial modulo p, the constant term first."""
+    """Evaluate a polynomial modulo p, with the constant term first."""
     return sum(c * x**power for power, c in enumerate(coefficients)) % p
 
 
 def secret(shares: Mapping[int, int], p: int) -> int:
-    """Lagrange's formula at 0 modulo p."""
+    """Compute Lagrange's formula at 0 modulo p."""
     total = 0
     for x, y in shares.items():
         above, below = 1, 1

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ccbps.errors import CcbpsError, DecodeError, ParameterError, SerializationError, ShapeError
 from ccbps.sharing import CheckedShamir, PrimeShamir, Shamir, Share, ss_join, ss_split
-from ccbps.sharing.lagrange import integer_rows, weights
+from ccbps.sharing.polynomials import byte_weights, integer_rows
 from ccbps.sharing.prime import PRIME_257
 from tests.reference import shamir as twin
 from tests.support.effort import examples
@@ -26,15 +26,15 @@ secrets = st.binary(min_size=1, max_size=70)
 
 
 def changed(share: Share, value: bytes | None = None, **parts: object) -> Share:
-    """A share with other parts; its value with the first byte changed if nothing else is said."""
-    own = {name: getattr(share, name) for name in ("k", "point", "name", "value", "checks")}
+    """Return a share with other parts, by default with the first byte of its value changed."""
+    before = {name: getattr(share, name) for name in ("k", "point", "name", "value", "checks")}
     if value is None and not parts:
         value = bytes([share.value[0] ^ 1]) + share.value[1:]
-    return Share(**own | parts | ({} if value is None else {"value": value}))
+    return Share(**before | parts | ({} if value is None else {"value": value}))
 
 
 def flipped(data: bytes, draw: st.DrawFn) -> bytes:
-    """The same bytes, one of which is another."""
+    """Return the bytes with one of them changed."""
     place, difference = draw(st.integers(0, len(data) - 1)), draw(st.integers(1, 255))
     return data[:place] + bytes([data[place] ^ difference]) + data[place + 1 :]
 
@@ -70,7 +70,7 @@ def test_all_255_points() -> None:
 @pytest.mark.parametrize("size", [1, 7, 32, 2000])
 def test_shares_are_the_polynomials_values(size: int) -> None:
     secret, random = os.urandom(size), os.urandom(8 + 2 * size)
-    shares = Shamir(3, 5).split(secret, randomness=lambda wanted: random[:wanted])
+    shares = Shamir(3, 5).split(secret, randomness=lambda count: random[:count])
     for share in shares:
         assert share.name == random[:8]
         for place in {0, size // 2, size - 1}:
@@ -84,30 +84,29 @@ def test_a_batch_is_the_single_shares(count: int, size: int, kn: tuple[int, int]
     k, n = kn
     rows = np.random.default_rng(size).integers(0, 256, (count, size), dtype=np.uint8)
     random = np.random.default_rng(1).integers(0, 256, (k - 1, count, size), dtype=np.uint8)
-    made = Shamir(k, n).split_rows(rows, randomness=lambda wanted: random.tobytes())
-    assert made.shape == (n, count, size)
+    values = Shamir(k, n).split_rows(rows, randomness=lambda count: random.tobytes())
+    assert values.shape == (n, count, size)
     for row in range(count):
-        own = bytes(8) + random[:, row].tobytes()
-        single = Shamir(k, n).split(rows[row].tobytes(), randomness=lambda wanted, own=own: own)
-        assert [share.value for share in single] == [part.tobytes() for part in made[:, row]]
+        drawn = bytes(8) + random[:, row].tobytes()
+        single = Shamir(k, n).split(rows[row].tobytes(), randomness=lambda count, b=drawn: b)
+        assert [share.value for share in single] == [part.tobytes() for part in values[:, row]]
     for points in ([*range(1, n + 1)], [*range(n, n - k, -1)]):
-        joined = Shamir(k, n).join_rows(made[[point - 1 for point in points]], points)
+        joined = Shamir(k, n).join_rows(values[[point - 1 for point in points]], points)
         assert np.array_equal(joined, rows)
 
 
 def test_a_batch_of_several_blocks_with_any_strides() -> None:
     rows = np.random.default_rng(0).integers(0, 256, (33, 3000), dtype=np.uint8)[:, ::2]
-    made = Shamir(2, 3).split_rows(rows)
-    assert np.array_equal(Shamir(2, 3).join_rows(made[::-1], np.array([3, 2, 1])), rows)
-    assert not any(np.array_equal(part, rows) for part in made)
+    values = Shamir(2, 3).split_rows(rows)
+    assert np.array_equal(Shamir(2, 3).join_rows(values[::-1], np.array([3, 2, 1])), rows)
+    assert not any(np.array_equal(part, rows) for part in values)
 
 
 def test_a_batch_says_which_secret_does_not_fit() -> None:
-    rows = np.zeros((5000, 16), dtype=np.uint8)
-    made = Shamir(2, 4).split_rows(rows)
-    made[3, 4321, 5] ^= 1
+    values = Shamir(2, 4).split_rows(np.zeros((5000, 16), dtype=np.uint8))
+    values[3, 4321, 5] ^= 1
     with pytest.raises(DecodeError, match="secret 4321: the share of point 4 does not fit"):
-        Shamir(2, 4).join_rows(made, [1, 2, 3, 4])
+        Shamir(2, 4).join_rows(values, [1, 2, 3, 4])
 
 
 @given(st.data(), thresholds, st.sampled_from([11, 257, 65537, 2**61 - 1, PRIME_257]))
@@ -117,7 +116,7 @@ def test_modulo_a_prime_as_in_the_textbook(data, kn: tuple[int, int], p: int) ->
     scheme = PrimeShamir(k, n, p)
     size = (p.bit_length() + 7) // 8 + 16
     random = os.urandom(size * (k - 1))
-    shares = scheme.split(secret, randomness=lambda wanted: random[:wanted])
+    shares = scheme.split(secret, randomness=lambda count: random[:count])
     # The first of the random numbers is the highest coefficient.
     numbers = [int.from_bytes(random[at : at + size]) % p for at in range(0, len(random), size)]
     terms = [secret, *numbers[::-1]]
@@ -129,9 +128,8 @@ def test_modulo_a_prime_as_in_the_textbook(data, kn: tuple[int, int], p: int) ->
 
 def test_shares_of_a_prime_can_be_added() -> None:
     scheme = PrimeShamir(3, 5)
-    one, other = scheme.split(12345), scheme.split(PRIME_257 - 345)
-    added = {x: (one[x] + other[x]) % PRIME_257 for x in one}
-    assert scheme.join(added) == 12000
+    first, second = scheme.split(12345), scheme.split(PRIME_257 - 345)
+    assert scheme.join({x: (first[x] + second[x]) % PRIME_257 for x in first}) == 12000
 
 
 def test_published_shares_give_the_published_secret() -> None:
@@ -145,7 +143,7 @@ def test_published_shares_give_the_published_secret() -> None:
 
 
 def patterns() -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """Every k, m up to 7 and every set of up to (m - k) / 2 places."""
+    """Yield every k and m up to 7, with every set of up to (m - k) / 2 places."""
     for m in range(1, 8):
         for k in range(1, m + 1):
             for count in range((m - k) // 2 + 1):
@@ -160,7 +158,7 @@ def test_up_to_half_of_the_shares_to_spare_may_be_altered() -> None:
         secret = rng.bytes(9)
         shares = ss_split(secret, k, m)
         for place in places:
-            # In different bytes, of which some are the same.
+            # The altered bytes of the shares overlap in part.
             noise = rng.integers(0, 256, 9) * (rng.random(9) < 0.5)
             value = bytes(a ^ int(b) for a, b in zip(shares[place].value, noise, strict=True))
             shares[place] = changed(shares[place], value)
@@ -199,7 +197,7 @@ def test_any_part_of_a_share_may_be_altered(part: str) -> None:
     altered = PARTS[part](shares[0])
     assert ss_join([altered, *shares[1:]]) == b"a secret"
     assert ss_join([*shares, altered]) == b"a secret"
-    # Of four, one is noticed; of three, if it does not fit in.
+    # Of four shares, one altered share is noticed; of three, only if its parts do not fit.
     with pytest.raises(DecodeError):
         ss_join([*shares[1:4], altered])
     if part in ("value", "point"):
@@ -212,7 +210,7 @@ def test_any_part_of_a_share_may_be_altered(part: str) -> None:
 @given(st.data())
 @settings(max_examples=examples(60))
 def test_more_altered_shares_are_noticed(data) -> None:
-    """Noticed in all likelihood, where they are wrong in many bytes by themselves."""
+    """They are noticed in all likelihood if many bytes are wrong independently."""
     k, n = data.draw(st.sampled_from([(2, 4), (3, 5), (3, 7), (1, 3)]))
     shares = ss_split(bytes(32), k, n)
     count = (n - k) // 2 + 1
@@ -223,7 +221,7 @@ def test_more_altered_shares_are_noticed(data) -> None:
 
 
 def test_shares_altered_in_different_bytes_count_together() -> None:
-    """Every byte by itself could be corrected, and would be a guess."""
+    """Every byte could be corrected alone, but only by a guess."""
     shares = ss_split(bytes(9), 3, 5)
     for place in (1, 4):
         value = bytearray(shares[place].value)
@@ -252,10 +250,10 @@ def test_shares_that_shamir_mnemonic_understands() -> None:
     secret = os.urandom(32)
     theirs = [peer.RawShare(share.point, share.value) for share in ss_split(secret, 3, 5)]
     assert peer._interpolate(theirs[1:4], 0) == secret
-    made = [share for share in peer._split_secret(3, 5, secret) if share.x]
-    ours = weights(tuple(share.x for share in made[:3]), 255)
-    rows = [int.from_bytes(share.data) for share in made[:3]]
-    assert integer_rows(32).combine(ours, rows).to_bytes(32) == secret
+    shares = [share for share in peer._split_secret(3, 5, secret) if share.x][:3]
+    weights = byte_weights(tuple(share.x for share in shares), 255)
+    rows = [int.from_bytes(share.data) for share in shares]
+    assert integer_rows(32).combine(weights, rows).to_bytes(32) == secret
 
 
 def test_of_k_shares_an_altered_one_gives_a_wrong_secret() -> None:
@@ -264,7 +262,7 @@ def test_of_k_shares_an_altered_one_gives_a_wrong_secret() -> None:
 
 
 def test_too_many_altered_alike_are_not_told() -> None:
-    """All altered by the same polynomial: they lie on one, as documented."""
+    """Shares altered by the values of a polynomial lie on one, as documented."""
     shares, others = ss_split(b"a secret", 2, 4), ss_split(b"anything", 2, 4)
     moved = [
         changed(share, bytes(a ^ b for a, b in zip(share.value, other.value, strict=True)))
@@ -275,7 +273,7 @@ def test_too_many_altered_alike_are_not_told() -> None:
 
 
 def test_long_secrets_with_altered_shares_are_joined_at_once() -> None:
-    # A share that is wrong in all bytes is found in one of them.
+    # A share that is wrong in all bytes is noticed in any of them.
     secret = os.urandom(1 << 20)
     shares = ss_split(secret, 3, 7)
     shares[1] = changed(shares[1], os.urandom(1 << 20))
@@ -332,29 +330,29 @@ def test_checks_of_an_altered_share_decide_nothing() -> None:
     for checks in (bytes(width), bytes(width - 16) + os.urandom(16), shares[1].checks, b"", b"1"):
         altered = changed(shares[0], os.urandom(8), checks=checks)
         assert scheme.altered([altered, *shares[1:3]]) == [1]
-    # Beside the share that it was made from, at whatever point.
+    # An altered share beside its original, at any point.
     for few in (scheme, CheckedShamir(2, 2)):
-        all_of_them = few.split(b"a secret")
-        for share in all_of_them:
+        originals = few.split(b"a secret")
+        for share in originals:
             altered = changed(share, os.urandom(8))
-            assert few.altered([altered, *all_of_them]) == [share.point]
-            assert few.join([altered, *all_of_them]) == b"a secret"
-    # Its keys are for others; without them it still has its value and its tags.
+            assert few.altered([altered, *originals]) == [share.point]
+            assert few.join([altered, *originals]) == b"a secret"
+    # A share's keys are for others. Without them it still has its value and its tags.
     keys = changed(shares[0], checks=bytes(4 * 32) + shares[0].checks[4 * 32 :])
     assert scheme.altered([keys, *shares[1:]]) == []
     assert scheme.join([keys, *shares]) == b"a secret"
 
 
 def test_altered_shares_that_accept_one_another_do_not_outvote_the_others() -> None:
-    """One adversary, who makes a sharing of his own for the points he holds."""
+    """An adversary who holds some points replaces their shares by those of another sharing."""
     scheme = CheckedShamir(2, 5)
     shares = scheme.split(b"a secret")
-    own = [changed(share, name=shares[0].name) for share in scheme.split(b"anything")]
-    assert scheme.altered([*own[:2], *shares[2:]]) == [1, 2]
-    assert scheme.join([*own[:2], *shares[2:]]) == b"a secret"
-    # As many as the others, or more: nothing is taken, or the error is said to be possible.
+    forged = [changed(share, name=shares[0].name) for share in scheme.split(b"anything")]
+    assert scheme.altered([*forged[:2], *shares[2:]]) == [1, 2]
+    assert scheme.join([*forged[:2], *shares[2:]]) == b"a secret"
+    # As many forged as other shares: none is accepted.
     with pytest.raises(DecodeError, match="half or more"):
-        scheme.join([*own[:2], *shares[2:4]])
+        scheme.join([*forged[:2], *shares[2:4]])
 
 
 def test_shares_that_most_accept_and_that_do_not_fit_are_refused() -> None:
@@ -371,16 +369,16 @@ def test_shares_that_most_accept_and_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         (CheckedShamir(2, 4), "not shares of CheckedShamir.2, 3., which have 96 bytes of checks"),
-        (CheckedShamir(3, 3), "says that 3 are needed; join them with the k and n"),
-        (Shamir(2, 3), "share 1 has 0, and says that 2"),
+        (CheckedShamir(3, 3), "and the threshold 3; join shares with the k and n"),
+        (Shamir(2, 3), "share 1 has 0 and the threshold 2"),
     ],
     ids=str,
 )
-def test_shares_of_another_scheme_are_told(other: Shamir | CheckedShamir, said: str) -> None:
-    with pytest.raises(DecodeError, match=said):
+def test_shares_of_another_scheme_are_told(other: Shamir | CheckedShamir, message: str) -> None:
+    with pytest.raises(DecodeError, match=message):
         CheckedShamir(2, 3).join(other.split(b"a secret"))
 
 
@@ -427,7 +425,7 @@ def test_malformed_messages_are_decode_errors(data) -> None:
     except DecodeError:
         return
     assert share.to_bytes() == data
-    # Whatever it is, joining it with others raises nothing else.
+    # Joining any such share with others raises no other error.
     for join in (ss_join, CheckedShamir(2, 3).join):
         with contextlib.suppress(DecodeError):
             join([share, *ss_split(b"secret", 2, 2)])
@@ -481,22 +479,24 @@ def test_errors_show_no_secret() -> None:
 @pytest.mark.parametrize("kind", [Shamir, CheckedShamir, PrimeShamir])
 @pytest.mark.parametrize("kn", [(0, 3), (4, 3), (-1, 2), (2, 0), (True, 3), (2.0, 3), ("2", 3)])
 def test_thresholds_that_cannot_be(kind: type, kn: tuple) -> None:
-    with pytest.raises(ParameterError, match=r"got|k and n"):
+    with pytest.raises(ParameterError, match=r"[kn] must be a whole number of shares"):
         kind(*kn)
 
 
 def test_more_shares_than_points() -> None:
     for kind in (Shamir, CheckedShamir):
-        with pytest.raises(ParameterError, match="k <= n <= 255"):
+        with pytest.raises(ParameterError, match=r"n must be .* from 1 to 255, got 256"):
             kind(2, 256)
     assert PrimeShamir(2, 6, 7).n == 6
-    with pytest.raises(ParameterError, match="k <= n <= 6"):
+    with pytest.raises(ParameterError, match=r"n must be .* from 1 to 6, got 7"):
         PrimeShamir(2, 7, 7)
+    scheme = PrimeShamir(np.int64(2), np.uint8(6), np.int32(7))
+    assert [type(value) for value in (scheme.k, scheme.n, scheme.p)] == [int] * 3
 
 
 @pytest.mark.parametrize("p", [1, 0, -7, 15, 257.0, "257", True])
 def test_a_modulus_that_is_no_prime(p: object) -> None:
-    with pytest.raises(ParameterError, match="p must be a prime"):
+    with pytest.raises(ParameterError, match=r"p must be a (prime|whole) number"):
         PrimeShamir(2, 3, p)
 
 
@@ -533,7 +533,7 @@ def test_shares_that_are_none() -> None:
 def test_points_that_no_share_has() -> None:
     good = ss_split(b"secret", 2, 3)[0]
     for point in (0, 256, -1, "1"):
-        with pytest.raises(CcbpsError, match=r"points of shares are 1 \.\. 255"):
+        with pytest.raises(CcbpsError, match=r"points of shares must be 1 \.\. 255"):
             ss_join([good, changed(good, point=point)])
 
 
@@ -542,24 +542,26 @@ def test_points_that_no_share_has() -> None:
     [b"bytes", np.zeros(4, np.uint8), np.zeros((2, 4), np.int64), np.zeros((2, 0), np.uint8), None],
 )
 def test_rows_of_another_shape(rows: object) -> None:
-    with pytest.raises(ShapeError, match="secrets must be uint8 of shape"):
+    with pytest.raises(ShapeError, match="secrets must"):
         Shamir(2, 3).split_rows(rows)
-    with pytest.raises(ShapeError, match="values must be uint8 of shape"):
+    with pytest.raises(ShapeError, match="values must"):
         Shamir(2, 3).join_rows(rows, [1, 2])
+    with pytest.raises(ShapeError, match="values must have rows of at least 1 byte"):
+        Shamir(2, 3).join_rows(np.zeros((2, 3, 0), np.uint8), [1, 2])
 
 
 @pytest.mark.parametrize(
-    ("points", "error", "said"),
+    ("points", "error", "message"),
     [
-        ([1], ShapeError, "1 points need as many shares, got 2"),
-        ([1, 1], ParameterError, "each once"),
-        ([0, 1], ParameterError, "1 .. 255"),
-        ([1, 256], ParameterError, "1 .. 255"),
-        (["1", "2"], ParameterError, "1 .. 255"),
+        ([1], ShapeError, "values must have 1 shares, as points, got 2"),
+        ([1, 1], ParameterError, "points must be different"),
+        ([0, 1], ParameterError, "from 1 to 255"),
+        ([1, 256], ParameterError, "from 1 to 255"),
+        (["1", "2"], ParameterError, "from 1 to 255"),
     ],
 )
-def test_points_of_rows(points: list, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_points_of_rows(points: list, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         Shamir(2, 3).join_rows(np.zeros((2, 1, 4), np.uint8), points)
     with pytest.raises(ParameterError, match="3 shares are needed, got 2"):
         Shamir(3, 3).join_rows(np.zeros((2, 1, 4), np.uint8), [1, 2])

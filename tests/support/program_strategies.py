@@ -1,7 +1,7 @@
 """Hypothesis strategies and fixed makers: programs, circuits for them, and inputs.
 
-A random program of hundreds of nodes has far more edges than hypothesis wants to draw, so it is
-made by NumPy from a drawn seed and a drawn size.
+A random program of hundreds of nodes has too many edges for hypothesis, so NumPy makes it from a
+drawn seed and a drawn size.
 """
 
 from __future__ import annotations
@@ -15,20 +15,7 @@ from numpy.typing import NDArray
 from ccbps import programs
 from ccbps.circuits import Circuit, Gate, Op
 from ccbps.programs import BranchingProgram, Label
-
-__all__ = [
-    "bit_rows",
-    "box_program",
-    "complete_circuit",
-    "event_bits",
-    "every_formula",
-    "input_bits",
-    "input_words",
-    "interest_bits",
-    "random_program",
-    "seeds",
-    "shallow_circuits",
-]
+from tests.support.circuit_strategies import all_rows
 
 Bits = NDArray[np.uint8]
 Words = NDArray[np.uint64]
@@ -37,17 +24,17 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def event_bits(first: int, count: int) -> list[Label]:
-    """Labels of neighbouring event bits."""
+    """Return the labels of neighbouring event bits."""
     return [programs.event_bit(first + i) for i in range(count)]
 
 
 def interest_bits(first: int, count: int) -> list[Label]:
-    """Labels of neighbouring private bits."""
+    """Return the labels of neighbouring private bits."""
     return [programs.interest_bit(first + i) for i in range(count)]
 
 
 def box_program(widths: Sequence[int]) -> BranchingProgram:
-    """Intervals with private bounds, all of which must hold."""
+    """Return the conjunction of intervals with private bounds."""
     parts, event, interest = [], 0, 0
     for k in widths:
         low, high = interest_bits(interest, k), interest_bits(interest + k, k)
@@ -57,10 +44,10 @@ def box_program(widths: Sequence[int]) -> BranchingProgram:
 
 
 def random_program(size: int, seed: int, inputs: int = 90) -> BranchingProgram:
-    """Any DAG on `size` + 1 nodes, labels of any affine form.
+    """Draw a DAG on `size` + 1 nodes, with labels of any affine form.
 
-    Most edges are near the diagonal or into the sink, like those of real programs. Half of the
-    labels take the next input bit, so that neighbours can be treated together.
+    Most edges are near the diagonal or lead into the sink, as in real programs. Half of the labels
+    take the next input bit, so that neighbours can be treated together.
     """
     rng = np.random.default_rng(seed)
     edges: dict[tuple[int, int], Label] = {}
@@ -85,13 +72,12 @@ def random_program(size: int, seed: int, inputs: int = 90) -> BranchingProgram:
 
 
 def bit_rows(width: int) -> Bits:
-    """All 0/1 rows of a width, shape (2**width, width), counting up, most significant bit first."""
-    numbers = np.arange(1 << width)[:, None]
-    return (numbers >> np.arange(width)[::-1] & 1).astype(np.uint8)
+    """Return the rows of `all_rows` as uint8."""
+    return all_rows(width).view(np.uint8)
 
 
 def input_bits(program: BranchingProgram, batch: int, seed: int) -> tuple[Bits, Bits]:
-    """Random 0/1 rows for both parties, at least one bit wide."""
+    """Draw 0/1 rows for both parties, at least one bit wide."""
     rng = np.random.default_rng(seed)
     widths = max(1, program.event_bits), max(1, program.interest_bits)
     event, interest = (rng.integers(0, 2, (batch, k), dtype=np.uint8) for k in widths)
@@ -99,7 +85,7 @@ def input_bits(program: BranchingProgram, batch: int, seed: int) -> tuple[Bits, 
 
 
 def input_words(bits: Bits) -> Words:
-    """0/1 rows as the encoders take them: bit i at bit i % 64 of word i // 64, (words, batch)."""
+    """Pack 0/1 rows for the encoders: bit i at bit i % 64 of word i // 64, (words, batch)."""
     padded = np.zeros((len(bits), -(-bits.shape[1] // 64) * 64), dtype=np.uint8)
     padded[:, : bits.shape[1]] = bits
     packed = np.packbits(padded, axis=1, bitorder="little").view("<u8")
@@ -119,7 +105,7 @@ def shallow_circuits(
     max_gates: int = 10,
     ops: Sequence[Op] = tuple(Op),
 ) -> Circuit:
-    """Circuits of one output, any wire, and of bounded depth: their programs stay short."""
+    """Draw a circuit of one output, any wire, and of bounded depth, so that programs are short."""
     n = draw(st.integers(1, max_inputs))
     gates: list[Gate] = []
     depths = [0] * n
@@ -136,34 +122,34 @@ def shallow_circuits(
 
 
 def complete_circuit(depth: int, inputs: int, seed: int) -> Circuit:
-    """A complete tree of random ANDs and ORs over random literals."""
+    """Draw a complete tree of ANDs and ORs over random literals."""
     rng = np.random.default_rng(seed)
     gates: list[Gate] = []
 
-    def made(gate: Gate) -> int:
+    def add(gate: Gate) -> int:
         gates.append(gate)
         return inputs + len(gates) - 1
 
     level = rng.integers(0, inputs, 2**depth).tolist()
-    level = [made(Gate(Op.NOT, wire)) if rng.integers(2) else wire for wire in level]
+    level = [add(Gate(Op.NOT, wire)) if rng.integers(2) else wire for wire in level]
     while len(level) > 1:
         pairs = zip(level[::2], level[1::2], strict=True)
-        level = [made(Gate(Op.AND if rng.integers(2) else Op.OR, a, b)) for a, b in pairs]
+        level = [add(Gate(Op.AND if rng.integers(2) else Op.OR, a, b)) for a, b in pairs]
     return Circuit(inputs, tuple(gates), (level[0],))
 
 
 def every_formula(inputs: int, depth: int) -> list[Circuit]:
-    """All formulas of AND and OR over literals and constants, but for the operands' order."""
+    """List all formulas of AND and OR over literals and constants, up to the operands' order."""
     single = [*(Gate(Op.NOT, i) for i in range(inputs)), Gate(Op.FALSE), Gate(Op.TRUE)]
-    made = [Circuit(inputs, (), (i,)) for i in range(inputs)]
-    made += [Circuit(inputs, (gate,), (inputs,)) for gate in single]
+    formulas = [Circuit(inputs, (), (i,)) for i in range(inputs)]
+    formulas += [Circuit(inputs, (gate,), (inputs,)) for gate in single]
     done = 0
     for _ in range(depth):
-        latest = len(made)
-        pairs = [(a, b) for b in range(done, latest) for a in range(b + 1)]
-        made += [_joined(op, made[a], made[b]) for a, b in pairs for op in (Op.AND, Op.OR)]
+        latest = len(formulas)
+        pairs = [(formulas[a], formulas[b]) for b in range(done, latest) for a in range(b + 1)]
+        formulas += [_joined(op, a, b) for a, b in pairs for op in (Op.AND, Op.OR)]
         done = latest
-    return made
+    return formulas
 
 
 def _joined(op: Op, first: Circuit, second: Circuit) -> Circuit:
