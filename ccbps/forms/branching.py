@@ -30,7 +30,7 @@ import numpy as np
 from ccbps import programs
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
-from ccbps.forms.bits import WORD, first_bits
+from ccbps.forms.bits import WORD
 from ccbps.predicates import Schema
 from ccbps.predicates.box import Box
 from ccbps.predicates.form import (
@@ -79,8 +79,7 @@ class CompiledForm:
     """
 
     def __init__(self, schema: Schema, form: Form, max_nodes: int | None = None) -> None:
-        """
-        Args:
+        """Args:
             schema: what the form's attributes are.
             form: private bounds None.
             max_nodes: most nodes of the program, source and sink included; None: any number.
@@ -89,7 +88,7 @@ class CompiledForm:
             ParameterError: the program would have more nodes; it has not been built.
         """
         self.schema = schema
-        self._first_bits = first_bits(schema)
+        self._first_bits = schema.first_bits
         self._slots: list[_Slot | None] = []
         self.private_bits = 0
         self._form = form

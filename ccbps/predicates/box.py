@@ -19,27 +19,10 @@ from typing import Final
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates.attributes import Attributes, Events
-from ccbps.predicates.codes import BoolArray, conjunction, in_range
-from ccbps.predicates.expression import (
-    And,
-    AtLeast,
-    Constant,
-    Expression,
-    Not,
-    Or,
-    attributes_of,
-    iter_nodes,
-    operands_of,
-)
+from ccbps.predicates.codes import BoolArray, Intervals, conjunction, in_range
+from ccbps.predicates.expression import Condition, Constant, Expression, iter_nodes, operands_of
 from ccbps.predicates.form import AllOf, AnyOf, Form, HammingWithin
-from ccbps.predicates.products import (
-    MAX_PRODUCTS,
-    Intervals,
-    NotABox,
-    Product,
-    difference,
-    union_of,
-)
+from ccbps.predicates.products import MAX_PRODUCTS, NotABox, Product, difference, union_of
 from ccbps.predicates.types import EMPTY, OPERATORS
 
 _SHOWN: Final = 5
@@ -65,7 +48,7 @@ class Box:
         {'price': (0, 119), 'volume': (0, 65535)}
 
     Attributes:
-        schema: what the codes mean.
+        schema: attributes that the codes are of.
         ranges: (low, high) for every attribute, in the schema's order. Don't-care is
             (0, size - 1), the NULL code included; a box without events has (1, 0) for the first
             attribute and don't-care for the others.
@@ -86,14 +69,14 @@ class Box:
         return f"<Box over {len(self.ranges)} attributes>"
 
     def evaluate(self, events: Events) -> BoolArray:
-        """Whether each event is inside, shape (count,)."""
+        """Tell which events are inside, shape (count,)."""
         return conjunction(
             [in_range(events.codes[name], low, high) for name, (low, high) in self.ranges.items()]
         )
 
 
 def box_of(schema: Attributes, form: Form, expression: Expression, text: str) -> Box:
-    """The box of a bound predicate.
+    """Derive the box of a bound predicate.
 
     Args:
         schema: the attributes, and their order in the box.
@@ -124,10 +107,9 @@ def box_of(schema: Attributes, form: Form, expression: Expression, text: str) ->
 
 
 def _position(expression: Expression, attributes: frozenset[str]) -> int | None:
-    """Where the first condition on one of the attributes stands."""
+    """Return the position of the first condition on one of the attributes."""
     for node in iter_nodes(expression):
-        inner = isinstance(node, (And, Or, Not, AtLeast))
-        if not inner and attributes.intersection(attributes_of(node)):
+        if isinstance(node, Condition) and node.attribute in attributes:
             return node.position
     return expression.position
 
@@ -135,9 +117,9 @@ def _position(expression: Expression, attributes: frozenset[str]) -> int | None:
 def _as_written(
     schema: Attributes, expression: Expression, name: str, intervals: Intervals
 ) -> str | None:
-    """The intervals in the constants of the text; None where others would be needed.
+    """Write the intervals in the constants of the text; None where others would be needed.
 
-    Values of private constants are not in the text, and so they do not come in here either.
+    Values of private constants are not in the text, and so they are never shown.
     """
     kind = schema[name]
     written: dict[int, str] = {}
@@ -159,7 +141,7 @@ def _as_written(
 
 
 def _template(name: str, intervals: Intervals) -> str:
-    """A template that takes such intervals, with private constants in place of all bounds."""
+    """Write a template that takes such intervals, with private constants for all bounds."""
     name = name if name.isidentifier() else f'"{name}"'
     if all(low == high for low, high in intervals):
         between = ", ..., " if len(intervals) > 2 else ", "
@@ -204,7 +186,7 @@ def _single_box(schema: Attributes, union: list[Product]) -> Box:
 
 
 def is_empty(schema: Attributes, form: Form) -> bool:
-    """Whether a bound form certainly holds for no event; False where that is too much work."""
+    """Tell whether a bound form certainly holds for no event; False where that is too much work."""
     if isinstance(form, AllOf) and any(is_empty(schema, part) for part in form.parts):
         return True
     if isinstance(form, AnyOf):

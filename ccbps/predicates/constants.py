@@ -19,7 +19,7 @@ class PatternError(ConstantError):
 
 
 def is_prefix(pattern: Any) -> bool:
-    """Whether a LIKE pattern ends in its one wildcard; without one it is an equality.
+    """Tell whether a LIKE pattern ends in its one wildcard; without one it is an equality.
 
     Raises:
         PatternError: other wildcards, or a backslash (an escape to some engines, not to others).
@@ -36,7 +36,7 @@ def is_prefix(pattern: Any) -> bool:
 
 
 def selected(kind: AttributeType, use: str, constant: Any) -> tuple[int, int]:
-    """Inclusive range of codes for `use`: =, <, <=, >, >= or "like".
+    """Return the codes (low, high), both included, for a use: =, <, <=, >, >= or "like".
 
     Raises:
         ConstantError: see `AttributeType.code_range` and `is_prefix`.
@@ -50,7 +50,7 @@ def selected(kind: AttributeType, use: str, constant: Any) -> tuple[int, int]:
 
 
 def hamming_code(kind: AttributeType, constant: Any) -> int:
-    """Code of the centre of a Hamming ball.
+    """Return the code of the centre of a Hamming ball.
 
     Raises:
         ConstantError: not an integer of the attribute's width: its surplus bits would count.
@@ -62,7 +62,11 @@ def hamming_code(kind: AttributeType, constant: Any) -> int:
 
 
 def check_use(kind: AttributeType, use: str) -> None:
-    """Raise ConstantError when no constant at all makes `use` fit the type."""
+    """Refuse a use that no constant at all makes fit the type.
+
+    Raises:
+        ConstantError: the use does not fit.
+    """
     if use == "hamming":
         if not isinstance(kind, UInt):
             raise ConstantError("hamming(attribute, value) needs a UInt attribute")
@@ -73,7 +77,11 @@ def check_use(kind: AttributeType, use: str) -> None:
 
 
 def check_constant(kind: AttributeType, use: str, constant: Any) -> None:
-    """Raise ConstantError when the constant, other than NULL, does not fit the use."""
+    """Refuse a constant, other than NULL, that does not fit the use.
+
+    Raises:
+        ConstantError: the constant or the use does not fit.
+    """
     if use == "hamming":
         check_use(kind, use)
         hamming_code(kind, constant)
@@ -82,8 +90,11 @@ def check_constant(kind: AttributeType, use: str, constant: Any) -> None:
 
 
 def told_apart(constants: Mapping[Any, Any]) -> Hashable | None:
-    """What two mappings of constants have in common only if they are the same to every attribute;
-    None if a constant cannot be hashed."""
+    """Return a key that tells constants apart wherever some attribute does.
+
+    Returns:
+        the key, which holds the constants; None if a constant cannot be hashed.
+    """
     # Types too: True is no 1 to a schema. And folds: the hour that clocks repeat in autumn is
     # twice the same to ==.
     items = tuple(

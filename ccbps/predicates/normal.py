@@ -17,13 +17,13 @@ from itertools import combinations
 from math import comb
 from typing import Final, TypeAlias
 
-from ccbps.errors import ParameterError
 from ccbps.predicates.attributes import Attributes
+from ccbps.predicates.codes import Intervals, common, complement, joined
 from ccbps.predicates.form import AllOf, Always, AnyOf, AtLeastOf, Form, HammingWithin, InRange
-from ccbps.predicates.products import Intervals, Product, common, complement
+from ccbps.predicates.products import Product, codes_of
 
 MAX_HAMMING_CODES: Final = 1024
-"""Codes that a Hamming distance, or its negation, is spelled out to."""
+"""Most codes that a Hamming distance, or its negation, is spelled out to."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,7 +61,7 @@ NEVER: Final = Conjunction({}, (), negated=True)
 
 
 class NormalForm:
-    """Makes normal forms over one schema.
+    """A maker of normal forms over one schema.
 
     Args:
         schema: the attributes.
@@ -74,13 +74,13 @@ class NormalForm:
         self._spell_out = spell_out
 
     def of(self, form: Form) -> Part:
-        """The normal form of a code form.
+        """Return the normal form of a code form.
 
         Raises:
             ParameterError: a bound is private and not filled in.
         """
         if isinstance(form, InRange):
-            return self._range(form)
+            return self.member(form.attribute, codes_of(self.schema, form))
         if isinstance(form, HammingWithin):
             return self._hamming(form)
         parts = [self.of(part) for part in form.children]
@@ -93,20 +93,20 @@ class NormalForm:
         return ALWAYS if isinstance(form, Always) else NEVER
 
     def member(self, attribute: str, allowed: Intervals) -> Part:
-        """[the attribute's code is in the set]."""
+        """Return [the attribute's code is in the set]."""
         if allowed == ((0, self.schema[attribute].size - 1),):
             return ALWAYS
         return Conjunction({attribute: allowed}, (), negated=False) if allowed else NEVER
 
     def negation(self, part: Part) -> Part:
-        """NOT, which is free."""
+        """Return the negation of a part, which is free."""
         if isinstance(part, Conjunction) and len(part.sets) == 1 and not part.parts:
             ((name, allowed),) = part.sets.items()
             return self.member(name, complement(allowed, self.schema[name].size - 1))
         return replace(part, negated=not part.negated)
 
     def all_of(self, parts: Iterable[Part]) -> Part:
-        """AND of any number of parts."""
+        """Return the AND of any number of parts."""
         sets: dict[str, list[Intervals]] = {}
         others: list[Part] = []
         for part in parts:
@@ -126,7 +126,7 @@ class NormalForm:
         return Conjunction(merged, tuple(others), negated=False)
 
     def any_of(self, parts: Iterable[Part]) -> Part:
-        """OR of any number of parts."""
+        """Return the OR of any number of parts."""
         return self.negation(self.all_of(map(self.negation, parts)))
 
     def _at_least(self, k: int, parts: list[Part]) -> Part:
@@ -138,17 +138,8 @@ class NormalForm:
             return self.all_of(parts)
         return self.any_of(parts) if k == 1 else AtLeast(k, tuple(parts), negated=False)
 
-    def _range(self, form: InRange) -> Part:
-        if form.low is None or form.high is None:
-            raise _unbound(form.attribute)
-        low, high = max(form.low, 0), min(form.high, self.schema[form.attribute].size - 1)
-        inside = self.member(form.attribute, ((low, high),) if low <= high else ())
-        return self.negation(inside) if form.negated else inside
-
     def _hamming(self, form: HammingWithin) -> Part:
-        if form.value is None:
-            raise _unbound(form.attribute)
-        value, limit, bits = form.value, form.limit, self.schema[form.attribute].bits
+        value, limit, bits = form.centre, form.limit, self.schema[form.attribute].bits
         if limit < 0 or limit >= bits:
             return ALWAYS if (limit >= bits) != form.negated else NEVER
         inside: Part = Distance(form.attribute, value, limit, negated=False)
@@ -163,12 +154,8 @@ class NormalForm:
         return self.negation(inside) if form.negated else inside
 
 
-def _unbound(attribute: str) -> ParameterError:
-    return ParameterError(f"a private constant on attribute {attribute!r} is not bound; bind first")
-
-
 def _in_all(sets: Sequence[Intervals]) -> Intervals:
-    """Codes in all sets, by halves: thousands of constants cost about as much as sorting them."""
+    """Intersect sets by halves: thousands of constants cost about as much as sorting them."""
     if len(sets) == 1:
         return sets[0]
     middle = len(sets) // 2
@@ -176,20 +163,15 @@ def _in_all(sets: Sequence[Intervals]) -> Intervals:
 
 
 def _ball(bits: int, limit: int) -> int:
-    """Codes within a Hamming distance."""
+    """Count the codes within a Hamming distance."""
     return sum(comb(bits, flipped) for flipped in range(limit + 1))
 
 
 def _around(value: int, limit: int, bits: int) -> Intervals:
-    """The codes within a Hamming distance of `value`."""
-    codes = [value]
-    for flipped in range(1, limit + 1):
-        for places in combinations(range(bits), flipped):
-            codes.append(value ^ sum(1 << place for place in places))
-    found: list[tuple[int, int]] = []
-    for code in sorted(codes):
-        if found and found[-1][1] == code - 1:
-            found[-1] = (found[-1][0], code)
-        else:
-            found.append((code, code))
-    return tuple(found)
+    """Return the codes within a Hamming distance of `value`."""
+    codes = [
+        value ^ sum(1 << place for place in places)
+        for flipped in range(limit + 1)
+        for places in combinations(range(bits), flipped)
+    ]
+    return joined((code, code) for code in codes)

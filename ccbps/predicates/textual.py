@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ccbps.checks import whole
 from ccbps.errors import ParameterError
 from ccbps.predicates.types import AttributeType, ConstantError, Refused, explained
 
@@ -25,8 +26,8 @@ def _constant_bytes(constant: Any, kind: str) -> bytes:
     if not isinstance(constant, str):
         raise ConstantError(f"a {kind} attribute compares with strings in single quotes")
     try:
-        return constant.encode("utf-8")
-    except UnicodeEncodeError:
+        return _value_bytes(constant)
+    except Refused:
         raise ConstantError("the string is not valid Unicode") from None
 
 
@@ -41,7 +42,7 @@ def _value_bytes(value: Any) -> bytes:
 
 @dataclass(frozen=True, repr=False, init=False)
 class Category(AttributeType):
-    """One of a closed, public list of names.
+    """A name of a closed, public list.
 
     Example:
         >>> from ccbps import Category, Schema
@@ -74,8 +75,7 @@ class Category(AttributeType):
             names.sort(key=lambda name: name.encode("utf-8"))
         except UnicodeEncodeError:
             raise ParameterError("Category values must be valid Unicode") from None
-        object.__setattr__(self, "values", tuple(str(name) for name in names))
-        object.__setattr__(self, "nullable", bool(nullable))
+        self._set(values=tuple(str(name) for name in names), nullable=bool(nullable))
 
     @cached_property
     def _sorted(self) -> list[bytes]:
@@ -123,9 +123,10 @@ class Category(AttributeType):
 
 @dataclass(frozen=True, repr=False, init=False)
 class Keyword(AttributeType):
-    """Any string, as BLAKE2b of its UTF-8 bytes truncated to `width` bits: only =, != and IN.
+    """A string of any length, as BLAKE2b of its UTF-8 bytes, truncated to `width` bits.
 
-    Two strings share a code with probability `false_positive_rate`, and then compare equal.
+    Only =, != and IN fit it. Two strings share a code with probability `false_positive_rate`, and
+    then compare equal.
 
     Example:
         >>> from ccbps import Keyword, Schema
@@ -143,10 +144,7 @@ class Keyword(AttributeType):
 
     @explained("64")
     def __init__(self, bits: int, *, nullable: bool = False) -> None:
-        if isinstance(bits, bool) or not isinstance(bits, int) or not 8 <= bits <= 256:
-            raise ParameterError(f"Keyword bits must be 8..256, got {bits!r}")
-        object.__setattr__(self, "width", bits)
-        object.__setattr__(self, "nullable", bool(nullable))
+        self._set(width=whole("Keyword bits", bits, 8, 256), nullable=bool(nullable))
 
     @property
     def false_positive_rate(self) -> float:
@@ -183,7 +181,7 @@ class Keyword(AttributeType):
 
 @dataclass(frozen=True, repr=False, init=False)
 class Text(AttributeType):
-    """Strings of at most `chars` bytes of UTF-8 without NUL, zero padded on the right.
+    """A string of at most `chars` bytes of UTF-8 without NUL, zero padded on the right.
 
     Example:
         >>> from ccbps import Schema, Text
@@ -192,17 +190,14 @@ class Text(AttributeType):
         array([ True, False,  True])
 
     Attributes:
-        chars: longest string in bytes of UTF-8 (a non-ASCII character takes 2 to 4), 1..1024.
+        chars: bytes of UTF-8 of the longest string, 1..1024. A non-ASCII character takes 2 to 4.
     """
 
     chars: int
 
     @explained("8")
     def __init__(self, chars: int, *, nullable: bool = False) -> None:
-        if isinstance(chars, bool) or not isinstance(chars, int) or not 1 <= chars <= 1024:
-            raise ParameterError(f"Text chars must be 1..1024, got {chars!r}")
-        object.__setattr__(self, "chars", chars)
-        object.__setattr__(self, "nullable", bool(nullable))
+        self._set(chars=whole("Text chars", chars, 1, 1024), nullable=bool(nullable))
 
     @property
     def aligned(self) -> bool:

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any, Final, ParamSpec
+from typing import Any, Final, ParamSpec, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,10 @@ OPERATORS: Final = ("=", "<", "<=", ">", ">=", "prefix")
 EMPTY: Final = (1, 0)
 """The canonical empty range where both bounds are free."""
 
-Outcome = tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]]
-"""Numbers of an array of values, with (mask, reason) of the rows that are not values."""
+Problems: TypeAlias = list[tuple[BoolArray, str]]
+"""(mask, reason) of the rows that do not fit."""
+Outcome: TypeAlias = tuple[npt.NDArray[np.uint64], Problems]
+"""Numbers of an array of values, and the rows that are not values."""
 
 
 class ConstantError(TypeError):
@@ -46,7 +48,7 @@ P = ParamSpec("P")
 
 
 def explained(example: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a constructor to refuse missing and unknown arguments with an example of a call."""
+    """Make a decorator of constructors, which refuse wrong arguments with an example of a call."""
 
     def decorate(constructor: Callable[P, None]) -> Callable[P, None]:
         signature = inspect.signature(constructor)
@@ -69,7 +71,7 @@ def explained(example: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 @dataclass(frozen=True, repr=False)
 class AttributeType(ABC):
-    """What every attribute type is: a numbering of values, in SQL's order.
+    """A numbering of values, in SQL's order.
 
     Example:
         >>> from ccbps import UInt
@@ -97,15 +99,15 @@ class AttributeType(ABC):
     @property
     @abstractmethod
     def accepts(self) -> str:
-        """What a value may be, in words, for error messages."""
+        """Description of a value that fits, for error messages."""
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """The constructor's arguments except `nullable`, as JSON values."""
+        """Return the constructor's arguments except `nullable`, as JSON values."""
 
     @abstractmethod
     def bisect(self, constant: Any) -> tuple[int, int]:
-        """(number of values < constant, number of values <= constant).
+        """Count the values (< constant, <= constant).
 
         Raises:
             ConstantError: the constant is of a kind that this type does not compare with.
@@ -113,26 +115,32 @@ class AttributeType(ABC):
 
     @abstractmethod
     def number_of(self, value: Any) -> int:
-        """Number of one Python value of an event.
+        """Return the number of one Python value of an event.
 
         Raises:
             Refused: not a value of this type.
         """
 
     def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
-        """Numbers of the values of a `Column` that is not a dictionary.
+        """Return the numbers of the values of a `Column` that is not a dictionary.
 
-        None when the type does not take arrays of this dtype. Only called on types whose numbers
-        fit one limb; rows of missing values may hold anything.
+        Called only on types whose numbers fit one limb. Rows of missing values may hold anything.
+
+        Returns:
+            numbers and problems; None when the type does not take arrays of this dtype.
         """
         return None
 
     def prefix_range(self, prefix: str) -> tuple[int, int]:
-        """Inclusive range of the numbers of values that start with `prefix`."""
+        """Return the numbers of the first and the last value that start with `prefix`."""
         raise ConstantError("LIKE needs a Text or Category attribute")
 
     def check_operator(self, operator: str) -> None:
-        """Raise ConstantError when `operator` (one of `OPERATORS`) never fits this type."""
+        """Refuse an operator of `OPERATORS` that never fits this type.
+
+        Raises:
+            ConstantError: the operator does not fit, whatever the constant.
+        """
         if operator == "prefix":
             raise ConstantError("LIKE needs a Text or Category attribute")
 
@@ -145,8 +153,7 @@ class AttributeType(ABC):
 
     @property
     def aligned(self) -> bool:
-        """Whether the codes that begin with the same text begin with the same bits, and no others
-        do."""
+        """Whether texts with a common prefix have codes with a common prefix, and no others do."""
         return False
 
     @property
@@ -170,7 +177,9 @@ class AttributeType(ABC):
         return self.size - 1
 
     def code_range(self, operator: str, constant: Any) -> tuple[int, int]:
-        """Inclusive range (low, high) of the codes that satisfy ``attribute operator constant``.
+        """Return the codes (low, high) that satisfy ``attribute operator constant``.
+
+        Both are included.
 
         `low` is `lowest` for ``<`` and ``<=``; `high` is `highest` for ``>`` and ``>=``; an empty
         range has ``high == low - 1`` and is (1, 0) for ``=`` and ``prefix``. NULL is never inside.
@@ -198,7 +207,7 @@ class AttributeType(ABC):
         raise ConstantError(f"unknown operator {operator!r}; expected one of {OPERATORS}")
 
     def encode(self, values: Any, *, attribute: str = "value") -> CodeArray:
-        """Codes of a column of values.
+        """Encode a column of values.
 
         Args:
             values: list, NumPy array, pandas or polars Series or Arrow array, one value per row.
@@ -219,16 +228,17 @@ class AttributeType(ABC):
             )
         return codes
 
-    def examine(
-        self, values: Any, *, attribute: str = "value"
-    ) -> tuple[CodeArray, list[tuple[BoolArray, str]]]:
-        """As `encode`, but tells all rows that do not fit: codes, and (mask, reason) of such rows.
+    def examine(self, values: Any, *, attribute: str = "value") -> tuple[CodeArray, Problems]:
+        """Encode a column as `encode` does, and find all rows that do not fit.
+
+        Returns:
+            codes, and (mask, reason) of the rows that do not fit.
 
         Raises:
             EventError: the whole column is of a wrong kind.
         """
         column = column_of(values, attribute)
-        problems: list[tuple[BoolArray, str]] = []
+        problems: Problems = []
         if not self.nullable and column.missing.any():
             reason = (
                 "the value is missing (None, NaN or NaT); "
@@ -239,18 +249,17 @@ class AttributeType(ABC):
         if column.missing.all():  # also the empty batch, whose dtype says nothing
             return np.zeros((self.limbs, rows), dtype=np.uint64), problems
         if column.distinct is None:
-            codes, found = self._examine_array(column, attribute)
+            codes, refused = self._examine_array(column, attribute)
         else:
-            codes, found = self._examine_dictionary(column, column.distinct)
+            codes, refused = self._examine_dictionary(column, column.distinct)
         codes[:, column.missing] = 0
+        present = [(mask & ~column.missing, reason) for mask, reason in refused]
         problems += [
-            (mask, f"{reason}; expected {self.accepts}") for mask, reason in found if mask.any()
+            (mask, f"{reason}; expected {self.accepts}") for mask, reason in present if mask.any()
         ]
         return codes, problems
 
-    def _examine_array(
-        self, column: Column, attribute: str
-    ) -> tuple[CodeArray, list[tuple[BoolArray, str]]]:
+    def _examine_array(self, column: Column, attribute: str) -> tuple[CodeArray, Problems]:
         outcome = self.numbers_of(column.values, column.scale)
         if outcome is None:
             row = int(np.argmin(column.missing))
@@ -263,13 +272,11 @@ class AttributeType(ABC):
         numbers, problems = outcome
         codes = np.zeros((self.limbs, len(numbers)), dtype=np.uint64)
         codes[-1] = numbers
-        if self.nullable:
-            codes = increment(codes)
-        return codes, [(mask & ~column.missing, reason) for mask, reason in problems]
+        return increment(codes) if self.nullable else codes, problems
 
     def _examine_dictionary(
         self, column: Column, distinct: list[Any]
-    ) -> tuple[CodeArray, list[tuple[BoolArray, str]]]:
+    ) -> tuple[CodeArray, Problems]:
         used = np.zeros(len(distinct), dtype=np.bool_)
         used[column.values[~column.missing]] = True
         numbers = [0] * len(distinct)
@@ -279,15 +286,18 @@ class AttributeType(ABC):
                 numbers[place] = self.number_of(distinct[place]) + self.lowest
             except Refused as problem:
                 places.setdefault(str(problem), []).append(place)
-        problems = []
-        for reason, which in places.items():
-            bad = np.zeros(len(distinct), dtype=np.bool_)
-            bad[which] = True
-            problems.append((bad[column.values] & ~column.missing, reason))
+        problems = [
+            (np.isin(column.values, positions), reason) for reason, positions in places.items()
+        ]
         return np.ascontiguousarray(pack(numbers, self.limbs)[:, column.values]), problems
 
+    def _set(self, **fields: Any) -> None:
+        # The constructors of frozen types set their fields by this.
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
     def describe(self) -> dict[str, Any]:
-        """Type name and all parameters as JSON values, in a fixed order, for a fingerprint."""
+        """Return type name and parameters as JSON values, in a fixed order, for a fingerprint."""
         return {"type": type(self).__name__, **self.parameters(), "nullable": self.nullable}
 
     def __repr__(self) -> str:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from ccbps import Category, Decimal, Keyword, Schema, Text, Timestamp, UInt
 from ccbps.errors import PredicateError
 from ccbps.predicates import Predicate
-from ccbps.predicates.parsed import ParsedPredicates
-from ccbps.predicates.shapes import Shape, split
+from ccbps.predicates.parsed import ParsedPredicates, Shape, split
 from ccbps.predicates.sql import read_sql
 from tests.support.effort import examples
 from tests.support.strategies import Const, Drawn, Node, constants, domain, predicates, schemas

@@ -32,7 +32,6 @@ PENDING = frozenset(
         "matching",
         "mqtt",
         "overlay",
-        "predicates",
         "programs",
         "rounds",
         "sharing",
