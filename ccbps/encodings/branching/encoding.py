@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ccbps.encodings.branching.compiled_kernels import CompiledDecoder, CompiledEncoder
 
 
-COMPILED: Final = "encodings.compiled_kernels"
+COMPILED: Final = "encodings.branching.compiled_kernels"
 
 
 class BranchingEncoding:

@@ -41,7 +41,7 @@ from ccbps.programs.formula import Formula
 if TYPE_CHECKING:
     from ccbps.encodings.formula.compiled_rows import CompiledDecoder, CompiledEncoder
 
-COMPILED: Final = "encodings.compiled_rows"
+COMPILED: Final = "encodings.formula.compiled_rows"
 
 LAYOUT: Final = 1
 """Number of the rule by which slots and their order follow from a formula; part of fingerprints."""

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def planes(program: StraightLine, batch: int) -> ArrayPlanes | CompiledPlanes:
     """What runs a program on a batch of so many rows, block by block."""
-    if rows_compiled(batch, program.inputs + program.outputs, "encodings.compiled_planes"):
+    if rows_compiled(
+        batch, program.inputs + program.outputs, "encodings.straight_line.compiled_planes"
+    ):
         from ccbps.encodings.straight_line.compiled_planes import CompiledPlanes
 
         return CompiledPlanes(program)
