@@ -39,7 +39,7 @@ from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.codes import Intervals, common, complement, joined
 from ccbps.predicates.form import AllOf, Always, AnyOf, AtLeastOf, Form, HammingWithin, InRange
-from ccbps.predicates.products import codes_of
+from ccbps.predicates.normal import codes_of
 from ccbps.programs.barrington import fixed_structure, preserving_length
 from ccbps.programs.group import PreservingProgram
 

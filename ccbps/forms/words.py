@@ -126,13 +126,16 @@ class Vocabulary:
     def _cells(self, name: str, given: Any) -> tuple[int, int, int]:
         """Check (cells, shifts); return them and the width of a cell."""
         kind, argument = self.schema[name], f"partitions of {name!r}"
-        hint = "a partition is (cells, shifts)"
         pair = listed(argument, given) if np.ndim(given) == 1 else []
-        whole(f"number of {argument}", len(pair), 2, 2, hint=hint)
-        whole(f"bits of {name!r}, which has partitions,", kind.bits, high=MAX_CELL_BITS)
-        cells = whole(f"cells in {argument}", pair[0], 1, hint=hint)
+        if len(pair) != 2:
+            raise ParameterError(f"{argument} must be (cells, shifts), got {given!r}")
+        if kind.bits > MAX_CELL_BITS:
+            raise ParameterError(
+                f"attribute {name!r} has {kind.bits} bits, cells take at most {MAX_CELL_BITS}"
+            )
+        cells = whole(f"{argument}, cells", pair[0], 1)
         width = -(-kind.cardinality // cells)
-        return cells, whole(f"shifts in {argument}", pair[1], 1, width, hint=hint), width
+        return cells, whole(f"{argument}, shifts", pair[1], 1, width), width
 
     # -- events -----------------------------------------------------------------------------
 

@@ -177,19 +177,17 @@ class Attributes:
                     "names to values",
                     row=row,
                 )
-        columns: dict[str, Any] = {}
-        for name in self:
-            try:
-                columns[name] = [record[name] for record in rows]
-            except KeyError:
-                row = next(place for place, record in enumerate(rows) if name not in record)
-                guess = closest(name, list(rows[row]))
-                raise EventError(
-                    f"attribute {name!r} is missing from row {row}{guess}; NULL is written as None",
-                    attribute=name,
-                    row=row,
-                ) from None
-        return columns
+        try:
+            return {name: [record[name] for record in rows] for name in self}
+        except KeyError:
+            missing = ((row, n) for n in self for row, record in enumerate(rows) if n not in record)
+            row, name = next(missing)
+        raise EventError(
+            f"attribute {name!r} is missing from row {row}{closest(name, list(rows[row]))}; "
+            "NULL is written as None",
+            attribute=name,
+            row=row,
+        )
 
 
 def named_columns(records: Any) -> tuple[list[Any], Callable[[Any], Any]] | None:

@@ -21,9 +21,18 @@ from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates.attributes import Attributes, Events
 from ccbps.predicates.codes import BoolArray, Intervals, conjunction, in_range
 from ccbps.predicates.expression import Condition, Constant, Expression, iter_nodes, operands_of
-from ccbps.predicates.form import AllOf, AnyOf, Form, HammingWithin
-from ccbps.predicates.products import MAX_PRODUCTS, NotABox, Product, difference, union_of
-from ccbps.predicates.types import EMPTY, OPERATORS
+from ccbps.predicates.form import Form
+from ccbps.predicates.normal import (
+    MAX_PRODUCTS,
+    Conjunction,
+    NormalForm,
+    NotABox,
+    Part,
+    Product,
+    difference,
+    union_of,
+)
+from ccbps.predicates.types import EMPTY
 
 _SHOWN: Final = 5
 """Intervals that an error spells out."""
@@ -89,7 +98,8 @@ def box_of(schema: Attributes, form: Form, expression: Expression, text: str) ->
             choices of an at_least or 256 alternatives.
     """
     try:
-        return _single_box(schema, union_of(schema, form))
+        part = NormalForm(schema, spell_out=False).of(form)
+        return _single_box(schema, union_of(schema, part))
     except NotABox as problem:
         position = _position(expression, problem.attributes)
         reason, example = problem.reason, ""
@@ -126,7 +136,8 @@ def _as_written(
     for node in iter_nodes(expression):
         for attribute, use, operand in operands_of(node):
             value = operand.value if isinstance(operand, Constant) else None
-            if attribute == name and use in OPERATORS and isinstance(value, (int, Decimal, str)):
+            compared = attribute == name and use not in ("like", "hamming")
+            if compared and isinstance(value, int | Decimal | str):
                 low, high = kind.code_range("=", value)
                 if low == high:
                     written[low] = repr(value) if isinstance(value, str) else str(value)
@@ -187,13 +198,14 @@ def _single_box(schema: Attributes, union: list[Product]) -> Box:
 
 def is_empty(schema: Attributes, form: Form) -> bool:
     """Tell whether a bound form certainly holds for no event; False where that is too much work."""
-    if isinstance(form, AllOf) and any(is_empty(schema, part) for part in form.parts):
+    return _is_never(schema, NormalForm(schema, spell_out=False).of(form))
+
+
+def _is_never(schema: Attributes, part: Part) -> bool:
+    parts = part.parts if isinstance(part, Conjunction) and not part.negated else ()
+    if any(_is_never(schema, other) for other in parts):
         return True
-    if isinstance(form, AnyOf):
-        return all(is_empty(schema, part) for part in form.parts)
-    if isinstance(form, HammingWithin):
-        return False
     try:
-        return not union_of(schema, form)
+        return not union_of(schema, part)
     except NotABox:
         return False

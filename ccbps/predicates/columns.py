@@ -108,10 +108,10 @@ def column_of(values: Any, attribute: str) -> Column:
         return _from_pandas(values, attribute)
     if isinstance(values, np.ndarray):
         return _from_numpy(values, attribute)
-    if hasattr(values, "__arrow_c_stream__"):
-        return _from_arrow(_pyarrow(values).chunked_array(values), attribute)
-    if hasattr(values, "__arrow_c_array__"):
-        return _from_arrow(_pyarrow(values).array(values), attribute)
+    if is_arrow(values):
+        pa = _pyarrow(values)
+        make = pa.chunked_array if hasattr(values, "__arrow_c_stream__") else pa.array
+        return _from_arrow(make(values), attribute)
     length_of(values, attribute)
     return _from_objects(list(values))
 
@@ -281,24 +281,19 @@ def _from_arrow(array: Any, attribute: str) -> Column:
     missing = array.is_null().to_numpy(zero_copy_only=False).astype(np.bool_)
     if kinds.is_null(dtype):
         return Column(missing, np.zeros(len(array), dtype=np.float64))
-    if kinds.is_boolean(dtype):
-        return Column(missing, array.fill_null(False).to_numpy(zero_copy_only=False))
-    if kinds.is_integer(dtype):
-        return Column(missing, array.fill_null(0).to_numpy(zero_copy_only=False))
+    if kinds.is_boolean(dtype) or kinds.is_integer(dtype):
+        nothing = 0 if kinds.is_integer(dtype) else False
+        return Column(missing, array.fill_null(nothing).to_numpy(zero_copy_only=False))
     if kinds.is_floating(dtype):
         floats = array.cast(pa.float64()).fill_null(float("nan")).to_numpy(zero_copy_only=False)
         return Column(missing | np.isnan(floats), floats)
     if kinds.is_string(dtype) or kinds.is_large_string(dtype) or kinds.is_string_view(dtype):
         return _arrow_dictionary(array.cast(pa.large_string()), missing)
-    if kinds.is_timestamp(dtype):
-        ticks = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return Column(missing, ticks.view(f"M8[{dtype.unit}]"))
-    if kinds.is_date32(dtype):
-        days = array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
-        return Column(missing, days.astype(np.int64).view("M8[D]"))
-    if kinds.is_date64(dtype):
-        ticks = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return Column(missing, ticks.view("M8[ms]"))
+    if kinds.is_timestamp(dtype) or kinds.is_date(dtype):
+        unit = dtype.unit if kinds.is_timestamp(dtype) else "D" if dtype.bit_width == 32 else "ms"
+        whole = array.cast(pa.int32() if unit == "D" else pa.int64()).fill_null(0)
+        ticks = whole.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        return Column(missing, ticks.view(f"M8[{unit}]"))
     if kinds.is_decimal(dtype):
         if missing.all():
             return Column(missing, np.zeros(len(missing), dtype=np.int64))

@@ -9,7 +9,8 @@ pyarrow and pyspark are recognised by the module of a value's type, and never im
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ccbps.errors import ParameterError
@@ -19,10 +20,13 @@ from ccbps.predicates.numeric import Bool, Int, UInt
 from ccbps.predicates.types import AttributeType
 
 # By the names that Arrow and Spark give to their types.
-_WHOLE: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64} | {
-    f"int{width}": width for width in (8, 16, 32, 64)
+_WIDTHS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_DETERMINED: Final[dict[str, Callable[..., AttributeType]]] = {
+    **dict.fromkeys(("bool", "boolean"), Bool),
+    **{name: partial(Int, width) for name, width in _WIDTHS.items()},
+    **{f"int{width}": partial(Int, width) for width in _WIDTHS.values()},
+    **{f"uint{width}": partial(UInt, width) for width in _WIDTHS.values()},
 }
-_UNSIGNED: Final = {f"uint{width}": width for width in (8, 16, 32, 64)}
 _WORDS: Final = re.compile(r"(large_)?string(_view)?|(var)?char\(.*|dictionary<values=\w*string.*")
 _DECIMAL: Final = re.compile(r"decimal\d*\(\d+, ?(-?\d+)\)")
 _UNKNOWN: Final = "(an attribute type, of what you convert it to)"
@@ -89,11 +93,7 @@ def _types(
 
 def _type_of(kind: str, nullable: bool) -> AttributeType | None:
     """Return the attribute type that a column's type determines, if it does."""
-    if kind in ("bool", "boolean"):
-        return Bool(nullable=nullable)
-    if kind in _WHOLE:
-        return Int(_WHOLE[kind], nullable=nullable)
-    return UInt(_UNSIGNED[kind], nullable=nullable) if kind in _UNSIGNED else None
+    return _DETERMINED[kind](nullable=nullable) if kind in _DETERMINED else None
 
 
 def _example(kind: str, nullable: bool) -> str:

@@ -47,7 +47,7 @@ class Form(ABC):
     @property
     def children(self) -> tuple[Form, ...]:
         """Parts of an inner node; a leaf has none."""
-        return ()
+        return getattr(self, "parts", ())
 
 
 def _unbound(attribute: str) -> ParameterError:
@@ -155,10 +155,6 @@ class AllOf(Form):
     def evaluate(self, events: Events) -> BoolArray:
         return conjunction([part.evaluate(events) for part in self.parts])
 
-    @property
-    def children(self) -> tuple[Form, ...]:
-        return self.parts
-
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(Form):
@@ -182,10 +178,6 @@ class AnyOf(Form):
     def evaluate(self, events: Events) -> BoolArray:
         return disjunction([part.evaluate(events) for part in self.parts])
 
-    @property
-    def children(self) -> tuple[Form, ...]:
-        return self.parts
-
 
 @dataclass(frozen=True, slots=True)
 class AtLeastOf(Form):
@@ -205,10 +197,6 @@ class AtLeastOf(Form):
     def evaluate(self, events: Events) -> BoolArray:
         held = np.sum([part.evaluate(events) for part in self.parts], axis=0)
         return np.asarray(held >= self.k, dtype=np.bool_)
-
-    @property
-    def children(self) -> tuple[Form, ...]:
-        return self.parts
 
 
 @dataclass(frozen=True, slots=True)

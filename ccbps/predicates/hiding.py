@@ -18,7 +18,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
-from functools import reduce
 from typing import Final, Literal, TypeAlias
 
 from ccbps.checks import choice, whole
@@ -34,7 +33,7 @@ from ccbps.circuits import (
 )
 from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.codes import Intervals, common, complement
-from ccbps.predicates.form import AnyOf, AtLeastOf, Form, HammingWithin, InRange
+from ccbps.predicates.form import AtLeastOf, Form
 from ccbps.predicates.hidden import (
     AnyLeaf,
     HiddenTree,
@@ -43,15 +42,23 @@ from ccbps.predicates.hidden import (
     TreeNode,
     block,
 )
-from ccbps.predicates.normal import AtLeast, Conjunction, Distance, NormalForm, Part
-from ccbps.predicates.products import NotABox, union_of
+from ccbps.predicates.normal import (
+    AtLeast,
+    Conjunction,
+    Distance,
+    NormalForm,
+    NotABox,
+    Part,
+    union_of,
+)
 
 LeafKind: TypeAlias = Literal["literal", "compare", "interval", "box"]
 
 MAX_DEPTH: Final = 16
 """Most levels of a tree: it is written out, all 2^depth leaves."""
 
-_MAX_PRODUCTS: Final = 256
+_MAX_PAIRS: Final = 256
+"""Most pairs of products that are joined by AND at a time."""
 _MAX_WORK: Final = 1 << 18
 """Most work, in units of some 5 microseconds."""
 _MAX_DECISIONS: Final = 256
@@ -95,22 +102,21 @@ def hide(schema: Attributes, form: Form, depth: int, kind: LeafKind) -> HiddenTr
         node = pending.pop()
         writer.spend(16 + (4 * len(node.children) ** 2 if isinstance(node, AtLeastOf) else 0))
         pending.extend(node.children)
-    circuit = writer.circuit([writer.normal.of(form)])
+    part = writer.normal.of(form)
+    circuit = writer.circuit([part])
     if circuit.depth > depth:
-        circuits = [circuit, *_as_products(form, writer)]
+        circuits = [circuit, *_as_products(part, writer)]
         circuit = min(circuits, key=lambda candidate: candidate.depth)
     if circuit.depth > depth:
         raise DoesNotFit(circuit.depth)
     return _unfolded(circuit, writer, depth)
 
 
-def _as_products(form: Form, writer: Writer) -> list[Circuit]:
-    """Write the form as a union of products, unless that is too much work."""
-    if _products(form) > _MAX_PRODUCTS:
-        return []
+def _as_products(part: Part, writer: Writer) -> list[Circuit]:
+    """Write a part as a union of products, unless that is too much work."""
     normal = writer.normal
     try:
-        union = union_of(writer.schema, form)
+        union = union_of(writer.schema, part, most_pairs=_MAX_PAIRS)
         # One by one: the normal form of their OR would be one leaf less open to each of them.
         parts = [
             normal.all_of(normal.member(*pair) for pair in product.items()) for product in union
@@ -118,28 +124,6 @@ def _as_products(form: Form, writer: Writer) -> list[Circuit]:
         return [writer.circuit(parts)]
     except (NotABox, DoesNotFit):
         return []
-
-
-def _products(form: Form) -> int:
-    """Bound the number of products that `union_of` looks at; any number above the limit is one."""
-    most = _MAX_PRODUCTS + 1
-    if isinstance(form, HammingWithin):
-        return most
-    parts = form.children
-    counts = [_products(part) for part in parts]
-    if isinstance(form, AnyOf):
-        names = {part.attribute if isinstance(part, InRange) else None for part in parts}
-        if len(names) == 1 and None not in names:
-            return 1  # a set of codes, however many
-        return min(sum(counts), most)
-    if isinstance(form, AtLeastOf):
-        # All choices of k counts, multiplied and added up.
-        sums = [1] + [0] * form.k
-        for count in counts:
-            for size in range(form.k, 0, -1):
-                sums[size] = min(sums[size] + count * sums[size - 1], most)
-        return sums[form.k]
-    return reduce(lambda product, count: min(product * count, most), counts, 1)
 
 
 def _unfolded(circuit: Circuit, writer: Writer, depth: int) -> HiddenTree:

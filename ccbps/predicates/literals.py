@@ -19,10 +19,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ccbps.predicates.constants import PatternError
 from ccbps.predicates.numeric import Decimal, Int, UInt
 from ccbps.predicates.temporal import Instant
-from ccbps.predicates.types import AttributeType, ConstantError
+from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
 Reading: TypeAlias = Callable[[str], Any]
 """From the text of a literal to its value; raises ConstantError."""

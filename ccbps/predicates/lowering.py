@@ -18,7 +18,6 @@ from typing import Any
 from ccbps.predicates import expression as tree
 from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.codes import joined
-from ccbps.predicates.constants import hamming_code, is_prefix, selected
 from ccbps.predicates.form import (
     AllOf,
     Always,
@@ -29,7 +28,7 @@ from ccbps.predicates.form import (
     InRange,
     Never,
 )
-from ccbps.predicates.types import EMPTY
+from ccbps.predicates.types import EMPTY, is_prefix
 
 
 def lower(schema: Attributes, expression: tree.Expression, constants: Mapping[str, Any]) -> Form:
@@ -85,7 +84,7 @@ class _Lowering:
             if low > high:
                 low, high = EMPTY
         else:
-            low, high = selected(kind, operator, values[0])
+            low, high = kind.code_range(operator, values[0])
         # A private pattern may or may not end in %, and the flags must not tell which.
         like = operator == "like"
         equal = public and not is_prefix(values[0]) if like else operator == "="
@@ -156,5 +155,5 @@ class _Lowering:
         if node.limit < 0:
             return Never() if truth else Always()
         kind, value = self.schema[node.attribute], self._value(node.operands[0])
-        centre = None if value is None else hamming_code(kind, value)
+        centre = None if value is None else kind.code_range("hamming", value)[0]
         return HammingWithin(node.attribute, centre, min(node.limit, kind.bits), negated=not truth)

@@ -18,7 +18,6 @@ from ccbps.errors import ParameterError
 from ccbps.predicates import expression as tree
 from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import BoolArray, at_most, distance_at_most, in_range
-from ccbps.predicates.constants import hamming_code, selected
 
 
 class _Logic(NamedTuple):
@@ -70,10 +69,11 @@ def _condition(node: tree.Condition, events: Events, constants: Mapping[str, Any
             unknown = np.zeros(events.count, dtype=np.bool_)
             parts.append(_Logic(unknown, unknown))
             continue
+        low, high = kind.code_range(use, constant)
         if use == "hamming":
-            inside = distance_at_most(codes, hamming_code(kind, constant), node.limit)
+            inside = distance_at_most(codes, low, node.limit)
         else:
-            inside = in_range(codes, *selected(kind, use, constant))
+            inside = in_range(codes, low, high)
         parts.append(_Logic(inside & ~null, ~inside & ~null))
     truth = _at_least(1 if node.operator == "in" else len(parts), parts)
     return _negation(truth) if node.operator == "!=" else truth

@@ -209,6 +209,8 @@ class UInt(_WholeNumber):
         ccbps.errors.EventError: attribute 'value', row 0: out of range; expected ...
     """
 
+    _special_operators: ClassVar[tuple[str, ...]] = ("hamming",)
+
 
 @dataclass(frozen=True, repr=False, init=False)
 class Int(_WholeNumber):

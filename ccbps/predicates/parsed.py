@@ -25,7 +25,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from ccbps.predicates import expression as tree
 from ccbps.predicates.attributes import Attributes
-from ccbps.predicates.constants import check_constant
 from ccbps.predicates.literals import Reading
 from ccbps.predicates.schema import Predicate, Schema
 from ccbps.predicates.sql import read_sql
@@ -132,8 +131,8 @@ class Shape:
 
 
 def _check(kind: AttributeType, use: str) -> Callable[[Any], object]:
-    """Return `check_constant` for a use that fits the type."""
-    return kind.bisect if use in ("=", "<", "<=", ">", ">=") else partial(check_constant, kind, use)
+    """Return a check of constants for a use that fits the type."""
+    return partial(kind.code_range, use) if use in ("like", "hamming") else kind.bisect
 
 
 class _Filling:

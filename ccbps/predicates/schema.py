@@ -25,7 +25,6 @@ from ccbps.errors import (
 from ccbps.predicates.attributes import Attributes, Events
 from ccbps.predicates.box import Box, box_of, is_empty
 from ccbps.predicates.codes import BoolArray
-from ccbps.predicates.constants import PatternError, check_constant, told_apart
 from ccbps.predicates.declared import types_of_arrow, types_of_spark
 from ccbps.predicates.described import from_text, to_text, types_of
 from ccbps.predicates.expression import (
@@ -41,7 +40,7 @@ from ccbps.predicates.meaning import evaluate
 from ccbps.predicates.sql import read_sql
 from ccbps.predicates.suggest import Suggestion, suggest
 from ccbps.predicates.syntax import single_quoted
-from ccbps.predicates.types import AttributeType, ConstantError
+from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
 _MAX_TEXT: Final = 1 << 20
 """Characters of a template that comes as JSON."""
@@ -327,7 +326,7 @@ class Predicate:
         try:
             if value is None:
                 raise ConstantError("a private constant cannot be NULL")
-            check_constant(self.schema[attribute], use, value)
+            self.schema[attribute].code_range(use, value)
             return
         except ConstantError as error:
             problem = str(error)
@@ -403,3 +402,21 @@ class Predicate:
             self._box = box_of(self.schema, self.true_form(), self.expression, self.text)
         # Its dict is the caller's; this predicate may be others' too.
         return Box(self.schema, dict(self._box.ranges))
+
+
+def told_apart(constants: Mapping[Any, Any]) -> Hashable | None:
+    """Return a key that tells constants apart wherever some attribute does.
+
+    Returns:
+        the key, which holds the constants; None if a constant cannot be hashed.
+    """
+    # Types too: True is no 1 to a schema. And folds: the hour that clocks repeat in autumn is
+    # twice the same to ==.
+    items = tuple(
+        (name, type(value), value, getattr(value, "fold", 0)) for name, value in constants.items()
+    )
+    try:
+        hash(items)
+    except TypeError:
+        return None
+    return items

@@ -26,12 +26,11 @@ from ccbps.errors import (
 from ccbps.predicates import expression as tree
 from ccbps.predicates import literals
 from ccbps.predicates.attributes import Attributes, closest
-from ccbps.predicates.constants import PatternError, check_constant, check_use
 from ccbps.predicates.literals import Reading
 from ccbps.predicates.numeric import Bool
 from ccbps.predicates.syntax import Syntax, read_syntax
 from ccbps.predicates.temporal import Timestamp
-from ccbps.predicates.types import AttributeType, ConstantError
+from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -55,6 +54,18 @@ _QUOTES: Final = (
     "and names in backticks only"
 )
 _HAMMING: Final = "hamming(...) is only compared with <= or < and a limit"
+_PRIVATE: Final = "a private constant is written :name"
+_ADVICE: Final = {
+    "Struct": _PRIVATE,
+    "Parameter": _PRIVATE,
+    "Is": "the condition before IS is written in parentheses, as in (price < 3) IS TRUE",
+    **dict.fromkeys(
+        _COMPARISONS,
+        "a comparison stands where an attribute or a constant is expected; join comparisons with "
+        "AND, as in 1 < price AND price < 3, or write BETWEEN; whether a condition holds is "
+        "written (price < 3) IS TRUE",
+    ),
+}
 
 
 def read_sql(schema: Attributes, text: str) -> tuple[tree.Expression, dict[int, Reading]]:
@@ -312,12 +323,12 @@ class _Reader:
         use = "=" if operator == "!=" else operator
         kind = self.schema[name]
         try:
-            check_use(kind, use)
+            kind.check_operator(use)
             if _kind(node) == "Placeholder":
                 return self._placeholder(node)
             constant = self._constant(kind, node)
             if constant.value is not None:
-                check_constant(kind, use, constant.value)
+                kind.code_range(use, constant.value)
             return constant
         except ConstantError as problem:
             refuse: type[PredicateError] = PredicateTypeError
@@ -329,7 +340,7 @@ class _Reader:
     def _placeholder(self, node: exp.Expr) -> tree.Private:
         name = node.this
         if not isinstance(name, str) or not name.isidentifier():
-            raise self._unsupported("a private constant is written :name", node)
+            raise self._unsupported(_PRIVATE, node)
         return tree.Private(name, self.syntax.position(node))
 
     def _constant(self, kind: AttributeType, node: exp.Expr) -> tree.Constant:
@@ -412,18 +423,8 @@ class _Reader:
     def _construct(self, node: exp.Expr, at: exp.Expr | None = None) -> PredicateError:
         """Refuse a construct by its name, which is a word of the predicate's."""
         kind, at = _kind(node), at or node
-        if kind in ("Struct", "Parameter"):
-            return self._unsupported("a private constant is written :name", at)
-        if kind in _COMPARISONS:
-            problem = (
-                "a comparison stands where an attribute or a constant is expected; join "
-                "comparisons with AND, as in 1 < price AND price < 3, or write BETWEEN; whether a "
-                "condition holds is written (price < 3) IS TRUE"
-            )
-            return self._error(UnsupportedPredicateError, problem, at)
-        if kind == "Is":
-            problem = "the condition before IS is written in parentheses, as in (price < 3) IS TRUE"
-            return self._error(UnsupportedPredicateError, problem, at)
+        if kind in _ADVICE:
+            return self._error(UnsupportedPredicateError, _ADVICE[kind], at)
         if kind in _ARITHMETIC:
             problem = (
                 "constants are computed beforehand, and dates written in single quotes: arithmetic "
@@ -518,11 +519,9 @@ def _number(kind: AttributeType, literal: exp.Expr, *, negative: bool) -> Readin
 
 def _whole_number(node: exp.Expr) -> int | None:
     node = _unwrapped(node)
-    negative = _kind(node) == "Neg"
-    literal = _unwrapped(node.this) if negative else node
-    if _kind(literal) != "Literal" or _is_string(literal):
-        return None
+    literal = _unwrapped(node.this) if _kind(node) == "Neg" else node
     digits = str(literal.this)
-    if not digits.isdigit() or len(digits) > 9:
+    if _kind(literal) != "Literal" or _is_string(literal) or not digits.isdigit():
         return None
-    return -int(digits) if negative else int(digits)
+    number = int(digits) if len(digits) < 10 else None
+    return number if number is None or literal is node else -number

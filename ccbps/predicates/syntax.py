@@ -80,18 +80,18 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     from sqlglot.errors import ParseError, TokenError
 
     if not text.strip():
-        raise PredicateSyntaxError("the predicate is empty", text=text, position=0)
+        raise _malformed(text, "the predicate is empty", 0)
     dialect = Dialect.get_or_raise("")
     if "`" in text and (position := _open_quote(text)) is not None:
-        raise PredicateSyntaxError("this is never closed", text=text, position=position)
+        raise _malformed(text, "this is never closed", position)
     try:
         tokens = dialect.tokenize(_backticks_quoted(text))
     except TokenError:
         position = _open_quote(text)
         problem = "this is never closed" if position is not None else "not SQL"
-        raise PredicateSyntaxError(problem, text=text, position=position or 0) from None
+        raise _malformed(text, problem, position or 0) from None
     if not tokens:
-        raise PredicateSyntaxError("the predicate is empty", text=text, position=0)
+        raise _malformed(text, "the predicate is empty", 0)
     tokens = _suffixed(tokens)
     _check_operators(text, tokens)
     _check_nesting(text, tokens)
@@ -167,14 +167,15 @@ def _suffixed(tokens: list[Any]) -> list[Any]:
     return kept
 
 
+def _malformed(text: str, problem: str, position: int) -> PredicateSyntaxError:
+    return PredicateSyntaxError(problem, text=text, position=position)
+
+
 def _check_operators(text: str, tokens: list[Any]) -> None:
     """Refuse Python's and C's operators, which bind tighter than comparisons; say what to write."""
     if tokens[0].token_type.name in ("WHERE", "SELECT"):
-        raise PredicateSyntaxError(
-            "a predicate is only what comes after WHERE",
-            text=text,
-            position=int(tokens[0].start),
-        )
+        problem = "a predicate is only the text after WHERE"
+        raise _malformed(text, problem, int(tokens[0].start))
     for token in tokens:
         quoted = token.token_type.name in ("STRING", "IDENTIFIER")
         if not quoted and token.text in _FOREIGN:
@@ -194,11 +195,8 @@ def _check_nesting(text: str, tokens: list[Any]) -> None:
         depth += (word in _OPENING) - (word in _CLOSING)
         run = run + 1 if word in _PREFIXES else (run if word in _OPENING else 0)
         if depth + run > _MAX_NESTING:
-            raise PredicateSyntaxError(
-                f"the predicate is nested more than {_MAX_NESTING} levels deep",
-                text=text,
-                position=int(token.start),
-            )
+            problem = f"the predicate is nested more than {_MAX_NESTING} levels deep"
+            raise _malformed(text, problem, int(token.start))
 
 
 def _explain(text: str, error: Any) -> tuple[str, int]:

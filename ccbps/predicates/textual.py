@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
@@ -59,6 +59,7 @@ class Category(AttributeType):
     """
 
     values: tuple[str, ...]
+    _special_operators: ClassVar[tuple[str, ...]] = ("like",)
 
     @explained('["AAPL", "IBM", "MSFT"]')
     def __init__(self, values: Iterable[str], *, nullable: bool = False) -> None:
@@ -107,9 +108,6 @@ class Category(AttributeType):
         if number is None:
             raise Refused("not in the list")
         return number
-
-    def check_operator(self, operator: str) -> None:
-        return None
 
     def prefix_range(self, prefix: str) -> tuple[int, int]:
         start = _constant_bytes(prefix, "Category")
@@ -194,6 +192,7 @@ class Text(AttributeType):
     """
 
     chars: int
+    _special_operators: ClassVar[tuple[str, ...]] = ("like",)
 
     @explained("8")
     def __init__(self, chars: int, *, nullable: bool = False) -> None:
@@ -214,9 +213,6 @@ class Text(AttributeType):
 
     def parameters(self) -> dict[str, Any]:
         return {"chars": self.chars}
-
-    def check_operator(self, operator: str) -> None:
-        return None
 
     def _padded(self, text: bytes, filler: bytes = b"\0") -> int:
         return int.from_bytes(text[: self.chars].ljust(self.chars, filler), "big")

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any, Final, ParamSpec, TypeAlias
+from typing import Any, ClassVar, Final, ParamSpec, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import BoolArray, CodeArray, increment, limbs_for, pack
 from ccbps.predicates.columns import Column, column_of
 
-OPERATORS: Final = ("=", "<", "<=", ">", ">=", "prefix")
 EMPTY: Final = (1, 0)
 """The canonical empty range where both bounds are free."""
 
@@ -40,11 +39,37 @@ class ConstantError(TypeError):
     """A constant or operator does not fit the type; the front end adds name and position."""
 
 
+class PatternError(ConstantError):
+    """A constant, pattern or Hamming attribute that is valid SQL but outside the language."""
+
+
 class Refused(ValueError):
     """A value of an event is not in the domain; `encode` adds attribute, row and what fits."""
 
 
 P = ParamSpec("P")
+
+_NEEDS: Final = {
+    "like": "LIKE needs a Text or Category attribute",
+    "hamming": "hamming(attribute, value) needs a UInt attribute",
+}
+
+
+def is_prefix(pattern: Any) -> bool:
+    """Tell whether a LIKE pattern ends in its one wildcard; without one it is an equality.
+
+    Raises:
+        PatternError: other wildcards, or a backslash (an escape to some engines, not to others).
+        ConstantError: not a string.
+    """
+    if not isinstance(pattern, str):
+        raise ConstantError("LIKE needs a string pattern in single quotes")
+    stem = pattern.removesuffix("%")
+    if "%" in stem or "_" in stem or "\\" in stem:
+        raise PatternError(
+            "LIKE takes a text with at most one wildcard, a final %, and without _ or backslash"
+        )
+    return stem != pattern
 
 
 def explained(example: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
@@ -88,6 +113,7 @@ class AttributeType(ABC):
     """
 
     nullable: bool = field(default=False, kw_only=True)
+    _special_operators: ClassVar[tuple[str, ...]] = ()
 
     # -- what a type defines ----------------------------------------------------------------
 
@@ -133,16 +159,18 @@ class AttributeType(ABC):
 
     def prefix_range(self, prefix: str) -> tuple[int, int]:
         """Return the numbers of the first and the last value that start with `prefix`."""
-        raise ConstantError("LIKE needs a Text or Category attribute")
+        raise ConstantError(_NEEDS["like"])
 
     def check_operator(self, operator: str) -> None:
-        """Refuse an operator of `OPERATORS` that never fits this type.
+        """Refuse an operator of `code_range` that never fits this type.
 
         Raises:
             ConstantError: the operator does not fit, whatever the constant.
         """
-        if operator == "prefix":
-            raise ConstantError("LIKE needs a Text or Category attribute")
+        if operator in _NEEDS and operator not in self._special_operators:
+            raise ConstantError(_NEEDS[operator])
+        if operator == "hamming" and self.nullable:
+            raise PatternError("hamming(attribute, value) needs an attribute without NULL")
 
     # -- what follows from it ---------------------------------------------------------------
 
@@ -177,34 +205,33 @@ class AttributeType(ABC):
         return self.size - 1
 
     def code_range(self, operator: str, constant: Any) -> tuple[int, int]:
-        """Return the codes (low, high) that satisfy ``attribute operator constant``.
-
-        Both are included.
+        """Return the codes (low, high), both included, that satisfy a comparison.
 
         `low` is `lowest` for ``<`` and ``<=``; `high` is `highest` for ``>`` and ``>=``; an empty
-        range has ``high == low - 1`` and is (1, 0) for ``=`` and ``prefix``. NULL is never inside.
+        range has ``high == low - 1`` and is (1, 0) for ``=`` and ``like``. NULL is never inside.
+
+        Args:
+            operator: one of = < <= > >=; or "like", for values that start with a text; or
+                "hamming", for the one value from which a Hamming distance is counted.
+            constant: value to compare with. For "like" a text, and one trailing ``%`` or none.
 
         Raises:
             ConstantError: the operator or the constant does not fit this type.
         """
         self.check_operator(operator)
-        if operator == "prefix":
-            if not isinstance(constant, str):
-                raise ConstantError("LIKE needs a string pattern")
-            first, last = self.prefix_range(constant)
+        if operator == "like" and is_prefix(constant):
+            first, last = self.prefix_range(constant.removesuffix("%"))
             return (first + self.lowest, last + self.lowest) if first <= last else EMPTY
-        below, upto = self.bisect(constant)
-        if operator == "=":
-            return (below + self.lowest, upto - 1 + self.lowest) if below < upto else EMPTY
-        if operator == "<":
-            return self.lowest, below - 1 + self.lowest
-        if operator == "<=":
-            return self.lowest, upto - 1 + self.lowest
-        if operator == ">":
-            return upto + self.lowest, self.highest
-        if operator == ">=":
-            return below + self.lowest, self.highest
-        raise ConstantError(f"unknown operator {operator!r}; expected one of {OPERATORS}")
+        below, upto = (number + self.lowest for number in self.bisect(constant))
+        if operator == "hamming" and below == upto:
+            raise ConstantError(f"hamming(attribute, value) needs a value that is {self.accepts}")
+        if operator in ("=", "like", "hamming"):
+            return (below, upto - 1) if below < upto else EMPTY
+        if operator in ("<", "<="):
+            return self.lowest, (below if operator == "<" else upto) - 1
+        if operator in (">", ">="):
+            return (upto if operator == ">" else below), self.highest
+        raise ConstantError(f"unknown operator {operator!r}")
 
     def encode(self, values: Any, *, attribute: str = "value") -> CodeArray:
         """Encode a column of values.
@@ -248,31 +275,28 @@ class AttributeType(ABC):
         rows = len(column.missing)
         if column.missing.all():  # also the empty batch, whose dtype says nothing
             return np.zeros((self.limbs, rows), dtype=np.uint64), problems
-        if column.distinct is None:
-            codes, refused = self._examine_array(column, attribute)
-        else:
+        if column.distinct is not None:
             codes, refused = self._examine_dictionary(column, column.distinct)
+        else:
+            outcome = self.numbers_of(column.values, column.scale)
+            if outcome is None:
+                row = int(np.argmin(column.missing))
+                raise EventError(
+                    f"attribute {attribute!r}, row {row}: wrong type ({column.values.dtype}); "
+                    f"expected {self.accepts}",
+                    attribute=attribute,
+                    row=row,
+                )
+            numbers, refused = outcome
+            codes = np.zeros((self.limbs, rows), dtype=np.uint64)
+            codes[-1] = numbers
+            codes = increment(codes) if self.nullable else codes
         codes[:, column.missing] = 0
         present = [(mask & ~column.missing, reason) for mask, reason in refused]
         problems += [
             (mask, f"{reason}; expected {self.accepts}") for mask, reason in present if mask.any()
         ]
         return codes, problems
-
-    def _examine_array(self, column: Column, attribute: str) -> tuple[CodeArray, Problems]:
-        outcome = self.numbers_of(column.values, column.scale)
-        if outcome is None:
-            row = int(np.argmin(column.missing))
-            raise EventError(
-                f"attribute {attribute!r}, row {row}: wrong type ({column.values.dtype}); "
-                f"expected {self.accepts}",
-                attribute=attribute,
-                row=row,
-            )
-        numbers, problems = outcome
-        codes = np.zeros((self.limbs, len(numbers)), dtype=np.uint64)
-        codes[-1] = numbers
-        return increment(codes) if self.nullable else codes, problems
 
     def _examine_dictionary(
         self, column: Column, distinct: list[Any]

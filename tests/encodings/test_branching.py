@@ -348,7 +348,7 @@ def run(code: str, **environment: str) -> str:
 LONG_WORK = """
 import sys
 from ccbps.compiled import COMPILED_BATCH, LOADING_WORDS, rows_compiled
-KERNELS = "encodings.compiled_kernels"
+KERNELS = "encodings.branching.compiled_kernels"
 messages = LOADING_WORDS // 200
 for batch in (messages, COMPILED_BATCH - 1):
     assert not rows_compiled(batch, 100, KERNELS) and "numba" not in sys.modules
@@ -366,14 +366,14 @@ def test_long_work_loads_the_compiled_kernels() -> None:
 def test_a_wish_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCBPS_COMPILED", "yes")
     with pytest.raises(ParameterError, match="CCBPS_COMPILED must be 0, 1 or empty, got 'yes'"):
-        rows_compiled(1, 1, "encodings.compiled_kernels")
+        rows_compiled(1, 1, "encodings.branching.compiled_kernels")
 
 
 WITHOUT_NUMBA = """
 import os, sys, warnings
 import numpy as np
 from ccbps.compiled import rows_compiled
-KERNELS = "encodings.compiled_kernels"
+KERNELS = "encodings.branching.compiled_kernels"
 from ccbps.errors import ParameterError
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")

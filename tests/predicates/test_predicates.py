@@ -63,21 +63,22 @@ SCHEMA = Schema(
 )
 
 
-def keeps(text: str, **values: Any) -> bool:
-    """Whether a predicate keeps one record; all three readings must agree."""
-    row = {
-        "issue": "IBM",
-        "price": 120,
-        "volume": None,
-        "note": "abc",
-        "word": "hello",
-        "day": "2024-05-01",
-        "flag": True,
-        "maybe": None,
-        **values,
-    }
+ROW: dict[str, Any] = {
+    "issue": "IBM",
+    "price": 120,
+    "volume": None,
+    "note": "abc",
+    "word": "hello",
+    "day": "2024-05-01",
+    "flag": True,
+    "maybe": None,
+}
+
+
+def keeps(text: str) -> bool:
+    """Whether a predicate keeps the record; all three readings must agree."""
     predicate = SCHEMA.parse(text)
-    events = SCHEMA.encode([row])
+    events = SCHEMA.encode([ROW])
     meaning = bool(predicate.evaluate(events)[0])
     assert bool(predicate.true_form().evaluate(events)[0]) == meaning
     with contextlib.suppress(UnsupportedPredicateError):
@@ -480,12 +481,12 @@ def test_recursion_in_the_parser_is_a_syntax_error(monkeypatch: pytest.MonkeyPat
 )
 def test_places_are_found_in_long_texts(text: str) -> None:
     # In time linear in the text: with squares of it, this would not end.
-    found: Predicate | PredicateError
+    outcome: Predicate | PredicateError
     try:
-        found = SCHEMA.parse(text)
+        outcome = SCHEMA.parse(text)
     except PredicateError as error:
-        found = error
-    assert found.text == text
+        outcome = error
+    assert outcome.text == text
 
 
 def test_long_chains_are_not_deep() -> None:
@@ -526,18 +527,8 @@ def test_bind_makes_a_subscription_of_a_template() -> None:
     bound = template.bind(**VALUES)
     assert bound.private_names == template.private_names
     assert template.unbound_names == template.private_names and bound.unbound_names == ()
-    row = {
-        "issue": "IBM",
-        "price": 120,
-        "volume": None,
-        "note": "abc",
-        "word": "",
-        "day": "2024-05-01",
-        "flag": True,
-        "maybe": None,
-    }
-    assert bound.evaluate([row, {**row, "price": 3}]).tolist() == [True, False]
-    assert template.bind(**{**VALUES, "low": 121}).evaluate([row]).tolist() == [False]
+    assert bound.evaluate([ROW, {**ROW, "price": 3}]).tolist() == [True, False]
+    assert template.bind(**{**VALUES, "low": 121}).evaluate([ROW]).tolist() == [False]
 
 
 @pytest.mark.parametrize("use", ["evaluate", "box", "form"])
@@ -801,10 +792,10 @@ def test_private_constants_fill_bounds_and_change_nothing_else(drawn: Drawn) -> 
 def test_disjoint_alternatives_never_hold_together(data: st.DataObject, schema: Schema) -> None:
     drawn = data.draw(predicates(schema))
     batch = schema.encode([record(row) for row in data.draw(rows(schema))])
-    waiting: list[Form] = [schema.parse(drawn.text).bind(**drawn.private).true_form()]
-    while waiting:
-        node = waiting.pop()
-        waiting.extend(node.children)
+    pending: list[Form] = [schema.parse(drawn.text).bind(**drawn.private).true_form()]
+    while pending:
+        node = pending.pop()
+        pending.extend(node.children)
         if isinstance(node, AnyOf) and node.disjoint:
             held = np.sum([part.evaluate(batch) for part in node.parts], axis=0)
             assert (held <= 1).all()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ccbps import Bool, Category, Decimal, Int, Keyword, Schema, Text, Timestamp, UInt
 from ccbps.errors import EventError, ParameterError
 from tests.support.effort import examples
-from tests.support.strategies import record, rows, schemas
+from tests.support.strategies import Exported, record, rows, schemas
 
 # -- types of columns ---------------------------------------------------------------------------
 
@@ -251,16 +251,6 @@ def test_a_suggested_schema_takes_the_data(data: st.DataObject, schema: Schema) 
     assert f"{found.schema.bits} bits for each event" in found.report
 
 
-class Exported:
-    """A table that shows itself through Arrow's C interface alone, as polars' do."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-
-    def __arrow_c_stream__(self, requested: Any = None) -> Any:
-        return self._table.__arrow_c_stream__(requested)
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -287,6 +277,8 @@ def test_rows_may_lack_a_name_and_columns_of_one_length() -> None:
     )
     with pytest.raises(EventError, match="differ in length"):
         Schema.suggest({"a": [1], "b": [1, 2]})
+    with pytest.raises(ParameterError, match="'a' occurs twice"):
+        Schema.suggest(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]))
     for thing in (None, 5, "a", [1, 2]):
         with pytest.raises(ParameterError, match="suggest takes"):
             Schema.suggest(thing)
