@@ -197,8 +197,8 @@ def _from_objects(values: list[Any]) -> Column:
     return _tagged_dictionary(values)
 
 
-def _identical(values: list[Any], thing: object) -> BoolArray:
-    same = map(operator.is_, values, itertools.repeat(thing))
+def _identical(values: list[Any], other: object) -> BoolArray:
+    same = map(operator.is_, values, itertools.repeat(other))
     return np.fromiter(same, dtype=np.bool_, count=len(values))
 
 

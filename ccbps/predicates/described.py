@@ -56,8 +56,7 @@ def from_text(name: str, text: str, fields: set[str]) -> dict[str, Any]:
         raise DecodeError(f'this is not JSON text of a {name}: {{"ccbps": "{name}", ...}}')
     if type(content.get("version")) is not int or content["version"] != _VERSION:
         raise DecodeError(f"this {name} is of another version than {_VERSION}")
-    _check_fields(name, content, {"ccbps", "version", *fields})
-    return content
+    return _checked_fields(name, content, {"ccbps", "version", *fields})
 
 
 def types_of(described: object) -> dict[str, AttributeType]:
@@ -66,20 +65,16 @@ def types_of(described: object) -> dict[str, AttributeType]:
     Raises:
         DecodeError: `describe` does not give this.
     """
-    if not isinstance(described, dict):
-        raise DecodeError("a schema is described by an object of JSON")
-    _check_fields("schema", described, {"attributes"})
-    attributes = described["attributes"]
+    attributes = _checked_fields("schema", described, {"attributes"})["attributes"]
     if not isinstance(attributes, list):
         raise DecodeError("the attributes of a schema are a list")
     types: dict[str, AttributeType] = {}
     for place, attribute in enumerate(attributes):
         subject = f"attribute {place} of the schema"
-        if not isinstance(attribute, dict) or not isinstance(attribute.get("name"), str):
-            raise DecodeError(f"{subject} is not an object with a name")
-        if attribute["name"] in types:
-            raise DecodeError(f"{subject} has the name of an earlier one")
-        types[attribute["name"]] = _type_of(subject, attribute)
+        name = attribute.get("name") if isinstance(attribute, dict) else None
+        if not isinstance(name, str) or name in types:
+            raise DecodeError(f"{subject} is not an object with a name of its own")
+        types[name] = _type_of(subject, attribute)
     try:
         Attributes(types)
     except ParameterError as error:
@@ -111,9 +106,10 @@ def _type_of(subject: str, attribute: dict[str, Any]) -> AttributeType:
     return attribute_type
 
 
-def _check_fields(subject: str, content: dict[str, Any], names: set[str]) -> None:
-    if content.keys() != names:
+def _checked_fields(subject: str, content: object, names: set[str]) -> dict[str, Any]:
+    if not isinstance(content, dict) or content.keys() != names:
         raise DecodeError(f"a {subject} has the fields {', '.join(sorted(names))} and no others")
+    return content
 
 
 def _fields_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

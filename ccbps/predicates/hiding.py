@@ -312,15 +312,17 @@ def _decision(builder: CircuitBuilder, bits: list[Wire], allowed: Intervals, siz
     half = 1 << len(rest)
     if size <= half:
         return _decision(builder, rest, allowed, size)
-    zero = common(allowed, ((0, half - 1),))
-    one = tuple((low - half, high - half) for low, high in common(allowed, ((half, size - 1),)))
-    if common(zero, ((0, size - half - 1),)) == one:
-        return _decision(builder, rest, zero, half)
-    if_zero = _decision(builder, rest, zero, half)
-    if common(zero, one) == one:  # read with codes of either half
-        return _decision(builder, rest, one, half) | (~first & if_zero)
-    if_one = _decision(builder, rest, one, size - half)
-    if common(zero, one) == zero:
+    low_half = common(allowed, ((0, half - 1),))
+    high_half = tuple(
+        (low - half, high - half) for low, high in common(allowed, ((half, size - 1),))
+    )
+    if common(low_half, ((0, size - half - 1),)) == high_half:
+        return _decision(builder, rest, low_half, half)
+    if_zero = _decision(builder, rest, low_half, half)
+    if common(low_half, high_half) == high_half:  # read with codes of either half
+        return _decision(builder, rest, high_half, half) | (~first & if_zero)
+    if_one = _decision(builder, rest, high_half, size - half)
+    if common(low_half, high_half) == low_half:
         return if_zero | (first & if_one)
     return (first & if_one) | (~first & if_zero)
 

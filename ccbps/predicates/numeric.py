@@ -77,13 +77,8 @@ class Bool(AttributeType):
         array([ True, False, False])
     """
 
-    @property
-    def cardinality(self) -> int:
-        return 2
-
-    @property
-    def accepts(self) -> str:
-        return "a boolean (True or False)"
+    def __post_init__(self) -> None:
+        self._set(cardinality=2, accepts="a boolean (True or False)")
 
     def parameters(self) -> dict[str, Any]:
         return {}
@@ -156,20 +151,13 @@ class _WholeNumber(_Number):
     @explained("16")
     def __init__(self, bits: int, *, nullable: bool = False) -> None:
         width = whole(f"{type(self).__name__} bits", bits, 1, 64)
-        self._set(width=width, nullable=bool(nullable))
+        self._set(width=width, nullable=bool(nullable), cardinality=2**width)
+        self._set(accepts=f"a whole number {self.least}..{self.least + self.cardinality - 1}")
 
     @property
     def least(self) -> int:
         """Least value."""
         return 0
-
-    @property
-    def cardinality(self) -> int:
-        return int(2**self.width)
-
-    @property
-    def accepts(self) -> str:
-        return f"a whole number {self.least}..{self.least + self.cardinality - 1}"
 
     def parameters(self) -> dict[str, Any]:
         return {"bits": self.width}
@@ -275,7 +263,8 @@ class Decimal(_Number):
     def __init__(self, low: Any, high: Any, step: Any, *, nullable: bool = False) -> None:
         given = {"low": low, "high": high, "step": step}
         self._set(**{name: _parameter(name, value) for name, value in given.items()})
-        self._set(nullable=bool(nullable))
+        accepts = f"a number {self.low}..{self.high} in steps of {self.step}"
+        self._set(nullable=bool(nullable), accepts=accepts)
         if self.step <= 0:
             raise ParameterError(f"Decimal step must be > 0, got {step!r}")
         if self.high < self.low:
@@ -289,14 +278,7 @@ class Decimal(_Number):
             )
         if max(abs(low_steps), abs(high_steps)) > _MAX_STEPS:
             raise ParameterError("Decimal may have at most 2**40 steps between 0 and low or high")
-
-    @cached_property
-    def cardinality(self) -> int:
-        return int((Fraction(self.high) - Fraction(self.low)) / Fraction(self.step)) + 1
-
-    @property
-    def accepts(self) -> str:
-        return f"a number {self.low}..{self.high} in steps of {self.step}"
+        self._set(cardinality=int(high_steps - low_steps) + 1)
 
     def parameters(self) -> dict[str, Any]:
         return {name: _shortest(getattr(self, name)) for name in ("low", "high", "step")}

@@ -69,10 +69,10 @@ class Suggestion(Generic[S]):
 
     Example:
         >>> from ccbps import Schema
-        >>> found = Schema.suggest({"price": [119.5, 27.25], "note": ["", None]})
-        >>> found
+        >>> suggestion = Schema.suggest({"price": [119.5, 27.25], "note": ["", None]})
+        >>> suggestion
         Suggestion(schema=Schema(price=Decimal("0", "240", "0.01"), note=Text(1, nullable=True)))
-        >>> print(found.report.splitlines()[0])
+        >>> print(suggestion.report.splitlines()[0])
         2 records, 24 bits for each event
 
     Attributes:
@@ -317,7 +317,7 @@ def _of_floats(values: npt.NDArray[Any], nullable: bool) -> _Choice:
 def _of_range(low: Fraction, high: Fraction, decimals: int, nullable: bool) -> _Choice:
     """Choose for numbers from `low` to `high` of at most so many decimals."""
     shown = f"from {_text(low, decimals)} to {_text(high, decimals)}"
-    what = f"numbers of {decimals} decimal{'s' * (decimals > 1)}" if decimals else "whole numbers"
+    values = f"numbers of {decimals} decimal{'s' * (decimals > 1)}" if decimals else "whole numbers"
     bound = 2 * max(abs(low), abs(high))
     kind: AttributeType
     try:
@@ -334,7 +334,7 @@ def _of_range(low: Fraction, high: Fraction, decimals: int, nullable: bool) -> _
         raise _LeftOut(f"no type takes numbers {shown}: {problem}") from None
     capped = not decimals and int(bound).bit_length() > kind.bits - nullable - (low < 0)
     room = "all that 64 bits hold" if capped else "twice as much fits"
-    return _Choice(kind, f"{what} {shown}; {room}", f"anything but {kind.accepts} is refused")
+    return _Choice(kind, f"{values} {shown}; {room}", f"anything but {kind.accepts} is refused")
 
 
 def _rounded_up(number: Fraction) -> Fraction:
@@ -379,10 +379,10 @@ def _of_instants(instants: list[Instant], nullable: bool) -> _Choice:
         kind = Timestamp(unit, f"{first:04}-01-01", f"{end:04}-12-31{clock}", nullable=nullable)
     except (ValueError, OverflowError) as problem:
         raise _LeftOut(f"no type takes its times: {problem}") from None
-    what = "days" if unit == "day" else f"times in whole units of {unit!r}"
+    times = "days" if unit == "day" else f"times in whole units of {unit!r}"
     return _Choice(
         kind,
-        f"{what} from {' to '.join(shown)}; as many years again fit, at least one",
+        f"{times} from {' to '.join(shown)}; as many years again fit, at least one",
         f"anything but {kind.accepts} is refused",
     )
 

@@ -205,6 +205,20 @@ class Timestamp(AttributeType):
                 raise ParameterError(f"Timestamp {name} does not fit 64 bits of {unit!r}")
         if self.end < self.start:
             raise ParameterError("Timestamp end is before start")
+        if self.unit == "day":
+            days = f"{self.start.iso()} to {self.end.iso()}"
+            accepts = f"a date from {days} (UTC), without a time of day"
+        else:
+            # A bare date would read as the whole of the last day, and is its first moment.
+            first, last = (
+                f"{instant.date().iso()} {_clock(instant.seconds % 86_400)}"
+                for instant in (self.start, self.end)
+            )
+            accepts = (
+                f"a date or timestamp from {first} to {last} (UTC), in whole units of {unit!r}"
+            )
+        cardinality = int(self._ticks(self.end)) - self._first + 1
+        self._set(accepts=accepts, cardinality=cardinality)
 
     def _ticks(self, instant: Instant) -> Fraction:
         """Return the time since 1970 in units."""
@@ -220,23 +234,6 @@ class Timestamp(AttributeType):
         return Grid(
             self.start.seconds, step, self.cardinality, f"finer than the unit {self.unit!r}"
         )
-
-    @cached_property
-    def cardinality(self) -> int:
-        return int(self._ticks(self.end)) - self._first + 1
-
-    @property
-    def accepts(self) -> str:
-        if self.unit == "day":
-            return (
-                f"a date from {self.start.iso()} to {self.end.iso()} (UTC), without a time of day"
-            )
-        # A bare date would read as the whole of the last day, and is its first moment.
-        first, last = (
-            f"{instant.date().iso()} {_clock(instant.seconds % 86_400)}"
-            for instant in (self.start, self.end)
-        )
-        return f"a date or timestamp from {first} to {last} (UTC), in whole units of {self.unit!r}"
 
     def parameters(self) -> dict[str, Any]:
         return {"unit": self.unit, "start": self.start.iso(), "end": self.end.iso()}

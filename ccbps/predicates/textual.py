@@ -76,7 +76,10 @@ class Category(AttributeType):
             names.sort(key=lambda name: name.encode("utf-8"))
         except UnicodeEncodeError:
             raise ParameterError("Category values must be valid Unicode") from None
-        self._set(values=tuple(str(name) for name in names), nullable=bool(nullable))
+        values = tuple(str(name) for name in names)
+        more = f", ... ({len(values)} in all)" if len(values) > 8 else ""
+        accepts = f"one of {', '.join(map(repr, values[:8]))}{more}"
+        self._set(values=values, nullable=bool(nullable), cardinality=len(values), accepts=accepts)
 
     @cached_property
     def _sorted(self) -> list[bytes]:
@@ -85,16 +88,6 @@ class Category(AttributeType):
     @cached_property
     def _numbers(self) -> dict[bytes, int]:
         return {name: number for number, name in enumerate(self._sorted)}
-
-    @property
-    def cardinality(self) -> int:
-        return len(self.values)
-
-    @property
-    def accepts(self) -> str:
-        shown = ", ".join(repr(name) for name in self.values[:8])
-        more = f", ... ({len(self.values)} in all)" if len(self.values) > 8 else ""
-        return f"one of {shown}{more}"
 
     def parameters(self) -> dict[str, Any]:
         return {"values": list(self.values)}
@@ -143,19 +136,12 @@ class Keyword(AttributeType):
     @explained("64")
     def __init__(self, bits: int, *, nullable: bool = False) -> None:
         self._set(width=whole("Keyword bits", bits, 8, 256), nullable=bool(nullable))
+        self._set(cardinality=2**self.width, accepts="a string")
 
     @property
     def false_positive_rate(self) -> float:
         """Probability that a given other string has the same code."""
         return float(2.0**-self.width)
-
-    @property
-    def cardinality(self) -> int:
-        return int(2**self.width)
-
-    @property
-    def accepts(self) -> str:
-        return "a string"
 
     def parameters(self) -> dict[str, Any]:
         return {"bits": self.width}
@@ -197,19 +183,13 @@ class Text(AttributeType):
     @explained("8")
     def __init__(self, chars: int, *, nullable: bool = False) -> None:
         self._set(chars=whole("Text chars", chars, 1, 1024), nullable=bool(nullable))
+        accepts = f"a string of at most {self.chars} bytes of UTF-8 without NUL"
+        self._set(cardinality=256**self.chars, accepts=accepts)
 
     @property
     def aligned(self) -> bool:
         # Strings are numbers of whole bytes, unless NULL takes the code 0.
         return not self.nullable
-
-    @property
-    def cardinality(self) -> int:
-        return int(256**self.chars)
-
-    @property
-    def accepts(self) -> str:
-        return f"a string of at most {self.chars} bytes of UTF-8 without NUL"
 
     def parameters(self) -> dict[str, Any]:
         return {"chars": self.chars}

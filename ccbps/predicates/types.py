@@ -110,22 +110,16 @@ class AttributeType(ABC):
 
     Attributes:
         nullable: whether records may leave the attribute out (NULL, code 0).
+        cardinality: number of values, NULL not counted.
+        accepts: description of a value that fits, for error messages.
     """
 
     nullable: bool = field(default=False, kw_only=True)
+    cardinality: int = field(init=False, compare=False)
+    accepts: str = field(init=False, compare=False)
     _special_operators: ClassVar[tuple[str, ...]] = ()
 
     # -- what a type defines ----------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def cardinality(self) -> int:
-        """Number of values, NULL not counted."""
-
-    @property
-    @abstractmethod
-    def accepts(self) -> str:
-        """Description of a value that fits, for error messages."""
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:

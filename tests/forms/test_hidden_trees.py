@@ -193,7 +193,7 @@ def least_depths(bits: int) -> dict[int, int]:
     points = range(1 << bits)
     full = (1 << (1 << bits)) - 1
     inputs = [sum(1 << point for point in points if point >> bit & 1) for bit in range(bits)]
-    depths = {table: 0 for one in (0, *inputs) for table in (one, full ^ one)}
+    depths = {table: 0 for bits in (0, *inputs) for table in (bits, full ^ bits)}
     depth = 0
     while len(depths) <= full:
         depth += 1
@@ -391,15 +391,15 @@ def test_constants_need_no_leaf(kind: LeafKind, text: str) -> None:
 
 def gates_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows by one with every gate that is asked for."""
-    made: list[int] = []
+    gates: list[int] = []
     gate = CircuitBuilder.gate
 
     def counted(self: CircuitBuilder, *arguments: Any) -> Any:
-        made.append(1)
+        gates.append(1)
         return gate(self, *arguments)
 
     monkeypatch.setattr(CircuitBuilder, "gate", counted)
-    return made
+    return gates
 
 
 @cache
@@ -426,11 +426,11 @@ def test_what_is_too_large_is_refused_at_once(
     kind: LeafKind, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     form = form_of(text)
-    made = gates_made(monkeypatch)
+    gates = gates_made(monkeypatch)
     with pytest.raises(DoesNotFit, match="too large") as problem:
         hide(STOCK, form, MAX_DEPTH, kind)
     assert problem.value.needed_depth is problem.value.needed_leaves is None
-    assert not made
+    assert not gates
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -448,10 +448,10 @@ def test_what_is_too_large_is_refused_at_once(
 )
 def test_the_work_is_bounded(kind: LeafKind, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     form = form_of(text)
-    made = gates_made(monkeypatch)
+    gates = gates_made(monkeypatch)
     with pytest.raises(DoesNotFit):
         hide(STOCK, form, 3, kind)
-    assert len(made) < 400_000
+    assert len(gates) < 400_000
 
 
 # -- trees --------------------------------------------------------------------------------------
@@ -532,7 +532,7 @@ def test_reprs_show_nothing_of_the_subscription() -> None:
 
 
 @pytest.mark.parametrize(
-    ("depth", "nodes", "leaves", "said"),
+    ("depth", "nodes", "leaves", "message"),
     [
         (-1, 0, 1, "leaves"),
         (1, 1, 1, "leaves"),
@@ -540,9 +540,9 @@ def test_reprs_show_nothing_of_the_subscription() -> None:
     ],
 )
 def test_a_tree_has_all_its_nodes_and_leaves(
-    depth: int, nodes: int, leaves: int, said: str
+    depth: int, nodes: int, leaves: int, message: str
 ) -> None:
-    with pytest.raises(ParameterError, match=said):
+    with pytest.raises(ParameterError, match=message):
         HiddenTree(depth, (TreeNode(False, False),) * nodes, (LiteralLeaf(False, 0),) * leaves)
 
 
@@ -570,6 +570,6 @@ def test_depths_grow_with_conditions() -> None:
     assert counts == [0, 1, 2, 2]
     depths = [needed(STOCK, f"price IN ({', '.join(map(str, range(0, 2 * n, 2)))})", "box")
               for n in range(1, 40)]  # fmt: skip
-    found = [depth for depth in depths if depth is not None]
-    assert all(0 <= after - before <= 1 for before, after in pairwise(found))
-    assert found == [(n - 1).bit_length() for n in range(1, 40)]
+    fitting = [depth for depth in depths if depth is not None]
+    assert all(0 <= after - before <= 1 for before, after in pairwise(fitting))
+    assert fitting == [(n - 1).bit_length() for n in range(1, 40)]

@@ -79,10 +79,10 @@ def test_codes_fit_their_width_and_null_is_zero(data: st.DataObject, kind: Attri
     encoded = kind.encode([*values, None] if kind.nullable else values)
     assert encoded.dtype == np.uint64
     assert encoded.shape == (kind.limbs, len(values) + kind.nullable)
-    found = unpack(encoded)
-    assert all(kind.lowest <= code <= kind.highest for code in found[: len(values)])
+    numbers = unpack(encoded)
+    assert all(kind.lowest <= code <= kind.highest for code in numbers[: len(values)])
     if kind.nullable:
-        assert found[-1] == 0
+        assert numbers[-1] == 0
     assert kind.highest == kind.size - 1 < 2**kind.bits
 
 
