@@ -17,7 +17,14 @@ import numpy as np
 from ccbps.errors import ParameterError
 from ccbps.predicates import expression as tree
 from ccbps.predicates.attributes import Events
-from ccbps.predicates.codes import BoolArray, at_most, distance_at_most, in_range
+from ccbps.predicates.codes import (
+    BoolArray,
+    at_most,
+    conjunction,
+    disjunction,
+    distance_at_most,
+    in_range,
+)
 
 
 class _Logic(NamedTuple):
@@ -92,8 +99,10 @@ def _negation(part: _Logic) -> _Logic:
 
 
 def _at_least(count: int, parts: list[_Logic]) -> _Logic:
-    # AND is at least all of the parts, and OR at least one.
-    true = np.sum([part.true for part in parts], axis=0)
-    false = np.sum([part.false for part in parts], axis=0)
-    possible = len(parts) - false  # true or unknown
-    return _Logic(true >= count, possible < count)
+    true, false = [part.true for part in parts], [part.false for part in parts]
+    if count == len(parts):  # AND
+        return _Logic(conjunction(true), disjunction(false))
+    if count == 1:  # OR
+        return _Logic(disjunction(true), conjunction(false))
+    possible = len(parts) - np.sum(false, axis=0)  # true or unknown
+    return _Logic(np.sum(true, axis=0) >= count, possible < count)

@@ -139,9 +139,10 @@ def _ticks_of(
     unit = {"Y": "D", "M": "D", "W": "D", "h": "s", "m": "s"}.get(unit, unit)
     if unit not in _NUMPY_UNIT:
         return None
-    converted = values.astype(f"M8[{unit}]")
+    converted = values.astype(f"M8[{unit}]", copy=False)
     # NumPy wraps around where 64 bits do not hold the result.
-    return converted.astype(np.int64), _NUMPY_UNIT[unit], converted.astype(values.dtype) != values
+    overflowed = converted.astype(values.dtype, copy=False) != values
+    return converted.astype(np.int64), _NUMPY_UNIT[unit], overflowed
 
 
 def _clock(seconds: Fraction) -> str:
