@@ -3,8 +3,8 @@
 Wire i is bit i of the event, see `ccbps.forms.bits`. The output is true where the predicate is
 TRUE in SQL; NULL, which is code 0, is treated as the code form says.
 
-Conditions on one attribute joined by AND, OR and NOT become one set of codes, and its ranges are
-compared, or those of its complement. Codes from `AttributeType.size` up do not occur in events, and
+Conditions on one attribute joined by AND, OR and NOT become one set of codes. Its ranges are
+compared, or those of its complement, or the set is read bit by bit: the shallowest is taken. Codes from `AttributeType.size` up do not occur in events, and
 circuits may say anything there: a range that ends at the greatest code needs no upper comparison.
 
 =================================  =====================================================
@@ -22,24 +22,18 @@ Hazard: the circuit is the subscription, in plain sight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from math import inf
 
 from ccbps.algebra.group import Group
 from ccbps.circuits import (
     Circuit,
-    CircuitBuilder,
-    Wire,
     balance,
-    blocks,
-    counting,
-    negation_normal_form,
     without_xor,
 )
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
-from ccbps.predicates.codes import Intervals, common, complement, joined
-from ccbps.predicates.form import AllOf, Always, AnyOf, AtLeastOf, Form, HammingWithin, InRange
-from ccbps.predicates.normal import codes_of
+from ccbps.predicates.form import Form
+from ccbps.predicates.hiding import Literals
 from ccbps.programs.barrington import fixed_structure, preserving_length
 from ccbps.programs.group import PreservingProgram
 
@@ -57,10 +51,10 @@ def predicate_circuit(predicate: Predicate) -> Circuit:
 
 def form_circuit(schema: Schema, form: Form) -> Circuit:
     """Write a code form, all its bounds filled in, as `predicate_circuit` does."""
-    compiler = _Compiler(schema)
-    circuit = compiler.builder.build(compiler.wire(form))
-    # Forms negate whole comparisons; De Morgan opens their chains to those around them.
-    return balance(negation_normal_form(circuit))
+    writer = Literals(schema, work=inf)
+    for name in schema:  # so that the inputs are all bits, in order
+        writer.bits(name)
+    return writer.circuit([writer.normal.of(form)])
 
 
 def subscribed(schema: Schema, interest: Predicate | Circuit) -> Circuit:
@@ -117,74 +111,3 @@ def program_within(
 def depth_within(length: int) -> int:
     """Return the greatest depth d with 4^d <= length: programs of such circuits always fit."""
     return (length.bit_length() - 1) // 2
-
-
-@dataclass(frozen=True, slots=True)
-class _CodeSet:
-    """The codes of one attribute for which a form holds."""
-
-    attribute: str
-    codes: Intervals
-
-
-class _Compiler:
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self.builder = CircuitBuilder()
-        self._values = {name: self.builder.inputs(schema[name].bits) for name in schema}
-
-    def wire(self, form: Form) -> Wire:
-        """Return the form's wire, in this compiler's builder."""
-        reduced = self._reduce(form)
-        return reduced if isinstance(reduced, Wire) else self._member(reduced)
-
-    def _reduce(self, form: Form) -> Wire | _CodeSet:
-        """Reduce a form to a set of codes as long as it looks at one attribute's ranges only."""
-        match form:
-            case AllOf(parts) | AnyOf(parts):
-                return self._join(parts, isinstance(form, AllOf))
-            case AtLeastOf(k, parts):
-                return counting.at_least(k, [self.wire(part) for part in parts], self.builder)
-            case InRange():
-                return _CodeSet(form.attribute, codes_of(self.schema, form))
-            case HammingWithin():
-                value = self._values[form.attribute]
-                k = len(value)
-                different = [x ^ bool(form.centre >> (k - 1 - i) & 1) for i, x in enumerate(value)]
-                inside = ~counting.at_least(form.limit + 1, different)
-                return ~inside if form.negated else inside
-        return self.builder.constant(isinstance(form, Always))
-
-    def _join(self, parts: tuple[Form, ...], conjunction: bool) -> Wire | _CodeSet:
-        wires: list[Wire] = []
-        sets: dict[str, _CodeSet] = {}
-        for part in parts:
-            reduced = self._reduce(part)
-            if isinstance(reduced, Wire):
-                wires.append(reduced)
-                continue
-            name, codes = reduced.attribute, reduced.codes
-            if name in sets:
-                other = sets[name].codes
-                codes = common(other, codes) if conjunction else joined(other + codes)
-            sets[name] = _CodeSet(name, codes)
-        if not wires and len(sets) == 1:
-            return next(iter(sets.values()))
-        wires.extend(map(self._member, sets.values()))
-        return self.builder.all_of(wires) if conjunction else self.builder.any_of(wires)
-
-    def _member(self, codes: _CodeSet) -> Wire:
-        """Return whether the attribute's code is in the set."""
-        name, last = codes.attribute, self.schema[codes.attribute].size - 1
-        plain, others = (
-            self.builder.any_of([self._inside(name, *pair) for pair in intervals])
-            for intervals in (codes.codes, complement(codes.codes, last))
-        )
-        return min(plain, ~others, key=lambda wire: wire.depth)
-
-    def _inside(self, name: str, low: int, high: int) -> Wire:
-        value, greatest = self._values[name], self.schema[name].size - 1
-        both = blocks.within(value, low, high)
-        if high < greatest:
-            return both
-        return min(both, ~blocks.less_than(value, low), key=lambda wire: wire.depth)

@@ -59,7 +59,7 @@ MAX_DEPTH: Final = 16
 
 _MAX_PAIRS: Final = 256
 """Most pairs of products that are joined by AND at a time."""
-_MAX_WORK: Final = 1 << 18
+MAX_WORK: Final = 1 << 18
 """Most work, in units of some 5 microseconds."""
 _MAX_DECISIONS: Final = 256
 """Bits times ranges of a set that is also tried bit by bit."""
@@ -163,13 +163,13 @@ class Writer(ABC):
     always: AnyLeaf = RangeLeaf(False, {})
     spell_out = True
 
-    def __init__(self, schema: Attributes) -> None:
+    def __init__(self, schema: Attributes, *, work: float = MAX_WORK) -> None:
         self.schema = schema
         self.normal = NormalForm(schema, spell_out=self.spell_out)
         self.builder = CircuitBuilder()
         self.leaves: list[AnyLeaf] = []
         self._wires: dict[Hashable, Wire] = {}
-        self._work = _MAX_WORK
+        self._work = work
 
     def spend(self, amount: int) -> None:
         """Count work.

@@ -16,7 +16,6 @@ from numpy.testing import assert_array_equal
 from ccbps.circuits import CircuitBuilder
 from ccbps.errors import ParameterError
 from ccbps.forms.bits import event_bits
-from ccbps.forms.circuit import form_circuit
 from ccbps.predicates import (
     Category,
     Events,
@@ -238,16 +237,6 @@ def test_every_set_of_codes_of_a_small_attribute(size: int) -> None:
         chosen = [f"'{name}'" for place, name in enumerate(names) if table >> place & 1]
         form = schema.parse(f"x IN ({', '.join(chosen)})").true_form()
         assert_array_equal(hide(schema, form, 6, "literal").evaluate(events), form.evaluate(events))
-
-
-@settings(max_examples=examples(100))
-@given(data=st.data())
-def test_literals_are_no_deeper_than_the_circuit(data: st.DataObject) -> None:
-    schema = data.draw(schemas())
-    form = schema.parse(data.draw(predicates(schema, private=False)).text).true_form()
-    depth = needed(schema, form, "literal")
-    assert depth is not None
-    assert depth <= form_circuit(schema, form).depth
 
 
 # -- depths -------------------------------------------------------------------------------------
