@@ -4,8 +4,9 @@ Wire i is bit i of the event, see `ccbps.forms.bits`. The output is true where t
 TRUE in SQL; NULL, which is code 0, is treated as the code form says.
 
 Conditions on one attribute joined by AND, OR and NOT become one set of codes. Its ranges are
-compared, or those of its complement, or the set is read bit by bit: the shallowest is taken. Codes from `AttributeType.size` up do not occur in events, and
-circuits may say anything there: a range that ends at the greatest code needs no upper comparison.
+compared, or those of its complement, or the set is read bit by bit: the shallowest is taken. Codes
+from `AttributeType.size` up do not occur in events, and circuits may say anything there: a range
+that ends at the greatest code needs no upper comparison.
 
 =================================  =====================================================
 condition on k bits, k = 8, 16     depth in AND and OR, NOT being free
@@ -25,11 +26,7 @@ from __future__ import annotations
 from math import inf
 
 from ccbps.algebra.group import Group
-from ccbps.circuits import (
-    Circuit,
-    balance,
-    without_xor,
-)
+from ccbps.circuits import Circuit, balance, without_xor
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.form import Form

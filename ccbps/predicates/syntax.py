@@ -146,22 +146,12 @@ def _suffixed(tokens: list[Any]) -> list[Any]:
     """Join numbers and Spark's suffixes, such as 3L, to one token each."""
     kept: list[Any] = []
     for token in tokens:
-        before = kept[-1] if kept else None
-        if (
-            before is not None
-            and before.token_type.name == "NUMBER"
-            and token.start == before.end + 1
-            and token.text.upper() in _SUFFIXES
-        ):
+        before = kept[-1] if kept else token
+        touching = before.token_type.name == "NUMBER" and token.start == before.end + 1
+        if touching and token.text.upper() in _SUFFIXES:
             # The tree keeps a number's text as it is.
-            kept[-1] = type(before)(
-                before.token_type,
-                before.text + token.text,
-                line=token.line,
-                col=token.col,
-                start=before.start,
-                end=token.end,
-            )
+            place = {"line": token.line, "col": token.col, "start": before.start, "end": token.end}
+            kept[-1] = type(before)(before.token_type, before.text + token.text, **place)
         else:
             kept.append(token)
     return kept
@@ -179,11 +169,8 @@ def _check_operators(text: str, tokens: list[Any]) -> None:
     for token in tokens:
         quoted = token.token_type.name in ("STRING", "IDENTIFIER")
         if not quoted and token.text in _FOREIGN:
-            raise UnsupportedPredicateError(
-                f"{token.text} is not supported; write {_FOREIGN[token.text]}",
-                text=text,
-                position=int(token.start),
-            )
+            problem = f"{token.text} is not supported; write {_FOREIGN[token.text]}"
+            raise UnsupportedPredicateError(problem, text=text, position=int(token.start))
 
 
 def _check_nesting(text: str, tokens: list[Any]) -> None:

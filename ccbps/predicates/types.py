@@ -117,9 +117,9 @@ class AttributeType(ABC):
     nullable: bool = field(default=False, kw_only=True)
     cardinality: int = field(init=False, compare=False)
     accepts: str = field(init=False, compare=False)
-    _special_operators: ClassVar[tuple[str, ...]] = ()
+    _special_operators: ClassVar[tuple[str, ...]] = ()  # those of `_NEEDS` that fit the type
 
-    # -- what a type defines ----------------------------------------------------------------
+    # -- methods that a type defines --------------------------------------------------------
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class AttributeType(ABC):
         if operator == "hamming" and self.nullable:
             raise PatternError("hamming(attribute, value) needs an attribute without NULL")
 
-    # -- what follows from it ---------------------------------------------------------------
+    # -- codes, which follow from them ------------------------------------------------------
 
     @cached_property
     def size(self) -> int:
