@@ -43,7 +43,7 @@ class _Hidden:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TreeNode(_Hidden):
-    """A node: negated XOR (a OR b if `either`, else a AND b), of the two children."""
+    """A node: the OR of its two children if `either`, else their AND; inverted if `negated`."""
 
     either: bool
     negated: bool
@@ -51,7 +51,7 @@ class TreeNode(_Hidden):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LiteralLeaf(_Hidden):
-    """A leaf of kind ``literal``: negated XOR one bit of the event.
+    """A leaf of kind ``literal``: one bit of the event is set.
 
     Attributes:
         negated: whether the truth value is inverted.
@@ -76,7 +76,7 @@ class LiteralLeaf(_Hidden):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RangeLeaf(_Hidden):
-    """A leaf of another kind: negated XOR (the code of every attribute named is in its range).
+    """A leaf of another kind: the code of every attribute named is in its range.
 
     Attributes:
         negated: whether the truth value is inverted; without ranges this is false everywhere.

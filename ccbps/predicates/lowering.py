@@ -109,9 +109,8 @@ class _Lowering:
     def _is_null(self, attribute: str, truth: bool) -> Form:
         if not self.schema[attribute].nullable:
             return Never() if truth else Always()
-        if truth:
-            return InRange(attribute, 0, 0, equal=True, negated=False)
-        return self._not_null(attribute)[0]
+        null = InRange(attribute, 0, 0, equal=True, negated=False)
+        return null if truth else self._not_null(attribute)[0]
 
     def _in(self, node: tree.Condition, truth: bool) -> Form:
         items = [item for item in node.operands if not tree.is_null(item)]

@@ -36,7 +36,13 @@ Product: TypeAlias = dict[str, Intervals]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Conjunction:
-    """negated XOR (the code of every attribute in `sets` is in its set, and all `parts` hold)."""
+    """An AND: every attribute in `sets` has a code of its set, and all `parts` hold.
+
+    Attributes:
+        sets: allowed codes of the attributes that are constrained.
+        parts: other parts.
+        negated: whether the truth value is inverted.
+    """
 
     sets: Product
     parts: tuple[Part, ...]
@@ -45,7 +51,7 @@ class Conjunction:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AtLeast:
-    """negated XOR (at least `k` of the parts hold), 1 < k < number of parts."""
+    """A threshold: at least `k` of the parts hold, 1 < k < number of parts; or its negation."""
 
     k: int
     parts: tuple[Part, ...]
@@ -54,7 +60,7 @@ class AtLeast:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Distance:
-    """negated XOR (the attribute's code differs from `value` in at most `limit` bits)."""
+    """A Hamming distance: a code differs from `value` in at most `limit` bits; or its negation."""
 
     attribute: str
     value: int
