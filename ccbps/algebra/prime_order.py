@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import shake_256
 from typing import Any, Final, TypeAlias
@@ -185,10 +185,15 @@ class PrimeOrderGroup(ABC):
         """Draw an exponent uniformly from 1..q - 1, with a bias below 2^-128."""
         return self.random_exponents(1, randomness)[0]
 
-    def hash_to_exponent(self, data: bytes) -> int:
-        """Hash data to a number in 0..q - 1 (SHAKE256)."""
+    def hash_to_exponents(self, messages: Iterable[bytes]) -> list[int]:
+        """Hash each message to an exponent in 0..q - 1 (SHAKE256)."""
         width = self.exponent_bytes + SLACK
-        return from_bytes(shake_256(b"ccbps exponent\0" + data).digest(width)) % self.order
+        digests = (shake_256(b"ccbps exponent\0" + data).digest(width) for data in messages)
+        return [from_bytes(digest) % self.order for digest in digests]
+
+    def hash_to_exponent(self, data: bytes) -> int:
+        """Hash one message as `hash_to_exponents` does."""
+        return self.hash_to_exponents([data])[0]
 
     @abstractmethod
     def hash_to_group(self, data: bytes) -> Element:

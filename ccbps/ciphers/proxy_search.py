@@ -141,12 +141,11 @@ class ProxySearch:
     # -- users --------------------------------------------------------------------------------
 
     def sigmas(self, s: bytes, keywords: Sequence[bytes]) -> list[int]:
-        """f_s(keyword) for each; equal keywords are computed once."""
-        known = {
-            word: self.group.hash_to_exponent(hmac.digest(s, word, "sha256"))
-            for word in set(keywords)
-        }
-        return [known[word] for word in keywords]
+        """Compute f_s(keyword) for each; equal keywords are computed once."""
+        distinct = list(dict.fromkeys(keywords))
+        digests = [hmac.digest(s, word, "sha256") for word in distinct]
+        sigmas = dict(zip(distinct, self.group.hash_to_exponents(digests), strict=True))
+        return [sigmas[word] for word in keywords]
 
     def encrypt(
         self, user: UserKey, keywords: Sequence[bytes], randomness: Randomness = os.urandom

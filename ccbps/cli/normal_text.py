@@ -26,8 +26,8 @@ from ccbps.predicates import (
     UInt,
 )
 from ccbps.predicates.attributes import Attributes
+from ccbps.predicates.codes import Intervals, complement
 from ccbps.predicates.normal import AtLeast, Conjunction, NormalForm, Part
-from ccbps.predicates.products import Intervals, complement
 from ccbps.predicates.temporal import Instant
 
 SHOWN: Final = 8

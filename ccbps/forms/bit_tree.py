@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from ccbps.errors import ParameterError
 from ccbps.predicates import Schema
 from ccbps.predicates.form import (
     AllOf,
@@ -34,7 +33,7 @@ from ccbps.predicates.form import (
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """Bit `position` of an attribute (0 is the most significant) has `value`."""
+    """A leaf: bit `position` of an attribute (0 is the most significant) has `value`."""
 
     attribute: str
     position: int
@@ -43,29 +42,29 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """At least `least` of `parts` hold, 1 <= least <= len(parts), two parts or more."""
+    """A node: at least `least` of two or more parts hold, 1 <= least <= len(parts)."""
 
     least: int
     parts: tuple[BitNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """Holds always, or never."""
+class Fixed:
+    """A constant: holds always, or never."""
 
     value: bool
 
 
-BitNode: TypeAlias = Literal | Threshold | Known
+BitNode: TypeAlias = Literal | Threshold | Fixed
 
-TRUE: Final = Known(True)
-FALSE: Final = Known(False)
+TRUE: Final = Fixed(True)
+FALSE: Final = Fixed(False)
 
 
 def _threshold(least: int, parts: Sequence[BitNode]) -> BitNode:
-    """At least `least` of `parts`, simplified."""
+    """Join parts to "at least `least` of them hold", simplified."""
     least -= sum(part is TRUE for part in parts)
-    rest = [part for part in parts if not isinstance(part, Known)]
+    rest = [part for part in parts if not isinstance(part, Fixed)]
     if least <= 0:
         return TRUE
     if least > len(rest):
@@ -92,7 +91,7 @@ def _either(*parts: BitNode) -> BitNode:
 
 
 def _within(name: str, bits: int, at: int, low: int, high: int) -> BitNode:
-    """low <= (the lowest bits - at bits) <= high."""
+    """Write low <= (the lowest bits - at bits) <= high."""
     width = bits - at
     if high < low:
         return FALSE
@@ -115,11 +114,9 @@ def _within(name: str, bits: int, at: int, low: int, high: int) -> BitNode:
 
 
 def _range(schema: Schema, leaf: InRange) -> BitNode:
-    if leaf.low is None or leaf.high is None:
-        raise ParameterError(f"a private constant on attribute {leaf.attribute!r} is not bound")
     name, bits = leaf.attribute, schema[leaf.attribute].bits
     size, last = schema[name].size, (1 << bits) - 1
-    low, high = leaf.low, leaf.high
+    low, high = leaf.bounds
     # Codes of the size and above do not occur: a range that reaches the last code goes on.
     reaches = high >= size - 1
     if not leaf.negated:
@@ -138,18 +135,14 @@ def _bits(name: str, bits: int, value: int) -> list[BitNode]:
 
 
 def _hamming(schema: Schema, leaf: HammingWithin) -> BitNode:
-    if leaf.value is None:
-        raise ParameterError(f"a private constant on attribute {leaf.attribute!r} is not bound")
-    bits = schema[leaf.attribute].bits
+    name, bits = leaf.attribute, schema[leaf.attribute].bits
     if leaf.negated:
-        return _threshold(
-            leaf.limit + 1, _bits(leaf.attribute, bits, leaf.value ^ ((1 << bits) - 1))
-        )
-    return _threshold(bits - leaf.limit, _bits(leaf.attribute, bits, leaf.value))
+        return _threshold(leaf.limit + 1, _bits(name, bits, leaf.centre ^ ((1 << bits) - 1)))
+    return _threshold(bits - leaf.limit, _bits(name, bits, leaf.centre))
 
 
 def bit_tree(schema: Schema, form: Form) -> BitNode:
-    """The tree of a bound predicate's form, simplified; `TRUE` or `FALSE` where it is constant.
+    """Write a bound predicate's form as a tree, simplified; `TRUE` or `FALSE` if it is constant.
 
     Raises:
         ParameterError: a private constant is not bound.
@@ -168,7 +161,7 @@ def bit_tree(schema: Schema, form: Form) -> BitNode:
 
 
 def iter_literals(node: BitNode) -> Iterator[Literal]:
-    """The leaves, left to right."""
+    """Yield the leaves, left to right."""
     if isinstance(node, Literal):
         yield node
     elif isinstance(node, Threshold):

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Words
-from ccbps.predicates.attributes import Attributes, Events
+from ccbps.predicates.attributes import Events
 
 WORD: Final = 64
 """Bits of a word."""
@@ -22,21 +22,13 @@ _SWAPS = [
 ]
 
 
-def first_bits(schema: Attributes) -> dict[str, int]:
-    """The number of each attribute's first, most significant, bit."""
-    starts, position = {}, 0
-    for name in schema:
-        starts[name] = position
-        position += schema[name].bits
-    return starts
-
-
 def event_words(events: Events) -> Words:
-    """The event's input bits, bit i at bit i % 64 of word i // 64: shape (words, count), uint64."""
+    """Return the input bits, bit i at bit i % 64 of word i // 64: shape (words, count), uint64."""
+    widths = events.schema.widths
     out = np.zeros((-(-events.schema.bits // WORD), events.count), dtype=np.uint64)
     # First the most significant bit on top of each word, then all words turned round.
-    for name, position in first_bits(events.schema).items():
-        last = position + events.schema[name].bits - 1
+    for name, position in events.schema.first_bits.items():
+        last = position + widths[name] - 1
         for limb in events.codes[name][::-1]:
             if last < position:
                 break  # a limb that no code uses
@@ -52,10 +44,10 @@ def event_words(events: Events) -> Words:
 
 
 def code_bits(events: Events) -> Bytes:
-    """A word of zeros, then all limbs of all codes, the most significant bit first: 0 and 1, shape
-    (count, 64 * (1 + limbs)), uint8.
+    """Return the bits of a word of zeros and of all limbs of all codes, most significant bit first.
 
-    Faster than `event_bits` for a few events; most of the bits belong to no code.
+    Shape (count, 64 * (1 + limbs)), uint8: 0 and 1. Faster than `event_bits` for a few events; most
+    of the bits belong to no code.
     """
     zeros = np.zeros((1, events.count), dtype=np.uint64)
     limbs = np.concatenate([zeros, *(events.codes[name] for name in events.schema)])
@@ -63,11 +55,11 @@ def code_bits(events: Events) -> Bytes:
 
 
 def event_bits(events: Events) -> Bools:
-    """The event's bits, shape (count, schema.bits), bool."""
+    """Return the event's bits, shape (count, schema.bits), bool."""
     out = np.empty((events.count, events.schema.bits), dtype=np.uint8)
     position = 0
-    for name in events.schema:
-        bits, limbs = events.schema[name].bits, events.codes[name]
+    for name, bits in events.schema.widths.items():
+        limbs = events.codes[name]
         octets = np.ascontiguousarray(limbs.T.astype(">u8")).view(np.uint8)
         # Whole bytes, of which the first may have bits that no code has.
         used = octets[:, octets.shape[1] - -(-bits // 8) :]
@@ -78,7 +70,7 @@ def event_bits(events: Events) -> Bools:
 
 
 def _reverse(words: Words) -> Words:
-    """Each 64-bit word with its bits in the opposite order."""
+    """Reverse the bits of each 64-bit word."""
     out = words.byteswap()
     for shift, low in _SWAPS:  # neighbouring nibbles, pairs of bits, bits
         out = (out >> shift & low) | ((out & low) << shift)

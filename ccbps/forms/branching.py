@@ -29,7 +29,7 @@ import numpy as np
 from ccbps import programs
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
-from ccbps.forms.bits import WORD, first_bits
+from ccbps.forms.bits import WORD
 from ccbps.predicates import Schema
 from ccbps.predicates.box import Box
 from ccbps.predicates.form import (
@@ -90,7 +90,8 @@ class CompiledForm:
     """
 
     def __init__(self, schema: Schema, form: Form, max_nodes: int | None = None) -> None:
-        """
+        """Build the program of a form.
+
         Args:
             schema: schema of the form's attributes.
             form: the form; its private bounds are None.
@@ -101,7 +102,7 @@ class CompiledForm:
         """
         self.schema = schema
         self.private_bits = 0
-        self._first_bits = first_bits(schema)
+        self._first_bits = schema.first_bits
         self._form = form
         self._kinds: list[str] = []  # of the leaves' private bits
         # One after the other, as they stand: the order of leaves is the order of their bits.

@@ -3,9 +3,10 @@
 Wire i is bit i of the event, see `ccbps.forms.bits`. The output is true where the predicate is
 TRUE in SQL; NULL, which is code 0, is treated as the code form says.
 
-Conditions on one attribute joined by AND, OR and NOT become one set of codes, and its ranges are
-compared, or those of its complement. Codes from `AttributeType.size` up do not occur in events, and
-circuits may say anything there: a range that ends at the greatest code needs no upper comparison.
+Conditions on one attribute joined by AND, OR and NOT become one set of codes. Its ranges are
+compared, or those of its complement, or the set is read bit by bit: the shallowest is taken. Codes
+from `AttributeType.size` up do not occur in events, and circuits may say anything there: a range
+that ends at the greatest code needs no upper comparison.
 
 =================================  =====================================================
 condition on k bits, k = 8, 16     depth in AND and OR, NOT being free
@@ -22,39 +23,22 @@ Hazard: the circuit is the subscription, in plain sight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from math import inf
 
 from ccbps.algebra.group import Group
-from ccbps.circuits import (
-    Circuit,
-    CircuitBuilder,
-    Wire,
-    balance,
-    blocks,
-    counting,
-    negation_normal_form,
-    without_xor,
-)
+from ccbps.circuits import Circuit, balance, without_xor
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
-from ccbps.predicates.form import (
-    AllOf,
-    Always,
-    AnyOf,
-    AtLeastOf,
-    Form,
-    HammingWithin,
-    InRange,
-    Never,
-)
+from ccbps.predicates.form import Form
+from ccbps.predicates.hiding import Literals
 from ccbps.programs.barrington import fixed_structure, preserving_length
 from ccbps.programs.group import PreservingProgram
 
 
 def predicate_circuit(predicate: Predicate) -> Circuit:
-    """The predicate as a circuit of one output over ``schema.bits`` inputs.
+    """Write the predicate as a circuit of one output over ``schema.bits`` inputs.
 
-    In negation normal form (NOT on inputs only, no XOR) and balanced.
+    It is in negation normal form (NOT on inputs only, no XOR) and balanced.
 
     Raises:
         ParameterError: a private constant has no value; bind it first.
@@ -63,17 +47,18 @@ def predicate_circuit(predicate: Predicate) -> Circuit:
 
 
 def form_circuit(schema: Schema, form: Form) -> Circuit:
-    """The same for a code form, all its bounds filled in."""
-    compiler = _Compiler(schema)
-    circuit = compiler.builder.build(compiler.wire(form))
-    # Forms negate whole comparisons; De Morgan opens their chains to those around them.
-    return balance(negation_normal_form(circuit))
+    """Write a code form, all its bounds filled in, as `predicate_circuit` does."""
+    writer = Literals(schema, work=inf)
+    for name in schema:  # so that the inputs are all bits, in order
+        writer.bits(name)
+    return writer.circuit([writer.normal.of(form)])
 
 
 def subscribed(schema: Schema, interest: Predicate | Circuit) -> Circuit:
-    """A subscription's circuit, of the shortest program that is known.
+    """Return a subscription's circuit, that of the shortest program among those tried.
 
     Args:
+        schema: attributes of events.
         interest: a predicate of this schema, or a circuit over its bits.
 
     Raises:
@@ -95,11 +80,13 @@ def subscribed(schema: Schema, interest: Predicate | Circuit) -> Circuit:
 def program_within(
     schema: Schema, interest: Predicate | Circuit, length: int, group: Group
 ) -> PreservingProgram:
-    """A subscription as a program of fixed structure over the schema's bits.
+    """Write a subscription as a program of fixed structure over the schema's bits.
 
     Args:
+        schema: attributes of events.
         interest: as for `subscribed`.
-        length: instructions that the program is filled up to.
+        length: number of instructions that the program is filled up to.
+        group: group of the program.
 
     Raises:
         UnsupportedPredicateError: it needs more instructions.
@@ -119,111 +106,5 @@ def program_within(
 
 
 def depth_within(length: int) -> int:
-    """The greatest depth d with 4^d <= length: of circuits whose programs certainly fit."""
+    """Return the greatest depth d with 4^d <= length: programs of such circuits always fit."""
     return (length.bit_length() - 1) // 2
-
-
-@dataclass(frozen=True, slots=True)
-class _CodeSet:
-    """The codes of one attribute for which a form holds: disjoint ranges with gaps, in order."""
-
-    attribute: str
-    ranges: tuple[tuple[int, int], ...]
-
-
-class _Compiler:
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self.builder = CircuitBuilder()
-        self._values = {name: self.builder.inputs(schema[name].bits) for name in schema}
-
-    def wire(self, form: Form) -> Wire:
-        """The form's wire, in this compiler's builder."""
-        reduced = self._reduce(form)
-        return reduced if isinstance(reduced, Wire) else self._member(reduced)
-
-    def _reduce(self, form: Form) -> Wire | _CodeSet:
-        """A set of codes as long as a form looks at one attribute's ranges only."""
-        match form:
-            case Always() | Never():
-                return self.builder.constant(isinstance(form, Always))
-            case AllOf(parts) | AnyOf(parts):
-                return self._join(parts, isinstance(form, AllOf))
-            case AtLeastOf(k, parts):
-                return counting.at_least(k, [self.wire(part) for part in parts], self.builder)
-            case InRange():
-                return self._range(form)
-            case HammingWithin():
-                inside = self._hamming(form)
-                return ~inside if form.negated else inside
-        raise ParameterError(f"cannot compile {type(form).__name__}")
-
-    def _join(self, parts: tuple[Form, ...], conjunction: bool) -> Wire | _CodeSet:
-        wires: list[Wire] = []
-        sets: dict[str, _CodeSet] = {}
-        for part in parts:
-            reduced = self._reduce(part)
-            if isinstance(reduced, Wire):
-                wires.append(reduced)
-                continue
-            name = reduced.attribute
-            if name not in sets:
-                sets[name] = reduced
-            elif conjunction:
-                union = self._union(self._complement(sets[name]), self._complement(reduced))
-                sets[name] = self._complement(union)
-            else:
-                sets[name] = self._union(sets[name], reduced)
-        if not wires and len(sets) == 1:
-            return next(iter(sets.values()))
-        wires.extend(self._member(codes) for codes in sets.values())
-        return self.builder.all_of(wires) if conjunction else self.builder.any_of(wires)
-
-    def _range(self, form: InRange) -> _CodeSet:
-        if form.low is None or form.high is None:
-            raise _unbound(form.attribute)
-        low, high = max(form.low, 0), min(form.high, self.schema[form.attribute].size - 1)
-        codes = _CodeSet(form.attribute, ((low, high),) if low <= high else ())
-        return self._complement(codes) if form.negated else codes
-
-    def _union(self, first: _CodeSet, second: _CodeSet) -> _CodeSet:
-        ranges: list[tuple[int, int]] = []
-        for low, high in sorted(first.ranges + second.ranges):
-            if ranges and low <= ranges[-1][1] + 1:
-                low, high = ranges[-1][0], max(high, ranges.pop()[1])
-            ranges.append((low, high))
-        return _CodeSet(first.attribute, tuple(ranges))
-
-    def _complement(self, codes: _CodeSet) -> _CodeSet:
-        ends = [-1, *(end for pair in codes.ranges for end in pair)]
-        ends.append(self.schema[codes.attribute].size)
-        gaps = zip(ends[::2], ends[1::2], strict=True)
-        ranges = tuple((high + 1, low - 1) for high, low in gaps if high + 1 < low)
-        return _CodeSet(codes.attribute, ranges)
-
-    def _member(self, codes: _CodeSet) -> Wire:
-        """Whether the attribute's code is in the set."""
-        name = codes.attribute
-        plain = self.builder.any_of([self._inside(name, *pair) for pair in codes.ranges])
-        others = self._complement(codes).ranges
-        negated = ~self.builder.any_of([self._inside(name, *pair) for pair in others])
-        return min(plain, negated, key=lambda wire: wire.depth)
-
-    def _inside(self, name: str, low: int, high: int) -> Wire:
-        value, greatest = self._values[name], self.schema[name].size - 1
-        both = blocks.within(value, low, high)
-        if high < greatest:
-            return both
-        return min(both, ~blocks.less_than(value, low), key=lambda wire: wire.depth)
-
-    def _hamming(self, form: HammingWithin) -> Wire:
-        if form.value is None:
-            raise _unbound(form.attribute)
-        value = self._values[form.attribute]
-        k = len(value)
-        different = [x ^ bool(form.value >> (k - 1 - i) & 1) for i, x in enumerate(value)]
-        return ~counting.at_least(form.limit + 1, different)
-
-
-def _unbound(attribute: str) -> ParameterError:
-    return ParameterError(f"a private constant on attribute {attribute!r} is not bound; bind first")

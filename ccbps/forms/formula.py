@@ -26,12 +26,13 @@ cheap, many are not.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
 from ccbps.forms.bits import WORD
-from ccbps.forms.chains import reversed_bits
 from ccbps.forms.leaves import Leaves, event_rows
 from ccbps.predicates import Events
 from ccbps.predicates.form import (
@@ -43,17 +44,12 @@ from ccbps.predicates.form import (
     HammingWithin,
     InRange,
     Never,
+    is_bound,
     iter_leaves,
 )
 from ccbps.programs import ONE, ZERO, interest_bit
-from ccbps.programs.formula import (
-    Formula,
-    conjunction,
-    disjunction,
-    gates,
-    negation,
-    total,
-)
+from ccbps.programs.chains import reversed_bits
+from ccbps.programs.formula import Formula, conjunction, disjunction, gates, negation, total
 from ccbps.programs.thresholds import at_least, at_least_gates
 
 
@@ -62,26 +58,25 @@ class TooManyGates(ParameterError):
 
 
 class FormulaForm:
-    """A form's formula, and how to fill both parties' bits.
+    """A form's formula, and the bits of both parties.
+
+    Args:
+        leaves: conditions as the encoding takes them.
+        form: code form whose private bounds are None.
+        max_gates: largest number of AND gates.
 
     Attributes:
-        leaves: how the encoding takes conditions.
+        leaves: as given.
         formula: the formula.
         event_bits: bits of the event's input.
         private_bits: bits of the interest's input.
         public: conditions that the publisher computes, a bit each.
+
+    Raises:
+        TooManyGates: the formula would have more gates; it has not been built.
     """
 
     def __init__(self, leaves: Leaves, form: Form, max_gates: int) -> None:
-        """
-        Args:
-            leaves: how the encoding takes conditions; knows the schema.
-            form: private bounds None.
-            max_gates: most AND gates.
-
-        Raises:
-            TooManyGates: the formula would have more; it has not been built.
-        """
         self.leaves = leaves
         self.public: list[Form] = []
         self._max_gates, self._gates = max_gates, 0
@@ -89,28 +84,33 @@ class FormulaForm:
         # For each leaf with private bounds its kind and first private bit.
         self._private_slots: list[tuple[str, int]] = []
         self.formula = self._build(form)
-        self._templates = list(iter_leaves(form))
         private = iter(self._private_slots)
-        self._slots = [None if _is_public(leaf) else next(private) for leaf in self._templates]
+        # Each leaf of the template, with the place of its private bits if it has some.
+        self._leaves = [
+            (type(leaf), leaf.attribute, None if is_bound(leaf) else next(private))
+            for leaf in iter_leaves(form)
+        ]
         self.event_bits = leaves.schema.bits + len(self.public)
 
     def event_rows(self, events: Events) -> Words:
-        """Packed bits of events, shape (count, words)."""
+        """Return packed bits of events, shape (count, words)."""
         return event_rows(self.leaves.schema, self.public, events)
 
     def interest_row(self, form: Form) -> Words:
-        """The private bits of a subscription: shape (1, words), uint64.
+        """Return the private bits of a subscription: shape (1, words), uint64.
 
         Args:
             form: the same form with its private bounds filled in.
+
+        Raises:
+            ParameterError: the form has another structure.
         """
-        bits = 0
         leaves = list(iter_leaves(form))
-        if len(leaves) != len(self._templates):
+        structure = [(type(leaf), leaf.attribute) for leaf in leaves]
+        if structure != [(kind, name) for kind, name, _ in self._leaves]:
             raise ParameterError("the predicate does not have the structure of the template")
-        for leaf, template, slot in zip(leaves, self._templates, self._slots, strict=True):
-            if leaf.attribute != template.attribute or type(leaf) is not type(template):
-                raise ParameterError("the predicate does not have the structure of the template")
+        bits = 0
+        for leaf, (_, _, slot) in zip(leaves, self._leaves, strict=True):
             if slot is not None:
                 kind, first = slot
                 bits |= self._fill(kind, leaf) << first
@@ -119,7 +119,7 @@ class FormulaForm:
     # -- the formula ------------------------------------------------------------------------------
 
     def _build(self, form: Form) -> Formula:
-        if _is_public(form):
+        if is_bound(form):
             return self._computed(form)
         match form:
             case AllOf() | AnyOf(disjoint=False):
@@ -136,26 +136,27 @@ class FormulaForm:
         raise AssertionError("Always and Never are public")
 
     def _parts(self, form: AllOf | AnyOf) -> list[Formula]:
-        """Formulas of the parts, nested ones of the same kind taken apart, public ones together."""
+        """Build the parts: nested ones of the same kind taken apart, public ones together."""
         private: list[Form] = []
         public: list[Form] = []
-        waiting: list[Form] = [form]
-        while waiting:
-            part = waiting.pop()
-            if _is_public(part):
+        pending: list[Form] = list(reversed(form.parts))
+        while pending:
+            part = pending.pop()
+            if is_bound(part):
                 public.append(part)
-            elif _same_kind(part, form):
-                waiting.extend(reversed(part.children))
+            elif isinstance(part, AllOf | AnyOf) and replace(part, parts=form.parts) == form:
+                pending.extend(reversed(part.parts))
             else:
                 private.append(part)
         # In the order of the form, which is the order of private bits.
-        found = [self._build(part) for part in private]
+        formulas = [self._build(part) for part in private]
         if public:
-            found.append(self._computed(public[0] if len(public) == 1 else _joined(form, public)))
-        return found
+            computed = public[0] if len(public) == 1 else replace(form, parts=tuple(public))
+            formulas.append(self._computed(computed))
+        return formulas
 
     def _computed(self, form: Form) -> Formula:
-        """A bit of the publisher's for a form that has no private constant."""
+        """Add a bit of the publisher's for a form that has no private constant."""
         if isinstance(form, Always | Never):
             return ONE if isinstance(form, Always) else ZERO
         self.public.append(form)
@@ -177,15 +178,15 @@ class FormulaForm:
 
     def _range(self, form: InRange) -> Formula:
         leaves, name = self.leaves, form.attribute
-        size, bits = leaves.schema[name].size, leaves.schema[name].bits
+        size = leaves.schema[name].size
         if form.equal:
             # Where every code may occur, one more private bit says that none is meant.
-            spare = size < 1 << bits
-            own = leaves.equality_bits(name)
-            first = self._private("equal" if spare else "equal or never", own + (not spare))
-            parts = leaves.equality(name, first)
+            spare = size < 1 << leaves.bits[name]
+            width = leaves.equality_bits(name)
+            first = self._private("equal" if spare else "equal or never", width + (not spare))
+            parts = list(leaves.equality(name, first))
             if not spare:
-                parts.append(interest_bit(first + own))
+                parts.append(interest_bit(first + width))
             self._count(len(parts) - 1)
             return conjunction(parts)
         chain_bits = leaves.chain_bits(name)
@@ -200,44 +201,39 @@ class FormulaForm:
         kind = "above" if form.low is None else "below"
         private = leaves.chain(name, self._private(kind, chain_bits))
         self._count(gates(private))
-        if form.low is None:
-            assert form.high is not None
-            if form.high >= size - 1:
-                return negation(private)
-            known = InRange(name, 0, form.high, equal=False, negated=False)
-            return total([private, self._computed(known)])
-        if form.low <= 0:
+        if form.high is not None and form.high >= size - 1:
+            return negation(private)
+        public = form.high if form.low is None else form.low - 1
+        if public == -1:
             return private
-        known = InRange(name, 0, form.low - 1, equal=False, negated=False)
-        return total([private, self._computed(known)])
+        computed = InRange(name, 0, public, equal=False, negated=False)
+        return total([private, self._computed(computed)])
 
     def _hamming(self, form: HammingWithin) -> Formula:
-        bits = self.leaves.schema[form.attribute].bits
+        bits = self.leaves.bits[form.attribute]
         differ = self.leaves.each_bit(form.attribute, self._private("bits", bits))
         same = [negation(part) for part in differ]
         return self._threshold(bits - form.limit, same)
 
     def _threshold(self, k: int, parts: list[Formula]) -> Formula:
-        """At least k of the parts hold."""
+        """Write "at least k of the parts hold"."""
         sizes = [gates(part) for part in parts]
         self._count(at_least_gates(k, sizes) - sum(sizes))
         return at_least(k, parts)
 
     def _fill(self, kind: str, leaf: InRange | HammingWithin) -> int:
-        """A leaf's private bits as a number, the first bit lowest."""
+        """Return a leaf's private bits as a number, the first bit lowest."""
         leaves, name = self.leaves, leaf.attribute
-        bits = leaves.schema[name].bits
+        bits = leaves.bits[name]
         if isinstance(leaf, HammingWithin):
-            assert leaf.value is not None
-            return reversed_bits(leaf.value, bits)
-        assert leaf.low is not None and leaf.high is not None
-        low, high = leaf.low, leaf.high
+            return reversed_bits(leaf.centre, bits)
+        low, high = leaf.bounds
         empty = high < low
         if kind == "equal":
             return leaves.equal(name, (1 << bits) - 1 if empty else low)
         if kind == "equal or never":
-            found = leaves.equal(name, 0 if empty else low)
-            return found | (not empty) << leaves.equality_bits(name)
+            code = leaves.equal(name, 0 if empty else low)
+            return code | (not empty) << leaves.equality_bits(name)
         if kind == "interval":
             return leaves.within(name, low, high)
         if kind == "prefix":
@@ -246,29 +242,7 @@ class FormulaForm:
         return leaves.below(name, high + 1 if kind == "below" else low)
 
 
-def _is_public(form: Form) -> bool:
-    for leaf in iter_leaves(form):
-        if isinstance(leaf, HammingWithin):
-            if leaf.value is None:
-                return False
-        elif leaf.low is None or leaf.high is None:
-            return False
-    return True
-
-
-def _same_kind(part: Form, form: AllOf | AnyOf) -> bool:
-    if isinstance(part, AnyOf) and isinstance(form, AnyOf):
-        return part.disjoint == form.disjoint
-    return isinstance(part, AllOf) and isinstance(form, AllOf)
-
-
-def _joined(form: AllOf | AnyOf, parts: list[Form]) -> Form:
-    if isinstance(form, AllOf):
-        return AllOf(tuple(parts))
-    return AnyOf(tuple(parts), form.disjoint)
-
-
 def as_row(bits: int, count: int) -> Words:
-    """`count` bits of a number, the lowest first, as packed words: shape (1, words)."""
+    """Pack `count` bits of a number, the lowest first, to words: shape (1, words)."""
     words = max(1, -(-count // WORD))
     return np.frombuffer(bits.to_bytes(8 * words, "little"), dtype="<u8")[None, :]

@@ -1,7 +1,7 @@
 """Hidden formulas: a full binary tree of public depth, in which everything else is private bits.
 
 A node is negated XOR (t XOR (a XOR t) AND (b XOR t)): an AND for t = 0, an OR for t = 1. Leaves of
-one kind each hold what any leaf of that kind may be (`ccbps.predicates.hidden`):
+one kind can each be any leaf of that kind (`ccbps.predicates.hidden`):
 
 =============  =========================================================  =========================
 kind           formula                                                    private bits
@@ -17,7 +17,6 @@ Chains of attributes that a leaf does not use say false, or (in a box) intervals
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from ccbps.arrays import Words
@@ -25,16 +24,9 @@ from ccbps.forms.formula import as_row
 from ccbps.forms.leaves import Leaves, event_rows
 from ccbps.predicates import Events
 from ccbps.predicates.form import Form
-from ccbps.predicates.hidden import (
-    Below,
-    BoxLeaf,
-    CompareLeaf,
-    HiddenTree,
-    IntervalLeaf,
-    Leaf,
-    LiteralLeaf,
-)
+from ccbps.predicates.hidden import AnyLeaf, HiddenTree, LiteralLeaf, RangeLeaf, block
 from ccbps.predicates.hiding import LeafKind
+from ccbps.predicates.types import EMPTY
 from ccbps.programs import interest_bit
 from ccbps.programs.formula import And, Formula, conjunction, total
 
@@ -43,40 +35,42 @@ NODE_BITS: Final = 2
 
 
 class HiddenForm:
-    """The formula of a hidden tree, and how to fill both parties' bits; as `FormulaForm`.
+    """The formula of a hidden tree, and the bits of both parties, as in `FormulaForm`.
 
-    Attributes:
-        leaves: how the encoding takes conditions.
+    Args:
+        leaves: conditions as the encoding takes them.
         depth: levels of nodes.
         kind: kind of leaves.
+
+    Attributes:
+        leaves: as given.
+        depth: as given.
+        kind: as given.
         formula: the formula.
         event_bits: bits of the event's input.
         private_bits: bits of the interest's input: those of nodes, in heap order, then of leaves.
     """
 
     def __init__(self, leaves: Leaves, depth: int, kind: LeafKind) -> None:
+        schema = leaves.schema
         self.leaves, self.depth, self.kind = leaves, depth, kind
-        self.event_bits = leaves.schema.bits
+        self.event_bits = schema.bits
         self.public: list[Form] = []
-        self._leaf_bits = (
-            1
-            + {
-                "literal": lambda: leaves.schema.bits,
-                "compare": lambda: sum(map(leaves.chain_bits, leaves.schema)),
-                "interval": lambda: 2 * sum(map(leaves.chain_bits, leaves.schema)),
-                "box": lambda: 2 * sum(map(leaves.chain_bits, leaves.schema)),
-            }[kind]()
-        )
+        self._widths = {
+            name: leaves.chain_bits(name) * (1 if kind == "compare" else 2) for name in schema
+        }
+        content = schema.bits if kind == "literal" else sum(self._widths.values())
+        self._leaf_bits = 1 + content
         self._first_leaf = NODE_BITS * ((1 << depth) - 1)
         self.private_bits = self._first_leaf + (self._leaf_bits << depth)
         self.formula = self._node(0)
 
     def event_rows(self, events: Events) -> Words:
-        """Packed bits of events, shape (count, words)."""
+        """Return packed bits of events, shape (count, words)."""
         return event_rows(self.leaves.schema, (), events)
 
     def interest_row(self, tree: HiddenTree) -> Words:
-        """The private bits of a tree: shape (1, words), uint64."""
+        """Return the private bits of a tree: shape (1, words), uint64."""
         bits = 0
         for i, node in enumerate(tree.nodes):
             bits |= (node.either | node.negated << 1) << NODE_BITS * i
@@ -98,40 +92,37 @@ class HiddenForm:
         leaves, first = self.leaves, first + 1
         if self.kind == "literal":
             return total([leaves.parity(first), negated])
-        write: Callable[[str, int], Formula] = leaves.interval
-        if self.kind == "compare":
-            write = leaves.chain
+        write = leaves.chain if self.kind == "compare" else leaves.interval
         parts = []
-        for name in leaves.schema:
+        for name, width in self._widths.items():
             parts.append(write(name, first))
-            first += self._attribute_bits(name)
+            first += width
         return total([conjunction(parts) if self.kind == "box" else total(parts), negated])
 
-    def _attribute_bits(self, name: str) -> int:
-        return self.leaves.chain_bits(name) * (1 if self.kind == "compare" else 2)
-
-    def _fill(self, leaf: Leaf) -> int:
-        """A leaf's private bits as a number, the first bit lowest."""
+    def _fill(self, leaf: AnyLeaf) -> int:
+        """Return a leaf's private bits as a number, the first bit lowest."""
         if isinstance(leaf, LiteralLeaf):
             bit = 0 if leaf.bit is None else 1 << leaf.bit
             return leaf.negated | bit << 1
-        assert isinstance(leaf, CompareLeaf | IntervalLeaf | BoxLeaf)
-        out, first = int(leaf.negated), 1
-        for name in self.leaves.schema:
+        # A sum of parts that are all false is the opposite of an AND without parts.
+        constant = self.kind != "box" and not leaf.ranges
+        out, first = int(leaf.negated != constant), 1
+        for name, width in self._widths.items():
             out |= self._attribute(leaf, name) << first
-            first += self._attribute_bits(name)
+            first += width
         return out
 
-    def _attribute(self, leaf: CompareLeaf | IntervalLeaf | BoxLeaf, name: str) -> int:
-        leaves = self.leaves
-        if isinstance(leaf, BoxLeaf):
-            low, high = leaf.ranges.get(name, (0, leaves.schema[name].size - 1))
-            return leaves.within(name, low, high)
-        if isinstance(leaf, IntervalLeaf):
-            low, high = (leaf.low, leaf.high) if leaf.attribute == name else (1, 0)
-            return leaves.within(name, low, high)
-        if leaf.attribute != name or leaf.condition is None:
+    def _attribute(self, leaf: RangeLeaf, name: str) -> int:
+        leaves, schema = self.leaves, self.leaves.schema
+        if self.kind == "box":
+            return leaves.within(name, *leaf.ranges.get(name, (0, schema[name].size - 1)))
+        if self.kind == "interval":
+            return leaves.within(name, *leaf.ranges.get(name, EMPTY))
+        if name not in leaf.ranges:
             return leaves.never(name)
-        if isinstance(leaf.condition, Below):
-            return leaves.below(name, leaf.condition.bound)
-        return leaves.prefix(name, leaf.condition.value, leaf.condition.length)
+        low, high = leaf.ranges[name]
+        if low == 0:
+            return leaves.below(name, high + 1)
+        free = block(low, high)
+        assert free is not None
+        return leaves.prefix(name, low, schema[name].bits - free)

@@ -1,9 +1,9 @@
-"""How an encoding takes conditions on one attribute: formulas, and the private bits that fill them.
+"""Conditions on one attribute as an encoding takes them: formulas, and private bits to fill them.
 
 An encoding reads an event as bits (`BitLeaves`) or as digits of several bits
-(`ccbps.forms.window_leaves`). Either says how a comparison, an equality and a literal are written
-as a formula over private bits, and which private bits make it the condition that is wanted.
-Private bits are numbers with the first bit lowest.
+(`ccbps.forms.window_leaves`). Either writes a comparison, an equality and a literal as a formula
+over private bits, and a condition as the private bits that make the formula say it. Private bits
+are numbers with the first bit lowest.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ccbps.arrays import Words
-from ccbps.forms import chains
-from ccbps.forms.bits import WORD, event_words, first_bits
+from ccbps.forms.bits import WORD, event_words
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.form import Form
-from ccbps.programs import ONE, event_bit, interest_bit
-from ccbps.programs.formula import And, Formula, total
+from ccbps.programs import chains, event_bit
+from ccbps.programs.formula import Formula, total
 
 
 class Leaves(ABC):
@@ -27,63 +26,69 @@ class Leaves(ABC):
 
     A *chain* on an attribute is any of: code < bound, "the first bits of the code are these", and
     false. Attributes are given by their name, `first` is the number of the first private bit.
+
+    Attributes:
+        schema: the attributes.
+        bits: bits of the code of each attribute.
+        first_bits: number of each attribute's first bit.
     """
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self.first_bits = first_bits(schema)
+        self.bits = schema.widths
+        self.first_bits = schema.first_bits
 
     @abstractmethod
     def chain(self, name: str, first: int) -> Formula:
-        """A chain."""
+        """Write a chain."""
 
     @abstractmethod
     def chain_bits(self, name: str) -> int:
-        """Private bits of a chain."""
+        """Count the private bits of a chain."""
 
     @abstractmethod
     def below(self, name: str, bound: int) -> int:
-        """A chain's private bits for code < bound, 0 <= bound <= 2^k for k bits."""
+        """Return a chain's private bits for code < bound, 0 <= bound <= 2^k for k bits."""
 
     @abstractmethod
     def prefix(self, name: str, value: int, length: int) -> int:
-        """A chain's private bits for "the first `length` bits are those of `value`"."""
+        """Return a chain's private bits for "the first `length` bits are those of `value`"."""
 
     @abstractmethod
     def never(self, name: str) -> int:
-        """A chain's private bits for false."""
+        """Return a chain's private bits for false."""
 
     @abstractmethod
-    def equality(self, name: str, first: int) -> list[Formula]:
-        """Parts that all hold where the code is a private one."""
+    def equality(self, name: str, first: int) -> Sequence[Formula]:
+        """Write parts that all hold where the code is a private one."""
 
     @abstractmethod
     def equality_bits(self, name: str) -> int:
-        """Private bits of `equality`."""
+        """Count the private bits of `equality`."""
 
     @abstractmethod
     def equal(self, name: str, value: int) -> int:
-        """Private bits of `equality` for a code."""
+        """Return the private bits of `equality` for a code."""
 
     @abstractmethod
-    def each_bit(self, name: str, first: int) -> list[Formula]:
-        """For each bit of the code whether it differs from a private bit."""
+    def each_bit(self, name: str, first: int) -> Sequence[Formula]:
+        """Write, for each bit of the code, whether it differs from a private bit."""
 
     @abstractmethod
     def parity(self, first: int) -> Formula:
-        """The sum of those bits of all codes whose private bit is 1."""
+        """Write the sum of those bits of all codes whose private bit is 1."""
 
     @abstractmethod
     def computed(self, number: int) -> Formula:
-        """A bit that the publisher computes of an event, by its number."""
+        """Write a bit that the publisher computes of an event, by its number."""
 
     def interval(self, name: str, first: int) -> Formula:
-        """low <= code <= high: the sum of two chains."""
+        """Write low <= code <= high: the sum of two chains."""
         second = first + self.chain_bits(name)
         return total([self.chain(name, first), self.chain(name, second)])
 
     def within(self, name: str, low: int, high: int) -> int:
-        """Private bits of `interval`; any empty one is as good as another.
+        """Return the private bits of `interval`; any empty one is as good as another.
 
         The sum of two comparisons is an interval only where low <= high + 1; otherwise it would
         hold for high < code < low.
@@ -95,58 +100,47 @@ class Leaves(ABC):
 
 
 class BitLeaves(Leaves):
-    """For an event of bits: those of all codes, then those that the publisher computes."""
+    """Conditions on an event of bits: those of all codes, then those that are computed."""
 
     def chain(self, name: str, first: int) -> Formula:
-        """See `Leaves.chain`."""
-        return chains.chain(self.first_bits[name], self.schema[name].bits, first)
+        return chains.chain(self.first_bits[name], self.bits[name], first)
+
+    def interval(self, name: str, first: int) -> Formula:
+        return chains.interval(self.first_bits[name], self.bits[name], first)
 
     def chain_bits(self, name: str) -> int:
-        """See `Leaves.chain_bits`."""
-        return chains.chain_bits(self.schema[name].bits)
+        return chains.chain_bits(self.bits[name])
 
     def below(self, name: str, bound: int) -> int:
-        """See `Leaves.below`."""
-        return chains.below_bits(self.schema[name].bits, bound)
+        return chains.below_bits(self.bits[name], bound)
 
     def prefix(self, name: str, value: int, length: int) -> int:
-        """See `Leaves.prefix`."""
-        return chains.prefix_bits(self.schema[name].bits, value, length)
+        return chains.prefix_bits(self.bits[name], value, length)
 
     def never(self, name: str) -> int:
-        """See `Leaves.never`."""
         return 0
 
-    def equality(self, name: str, first: int) -> list[Formula]:
-        """See `Leaves.equality`."""
-        return [total([different, ONE]) for different in self.each_bit(name, first)]
+    def equality(self, name: str, first: int) -> Sequence[Formula]:
+        return chains.equalities(self.first_bits[name], self.bits[name], first)
 
     def equality_bits(self, name: str) -> int:
-        """See `Leaves.equality_bits`."""
-        return self.schema[name].bits
+        return self.bits[name]
 
     def equal(self, name: str, value: int) -> int:
-        """See `Leaves.equal`."""
-        return chains.reversed_bits(value, self.schema[name].bits)
+        return chains.reversed_bits(value, self.bits[name])
 
-    def each_bit(self, name: str, first: int) -> list[Formula]:
-        """See `Leaves.each_bit`."""
-        start = self.first_bits[name]
-        count = self.schema[name].bits
-        return [event_bit(start + i) ^ interest_bit(first + i) for i in range(count)]
+    def each_bit(self, name: str, first: int) -> Sequence[Formula]:
+        return chains.differences(self.first_bits[name], self.bits[name], first)
 
     def parity(self, first: int) -> Formula:
-        """See `Leaves.parity`."""
-        count = self.schema.bits
-        return total([And(event_bit(i), interest_bit(first + i)) for i in range(count)])
+        return chains.parity(self.schema.bits, first)
 
     def computed(self, number: int) -> Formula:
-        """See `Leaves.computed`."""
         return event_bit(self.schema.bits + number)
 
 
 def event_rows(schema: Schema, public: Sequence[Form], events: Events) -> Words:
-    """Packed bits of events, those of forms that the publisher computes last: (count, words)."""
+    """Return packed bits of events, shape (count, words); bits that are computed come last."""
     words = event_words(events)
     bits = schema.bits + len(public)
     out = np.zeros((events.count, max(1, -(-bits // WORD))), dtype=np.uint64)

@@ -18,7 +18,7 @@ Prefix: TypeAlias = tuple[int, int]
 
 
 def range_prefixes(low: int, high: int, bits: int) -> list[Prefix]:
-    """The prefixes that cover low ... high exactly, fewest possible, in ascending order.
+    """Cover low ... high exactly by the fewest prefixes, in ascending order.
 
     Args:
         low: least code, inclusive.
@@ -34,17 +34,17 @@ def range_prefixes(low: int, high: int, bits: int) -> list[Prefix]:
         raise ParameterError(f"the range is not one of codes of {bits} bits")
     # Algorithm 1 splits at the first bit in which the bounds differ, again and again. The prefixes
     # are the same if one takes the largest aligned block at `low` that does not pass `high`.
-    found = []
+    prefixes = []
     while low <= high:
         aligned = (low & -low).bit_length() - 1 if low else bits
         free = min(aligned, (high - low + 1).bit_length() - 1)
-        found.append((low, bits - free))
+        prefixes.append((low, bits - free))
         low += 1 << free
-    return found
+    return prefixes
 
 
 def most_prefixes(bits: int) -> int:
-    """How many prefixes a range of n-bit codes may take: 2(n - 1), and 1 for a single bit."""
+    """Count the most prefixes that a range of n-bit codes takes: 2(n - 1), and 1 for one bit."""
     # Erratum: [Survey] 4.1 gives [1, 2^n - 1] as the range that takes 2(n - 1) prefixes. That one
     # takes n; [1, 2^n - 2] takes 2(n - 1). test_predicates_prefixes.py tries all ranges, n <= 7.
     return max(1, 2 * (bits - 1))

@@ -1,7 +1,7 @@
 """Topics of events and subscriptions: the values of some attributes together, as codes.
 
-What matchers of equality compare: one value for each attribute of the topic, and nothing about
-the others. Rows of limbs, uint64, the most significant limb of each attribute first.
+Matchers of equality compare them: one value for each attribute of the topic, and nothing about the
+others. A topic is a row of limbs, uint64, the most significant limb of each attribute first.
 
 Hazard: topics are plaintext.
 """
@@ -20,7 +20,7 @@ from ccbps.predicates.codes import pack
 
 
 def topic_attributes(schema: Schema, attributes: Sequence[str] | None) -> tuple[str, ...]:
-    """The attributes that make a topic, in the schema's order; all of them for None.
+    """Check the attributes that make a topic; return them in the schema's order, or all for None.
 
     Raises:
         ParameterError: none, not in the schema, or named twice.
@@ -37,12 +37,12 @@ def topic_attributes(schema: Schema, attributes: Sequence[str] | None) -> tuple[
 
 
 def topic_codes(events: Events, attributes: Sequence[str]) -> Words:
-    """The topic of each event, shape (events, limbs)."""
+    """Return the topic of each event, shape (events, limbs)."""
     return np.concatenate([events.codes[name] for name in attributes]).T
 
 
 def topic_of(predicate: Predicate, attributes: Sequence[str]) -> Words:
-    """The topic that a predicate names, shape (limbs,).
+    """Return the topic that a predicate names, shape (limbs,).
 
     Raises:
         UnsupportedPredicateError: an attribute of the topic is left open, or another constrained.

@@ -21,7 +21,7 @@ from ccbps.programs.formula import Formula, Lookup, Scan, total
 
 
 class WindowLeaves(Leaves):
-    """For an event of digits: windows of each code, the first bits first; then computed bits.
+    """Conditions on an event of digits: windows of each code, first bits first; then computed bits.
 
     Args:
         schema: the attributes.
@@ -34,28 +34,27 @@ class WindowLeaves(Leaves):
         # Of each attribute its first digit and the digits' bits.
         self._digits: dict[str, tuple[int, list[int]]] = {}
         count = 0
-        for name in schema:
-            bits = schema[name].bits
+        for name, bits in self.bits.items():
             widths = [min(window, bits - i) for i in range(0, bits, window)]
             self._digits[name] = count, widths
             count += len(widths)
         self.code_digits = count
 
     def widths(self, computed: int) -> list[int]:
-        """Bits of every digit, where the publisher computes so many further bits."""
+        """List the bits of every digit, where the publisher computes so many further bits."""
         return [w for _, widths in self._digits.values() for w in widths] + [1] * computed
 
     def positions(self, digits: Sequence[int]) -> NDArray[np.intp]:
-        """Where the bits of some digits are among those that `digit_values` reads, the lowest last.
+        """Find the bits of some digits among those that `digit_values` reads, the lowest last.
 
-        Shape (window, digits); 0, where a zero stands, for the first bits of digits that have
-        fewer.
+        Returns:
+            positions, shape (window, digits). The first bits of a digit that has fewer are at 0,
+            where a zero stands.
         """
         out = np.zeros((self.window, len(digits)), dtype=np.intp)
         starts: list[tuple[int, int]] = []
         limbs = 1
-        for name in self.schema:
-            bits = self.schema[name].bits
+        for name, bits in self.bits.items():
             limbs += -(-bits // WORD)
             first = WORD * limbs - bits
             for width in self._digits[name][1]:
@@ -70,7 +69,6 @@ class WindowLeaves(Leaves):
         return out
 
     def chain(self, name: str, first: int) -> Formula:
-        """See `Leaves.chain`."""
         digit, widths = self._digits[name]
         steps = []
         for i, width in enumerate(widths):
@@ -83,18 +81,15 @@ class WindowLeaves(Leaves):
         return Scan(tuple(steps))
 
     def chain_bits(self, name: str) -> int:
-        """See `Leaves.chain_bits`."""
         _, widths = self._digits[name]
         return sum(2 << width for width in widths) - (1 << widths[-1])
 
     def below(self, name: str, bound: int) -> int:
-        """See `Leaves.below`."""
-        if bound >> self.schema[name].bits:
+        if bound >> self.bits[name]:
             return self.prefix(name, 0, 0)
         return self._tables(name, [(digit, (1 << digit) - 1) for digit in self._cut(name, bound)])
 
     def prefix(self, name: str, value: int, length: int) -> int:
-        """See `Leaves.prefix`."""
         _, widths = self._digits[name]
         tables = []
         for i, (digit, width) in enumerate(zip(self._cut(name, value), widths, strict=True)):
@@ -111,11 +106,9 @@ class WindowLeaves(Leaves):
         return self._tables(name, tables)
 
     def never(self, name: str) -> int:
-        """See `Leaves.never`."""
         return self._tables(name, [(0, 0)] * len(self._digits[name][1]))
 
     def equality(self, name: str, first: int) -> list[Formula]:
-        """See `Leaves.equality`."""
         digit, widths = self._digits[name]
         parts: list[Formula] = []
         for i, width in enumerate(widths):
@@ -124,11 +117,9 @@ class WindowLeaves(Leaves):
         return parts
 
     def equality_bits(self, name: str) -> int:
-        """See `Leaves.equality_bits`."""
         return sum(1 << width for width in self._digits[name][1])
 
     def equal(self, name: str, value: int) -> int:
-        """See `Leaves.equal`."""
         out = first = 0
         for digit, width in zip(self._cut(name, value), self._digits[name][1], strict=True):
             out |= 1 << first + digit
@@ -136,18 +127,18 @@ class WindowLeaves(Leaves):
         return out
 
     def each_bit(self, name: str, first: int) -> list[Formula]:
-        """See `Leaves.each_bit`."""
         digit, widths = self._digits[name]
         parts: list[Formula] = []
         for i, width in enumerate(widths):
             for bit in reversed(range(width)):
-                own = interest_bit(first + len(parts))
-                entries = tuple(own ^ (ONE if v >> bit & 1 else ZERO) for v in range(1 << width))
+                private = interest_bit(first + len(parts))
+                entries = tuple(
+                    private ^ (ONE if v >> bit & 1 else ZERO) for v in range(1 << width)
+                )
                 parts.append(Lookup(digit + i, entries, odd=width == 1))
         return parts
 
     def parity(self, first: int) -> Formula:
-        """See `Leaves.parity`."""
         parts = []
         for digit, width in enumerate(self.widths(0)):
             entries = []
@@ -162,19 +153,18 @@ class WindowLeaves(Leaves):
         return total(parts)
 
     def computed(self, number: int) -> Formula:
-        """See `Leaves.computed`."""
         return Lookup(self.code_digits + number, (ZERO, ONE), odd=True)
 
     def _cut(self, name: str, value: int) -> list[int]:
-        """The digits of a code."""
-        digits, shift = [], self.schema[name].bits
+        """Cut a code into digits."""
+        digits, shift = [], self.bits[name]
         for width in self._digits[name][1]:
             shift -= width
             digits.append(value >> shift & ((1 << width) - 1))
         return digits
 
     def _tables(self, name: str, tables: list[tuple[int, int]]) -> int:
-        """A chain's private bits: of each digit the value that is equal, and a table of others."""
+        """Join a chain's private bits: of each digit the equal value, and a table of others."""
         out = first = 0
         widths = self._digits[name][1]
         for i, ((equal, others), width) in enumerate(zip(tables, widths, strict=True)):
@@ -191,7 +181,7 @@ def _table(first: int, width: int) -> tuple[Label, ...]:
 
 
 def digit_values(events: Events, public: Sequence[Form], positions: NDArray[np.intp]) -> Bytes:
-    """Digits of events, shape (count, digits), uint8.
+    """Compute the digits of events, shape (count, digits), uint8.
 
     Args:
         events: encoded by the schema.

@@ -14,8 +14,12 @@ range touches. So a range is widened, and never narrowed, except where it is
 - strictly between two points (``100 < a AND a < 200``), or open to a side, or one value;
 - made of whole cells of one partition.
 
-`Vocabulary.widened` says what a box really comes to. A range that takes in NULL together with some
+`Vocabulary.widened` gives the box that results. A range that takes in NULL together with some
 values but not all is widened to "anything".
+
+Points and values of dictionaries are kept as codes. A code names a value exactly, whatever its
+type, and equal values alike: 5 and 5.0, or the dates of two libraries. So JSON has codes, and a
+matcher made of JSON takes them in place of values.
 
 Hazard: the cells of a range are neighbours. Whoever sees which words stand together in the clauses
 of a few hundred ranges has all cells of a partition in order.
@@ -26,18 +30,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from ccbps.arrays import Bools, Words
+from ccbps.checks import instance, whole
 from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.forms.values import Code, by_attribute, codes_of, codes_to_json, listed, whole_number
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.box import Box
 from ccbps.predicates.codes import at_most
-from ccbps.predicates.types import EMPTY
+from ccbps.predicates.types import EMPTY, AttributeType, Refused
 
 EQUAL: Final = 0
 PRESENT: Final = 1
@@ -53,13 +58,77 @@ Clause: TypeAlias = tuple[Word, ...]
 """Words one of which must hold."""
 
 
+# -- arguments that list values ------------------------------------------------------------------
+
+
+class Code(int):
+    """A value of an attribute by its code, where it cannot be given as itself: in JSON."""
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    """Check an argument that must hold several values; return them as a list."""
+    # Text and mappings can be listed, but letters or keys are not what is meant.
+    if not isinstance(values, str | bytes | Mapping):
+        with suppress(TypeError):
+            return list(values)
+    raise ParameterError(f"{name} must be a list of values, got {values!r}")
+
+
+def by_attribute(schema: Schema, argument: str, given: Any, example: str) -> dict[str, Any]:
+    """Check an argument that must be a mapping from attributes, or None; return it as a dict."""
+    if given is None:
+        return {}
+    hint = f"map attributes to values, such as {example}"
+    for name in instance(argument, given, Mapping, hint=hint):
+        if name not in schema:
+            raise ParameterError(f"the schema has no attribute {name!r} for {argument}")
+    return dict(given)
+
+
+def codes_of(name: str, kind: AttributeType, values: Any) -> list[int]:
+    """Encode an argument that must list values of an attribute."""
+    codes = []
+    for value in listed(name, values):
+        try:
+            code = value if isinstance(value, Code) else kind.number_of(value) + kind.lowest
+            if not kind.lowest <= code <= kind.highest:
+                raise Refused("out of range")
+        except Refused as error:
+            raise ParameterError(f"{name}: {error}; expected {kind.accepts}") from None
+        codes.append(int(code))
+    return codes
+
+
+def codes_to_json(codes: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
+    """Write codes of attributes in hexadecimal: alike for equal values, such as 5 and 5.0."""
+    return {name: list(map(hex, values)) for name, values in codes.items()}
+
+
+def codes_from_json(argument: str, given: Any) -> dict[str, list[Code]]:
+    """Read the codes that `codes_to_json` wrote.
+
+    Raises:
+        ParameterError: the text is malformed.
+    """
+    with suppress(AttributeError, TypeError, ValueError):
+        codes = {name: [Code(text, 16) for text in texts] for name, texts in given.items()}
+        if codes_to_json(codes) == given:
+            return codes
+    raise ParameterError(
+        f"{argument} must be lists of codes in hexadecimal by attribute, got {given!r}"
+    )
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
 def spread_points(box: Box, parts: int = 16) -> dict[str, list[Code]]:
-    """Points that cut the domain of each attribute into equal parts, where a box has a range."""
+    """Cut the domain of each attribute with a range in the box into equal parts, by points."""
     points = {}
     for name, (low, high) in box.ranges.items():
         kind = box.schema[name]
-        whole = low <= kind.lowest and high == kind.highest
-        if low < high and not whole:
+        unlimited = low <= kind.lowest and high == kind.highest
+        if low < high and not unlimited:
             cuts = {kind.lowest + kind.cardinality * part // parts for part in range(1, parts)}
             points[name] = [Code(code) for code in sorted(cuts)]
     return points
@@ -70,9 +139,9 @@ class Column:
     """At most one word of every event of a batch; plaintext.
 
     Attributes:
-        family: the words' family.
-        values: uint64, shape (limbs, events).
-        holds: which events have a word here, or None for all.
+        family: family of the words.
+        values: values of the words, uint64, shape (limbs, events).
+        holds: events that have a word here, bool, shape (events,); None for all.
     """
 
     family: int
@@ -81,12 +150,12 @@ class Column:
 
 
 class Vocabulary:
-    """Public: which words there are.
+    """The public list of all words.
 
     Attributes:
-        columns: the most words an event can have.
-        clauses: the most clauses a box can take.
-        slots: the most words in a clause.
+        columns: largest number of words of an event.
+        clauses: largest number of clauses of a box.
+        slots: largest number of words in a clause.
     """
 
     def __init__(
@@ -110,7 +179,7 @@ class Vocabulary:
         self.slots = max([1, *(cells + 1 for cells, _, _ in self.cells.values())])
 
     def parameters(self) -> dict[str, Any]:
-        """Points and partitions as JSON."""
+        """Return points and partitions as JSON values."""
         return {
             "points": codes_to_json(self.points),
             "partitions": {name: list(cells[:2]) for name, cells in self.cells.items()},
@@ -123,48 +192,38 @@ class Vocabulary:
         return codes
 
     def _cells(self, name: str, given: Any) -> tuple[int, int, int]:
-        """(cells, shifts, width of a cell)."""
-        kind = self.schema[name]
-        what, wanted = f"partitions of {name!r}", "(cells, shifts), both positive integers"
-        pair = listed(what, given) if np.ndim(given) == 1 else []
-        numbers = [whole_number(what, number, wanted) for number in pair]
-        if len(numbers) != 2 or min(numbers) < 1:
-            raise ParameterError(f"{what} must be {wanted}, got {given!r}")
-        cells, shifts = numbers
+        """Check (cells, shifts); return them and the width of a cell."""
+        kind, argument = self.schema[name], f"partitions of {name!r}"
+        pair = listed(argument, given) if np.ndim(given) == 1 else []
+        if len(pair) != 2:
+            raise ParameterError(f"{argument} must be (cells, shifts), got {given!r}")
         if kind.bits > MAX_CELL_BITS:
             raise ParameterError(
                 f"attribute {name!r} has {kind.bits} bits, cells take at most {MAX_CELL_BITS}"
             )
+        cells = whole(f"{argument}, cells", pair[0], 1)
         width = -(-kind.cardinality // cells)
-        if shifts > width:
-            raise ParameterError(
-                f"partitions of {name!r}: at most as many shifts as values in a cell, "
-                f"{width}; got {shifts}"
-            )
-        return cells, shifts, width
-
-    def _attributes(self) -> list[tuple[int, str]]:
-        return list(enumerate(self.schema))
+        return cells, whole(f"{argument}, shifts", pair[1], 1, width), width
 
     # -- events -----------------------------------------------------------------------------
 
     def of_events(self, events: Events) -> list[Column]:
-        """The words of a batch of events: exactly `columns` columns."""
-        found: list[Column] = []
-        for number, name in self._attributes():
+        """Return the words of a batch of events: exactly `columns` columns."""
+        columns: list[Column] = []
+        for number, name in enumerate(self.schema):
             codes, kind = events.codes[name], self.schema[name]
             family = KINDS * number
-            found.append(Column(family + EQUAL, codes, None))
+            columns.append(Column(family + EQUAL, codes, None))
             present: Bools | None = None
             if kind.nullable:
                 present = np.asarray(codes.any(axis=0), dtype=np.bool_)  # code 0 is NULL
                 zero = np.zeros((1, events.count), dtype=np.uint64)
-                found.append(Column(family + PRESENT, zero, present))
+                columns.append(Column(family + PRESENT, zero, present))
             for place, point in enumerate(self.points.get(name, ())):
                 upto, below = at_most(codes, point), at_most(codes, point - 1)
                 value = (2 * place + below).astype(np.uint64)[None]
                 holds = ~upto | below  # neither word is true of the point itself
-                found.append(
+                columns.append(
                     Column(family + POINT, value, holds if present is None else holds & present)
                 )
             if name in self.cells:
@@ -173,13 +232,13 @@ class Vocabulary:
                 for shift in range(shifts):
                     start = np.uint64(shift * width // shifts)
                     cell = (values + start) // np.uint64(width) + np.uint64(shift * (cells + 1))
-                    found.append(Column(family + CELL, cell[None], present))
-        return found
+                    columns.append(Column(family + CELL, cell[None], present))
+        return columns
 
     # -- boxes ------------------------------------------------------------------------------
 
     def of_predicate(self, predicate: Predicate) -> tuple[Clause, ...] | None:
-        """Clauses all of which must hold; None if no event matches.
+        """Return the clauses all of which must hold; None if no event matches.
 
         Raises:
             UnsupportedPredicateError: no box, or a range on an attribute without points or cells.
@@ -188,10 +247,9 @@ class Vocabulary:
         if EMPTY in box.ranges.values():
             return None
         clauses: list[Clause] = []
-        for number, name in self._attributes():
+        for number, name in enumerate(self.schema):
             low, high = box.ranges[name]
-            for clause in self._of_range(number, name, low, high, predicate.text):
-                clauses.append(clause)
+            clauses += self._of_range(number, name, low, high, predicate.text)
         return tuple(clauses)
 
     def _of_range(self, number: int, name: str, low: int, high: int, text: str) -> list[Clause]:
@@ -214,29 +272,27 @@ class Vocabulary:
             start = shift * (self.cells[name][0] + 1)
             return [tuple((family + CELL, start + cell) for cell in range(first, last + 1))]
         points = self.points[name]
-        found: list[Clause] = []
+        clauses: list[Clause] = []
         before, after = bisect_left(points, low), bisect_right(points, high)
         if low > kind.lowest and before:
-            found.append(((family + POINT, 2 * (before - 1)),))
+            clauses.append(((family + POINT, 2 * (before - 1)),))
         if high < kind.highest and after < len(points):
-            found.append(((family + POINT, 2 * after + 1),))
-        return found or ([((family + PRESENT, 0),)] if kind.nullable else [])
+            clauses.append(((family + POINT, 2 * after + 1),))
+        return clauses or ([((family + PRESENT, 0),)] if kind.nullable else [])
 
     def _best(self, name: str, low: int, high: int) -> tuple[int, int, int]:
-        """(partition, first cell, last cell) that enclose a range with the least around it."""
-        shifts = self.cells[name][1]
-        return min(self._touched(name, shift, low, high) for shift in range(shifts))[1:]
-
-    def _touched(self, name: str, shift: int, low: int, high: int) -> tuple[int, int, int, int]:
-        """(codes inside, partition, first cell, last cell)."""
+        """Return the (partition, first cell, last cell) that enclose a range most closely."""
         _, shifts, width = self.cells[name]
-        start = shift * width // shifts - self.schema[name].lowest
-        first, last = (low + start) // width, (high + start) // width
-        inside = self._cell_range(name, shift, first, last)
-        return inside[1] - inside[0], shift, first, last
+        choices = []
+        for shift in range(shifts):
+            start = shift * width // shifts - self.schema[name].lowest
+            first, last = (low + start) // width, (high + start) // width
+            inside = self._cell_range(name, shift, first, last)
+            choices.append((inside[1] - inside[0], shift, first, last))
+        return min(choices)[1:]
 
     def _cell_range(self, name: str, shift: int, first: int, last: int) -> tuple[int, int]:
-        """Codes in cells `first` to `last` of a partition."""
+        """Return the codes (low, high) in cells `first` to `last` of a partition."""
         kind = self.schema[name]
         _, shifts, width = self.cells[name]
         start = shift * width // shifts - kind.lowest
@@ -244,7 +300,7 @@ class Vocabulary:
         return low, min((last + 1) * width - start - 1, kind.highest)
 
     def widened(self, predicate: Predicate) -> Box:
-        """The box that a predicate is widened to: what words can say of it."""
+        """Return the box that a predicate is widened to by its words."""
         clauses = self.of_predicate(predicate)
         if clauses is None:
             return predicate.box()

@@ -8,7 +8,6 @@ belongs to one party; nothing here is encrypted.
 from __future__ import annotations
 
 from ccbps.predicates.attributes import Events
-from ccbps.predicates.boolean import Bool
 from ccbps.predicates.box import Box
 from ccbps.predicates.form import (
     AllOf,
@@ -21,7 +20,7 @@ from ccbps.predicates.form import (
     Never,
     iter_leaves,
 )
-from ccbps.predicates.numeric import Decimal, Int, UInt
+from ccbps.predicates.numeric import Bool, Decimal, Int, UInt
 from ccbps.predicates.schema import Predicate, Schema
 from ccbps.predicates.suggest import Suggestion
 from ccbps.predicates.temporal import Timestamp

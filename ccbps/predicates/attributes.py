@@ -1,4 +1,4 @@
-"""Attributes: names and types, public; and events, which are codes of them.
+"""Attributes, which are public names and types; and events, which are codes of them.
 
 `Attributes` is the part of a `Schema` that knows nothing of predicates. `encode` turns a batch of
 records from any common container into an `Events` value: codes of every attribute, many rows at a
@@ -10,13 +10,15 @@ Hazard: `Events` are plaintext. They stay with the publisher, and their repr sho
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from ccbps.checks import instance
 from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import CodeArray
 from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_of
@@ -24,7 +26,7 @@ from ccbps.predicates.types import AttributeType
 
 
 class Attributes:
-    """Ordered, immutable mapping of attribute names to attribute types; see `Schema`."""
+    """An ordered, immutable mapping of attribute names to attribute types; see `Schema`."""
 
     __slots__ = ("_attributes",)
     _attributes: dict[str, AttributeType]
@@ -32,11 +34,8 @@ class Attributes:
     def __init__(
         self, mapping: Mapping[str, AttributeType] | None = None, /, **attributes: AttributeType
     ) -> None:
-        if mapping is not None and not isinstance(mapping, Mapping):
-            raise ParameterError(
-                "a schema is made of a mapping of names to attribute types, or of name=type, got "
-                f"{type(mapping).__name__}; for example Schema(price=UInt(16), active=Bool())"
-            )
+        hint = "for example Schema(price=UInt(16), active=Bool())"
+        instance("a schema's attributes", {} if mapping is None else mapping, Mapping, hint=hint)
         merged: dict[str, Any] = {**(mapping or {}), **attributes}
         if len(merged) < len(mapping or {}) + len(attributes):
             raise ParameterError("a schema names every attribute once")
@@ -45,10 +44,7 @@ class Attributes:
         for name, kind in merged.items():
             if not isinstance(name, str) or not name.isidentifier():
                 raise ParameterError(f"attribute name {name!r} is not an identifier")
-            if not isinstance(kind, AttributeType):
-                raise ParameterError(
-                    f"attribute {name!r} needs an attribute type such as UInt(16), got {kind!r}"
-                )
+            instance(f"attribute {name!r}", kind, AttributeType, hint="write for example UInt(16)")
         object.__setattr__(self, "_attributes", merged)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -69,6 +65,17 @@ class Attributes:
     def bits(self) -> int:
         """Bits of all codes of one event together."""
         return sum(kind.bits for kind in self._attributes.values())
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Bits of the code of each attribute."""
+        return {name: kind.bits for name, kind in self._attributes.items()}
+
+    @property
+    def first_bits(self) -> dict[str, int]:
+        """Number of each attribute's first, most significant, bit among all bits of an event."""
+        widths = self.widths
+        return dict(zip(widths, accumulate(widths.values(), initial=0), strict=False))
 
     def __getitem__(self, name: str) -> AttributeType:
         return self._attributes[name]
@@ -98,7 +105,7 @@ class Attributes:
         return f"{type(self).__name__}({shown})"
 
     def describe(self) -> dict[str, Any]:
-        """Names and types as JSON values, a list because order counts; for a fingerprint."""
+        """Return names and types as JSON values, in a list because order counts."""
         described = [{"name": name, **kind.describe()} for name, kind in self._attributes.items()]
         return {"attributes": described}
 
@@ -144,35 +151,23 @@ class Attributes:
         return Events(self, count, codes)
 
     def _columns(self, records: Any) -> dict[str, Any]:
-        if comes_from(records, "pyarrow") and hasattr(records, "column_names"):
-            self._require(list(records.column_names))
-            return {name: records.column(name) for name in self}
-        if comes_from(records, "pandas") and hasattr(records, "columns"):
-            self._require(list(records.columns))
-            return {name: records[name] for name in self}
-        if isinstance(records, np.ndarray) and records.dtype.names is not None:
-            self._require(list(records.dtype.names))
-            return {name: records[name] for name in self}
-        if isinstance(records, Mapping):
-            self._require(list(records))
-            return {name: records[name] for name in self}
-        if isinstance(records, Sequence) and not isinstance(records, (str, bytes)):
+        table = named_columns(records)
+        if table is not None:
+            names, column = table
+            for name in self:
+                if names.count(name) != 1:
+                    problem = "appears twice in the records"
+                    if name not in names:
+                        problem = f"is missing from the records{closest(name, names)}"
+                    raise EventError(f"attribute {name!r} {problem}", attribute=name)
+            return {name: column(name) for name in self}
+        if isinstance(records, Sequence) and not isinstance(records, str | bytes):
             return self._columns_of_rows(records)
-        if is_arrow(records) and not comes_from(records, "pandas"):
-            return self._columns(arrow_table(records))
         raise EventError(
             "records must be a mapping of names to columns, a list of mappings, a pandas or polars "
             "DataFrame, a pyarrow Table or a structured NumPy array, got "
             f"{type(records).__name__}"
         )
-
-    def _require(self, present: list[Any]) -> None:
-        for name in self:
-            if present.count(name) != 1:
-                problem = "appears twice in the records"
-                if name not in present:
-                    problem = f"is missing from the records{closest(name, present)}"
-                raise EventError(f"attribute {name!r} {problem}", attribute=name)
 
     def _columns_of_rows(self, rows: Sequence[Any]) -> dict[str, Any]:
         for row, record in enumerate(rows):
@@ -182,24 +177,38 @@ class Attributes:
                     "names to values",
                     row=row,
                 )
-        columns: dict[str, Any] = {}
-        for name in self:
-            try:
-                columns[name] = [record[name] for record in rows]
-            except KeyError:
-                row = next(place for place, record in enumerate(rows) if name not in record)
-                guess = closest(name, list(rows[row]))
-                raise EventError(
-                    f"attribute {name!r} is missing from row {row}{guess}; NULL is written as None",
-                    attribute=name,
-                    row=row,
-                ) from None
-        return columns
+        try:
+            return {name: [record[name] for record in rows] for name in self}
+        except KeyError:
+            missing = ((row, n) for n in self for row, record in enumerate(rows) if n not in record)
+            row, name = next(missing)
+        raise EventError(
+            f"attribute {name!r} is missing from row {row}{closest(name, list(rows[row]))}; "
+            "NULL is written as None",
+            attribute=name,
+            row=row,
+        )
+
+
+def named_columns(records: Any) -> tuple[list[Any], Callable[[Any], Any]] | None:
+    """Return the names of a table's columns, and what gives a column by its name.
+
+    None where the records are not a table of columns.
+    """
+    if comes_from(records, "pyarrow") and hasattr(records, "column_names"):
+        return list(records.column_names), records.column
+    if comes_from(records, "pandas"):
+        return (list(records.columns), records.__getitem__) if hasattr(records, "columns") else None
+    if isinstance(records, np.ndarray) and records.dtype.names is not None:
+        return list(records.dtype.names), records.__getitem__
+    if isinstance(records, Mapping):
+        return list(records), records.__getitem__
+    return named_columns(arrow_table(records)) if is_arrow(records) else None
 
 
 def closest(name: str, present: list[Any]) -> str:
-    """A guess which column was meant, for an error."""
-    by_folded = {known.lower(): known for known in present if isinstance(known, str)}
+    """Guess which column was meant, for an error."""
+    by_folded = {other.lower(): other for other in present if isinstance(other, str)}
     close = difflib.get_close_matches(name.lower(), by_folded, n=1)
     return f"; the closest is {by_folded[close[0]]!r}" if close else ""
 
@@ -219,7 +228,7 @@ class Events:
         <Events: 2 over price>
 
     Attributes:
-        schema: what the codes mean.
+        schema: attributes that the codes are of.
         count: number of records.
         codes: for every attribute, uint64 of shape (limbs, count), most significant limb first.
     """
@@ -235,7 +244,7 @@ class Events:
         return f"<Events: {self.count} over {', '.join(self.schema.names)}>"
 
     def take(self, indices: npt.ArrayLike) -> Events:
-        """The records at `indices` (positions or a bool mask), in that order."""
+        """Return the records at `indices` (positions or a bool mask), in that order."""
         chosen = np.asarray(indices)
         if chosen.size == 0 and chosen.dtype != np.bool_:
             chosen = chosen.astype(np.intp)

@@ -19,28 +19,20 @@ from typing import Final
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates.attributes import Attributes, Events
-from ccbps.predicates.codes import BoolArray, conjunction, in_range
-from ccbps.predicates.expression import (
-    And,
-    AtLeast,
-    Constant,
-    Expression,
-    Not,
-    Or,
-    attributes_of,
-    iter_nodes,
-    operands_of,
-)
-from ccbps.predicates.form import AllOf, AnyOf, Form, HammingWithin
-from ccbps.predicates.products import (
+from ccbps.predicates.codes import BoolArray, Intervals, conjunction, in_range
+from ccbps.predicates.expression import Condition, Constant, Expression, iter_nodes, operands_of
+from ccbps.predicates.form import Form
+from ccbps.predicates.normal import (
     MAX_PRODUCTS,
-    Intervals,
+    Conjunction,
+    NormalForm,
     NotABox,
+    Part,
     Product,
     difference,
     union_of,
 )
-from ccbps.predicates.types import EMPTY, OPERATORS
+from ccbps.predicates.types import EMPTY
 
 _SHOWN: Final = 5
 """Intervals that an error spells out."""
@@ -65,7 +57,7 @@ class Box:
         {'price': (0, 119), 'volume': (0, 65535)}
 
     Attributes:
-        schema: what the codes mean.
+        schema: attributes that the codes are of.
         ranges: (low, high) for every attribute, in the schema's order. Don't-care is
             (0, size - 1), the NULL code included; a box without events has (1, 0) for the first
             attribute and don't-care for the others.
@@ -86,14 +78,14 @@ class Box:
         return f"<Box over {len(self.ranges)} attributes>"
 
     def evaluate(self, events: Events) -> BoolArray:
-        """Whether each event is inside, shape (count,)."""
+        """Tell which events are inside, shape (count,)."""
         return conjunction(
             [in_range(events.codes[name], low, high) for name, (low, high) in self.ranges.items()]
         )
 
 
 def box_of(schema: Attributes, form: Form, expression: Expression, text: str) -> Box:
-    """The box of a bound predicate.
+    """Derive the box of a bound predicate.
 
     Args:
         schema: the attributes, and their order in the box.
@@ -106,7 +98,8 @@ def box_of(schema: Attributes, form: Form, expression: Expression, text: str) ->
             choices of an at_least or 256 alternatives.
     """
     try:
-        return _single_box(schema, union_of(schema, form))
+        part = NormalForm(schema, spell_out=False).of(form)
+        return _single_box(schema, union_of(schema, part))
     except NotABox as problem:
         position = _position(expression, problem.attributes)
         reason, example = problem.reason, ""
@@ -124,10 +117,9 @@ def box_of(schema: Attributes, form: Form, expression: Expression, text: str) ->
 
 
 def _position(expression: Expression, attributes: frozenset[str]) -> int | None:
-    """Where the first condition on one of the attributes stands."""
+    """Return the position of the first condition on one of the attributes."""
     for node in iter_nodes(expression):
-        inner = isinstance(node, (And, Or, Not, AtLeast))
-        if not inner and attributes.intersection(attributes_of(node)):
+        if isinstance(node, Condition) and node.attribute in attributes:
             return node.position
     return expression.position
 
@@ -135,16 +127,17 @@ def _position(expression: Expression, attributes: frozenset[str]) -> int | None:
 def _as_written(
     schema: Attributes, expression: Expression, name: str, intervals: Intervals
 ) -> str | None:
-    """The intervals in the constants of the text; None where others would be needed.
+    """Write the intervals in the constants of the text; None where others would be needed.
 
-    Values of private constants are not in the text, and so they do not come in here either.
+    Values of private constants are not in the text, and so they are never shown.
     """
     kind = schema[name]
     written: dict[int, str] = {}
     for node in iter_nodes(expression):
         for attribute, use, operand in operands_of(node):
             value = operand.value if isinstance(operand, Constant) else None
-            if attribute == name and use in OPERATORS and isinstance(value, (int, Decimal, str)):
+            compared = attribute == name and use not in ("like", "hamming")
+            if compared and isinstance(value, int | Decimal | str):
                 low, high = kind.code_range("=", value)
                 if low == high:
                     written[low] = repr(value) if isinstance(value, str) else str(value)
@@ -159,7 +152,7 @@ def _as_written(
 
 
 def _template(name: str, intervals: Intervals) -> str:
-    """A template that takes such intervals, with private constants in place of all bounds."""
+    """Write a template that takes such intervals, with private constants for all bounds."""
     name = name if name.isidentifier() else f'"{name}"'
     if all(low == high for low, high in intervals):
         between = ", ..., " if len(intervals) > 2 else ", "
@@ -204,14 +197,15 @@ def _single_box(schema: Attributes, union: list[Product]) -> Box:
 
 
 def is_empty(schema: Attributes, form: Form) -> bool:
-    """Whether a bound form certainly holds for no event; False where that is too much work."""
-    if isinstance(form, AllOf) and any(is_empty(schema, part) for part in form.parts):
+    """Tell whether a bound form certainly holds for no event; False where that is too much work."""
+    return _is_never(schema, NormalForm(schema, spell_out=False).of(form))
+
+
+def _is_never(schema: Attributes, part: Part) -> bool:
+    parts = part.parts if isinstance(part, Conjunction) and not part.negated else ()
+    if any(_is_never(schema, other) for other in parts):
         return True
-    if isinstance(form, AnyOf):
-        return all(is_empty(schema, part) for part in form.parts)
-    if isinstance(form, HammingWithin):
-        return False
     try:
-        return not union_of(schema, form)
+        return not union_of(schema, part)
     except NotABox:
         return False

@@ -19,25 +19,25 @@ import itertools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ccbps.errors import EventError
-from ccbps.predicates.arrow_decimals import integers_of
 from ccbps.predicates.codes import BoolArray
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Column:
-    """Values of one attribute, one per row.
+    """Values of one attribute, one for each row.
 
     Attributes:
-        missing: bool, shape (rows,).
+        missing: rows without a value, shape (rows,), bool.
         values: the values themselves, shape (rows,), of dtype kind b, i, u, f (float64 or wider)
             or M; for a dictionary, the row's position in `distinct`.
-        distinct: the distinct Python values of a dictionary column, else None.
+        distinct: distinct Python values of a dictionary column, else None.
         scale: decimals of a column of kind i or u, whose values are ``values * 10**-scale``.
     """
 
@@ -48,17 +48,17 @@ class Column:
 
 
 def comes_from(value: object, package: str) -> bool:
-    """Whether the type of `value`, or a type it derives from, belongs to `package`."""
+    """Tell whether the type of `value`, or a type it derives from, belongs to `package`."""
     return any(base.__module__.partition(".")[0] == package for base in type(value).__mro__)
 
 
 def is_arrow(value: object) -> bool:
-    """Whether `value` exports itself through Arrow's C interface, as polars and DuckDB do."""
+    """Tell whether `value` exports itself through Arrow's C interface, as polars and DuckDB do."""
     return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
 
 
 def arrow_table(records: Any) -> Any:
-    """A pyarrow Table of what `is_arrow`, mostly without a copy.
+    """Convert a value that `is_arrow` to a pyarrow Table, mostly without a copy.
 
     Raises:
         EventError: it is not a table, but a single column.
@@ -83,7 +83,7 @@ def _pyarrow(value: object) -> Any:
 
 
 def length_of(values: Any, attribute: str) -> int:
-    """Number of rows of a column given by the caller.
+    """Count the rows of a column given by the caller.
 
     Raises:
         EventError: it is a single value, not a column.
@@ -97,7 +97,7 @@ def length_of(values: Any, attribute: str) -> int:
 
 
 def column_of(values: Any, attribute: str) -> Column:
-    """Normalise a list, NumPy array, pandas or polars Series or Arrow array to a `Column`.
+    """Normalize a list, NumPy array, pandas or polars Series or Arrow array to a `Column`.
 
     Raises:
         EventError: not one-dimensional, or of a kind that no attribute type takes.
@@ -108,10 +108,10 @@ def column_of(values: Any, attribute: str) -> Column:
         return _from_pandas(values, attribute)
     if isinstance(values, np.ndarray):
         return _from_numpy(values, attribute)
-    if hasattr(values, "__arrow_c_stream__"):
-        return _from_arrow(_pyarrow(values).chunked_array(values), attribute)
-    if hasattr(values, "__arrow_c_array__"):
-        return _from_arrow(_pyarrow(values).array(values), attribute)
+    if is_arrow(values):
+        pa = _pyarrow(values)
+        make = pa.chunked_array if hasattr(values, "__arrow_c_stream__") else pa.array
+        return _from_arrow(make(values), attribute)
     length_of(values, attribute)
     return _from_objects(list(values))
 
@@ -162,7 +162,7 @@ def _from_numpy(values: npt.NDArray[Any], attribute: str) -> Column:
 
 
 def _equal_to_na(texts: npt.NDArray[Any]) -> BoolArray:
-    """Rows of a StringDType array that hold its NA."""
+    """Find the rows of a StringDType array that hold its NA."""
     na = texts.dtype.na_object  # type: ignore[attr-defined]
     if isinstance(na, str):
         return np.asarray(texts == na, dtype=np.bool_)
@@ -171,14 +171,15 @@ def _equal_to_na(texts: npt.NDArray[Any]) -> BoolArray:
 
 
 def _from_objects(values: list[Any]) -> Column:
-    """Python objects: by way of NumPy when all are of one plain type, else a dictionary."""
+    """Convert Python objects: by way of NumPy if all are of one plain type, else a dictionary."""
     kinds = set(map(type, values))
     has_none = type(None) in kinds
     kinds.discard(type(None))
+    missing = _identical(values, None) if has_none else np.zeros(len(values), dtype=np.bool_)
+    if kinds == {str}:
+        return _dictionary(["" if value is None else value for value in values], missing)
     if kinds <= {int} or kinds <= {bool} or kinds <= {float}:
-        missing = np.zeros(len(values), dtype=np.bool_)
         if has_none:
-            missing = _identical(values, None)
             values = [0 if value is None else value for value in values]
         if kinds == {int}:
             for integers in (np.int64, np.uint64):
@@ -193,18 +194,12 @@ def _from_objects(values: list[Any]) -> Column:
             return Column(missing | np.isnan(floats), floats)
         # Integers beyond 64 bits stay Python integers, so that the range check is exact.
         return _dictionary(values, missing)
-    if kinds == {str}:
-        missing = np.zeros(len(values), dtype=np.bool_)
-        if has_none:
-            missing = _identical(values, None)
-            values = ["" if value is None else value for value in values]
-        return _dictionary(values, missing)
     return _tagged_dictionary(values)
 
 
-def _identical(values: list[Any], thing: object) -> BoolArray:
-    found = map(operator.is_, values, itertools.repeat(thing))
-    return np.fromiter(found, dtype=np.bool_, count=len(values))
+def _identical(values: list[Any], other: object) -> BoolArray:
+    same = map(operator.is_, values, itertools.repeat(other))
+    return np.fromiter(same, dtype=np.bool_, count=len(values))
 
 
 def _dictionary(values: Sequence[Any], missing: BoolArray) -> Column:
@@ -214,8 +209,11 @@ def _dictionary(values: Sequence[Any], missing: BoolArray) -> Column:
 
 
 def _tagged_dictionary(values: list[Any]) -> Column:
-    """A dictionary of values of mixed types: the type is part of the key, as 1 == True == 1.0, and
-    so is the fold, as both times of the hour that clocks repeat are equal."""
+    """Convert values of mixed types to a dictionary.
+
+    The type is part of the key, as 1 == True == 1.0. So is the fold, as both times of the hour that
+    clocks repeat are equal.
+    """
     keys = [(type(value), value, getattr(value, "fold", 0)) for value in values]
     none = np.zeros(len(values), dtype=np.bool_)
     try:
@@ -283,37 +281,74 @@ def _from_arrow(array: Any, attribute: str) -> Column:
     missing = array.is_null().to_numpy(zero_copy_only=False).astype(np.bool_)
     if kinds.is_null(dtype):
         return Column(missing, np.zeros(len(array), dtype=np.float64))
-    if kinds.is_boolean(dtype):
-        return Column(missing, array.fill_null(False).to_numpy(zero_copy_only=False))
-    if kinds.is_integer(dtype):
-        return Column(missing, array.fill_null(0).to_numpy(zero_copy_only=False))
+    if kinds.is_boolean(dtype) or kinds.is_integer(dtype):
+        nothing = 0 if kinds.is_integer(dtype) else False
+        return Column(missing, array.fill_null(nothing).to_numpy(zero_copy_only=False))
     if kinds.is_floating(dtype):
         floats = array.cast(pa.float64()).fill_null(float("nan")).to_numpy(zero_copy_only=False)
         return Column(missing | np.isnan(floats), floats)
     if kinds.is_string(dtype) or kinds.is_large_string(dtype) or kinds.is_string_view(dtype):
         return _arrow_dictionary(array.cast(pa.large_string()), missing)
-    if kinds.is_timestamp(dtype):
-        ticks = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return Column(missing, ticks.view(f"M8[{dtype.unit}]"))
-    if kinds.is_date32(dtype):
-        days = array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
-        return Column(missing, days.astype(np.int64).view("M8[D]"))
-    if kinds.is_date64(dtype):
-        ticks = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return Column(missing, ticks.view("M8[ms]"))
+    if kinds.is_timestamp(dtype) or kinds.is_date(dtype):
+        unit = dtype.unit if kinds.is_timestamp(dtype) else "D" if dtype.bit_width == 32 else "ms"
+        whole = array.cast(pa.int32() if unit == "D" else pa.int64()).fill_null(0)
+        ticks = whole.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        return Column(missing, ticks.view(f"M8[{unit}]"))
     if kinds.is_decimal(dtype):
-        return _decimals(array, missing)
+        if missing.all():
+            return Column(missing, np.zeros(len(missing), dtype=np.int64))
+        decimals = _integers_of(array)
+        if decimals is None:
+            return _arrow_dictionary(array, missing)
+        return Column(missing, decimals[0], scale=decimals[1])
     raise _unsupported(attribute, f"Arrow type {dtype}")
 
 
-def _decimals(array: Any, missing: BoolArray) -> Column:
-    if missing.all():
-        return Column(missing, np.zeros(len(missing), dtype=np.int64))
-    found = integers_of(array)
-    if found is None:
-        return _arrow_dictionary(array, missing)
-    values, scale = found
-    return Column(missing, values, scale=scale)
+def _integers_of(array: Any) -> tuple[npt.NDArray[Any], int] | None:
+    """Return integers of 64 bits and their scale for an Arrow array of decimals, not all null.
+
+    A number is ``integer * 10**-scale``, exactly. An integer under a null means nothing. Arrow
+    keeps integers in two's complement of 32 to 256 bits, on a little-endian machine. Where the
+    values fit 64 bits, the lowest words are those values, and nothing is copied. A column with many
+    decimals that are all zero (Spark likes DECIMAL(38, 18)) is brought to a smaller scale first.
+
+    Returns:
+        (integers, scale); None when the values do not fit 64 bits.
+    """
+    if array.type.bit_width <= 64:
+        return _lowest_words(array, np.dtype(f"i{array.type.bit_width // 8}")), array.type.scale
+    compute: Any = importlib.import_module("pyarrow.compute")
+    unit = Fraction(10) ** array.type.scale
+    ends = compute.min_max(array)
+    low, high = (int(Fraction(ends[name].as_py()) * unit) for name in ("min", "max"))
+    surplus = 0
+    while (dtype := _dtype_of(low // 10**surplus, high // 10**surplus)) is None:
+        surplus += 1
+    if surplus:
+        arrow: Any = importlib.import_module("pyarrow")
+        make = arrow.decimal128 if array.type.bit_width == 128 else arrow.decimal256
+        try:
+            # Refused when a digit that is not zero would be lost.
+            array = array.cast(make(array.type.precision, array.type.scale - surplus))
+        except arrow.ArrowInvalid:
+            return None
+    return _lowest_words(array, dtype), array.type.scale
+
+
+def _dtype_of(low: int, high: int) -> np.dtype[Any] | None:
+    """Return the dtype of 64 bits that holds all of low..high."""
+    for dtype in (np.int64, np.uint64):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return np.dtype(dtype)
+    return None
+
+
+def _lowest_words(array: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    words = array.type.bit_width // (8 * dtype.itemsize)
+    stop = array.offset + len(array)
+    # A buffer may be longer than what is in use.
+    buffer = np.frombuffer(array.buffers()[1], dtype=dtype, count=words * stop)
+    return buffer[words * array.offset :: words]
 
 
 def _arrow_dictionary(array: Any, missing: BoolArray) -> Column:

@@ -9,21 +9,24 @@ pyarrow and pyspark are recognised by the module of a value's type, and never im
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ccbps.errors import ParameterError
 from ccbps.predicates.attributes import closest
-from ccbps.predicates.boolean import Bool
 from ccbps.predicates.columns import comes_from
-from ccbps.predicates.numeric import Int, UInt
+from ccbps.predicates.numeric import Bool, Int, UInt
 from ccbps.predicates.types import AttributeType
 
 # By the names that Arrow and Spark give to their types.
-_WHOLE: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64} | {
-    f"int{width}": width for width in (8, 16, 32, 64)
+_WIDTHS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_DETERMINED: Final[dict[str, Callable[..., AttributeType]]] = {
+    **dict.fromkeys(("bool", "boolean"), Bool),
+    **{name: partial(Int, width) for name, width in _WIDTHS.items()},
+    **{f"int{width}": partial(Int, width) for width in _WIDTHS.values()},
+    **{f"uint{width}": partial(UInt, width) for width in _WIDTHS.values()},
 }
-_UNSIGNED: Final = {f"uint{width}": width for width in (8, 16, 32, 64)}
 _WORDS: Final = re.compile(r"(large_)?string(_view)?|(var)?char\(.*|dictionary<values=\w*string.*")
 _DECIMAL: Final = re.compile(r"decimal\d*\(\d+, ?(-?\d+)\)")
 _UNKNOWN: Final = "(an attribute type, of what you convert it to)"
@@ -34,7 +37,7 @@ _TIME: Final = re.compile(r"timestamp(?:_ntz|_ltz)?(?:\[(s|ms|us|ns)\b.*)?")
 def types_of_arrow(
     schema: Any, columns: Iterable[str] | None, given: Mapping[str, AttributeType]
 ) -> dict[str, AttributeType]:
-    """Attribute types of a ``pyarrow.Schema``; see `Schema.from_arrow`."""
+    """Return attribute types of a ``pyarrow.Schema``; see `Schema.from_arrow`."""
     if not (comes_from(schema, "pyarrow") and hasattr(schema, "field_by_name")):
         raise ParameterError(
             f"from_arrow takes a pyarrow.Schema, got {type(schema).__name__}; of a table, pass "
@@ -46,7 +49,7 @@ def types_of_arrow(
 def types_of_spark(
     schema: Any, columns: Iterable[str] | None, given: Mapping[str, AttributeType]
 ) -> dict[str, AttributeType]:
-    """Attribute types of a Spark ``StructType``; see `Schema.from_spark`."""
+    """Return attribute types of a Spark ``StructType``; see `Schema.from_spark`."""
     if not (comes_from(schema, "pyspark") and hasattr(schema, "fields")):
         raise ParameterError(
             f"from_spark takes a StructType, got {type(schema).__name__}; of a DataFrame, pass "
@@ -62,22 +65,22 @@ def _types(
     given: Mapping[str, AttributeType],
 ) -> dict[str, AttributeType]:
     present = [name for name, _, _ in fields]
-    wanted = present if columns is None else list(columns)
-    for name in (*wanted, *given):
+    chosen = present if columns is None else list(columns)
+    for name in (*chosen, *given):
         if present.count(name) != 1:
             problem = "occurs twice" if name in present else f"is none{closest(name, present)}"
             raise ParameterError(f"column {name!r} {problem}")
     for name in given:
-        if name not in wanted:
+        if name not in chosen:
             raise ParameterError(f"column {name!r} is not among the columns asked for")
     declared = {name: (kind, nullable) for name, kind, nullable in fields}
     missing: list[str] = []
     types: dict[str, AttributeType] = {}
-    for name in wanted:
+    for name in chosen:
         kind, nullable = declared[name]
-        found = given.get(name) or _type_of(kind, nullable)
-        if found is not None:
-            types[name] = found
+        attribute = given.get(name) or _type_of(kind, nullable)
+        if attribute is not None:
+            types[name] = attribute
         else:
             missing.append(f"{name}={_example(kind, nullable)} for {kind}")
     if missing:
@@ -89,16 +92,12 @@ def _types(
 
 
 def _type_of(kind: str, nullable: bool) -> AttributeType | None:
-    """The attribute type that a column's type determines, if it does."""
-    if kind in ("bool", "boolean"):
-        return Bool(nullable=nullable)
-    if kind in _WHOLE:
-        return Int(_WHOLE[kind], nullable=nullable)
-    return UInt(_UNSIGNED[kind], nullable=nullable) if kind in _UNSIGNED else None
+    """Return the attribute type that a column's type determines, if it does."""
+    return _DETERMINED[kind](nullable=nullable) if kind in _DETERMINED else None
 
 
 def _example(kind: str, nullable: bool) -> str:
-    """What to write for a column whose type determines no attribute type."""
+    """Write an example for a column whose type determines no attribute type."""
     null = ", nullable=True" if nullable else ""
     if _WORDS.fullmatch(kind):
         return f'Category(["a", "b"]{null}), Keyword(64{null}) or Text(8{null})'
@@ -115,5 +114,5 @@ def _example(kind: str, nullable: bool) -> str:
 
 
 def has_values(kind: str) -> bool:
-    """Whether some attribute type takes values of a column's type, given by its name."""
+    """Tell whether some attribute type takes values of a column's type, given by its name."""
     return _type_of(kind, False) is not None or _example(kind, False) != _UNKNOWN

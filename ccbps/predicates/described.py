@@ -12,8 +12,7 @@ from typing import Any, Final, NoReturn
 
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.predicates.attributes import Attributes
-from ccbps.predicates.boolean import Bool
-from ccbps.predicates.numeric import Decimal, Int, UInt
+from ccbps.predicates.numeric import Bool, Decimal, Int, UInt
 from ccbps.predicates.temporal import Timestamp
 from ccbps.predicates.textual import Category, Keyword, Text
 from ccbps.predicates.types import AttributeType
@@ -30,23 +29,23 @@ _TYPES: Final[dict[str, type[AttributeType]]] = {
 }
 
 
-def to_text(what: str, content: dict[str, Any]) -> str:
+def to_text(name: str, content: dict[str, Any]) -> str:
     """Return JSON text of a "schema", "predicate" or "matcher"."""
-    return json.dumps({"ccbps": what, "version": _VERSION, **content})
+    return json.dumps({"ccbps": name, "version": _VERSION, **content})
 
 
 def from_text(
-    what: str, text: str, fields: set[str], *, most: int = _MAX_CHARACTERS
+    name: str, text: str, fields: set[str], *, most: int = _MAX_CHARACTERS
 ) -> dict[str, Any]:
-    """Return the fields of what `to_text` made, from a text of at most so many characters.
+    """Read the fields of a text that `to_text` wrote.
 
     Raises:
-        DecodeError: it is not such a text.
+        DecodeError: the text is malformed.
     """
     if not isinstance(text, str):
-        raise DecodeError(f"a {what} is read from a string of JSON, got {type(text).__name__}")
+        raise DecodeError(f"a {name} is read from a string of JSON, got {type(text).__name__}")
     if len(text) > most:
-        raise DecodeError(f"a {what} of more than {most:,} characters is not read")
+        raise DecodeError(f"a {name} of more than {most:,} characters is not read")
     try:
         content = json.loads(
             text, object_pairs_hook=_fields_once, parse_float=_no_float, parse_constant=_no_float
@@ -55,34 +54,29 @@ def from_text(
         raise
     except (ValueError, RecursionError):
         content = None
-    if not isinstance(content, dict) or content.get("ccbps") != what:
-        raise DecodeError(f'this is not JSON text of a {what}: {{"ccbps": "{what}", ...}}')
+    if not isinstance(content, dict) or content.get("ccbps") != name:
+        raise DecodeError(f'this is not JSON text of a {name}: {{"ccbps": "{name}", ...}}')
     if type(content.get("version")) is not int or content["version"] != _VERSION:
-        raise DecodeError(f"this {what} is of another version than {_VERSION}")
-    _check_fields(what, content, {"ccbps", "version", *fields})
-    return content
+        raise DecodeError(f"this {name} is of another version than {_VERSION}")
+    return _checked_fields(name, content, {"ccbps", "version", *fields})
 
 
 def types_of(described: object) -> dict[str, AttributeType]:
-    """Names and types from what `Attributes.describe` gave.
+    """Read names and types from a description by `Attributes.describe`.
 
     Raises:
         DecodeError: `describe` does not give this.
     """
-    if not isinstance(described, dict):
-        raise DecodeError("a schema is described by an object of JSON")
-    _check_fields("schema", described, {"attributes"})
-    attributes = described["attributes"]
+    attributes = _checked_fields("schema", described, {"attributes"})["attributes"]
     if not isinstance(attributes, list):
         raise DecodeError("the attributes of a schema are a list")
     types: dict[str, AttributeType] = {}
     for place, attribute in enumerate(attributes):
         subject = f"attribute {place} of the schema"
-        if not isinstance(attribute, dict) or not isinstance(attribute.get("name"), str):
-            raise DecodeError(f"{subject} is not an object with a name")
-        if attribute["name"] in types:
-            raise DecodeError(f"{subject} has the name of an earlier one")
-        types[attribute["name"]] = _type_of(subject, attribute)
+        name = attribute.get("name") if isinstance(attribute, dict) else None
+        if not isinstance(name, str) or name in types:
+            raise DecodeError(f"{subject} is not an object with a name of its own")
+        types[name] = _type_of(subject, attribute)
     try:
         Attributes(types)
     except ParameterError as error:
@@ -101,9 +95,9 @@ def _type_of(subject: str, attribute: dict[str, Any]) -> AttributeType:
     if long or not isinstance(parameters.get("nullable"), bool):
         raise DecodeError(f"{subject} is not described as a {kind.__name__} is")
     try:
-        made = kind(**parameters)
+        attribute_type = kind(**parameters)
         # Compared as text, in which 1 is not true: defaults, surplus and other spellings differ.
-        same = json.dumps(made.describe(), sort_keys=True) == json.dumps(
+        same = json.dumps(attribute_type.describe(), sort_keys=True) == json.dumps(
             {"type": kind.__name__, **parameters}, sort_keys=True
         )
         problem = "" if same else f"not described as a {kind.__name__} describes itself"
@@ -111,12 +105,13 @@ def _type_of(subject: str, attribute: dict[str, Any]) -> AttributeType:
         problem = str(error)
     if problem:
         raise DecodeError(f"{subject}: {problem[:_MAX_SHOWN]}")
-    return made
+    return attribute_type
 
 
-def _check_fields(subject: str, content: dict[str, Any], wanted: set[str]) -> None:
-    if content.keys() != wanted:
-        raise DecodeError(f"a {subject} has the fields {', '.join(sorted(wanted))} and no others")
+def _checked_fields(subject: str, content: object, names: set[str]) -> dict[str, Any]:
+    if not isinstance(content, dict) or content.keys() != names:
+        raise DecodeError(f"a {subject} has the fields {', '.join(sorted(names))} and no others")
+    return content
 
 
 def _fields_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

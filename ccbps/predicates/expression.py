@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """``:name``, a constant that only the subscriber knows."""
+    """A placeholder ``:name``: a constant that only the subscriber knows."""
 
     name: str
     position: int = field(compare=False)
@@ -32,59 +32,34 @@ Operand: TypeAlias = Constant | Private
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
-    """``attribute operator operand``; operator is one of = != < <= > >=."""
+class Condition:
+    """A condition on one attribute.
+
+    ===========  ================================================================================
+    operator     operands
+    ===========  ================================================================================
+    = != < <=    one constant
+    > >=
+    between      the least and the greatest value, both included; neither is NULL
+    in           one or more constants
+    like         a pattern: a text, or a text and one trailing ``%``
+    null         none
+    hamming      a value from which at most `limit` bits differ
+    ===========  ================================================================================
+
+    Attributes:
+        attribute: name in the schema.
+        operator: one of the table above.
+        operands: constants and placeholders.
+        position: offset in the text.
+        limit: number of bits of a Hamming distance, -1 or more.
+    """
 
     attribute: str
     operator: str
-    operand: Operand
+    operands: tuple[Operand, ...]
     position: int = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Between:
-    """``attribute BETWEEN low AND high``, both included."""
-
-    attribute: str
-    low: Operand
-    high: Operand
-    position: int = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class In:
-    """``attribute IN (items)``, at least one item."""
-
-    attribute: str
-    items: tuple[Operand, ...]
-    position: int = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    """``attribute LIKE pattern``; the pattern is a text or a text and one trailing ``%``."""
-
-    attribute: str
-    pattern: Operand
-    position: int = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull:
-    """``attribute IS NULL``."""
-
-    attribute: str
-    position: int = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Hamming:
-    """``hamming(attribute, value) <= limit``: at most `limit` bits differ. `limit` may be -1."""
-
-    attribute: str
-    value: Operand
-    limit: int
-    position: int = field(compare=False)
+    limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,58 +103,59 @@ class Truth:
     position: int = field(compare=False)
 
 
-Expression: TypeAlias = (
-    Compare | Between | In | Like | IsNull | Hamming | AtLeast | And | Or | Not | Truth
-)
+Expression: TypeAlias = Condition | AtLeast | And | Or | Not | Truth
+
+_USES: Final = {"!=": ("=",), "between": (">=", "<=")}
+
+
+def is_null(operand: Operand) -> bool:
+    """Tell whether an operand is the literal NULL."""
+    return isinstance(operand, Constant) and operand.value is None
 
 
 def iter_nodes(expression: Expression) -> Iterator[Expression]:
-    """The expression and everything in it, in the order of the text."""
-    waiting = [expression]
-    while waiting:
-        node = waiting.pop()
+    """Yield the expression and everything in it, in the order of the text."""
+    pending = [expression]
+    while pending:
+        node = pending.pop()
         yield node
-        if isinstance(node, (And, Or, AtLeast)):
-            waiting.extend(reversed(node.parts))
+        if isinstance(node, And | Or | AtLeast):
+            pending.extend(reversed(node.parts))
         elif isinstance(node, Not):
-            waiting.append(node.part)
+            pending.append(node.part)
 
 
-def operands_of(node: Expression) -> tuple[tuple[str, str, Operand], ...]:
-    """(attribute, use, operand) of one node itself, not of its parts.
+def operands_of(node: Expression) -> list[tuple[str, str, Operand]]:
+    """List the operands of one node itself as (attribute, use, operand).
 
-    The use is one of = < <= > >= "like" "hamming"; ``!=`` is the negation of a use of ``=``.
+    A use is one of = < <= > >= "like" "hamming"; ``!=`` is the negation of a use of ``=``.
     """
-    if isinstance(node, Compare):
-        operator = "=" if node.operator == "!=" else node.operator
-        return ((node.attribute, operator, node.operand),)
-    if isinstance(node, Between):
-        return ((node.attribute, ">=", node.low), (node.attribute, "<=", node.high))
-    if isinstance(node, In):
-        return tuple((node.attribute, "=", item) for item in node.items)
-    if isinstance(node, Like):
-        return ((node.attribute, "like", node.pattern),)
-    if isinstance(node, Hamming):
-        return ((node.attribute, "hamming", node.value),)
-    return ()
+    if not isinstance(node, Condition):
+        return []
+    if node.operator == "in":
+        return [(node.attribute, "=", item) for item in node.operands]
+    uses = _USES.get(node.operator, (node.operator,))
+    return [
+        (node.attribute, use, operand) for use, operand in zip(uses, node.operands, strict=False)
+    ]
 
 
 def attributes_of(expression: Expression) -> tuple[str, ...]:
-    """Names of the attributes an expression mentions, in order of first appearance."""
+    """List the attributes of an expression, in order of first appearance."""
     nodes = iter_nodes(expression)
-    names = [
-        node.attribute
-        for node in nodes
-        if isinstance(node, (Compare, Between, In, Like, IsNull, Hamming))
-    ]
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(n.attribute for n in nodes if isinstance(n, Condition)))
 
 
 def privates_of(expression: Expression) -> list[tuple[str, str, Private]]:
-    """(attribute, use, placeholder) of every placeholder, in the order of the text."""
+    """List the placeholders as (attribute, use, placeholder), in the order of the text."""
     return [
         (attribute, use, operand)
         for node in iter_nodes(expression)
         for attribute, use, operand in operands_of(node)
         if isinstance(operand, Private)
     ]
+
+
+def private_names_of(expression: Expression) -> tuple[str, ...]:
+    """List the names of placeholders, in order of first appearance."""
+    return tuple(dict.fromkeys(operand.name for *_, operand in privates_of(expression)))

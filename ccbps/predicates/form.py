@@ -38,7 +38,7 @@ class Form(ABC):
 
     @abstractmethod
     def evaluate(self, events: Events) -> BoolArray:
-        """Truth of the form for every event, shape (count,).
+        """Evaluate the form for every event, shape (count,).
 
         Raises:
             ParameterError: a bound is private and not filled in.
@@ -46,17 +46,17 @@ class Form(ABC):
 
     @property
     def children(self) -> tuple[Form, ...]:
-        """The parts of an inner node; a leaf has none."""
-        return ()
+        """Parts of an inner node; a leaf has none."""
+        return getattr(self, "parts", ())
 
 
 def _unbound(attribute: str) -> ParameterError:
-    return ParameterError(f"a private constant on attribute {attribute!r} is not bound")
+    return ParameterError(f"a private constant on attribute {attribute!r} is not bound; bind first")
 
 
 @dataclass(frozen=True, slots=True)
 class InRange(Form):
-    """(low <= code <= high) XOR negated, over codes that include the NULL code.
+    """A leaf: (low <= code <= high) XOR negated, over codes that include the NULL code.
 
     An empty range has ``high == low - 1``: (1, 0) where both bounds are free, otherwise next to
     the public bound, so `high` may be -1 and `low` may be one more than the greatest code.
@@ -71,10 +71,10 @@ class InRange(Form):
         attribute: name in the schema.
         low: least code inside, or None while it depends on an unbound private constant.
         high: greatest code inside, or None likewise.
-        equal: the range comes from an equality: it holds one code or none.
+        equal: whether the range comes from an equality: it holds one code or none.
         negated: whether the truth value is inverted.
-        prefix: the range comes from a private LIKE, and holds the codes that begin with some bits,
-            or none.
+        prefix: whether the range comes from a private LIKE. It then holds the codes that begin
+            with some bits, or none.
     """
 
     attribute: str
@@ -84,16 +84,26 @@ class InRange(Form):
     negated: bool
     prefix: bool = field(default=False, repr=False)
 
-    def evaluate(self, events: Events) -> BoolArray:
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """(low, high).
+
+        Raises:
+            ParameterError: a bound is private and not filled in.
+        """
         if self.low is None or self.high is None:
             raise _unbound(self.attribute)
-        inside = in_range(events.codes[self.attribute], self.low, self.high)
-        return inside ^ np.bool_(self.negated)
+        return self.low, self.high
+
+    def evaluate(self, events: Events) -> BoolArray:
+        return in_range(events.codes[self.attribute], *self.bounds) ^ np.bool_(self.negated)
 
 
 @dataclass(frozen=True, slots=True)
 class HammingWithin(Form):
-    """(bits that differ between code and value <= limit) XOR negated; never on nullable codes.
+    """A leaf: (bits that differ between code and value <= limit) XOR negated.
+
+    The attribute is never nullable.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -113,16 +123,25 @@ class HammingWithin(Form):
     limit: int
     negated: bool
 
-    def evaluate(self, events: Events) -> BoolArray:
+    @property
+    def centre(self) -> int:
+        """Code from which distances are counted.
+
+        Raises:
+            ParameterError: it is private and not filled in.
+        """
         if self.value is None:
             raise _unbound(self.attribute)
-        inside = distance_at_most(events.codes[self.attribute], self.value, self.limit)
+        return self.value
+
+    def evaluate(self, events: Events) -> BoolArray:
+        inside = distance_at_most(events.codes[self.attribute], self.centre, self.limit)
         return inside ^ np.bool_(self.negated)
 
 
 @dataclass(frozen=True, slots=True)
 class AllOf(Form):
-    """All parts hold; at least one part.
+    """An AND: all parts hold; at least one part.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -136,14 +155,10 @@ class AllOf(Form):
     def evaluate(self, events: Events) -> BoolArray:
         return conjunction([part.evaluate(events) for part in self.parts])
 
-    @property
-    def children(self) -> tuple[Form, ...]:
-        return self.parts
-
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(Form):
-    """Some part holds; at least one part.
+    """An OR: some part holds; at least one part.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -154,7 +169,7 @@ class AnyOf(Form):
 
     Attributes:
         parts: the alternatives.
-        disjoint: at most one of them can hold, whatever the event and the private constants.
+        disjoint: whether at most one of them can hold, for every event and all private constants.
     """
 
     parts: tuple[Form, ...]
@@ -163,14 +178,10 @@ class AnyOf(Form):
     def evaluate(self, events: Events) -> BoolArray:
         return disjunction([part.evaluate(events) for part in self.parts])
 
-    @property
-    def children(self) -> tuple[Form, ...]:
-        return self.parts
-
 
 @dataclass(frozen=True, slots=True)
 class AtLeastOf(Form):
-    """At least `k` of the parts hold, 1 <= k <= number of parts.
+    """A threshold: at least `k` of the parts hold, 1 <= k <= number of parts.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -187,14 +198,10 @@ class AtLeastOf(Form):
         held = np.sum([part.evaluate(events) for part in self.parts], axis=0)
         return np.asarray(held >= self.k, dtype=np.bool_)
 
-    @property
-    def children(self) -> tuple[Form, ...]:
-        return self.parts
-
 
 @dataclass(frozen=True, slots=True)
 class Always(Form):
-    """True for every event.
+    """A constant: true for every event.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -208,7 +215,7 @@ class Always(Form):
 
 @dataclass(frozen=True, slots=True)
 class Never(Form):
-    """False for every event.
+    """A constant: false for every event.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -221,7 +228,7 @@ class Never(Form):
 
 
 def iter_leaves(form: Form) -> Iterator[InRange | HammingWithin]:
-    """The leaves that look at an attribute, left to right.
+    """Yield the leaves that look at an attribute, left to right.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -231,9 +238,17 @@ def iter_leaves(form: Form) -> Iterator[InRange | HammingWithin]:
         >>> [leaf.attribute for leaf in iter_leaves(form)]
         ['price', 'volume', 'price']
     """
-    waiting = [form]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (InRange, HammingWithin)):
+    pending = [form]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, InRange | HammingWithin):
             yield node
-        waiting.extend(reversed(node.children))
+        pending.extend(reversed(node.children))
+
+
+def is_bound(form: Form) -> bool:
+    """Tell whether no bound of a form is private and not filled in."""
+    return all(
+        None not in ((leaf.low, leaf.high) if isinstance(leaf, InRange) else (leaf.value,))
+        for leaf in iter_leaves(form)
+    )

@@ -1,4 +1,4 @@
-"""Grids: equally spaced numbers, and which exact numbers are among them.
+"""Grids: equally spaced numbers, and the exact numbers among them.
 
 An exact number is on the grid or it is refused; nothing is rounded. Arrays hold whole numbers, to
 be read as so many units of a power of ten. The units that are on the grid are equally spaced, too:
@@ -27,8 +27,8 @@ class Grid:
     Attributes:
         low: least number.
         step: distance of neighbours, > 0.
-        count: how many numbers, at most 2**64.
-        between: the reason for refusing a number between two of the grid.
+        count: number of numbers, at most 2**64.
+        between: reason for refusing a number between two of the grid.
     """
 
     low: Fraction
@@ -37,7 +37,7 @@ class Grid:
     between: str
 
     def number_of(self, value: Fraction) -> int:
-        """Number of an exact value.
+        """Return the number of an exact value.
 
         Raises:
             Refused: not on the grid.
@@ -50,13 +50,13 @@ class Grid:
         return number
 
     def bisect(self, value: Fraction | int) -> tuple[int, int]:
-        """How many of the numbers are (< value, <= value)."""
+        """Count the numbers that are (< value, <= value)."""
         number, rest = self._divided(value)
         below = number + (rest > 0)
         return min(max(below, 0), self.count), min(max(number + 1, 0), self.count)
 
     def _divided(self, value: Fraction | int) -> tuple[int, int]:
-        """(value - low) / step, rounded down, and whether there is a rest (> 0)."""
+        """Divide value - low by step; return the quotient, rounded down, and the rest."""
         low, step = self.low, self.step
         # In integers: it is asked for every constant, and every distinct value of a column.
         above = value.numerator * low.denominator - low.numerator * value.denominator
@@ -64,7 +64,7 @@ class Grid:
         return divmod(above * step.denominator, common * step.numerator)
 
     def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome:
-        """Numbers of the exact values ``values * 10**-scale``; `values` are of kind i or u."""
+        """Return the numbers of the exact ``values * 10**-scale``; `values` are of kind i or u."""
         unit = Fraction(10) ** -scale
         limits = np.iinfo(values.dtype)
         # Within the dtype, so that no difference of two values exceeds 64 bits.
@@ -89,7 +89,7 @@ class Grid:
         return np.uint64(number % _LIMB) + np.uint64(stride % _LIMB) * steps, problems
 
     def _units(self, unit: Fraction, least: int) -> tuple[int, int, int, int]:
-        """Which multiples ``u * unit`` of a unit with ``u >= least`` are on the endless grid.
+        """Find the multiples ``u * unit`` with ``u >= least`` that are on the endless grid.
 
         Returns:
             (first, spacing, number, stride): the u are first, first + spacing, ..., their numbers

@@ -1,12 +1,13 @@
 """Hidden trees: a predicate as a full binary tree of public depth, all else in it private.
 
 A tree of depth d has 2^d - 1 nodes and 2^d leaves, whatever the predicate. A node negates or not
-the AND or the OR of its two children; leaves are of one kind:
+the AND or the OR of its two children. Leaves are of one kind; each says something of an event, or
+its opposite:
 
 =============  ==================================================================================
-kind           what a leaf says, negated or not
+kind           content of a leaf
 =============  ==================================================================================
-``literal``    one bit of the event
+``literal``    one bit of the event is set
 ``compare``    one attribute: its code is below a bound, or starts with some bits (all: equality)
 ``interval``   one attribute: its code is in a range
 ``box``        any number of attributes: the code of each is in its range
@@ -14,12 +15,11 @@ kind           what a leaf says, negated or not
 
 Each kind has the constants, too: they fill up the leaves that a predicate does not need.
 
-Not protected: a tree is the subscription itself. No repr shows what is in it.
+Not protected: a tree is the subscription itself. No repr shows its contents.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -29,7 +29,7 @@ import numpy as np
 from ccbps.arrays import Bools
 from ccbps.errors import ParameterError
 from ccbps.predicates.attributes import Events
-from ccbps.predicates.codes import at_most, conjunction, in_range
+from ccbps.predicates.codes import conjunction, in_range
 
 
 class _Hidden:
@@ -43,130 +43,64 @@ class _Hidden:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TreeNode(_Hidden):
-    """negated XOR (a OR b if `either`, else a AND b), of the two children."""
+    """A node: the OR of its two children if `either`, else their AND; inverted if `negated`."""
 
     either: bool
     negated: bool
 
 
-class Leaf(_Hidden, ABC):
-    """A condition on an event, or a constant."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def evaluate(self, events: Events) -> Bools:
-        """Its truth for every event, shape (count,)."""
-
-
 @dataclass(frozen=True, slots=True, repr=False)
-class LiteralLeaf(Leaf):
-    """negated XOR one bit of the event; without a bit, the constant `negated`.
+class LiteralLeaf(_Hidden):
+    """A leaf of kind ``literal``: one bit of the event is set.
 
     Attributes:
         negated: whether the truth value is inverted.
-        bit: its number: codes of all attributes in schema order, most significant bit first.
+        bit: number of the bit among the codes of all attributes in schema order, most significant
+            bit first; None for the constant `negated`.
     """
 
     negated: bool
     bit: int | None
 
     def evaluate(self, events: Events) -> Bools:
+        """Evaluate the leaf for every event, shape (count,)."""
         if self.bit is None:
-            return _constant(events, self.negated)
-        place = self.bit
-        for name in events.schema:
-            bits = events.schema[name].bits
-            if place < bits:
-                limb, shift = divmod(bits - 1 - place, 64)
-                word = events.codes[name][-1 - limb] >> np.uint64(shift)
+            return np.full(events.count, self.negated, dtype=np.bool_)
+        for name, first in reversed(events.schema.first_bits.items()):
+            place = events.schema[name].bits - 1 - (self.bit - first)
+            if self.bit >= first and place >= 0:
+                word = events.codes[name][-1 - place // 64] >> np.uint64(place % 64)
                 return np.asarray(word & np.uint64(1) != self.negated, dtype=np.bool_)
-            place -= bits
         raise ParameterError(f"a leaf's bit is beyond the {events.schema.bits} bits of the events")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Below(_Hidden):
-    """code < bound, with a bound of 0..2^k for k bits."""
-
-    bound: int
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Prefix(_Hidden):
-    """The first `length` bits of the code, 0..k, are those of `value`, whose other bits are 0."""
-
-    value: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class CompareLeaf(Leaf):
-    """negated XOR a condition on one attribute; without one, the constant `negated`.
-
-    Attributes:
-        negated: whether the truth value is inverted.
-        attribute: its name, or None for the constant.
-        condition: on its code; None for the constant.
-    """
-
-    negated: bool
-    attribute: str | None
-    condition: Below | Prefix | None
-
-    def evaluate(self, events: Events) -> Bools:
-        if self.attribute is None or self.condition is None:
-            return _constant(events, self.negated)
-        codes = events.codes[self.attribute]
-        if isinstance(self.condition, Below):
-            return at_most(codes, self.condition.bound - 1) ^ np.bool_(self.negated)
-        low, free = self.condition.value, events.schema[self.attribute].bits - self.condition.length
-        return in_range(codes, low, low + (1 << free) - 1) ^ np.bool_(self.negated)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class IntervalLeaf(Leaf):
-    """negated XOR low <= code <= high on one attribute; without one, the constant `negated`.
-
-    Attributes:
-        negated: whether the truth value is inverted.
-        attribute: its name, or None for the constant.
-        low: least code inside; 1 for the constant.
-        high: greatest code inside; 0 for the constant.
-    """
-
-    negated: bool
-    attribute: str | None
-    low: int
-    high: int
-
-    def evaluate(self, events: Events) -> Bools:
-        if self.attribute is None:
-            return _constant(events, self.negated)
-        inside = in_range(events.codes[self.attribute], self.low, self.high)
-        return inside ^ np.bool_(self.negated)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class BoxLeaf(Leaf):
-    """negated XOR (the code of every attribute named is in its range).
+class RangeLeaf(_Hidden):
+    """A leaf of another kind: the code of every attribute named is in its range.
 
     Attributes:
         negated: whether the truth value is inverted; without ranges this is false everywhere.
-        ranges: (low, high), bounds included and never empty; other attributes are unlimited.
+        ranges: (low, high), bounds included and never empty; other attributes are unlimited. Of
+            kind ``compare``, a range begins at 0 or is a `block`.
     """
 
     negated: bool
     ranges: Mapping[str, tuple[int, int]]
 
     def evaluate(self, events: Events) -> Bools:
-        inside = [
-            in_range(events.codes[name], low, high) for name, (low, high) in self.ranges.items()
-        ]
-        return conjunction([_constant(events, True), *inside]) ^ np.bool_(self.negated)
+        """Evaluate the leaf for every event, shape (count,)."""
+        everywhere = np.ones(events.count, dtype=np.bool_)
+        inside = [in_range(events.codes[name], *pair) for name, pair in self.ranges.items()]
+        return conjunction([everywhere, *inside]) ^ np.bool_(self.negated)
 
 
-AnyLeaf: TypeAlias = LiteralLeaf | CompareLeaf | IntervalLeaf | BoxLeaf
+AnyLeaf: TypeAlias = LiteralLeaf | RangeLeaf
+
+
+def block(low: int, high: int) -> int | None:
+    """Count the last bits that are free in a range of all codes of one prefix; None for others."""
+    size = high - low + 1
+    return None if size & (size - 1) or low % size else size.bit_length() - 1
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -195,7 +129,7 @@ class HiddenTree:
         return f"<HiddenTree: depth {self.depth}>"
 
     def evaluate(self, events: Events) -> Bools:
-        """Truth of the tree for every event, shape (count,)."""
+        """Evaluate the tree for every event, shape (count,)."""
         values = [leaf.evaluate(events) for leaf in self.leaves]
         for level in range(self.depth - 1, -1, -1):
             first = (1 << level) - 1
@@ -206,7 +140,3 @@ class HiddenTree:
                 )
             ]
         return values[0]
-
-
-def _constant(events: Events, value: bool) -> Bools:
-    return np.full(events.count, value, dtype=np.bool_)

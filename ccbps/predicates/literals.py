@@ -1,4 +1,4 @@
-"""Literals: what the text of a constant in SQL stands for, exactly.
+"""Literals: the exact values of the texts of constants in SQL.
 
 Where Spark's SQL and standard SQL would read a literal in two ways, it is refused: the same text
 must not select other rows here than in `DataFrame.filter`.
@@ -19,10 +19,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ccbps.predicates.constants import PatternError
 from ccbps.predicates.numeric import Decimal, Int, UInt
 from ccbps.predicates.temporal import Instant
-from ccbps.predicates.types import AttributeType, ConstantError
+from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
 Reading: TypeAlias = Callable[[str], Any]
 """From the text of a literal to its value; raises ConstantError."""
@@ -35,7 +34,7 @@ _WIDTHS: Final = {"Y": 8, "S": 16, "L": 64}
 
 
 def words(text: str) -> str:
-    """A string."""
+    """Read a string."""
     if _ESCAPE.search(text):
         raise PatternError(
             "a backslash in a string is an escape in Spark's SQL, and itself in standard SQL, so "
@@ -45,7 +44,7 @@ def words(text: str) -> str:
 
 
 def number(digits: str) -> int | decimal.Decimal:
-    """A number without a sign."""
+    """Read a number without a sign."""
     try:
         # int() refuses very long texts; a Decimal of them is exact as well.
         if digits.isdigit() and len(digits) <= 1000:
@@ -56,14 +55,14 @@ def number(digits: str) -> int | decimal.Decimal:
 
 
 def minus(digits: str) -> int | decimal.Decimal:
-    """A number with a minus before it."""
+    """Read a number that has a minus before it."""
     value = number(digits)
     # Minus rounds a Decimal to the context's precision.
     return -value if isinstance(value, int) else value.copy_negate()
 
 
 def suffixed(text: str, kind: AttributeType, *, negative: bool) -> int | decimal.Decimal:
-    """A number with one of Spark's suffixes, which give it a type, for an attribute of `kind`."""
+    """Read a number with one of Spark's suffixes, which give it a type, for a type of attribute."""
     match = _SUFFIXED.fullmatch(text)
     assert match is not None
     value, suffix = (minus if negative else number)(match[1]), match[2].upper()
@@ -85,7 +84,7 @@ def suffixed(text: str, kind: AttributeType, *, negative: bool) -> int | decimal
 def compares_like_float(
     kind: AttributeType, constant: int | decimal.Decimal, *, single: bool
 ) -> bool:
-    """Whether the values of a type compare with a number as they do with the nearest float.
+    """Tell whether values of a type compare with a number as they do with the nearest float.
 
     Spark compares decimals with floats as float64, and integers with a float32 as either. True also
     for types that have no numbers.
@@ -93,7 +92,7 @@ def compares_like_float(
     Args:
         kind: the type.
         constant: the number.
-        single: the float is a float32.
+        single: whether the float is a float32.
 
     Raises:
         ConstantError: the type does not compare with the number.
@@ -111,17 +110,17 @@ def compares_like_float(
     if not math.isfinite(nearest) or (below < upto and nearest != double):
         return False
     low, step = (kind.low, kind.step) if isinstance(kind, Decimal) else (kind.least, 1)
-    for number, sign in ((below - 1, -1), (upto, 1)):
-        if 0 <= number < kind.cardinality:
-            value = float(Fraction(low) + number * Fraction(step))
-            shown = [value, float(np.float32(value))] if single else [value]
-            if any(sign * one <= sign * nearest for one in shown):
+    for neighbour, sign in ((below - 1, -1), (upto, 1)):
+        if 0 <= neighbour < kind.cardinality:
+            value = float(Fraction(low) + neighbour * Fraction(step))
+            floats = [value, float(np.float32(value))] if single else [value]
+            if any(sign * real <= sign * nearest for real in floats):
                 return False
     return True
 
 
 def timestamp(text: str) -> Instant:
-    """TIMESTAMP '...'."""
+    """Read TIMESTAMP '...'."""
     try:
         return Instant.parse(text)
     except ValueError as problem:
@@ -131,13 +130,13 @@ def timestamp(text: str) -> Instant:
 
 
 def date(text: str) -> Instant:
-    """DATE '...': the date as written; time of day and zone are left out, as in Spark."""
+    """Read DATE '...': the date as written, without time of day and zone, as in Spark."""
     timestamp(text)
     return Instant.parse(text.strip()[:10])
 
 
 def day(text: str) -> Instant:
-    """A string that is compared with days.
+    """Read a string that is compared with days.
 
     Spark takes it for a date where the column is a DATE, and for a point in time where it is a
     TIMESTAMP, which an attribute does not tell.

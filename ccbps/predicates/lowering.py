@@ -12,12 +12,12 @@ why the bounds of BETWEEN are both private as soon as one of its constants is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ccbps.predicates import expression as tree
 from ccbps.predicates.attributes import Attributes
-from ccbps.predicates.constants import hamming_code, is_prefix, selected
+from ccbps.predicates.codes import joined
 from ccbps.predicates.form import (
     AllOf,
     Always,
@@ -28,19 +28,16 @@ from ccbps.predicates.form import (
     InRange,
     Never,
 )
-from ccbps.predicates.types import EMPTY
-
-Range = tuple[int | None, int | None]
-_UNKNOWN: Range = (None, None)
+from ccbps.predicates.types import EMPTY, is_prefix
 
 
 def lower(schema: Attributes, expression: tree.Expression, constants: Mapping[str, Any]) -> Form:
-    """Code form of "the expression is TRUE".
+    """Derive the code form of "the expression is TRUE".
 
     Args:
-        schema: gives the codes of constants.
+        schema: the attributes, which give the codes of constants.
         expression: the predicate; its constants have been checked against the schema.
-        constants: values of private constants; those without a value leave bounds None.
+        constants: values of private constants; bounds of those without a value are None.
     """
     return _Lowering(schema, constants).read(expression, True)
 
@@ -50,37 +47,58 @@ class _Lowering:
         self.schema = schema
         self.constants = constants
 
-    def read(self, node: tree.Expression, want: bool) -> Form:
-        """T(node) when `want`, else F(node)."""
+    def read(self, node: tree.Expression, truth: bool) -> Form:
+        """Return T(node) for the truth value True, F(node) for False."""
         if isinstance(node, tree.Not):
-            return self.read(node.part, not want)
-        if isinstance(node, (tree.And, tree.Or)):
-            parts = tuple(self.read(part, want) for part in node.parts)
-            if isinstance(node, tree.And) == want:
-                return AllOf(parts)
-            return AnyOf(parts, disjoint=False)
-        if isinstance(node, tree.AtLeast):
-            parts = tuple(self.read(part, want) for part in node.parts)
-            return AtLeastOf(node.count if want else len(parts) - node.count + 1, parts)
+            return self.read(node.part, not truth)
         if isinstance(node, tree.Truth):
-            return Always() if node.value is want else Never()
-        if isinstance(node, tree.IsNull):
-            return self._is_null(node.attribute, want)
-        if isinstance(node, tree.Compare):
-            return self._compare(node, want)
-        if isinstance(node, tree.Between):
-            return self._between(node, want)
-        if isinstance(node, tree.In):
-            return self._in(node, want)
-        if isinstance(node, tree.Like):
-            return self._like(node, want)
-        return self._hamming(node, want)
+            return Always() if node.value is truth else Never()
+        if isinstance(node, tree.Condition):
+            return self._condition(node, truth)
+        parts = tuple(self.read(part, truth) for part in node.parts)
+        if isinstance(node, tree.AtLeast):
+            return AtLeastOf(node.count if truth else len(parts) - node.count + 1, parts)
+        return AllOf(parts) if isinstance(node, tree.And) == truth else AnyOf(parts, disjoint=False)
 
-    def _known(self, operand: tree.Operand) -> tuple[bool, Any]:
-        """(whether the operand has a value, the value)."""
+    def _condition(self, node: tree.Condition, truth: bool) -> Form:
+        if node.operator == "null":
+            return self._is_null(node.attribute, truth)
+        if node.operator == "in":
+            return self._in(node, truth)
+        if any(map(tree.is_null, node.operands)):
+            return Never()
+        if node.operator == "hamming":
+            return self._hamming(node, truth)
+        if node.operator == "!=":
+            truth = not truth
+        kind, operator = self.schema[node.attribute], node.operator.replace("!=", "=")
+        values = [self._value(operand) for operand in node.operands]
+        public = isinstance(node.operands[0], tree.Constant)
+        low: int | None
+        high: int | None
+        if any(value is None for value in values):
+            low = kind.lowest if operator in ("<", "<=") else None
+            high = kind.highest if operator in (">", ">=") else None
+        elif operator == "between":
+            low, high = kind.code_range(">=", values[0])[0], kind.code_range("<=", values[1])[1]
+            if low > high:
+                low, high = EMPTY
+        else:
+            low, high = kind.code_range(operator, values[0])
+        # A private pattern may or may not end in %, and the flags must not tell which.
+        like = operator == "like"
+        equal = public and not is_prefix(values[0]) if like else operator == "="
+        prefix = like and not public and kind.aligned
+        leaf = InRange(node.attribute, low, high, equal=equal, negated=not truth, prefix=prefix)
+        # A range never contains NULL, so only its complement has to exclude it.
+        guard = () if truth else self._not_null(node.attribute)
+        return AllOf((*guard, leaf)) if guard else leaf
+
+    def _value(self, operand: tree.Operand) -> Any:
+        """Return the value of an operand other than NULL; None for a placeholder without one."""
         if isinstance(operand, tree.Constant):
-            return True, operand.value
-        return operand.name in self.constants, self.constants.get(operand.name)
+            return operand.value
+        return self.constants.get(operand.name)
 
     def _not_null(self, attribute: str) -> tuple[Form, ...]:
         kind = self.schema[attribute]
@@ -88,133 +106,53 @@ class _Lowering:
             return ()
         return (InRange(attribute, kind.lowest, kind.highest, equal=False, negated=False),)
 
-    def _leaf(
-        self, attribute: str, bounds: Range, *, equal: bool, want: bool, prefix: bool = False
-    ) -> Form:
-        leaf = InRange(attribute, *bounds, equal=equal, negated=not want, prefix=prefix)
-        # A range never contains NULL, so only its complement has to exclude it.
-        guard = () if want else self._not_null(attribute)
-        return AllOf((*guard, leaf)) if guard else leaf
-
-    def _is_null(self, attribute: str, want: bool) -> Form:
+    def _is_null(self, attribute: str, truth: bool) -> Form:
         if not self.schema[attribute].nullable:
-            return Never() if want else Always()
-        if want:
-            return InRange(attribute, 0, 0, equal=True, negated=False)
-        return self._not_null(attribute)[0]
+            return Never() if truth else Always()
+        null = InRange(attribute, 0, 0, equal=True, negated=False)
+        return null if truth else self._not_null(attribute)[0]
 
-    def _compare(self, node: tree.Compare, want: bool) -> Form:
-        if _is_literal_null(node.operand):
-            return Never()
-        if node.operator == "!=":
-            equality = tree.Compare(node.attribute, "=", node.operand, node.position)
-            return self._compare(equality, not want)
-        kind = self.schema[node.attribute]
-        known, value = self._known(node.operand)
-        bounds: Range
-        if known:
-            bounds = kind.code_range(node.operator, value)
-        elif node.operator == "=":
-            bounds = _UNKNOWN
-        elif node.operator in ("<", "<="):
-            bounds = (kind.lowest, None)
-        else:
-            bounds = (None, kind.highest)
-        return self._leaf(node.attribute, bounds, equal=node.operator == "=", want=want)
-
-    def _between(self, node: tree.Between, want: bool) -> Form:
-        if _is_literal_null(node.low) or _is_literal_null(node.high):
-            # One half is unknown for every row, but the other can still make it FALSE.
-            halves = (
-                tree.Compare(node.attribute, ">=", node.low, node.position),
-                tree.Compare(node.attribute, "<=", node.high, node.position),
-            )
-            return self.read(tree.And(halves, node.position), want)
-        kind = self.schema[node.attribute]
-        low_known, low_value = self._known(node.low)
-        high_known, high_value = self._known(node.high)
-        bounds = _UNKNOWN
-        if low_known and high_known:
-            low, _ = kind.code_range(">=", low_value)
-            _, high = kind.code_range("<=", high_value)
-            bounds = (low, high) if low <= high else EMPTY
-        return self._leaf(node.attribute, bounds, equal=False, want=want)
-
-    def _in(self, node: tree.In, want: bool) -> Form:
-        items = [item for item in node.items if not _is_literal_null(item)]
-        if not items or (not want and len(items) < len(node.items)):
+    def _in(self, node: tree.Condition, truth: bool) -> Form:
+        items = [item for item in node.operands if not tree.is_null(item)]
+        if not items or (not truth and len(items) < len(node.operands)):
             # With a NULL in the list, "not equal to any" is never certain.
             return Never()
         kind = self.schema[node.attribute]
         # Public constants go first: what becomes of them must not depend on a private one. They
         # come to as few ranges as there are; four hundred neighbours are one range.
-        taken: set[int] = set()
-        for item in items:
-            if isinstance(item, tree.Constant):
-                low, high = kind.code_range("=", item.value)
-                taken.update(range(low, high + 1))
-        found: list[tuple[int | None, int | None, bool]] = [
-            (low, high, low == high) for low, high in _runs(taken)
+        constants = [item.value for item in items if isinstance(item, tree.Constant)]
+        ranges = [kind.code_range("=", value) for value in constants]
+        taken = {low for low, high in ranges if low <= high}
+        bounds: list[tuple[int | None, int | None, bool]] = [
+            (low, high, low == high) for low, high in joined((code, code) for code in taken)
         ]
         # Each private constant keeps a leaf of its own. One that is there already, as a public
         # constant or an earlier private one, is emptied: at most one alternative holds.
         for item in items:
             if isinstance(item, tree.Constant):
                 continue
-            known, value = self._known(item)
-            if not known:
-                found.append((*_UNKNOWN, True))
+            value = self._value(item)
+            if value is None:
+                bounds.append((None, None, True))
                 continue
             low, high = kind.code_range("=", value)
             if low in taken:
                 low, high = EMPTY
-            taken.update(range(low, high + 1))
-            found.append((low, high, True))
+            elif low <= high:
+                taken.add(low)
+            bounds.append((low, high, True))
         leaves = tuple(
-            InRange(node.attribute, low, high, equal=equal, negated=not want)
-            for low, high, equal in found
+            InRange(node.attribute, low, high, equal=equal, negated=not truth)
+            for low, high, equal in bounds
         )
-        if want:
+        if truth:
             return AnyOf(leaves, disjoint=True) if leaves else Never()
         parts = (*self._not_null(node.attribute), *leaves)
         return AllOf(parts) if parts else Always()
 
-    def _like(self, node: tree.Like, want: bool) -> Form:
-        if _is_literal_null(node.pattern):
-            return Never()
-        known, value = self._known(node.pattern)
-        bounds = selected(self.schema[node.attribute], "like", value) if known else _UNKNOWN
-        # A private pattern may or may not end in %, and the flag must not tell which.
-        literal = isinstance(node.pattern, tree.Constant)
-        equal = literal and not is_prefix(value)
-        prefix = not literal and self.schema[node.attribute].aligned
-        return self._leaf(node.attribute, bounds, equal=equal, want=want, prefix=prefix)
-
-    def _hamming(self, node: tree.Hamming, want: bool) -> Form:
-        if _is_literal_null(node.value):
-            return Never()
-        kind = self.schema[node.attribute]
+    def _hamming(self, node: tree.Condition, truth: bool) -> Form:
         if node.limit < 0:
-            return Never() if want else Always()
-        known, value = self._known(node.value)
-        centre = hamming_code(kind, value) if known else None
-        return HammingWithin(node.attribute, centre, min(node.limit, kind.bits), negated=not want)
-
-
-def _runs(codes: set[int]) -> Iterator[tuple[int, int]]:
-    """The codes as ranges, bounds included, ascending; neighbours are in one range."""
-    low: int | None = None
-    high = 0
-    for code in sorted(codes):
-        if low is not None and code == high + 1:
-            high = code
-            continue
-        if low is not None:
-            yield low, high
-        low = high = code
-    if low is not None:
-        yield low, high
-
-
-def _is_literal_null(operand: tree.Operand) -> bool:
-    return isinstance(operand, tree.Constant) and operand.value is None
+            return Never() if truth else Always()
+        kind, value = self.schema[node.attribute], self._value(node.operands[0])
+        centre = None if value is None else kind.code_range("hamming", value)[0]
+        return HammingWithin(node.attribute, centre, min(node.limit, kind.bits), negated=not truth)

@@ -6,6 +6,10 @@ they are nested and negated, and conditions on one attribute in one chain are on
 
 Codes from `AttributeType.size` up do not occur in events; sets end below.
 
+A product is the AND of a set of codes for each attribute. `union_of` writes a normal form as a
+union of products: AND intersects them, and OR merges those that differ in one attribute or contain
+each other.
+
 Not protected: a normal form is the subscription itself. Its repr shows nothing of it.
 """
 
@@ -17,18 +21,28 @@ from itertools import combinations
 from math import comb
 from typing import Final, TypeAlias
 
-from ccbps.errors import ParameterError
 from ccbps.predicates.attributes import Attributes
+from ccbps.predicates.codes import Intervals, common, complement, joined
 from ccbps.predicates.form import AllOf, Always, AnyOf, AtLeastOf, Form, HammingWithin, InRange
-from ccbps.predicates.products import Intervals, Product, common, complement
 
 MAX_HAMMING_CODES: Final = 1024
-"""Codes that a Hamming distance, or its negation, is spelled out to."""
+"""Most codes that a Hamming distance, or its negation, is spelled out to."""
+MAX_PRODUCTS: Final = 256
+_MAX_CHOICES: Final = 64
+
+Product: TypeAlias = dict[str, Intervals]
+"""Allowed codes of the attributes that are constrained; never an empty set of codes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Conjunction:
-    """negated XOR (the code of every attribute in `sets` is in its set, and all `parts` hold)."""
+    """An AND: every attribute in `sets` has a code of its set, and all `parts` hold.
+
+    Attributes:
+        sets: allowed codes of the attributes that are constrained.
+        parts: other parts.
+        negated: whether the truth value is inverted.
+    """
 
     sets: Product
     parts: tuple[Part, ...]
@@ -37,7 +51,7 @@ class Conjunction:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AtLeast:
-    """negated XOR (at least `k` of the parts hold), 1 < k < number of parts."""
+    """A threshold: at least `k` of the parts hold, 1 < k < number of parts; or its negation."""
 
     k: int
     parts: tuple[Part, ...]
@@ -46,7 +60,7 @@ class AtLeast:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Distance:
-    """negated XOR (the attribute's code differs from `value` in at most `limit` bits)."""
+    """A Hamming distance: a code differs from `value` in at most `limit` bits; or its negation."""
 
     attribute: str
     value: int
@@ -61,7 +75,7 @@ NEVER: Final = Conjunction({}, (), negated=True)
 
 
 class NormalForm:
-    """Makes normal forms over one schema.
+    """A maker of normal forms over one schema.
 
     Args:
         schema: the attributes.
@@ -74,13 +88,13 @@ class NormalForm:
         self._spell_out = spell_out
 
     def of(self, form: Form) -> Part:
-        """The normal form of a code form.
+        """Return the normal form of a code form.
 
         Raises:
             ParameterError: a bound is private and not filled in.
         """
         if isinstance(form, InRange):
-            return self._range(form)
+            return self.member(form.attribute, codes_of(self.schema, form))
         if isinstance(form, HammingWithin):
             return self._hamming(form)
         parts = [self.of(part) for part in form.children]
@@ -93,20 +107,20 @@ class NormalForm:
         return ALWAYS if isinstance(form, Always) else NEVER
 
     def member(self, attribute: str, allowed: Intervals) -> Part:
-        """[the attribute's code is in the set]."""
+        """Return [the attribute's code is in the set]."""
         if allowed == ((0, self.schema[attribute].size - 1),):
             return ALWAYS
         return Conjunction({attribute: allowed}, (), negated=False) if allowed else NEVER
 
     def negation(self, part: Part) -> Part:
-        """NOT, which is free."""
+        """Return the negation of a part, which is free."""
         if isinstance(part, Conjunction) and len(part.sets) == 1 and not part.parts:
             ((name, allowed),) = part.sets.items()
             return self.member(name, complement(allowed, self.schema[name].size - 1))
         return replace(part, negated=not part.negated)
 
     def all_of(self, parts: Iterable[Part]) -> Part:
-        """AND of any number of parts."""
+        """Return the AND of any number of parts."""
         sets: dict[str, list[Intervals]] = {}
         others: list[Part] = []
         for part in parts:
@@ -126,7 +140,7 @@ class NormalForm:
         return Conjunction(merged, tuple(others), negated=False)
 
     def any_of(self, parts: Iterable[Part]) -> Part:
-        """OR of any number of parts."""
+        """Return the OR of any number of parts."""
         return self.negation(self.all_of(map(self.negation, parts)))
 
     def _at_least(self, k: int, parts: list[Part]) -> Part:
@@ -138,17 +152,8 @@ class NormalForm:
             return self.all_of(parts)
         return self.any_of(parts) if k == 1 else AtLeast(k, tuple(parts), negated=False)
 
-    def _range(self, form: InRange) -> Part:
-        if form.low is None or form.high is None:
-            raise _unbound(form.attribute)
-        low, high = max(form.low, 0), min(form.high, self.schema[form.attribute].size - 1)
-        inside = self.member(form.attribute, ((low, high),) if low <= high else ())
-        return self.negation(inside) if form.negated else inside
-
     def _hamming(self, form: HammingWithin) -> Part:
-        if form.value is None:
-            raise _unbound(form.attribute)
-        value, limit, bits = form.value, form.limit, self.schema[form.attribute].bits
+        value, limit, bits = form.centre, form.limit, self.schema[form.attribute].bits
         if limit < 0 or limit >= bits:
             return ALWAYS if (limit >= bits) != form.negated else NEVER
         inside: Part = Distance(form.attribute, value, limit, negated=False)
@@ -163,12 +168,8 @@ class NormalForm:
         return self.negation(inside) if form.negated else inside
 
 
-def _unbound(attribute: str) -> ParameterError:
-    return ParameterError(f"a private constant on attribute {attribute!r} is not bound; bind first")
-
-
 def _in_all(sets: Sequence[Intervals]) -> Intervals:
-    """Codes in all sets, by halves: thousands of constants cost about as much as sorting them."""
+    """Intersect sets by halves: thousands of constants cost about as much as sorting them."""
     if len(sets) == 1:
         return sets[0]
     middle = len(sets) // 2
@@ -176,20 +177,192 @@ def _in_all(sets: Sequence[Intervals]) -> Intervals:
 
 
 def _ball(bits: int, limit: int) -> int:
-    """Codes within a Hamming distance."""
+    """Count the codes within a Hamming distance."""
     return sum(comb(bits, flipped) for flipped in range(limit + 1))
 
 
 def _around(value: int, limit: int, bits: int) -> Intervals:
-    """The codes within a Hamming distance of `value`."""
-    codes = [value]
-    for flipped in range(1, limit + 1):
-        for places in combinations(range(bits), flipped):
-            codes.append(value ^ sum(1 << place for place in places))
-    found: list[tuple[int, int]] = []
-    for code in sorted(codes):
-        if found and found[-1][1] == code - 1:
-            found[-1] = (found[-1][0], code)
+    """Return the codes within a Hamming distance of `value`."""
+    codes = [
+        value ^ sum(1 << place for place in places)
+        for flipped in range(limit + 1)
+        for places in combinations(range(bits), flipped)
+    ]
+    return joined((code, code) for code in codes)
+
+
+def codes_of(schema: Attributes, leaf: InRange) -> Intervals:
+    """Return the codes of events for which a leaf holds.
+
+    Raises:
+        ParameterError: a bound is private and not filled in.
+    """
+    last = schema[leaf.attribute].size - 1
+    low, high = leaf.bounds
+    low, high = max(low, 0), min(high, last)
+    inside = ((low, high),) if low <= high else ()
+    return complement(inside, last) if leaf.negated else inside
+
+
+# -- unions of products -------------------------------------------------------------------------
+
+
+class NotABox(Exception):
+    """The true set is not a box.
+
+    Attributes:
+        reason: a sentence that names attributes.
+        summary: the same without names.
+        attributes: the attributes that it is about.
+        intervals: the codes of the one attribute, where it is one that needs several intervals.
+    """
+
+    def __init__(
+        self, reason: str, summary: str, attributes: Iterable[str], intervals: Intervals = ()
+    ) -> None:
+        super().__init__(reason)
+        self.reason, self.summary = reason, summary
+        self.attributes = frozenset(attributes)
+        self.intervals = intervals
+
+
+def union_of(
+    schema: Attributes, part: Part, *, most_pairs: int = MAX_PRODUCTS**2, negated: bool = False
+) -> list[Product]:
+    """Return products whose union is the true set of a part; none where the set is empty.
+
+    Args:
+        schema: the attributes.
+        part: the part.
+        most_pairs: largest number of pairs of products that are joined by AND at a time.
+        negated: whether the true set of its negation is returned.
+
+    Raises:
+        NotABox: there are too many products, or a Hamming distance.
+    """
+    if isinstance(part, Distance):
+        raise NotABox(
+            f"a Hamming distance on attribute {part.attribute!r} is not an interval",
+            "a Hamming distance is not an interval",
+            [part.attribute],
+        )
+    negated = negated != part.negated
+    if isinstance(part, AtLeast) and comb(len(part.parts), part.k - negated) > _MAX_CHOICES:
+        reason = f"at_least with more than {_MAX_CHOICES} ways to choose"
+        raise NotABox(reason, reason, _attributes_of(part))
+    unions = [
+        union_of(schema, inner, most_pairs=most_pairs, negated=negated) for inner in part.parts
+    ]
+    if isinstance(part, AtLeast):
+        k = len(unions) - part.k + 1 if negated else part.k
+        choices = combinations(unions, k)
+        return _any_of(schema, [_all_of(schema, list(choice), most_pairs) for choice in choices])
+    if not negated:
+        return _all_of(schema, [[dict(part.sets)], *unions], most_pairs)
+    sets = part.sets.items()
+    outside = [{name: complement(allowed, schema[name].size - 1)} for name, allowed in sets]
+    return _any_of(schema, [*([product] for product in outside), *unions])
+
+
+def _attributes_of(part: Part) -> set[str]:
+    if isinstance(part, Distance):
+        return {part.attribute}
+    names = part.sets if isinstance(part, Conjunction) else ()
+    return set(names).union(*map(_attributes_of, part.parts))
+
+
+# Both combine halves rather than one part after another: a list of thousands of constants then
+# costs about as much as sorting it.
+
+
+def _all_of(schema: Attributes, unions: list[list[Product]], most_pairs: int) -> list[Product]:
+    if len(unions) < 2:
+        return unions[0] if unions else [{}]
+    middle = len(unions) // 2
+    first = _all_of(schema, unions[:middle], most_pairs)
+    second = _all_of(schema, unions[middle:], most_pairs)
+    if len(first) * len(second) > most_pairs:
+        raise _too_many([*first, *second])
+    pairs = (_intersection(left, right) for left in first for right in second)
+    return _merged(schema, [product for product in pairs if product is not None])
+
+
+def _any_of(schema: Attributes, unions: list[list[Product]]) -> list[Product]:
+    if len(unions) < 2:
+        return unions[0] if unions else []
+    middle = len(unions) // 2
+    first, second = _any_of(schema, unions[:middle]), _any_of(schema, unions[middle:])
+    return _merged(schema, first + second)
+
+
+def _merged(schema: Attributes, products: list[Product]) -> list[Product]:
+    """Write the same union in fewer products, as far as pairs of them can be merged."""
+    merged: list[Product] = []
+    pending = list(reversed(products))
+    while pending:
+        product = pending.pop()
+        for place, other in enumerate(merged):
+            both = _pair(schema, other, product)
+            if both is not None:
+                del merged[place]
+                pending.append(both)
+                break
         else:
-            found.append((code, code))
-    return tuple(found)
+            merged.append(product)
+            if len(merged) > MAX_PRODUCTS:
+                raise _too_many(merged)
+    return merged
+
+
+def _too_many(products: list[Product]) -> NotABox:
+    reason = "too many alternatives"
+    return NotABox(reason, reason, {name for product in products for name in product})
+
+
+def _pair(schema: Attributes, left: Product, right: Product) -> Product | None:
+    """Return the union of two products if it is a product that is easy to see."""
+    if _contains(left, right):
+        return left
+    if _contains(right, left):
+        return right
+    differing = [name for name in {**left, **right} if left.get(name) != right.get(name)]
+    if len(differing) != 1 or differing[0] not in left or differing[0] not in right:
+        return None  # an attribute that only one of them constrains would be a containment
+    name = differing[0]
+    allowed = joined(left[name] + right[name])
+    merged = {**left, name: allowed}
+    if allowed == ((0, schema[name].size - 1),):
+        del merged[name]
+    return merged
+
+
+def _contains(outer: Product, inner: Product) -> bool:
+    return all(
+        name in inner and common(inner[name], allowed) == inner[name]
+        for name, allowed in outer.items()
+    )
+
+
+def _intersection(left: Product, right: Product) -> Product | None:
+    merged = {**left, **right}
+    for name in left.keys() & right.keys():
+        merged[name] = common(left[name], right[name])
+        if not merged[name]:
+            return None
+    return merged
+
+
+def difference(schema: Attributes, whole: Product, part: Product) -> list[Product]:
+    """Return `whole` without `part`: a product for each attribute that `part` limits."""
+    pieces: list[Product] = []
+    inside = dict(whole)
+    for name, allowed in part.items():
+        last = schema[name].size - 1
+        here = inside.get(name, ((0, last),))
+        outside = common(here, complement(allowed, last))
+        if outside:
+            pieces.append({**inside, name: outside})
+        inside[name] = common(here, allowed)
+        if not inside[name]:
+            return pieces
+    return pieces

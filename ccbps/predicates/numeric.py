@@ -1,4 +1,4 @@
-"""Numeric attribute types: unsigned and two's complement integers, and fixed-point decimals.
+"""Truth values, integers, unsigned and of two's complement, and fixed-point decimals.
 
 Constants are exact: they become fractions, and the codes they split are found by floor and
 ceiling, so `price < 0.1` never depends on binary floating point. Event values are exact as well,
@@ -15,11 +15,12 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ccbps.checks import whole
 from ccbps.errors import ParameterError
 from ccbps.predicates.grid import Grid
 from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
@@ -31,10 +32,10 @@ _MAX_STEPS: Final = 2**40
 
 
 def _exact(constant: Any) -> Fraction | int:
-    """The exact value of a numeric constant; a float counts as the decimal it prints as."""
+    """Return the exact value of a constant; a float counts as the decimal it prints as."""
     if isinstance(constant, np.generic):
         constant = constant.item()
-    if isinstance(constant, bool) or not isinstance(constant, (int, float, decimal.Decimal)):
+    if isinstance(constant, bool) or not isinstance(constant, int | float | decimal.Decimal):
         raise ConstantError("a numeric attribute compares with numbers, written without quotes")
     if isinstance(constant, int):
         return int(constant)
@@ -46,7 +47,7 @@ def _exact(constant: Any) -> Fraction | int:
 
 
 def _fraction(number: decimal.Decimal) -> Fraction:
-    """The exact value, clamped where it is far outside every domain; always in little time.
+    """Return the exact value, clamped where it is far outside every domain, in little time.
 
     Raises:
         Refused: not finite, or of very many decimals.
@@ -64,17 +65,51 @@ def _fraction(number: decimal.Decimal) -> Fraction:
     return Fraction(number)
 
 
+@dataclass(frozen=True, repr=False)
+class Bool(AttributeType):
+    """A truth value; FALSE sorts before TRUE. Integers 0 and 1 are not accepted for it.
+
+    Example:
+        >>> from ccbps import Bool, Schema
+        >>> schema = Schema(active=Bool(), checked=Bool(nullable=True))
+        >>> records = {"active": [True, True, False], "checked": [True, None, True]}
+        >>> schema.parse("active AND checked").evaluate(records)
+        array([ True, False, False])
+    """
+
+    def __post_init__(self) -> None:
+        self._set(cardinality=2, accepts="a boolean (True or False)")
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def bisect(self, constant: Any) -> tuple[int, int]:
+        if not isinstance(constant, bool | np.bool_):
+            raise ConstantError("a Bool compares with TRUE and FALSE")
+        return int(constant), int(constant) + 1
+
+    def number_of(self, value: Any) -> int:
+        if not isinstance(value, bool | np.bool_):
+            raise Refused(f"wrong type ({type(value).__name__})")
+        return int(value)
+
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
+        return (values.astype(np.uint64), []) if values.dtype.kind == "b" else None
+
+
 class _Number(AttributeType):
-    """What numeric types share: exact values are on the grid, and floats are tried on arrays."""
+    """A type of numbers on a grid. Exact values go by the grid, and floats by arrays of them."""
+
+    _exact_types: ClassVar[tuple[Any, ...]] = (int, decimal.Decimal)
 
     @property
     @abstractmethod
     def _grid(self) -> Grid:
-        """The values, as exact numbers."""
+        """Values as exact numbers."""
 
     @abstractmethod
     def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
-        """`numbers_of` for values of kind f."""
+        """Return what `numbers_of` does for values of kind f."""
 
     def bisect(self, constant: Any) -> tuple[int, int]:
         return self._grid.bisect(_exact(constant))
@@ -84,12 +119,23 @@ class _Number(AttributeType):
             return self._grid.numbers_of(values, scale)
         return self._numbers_of_floats(values) if values.dtype.kind == "f" else None
 
-    def _number_of_float(self, value: float) -> int:
-        numbers, problems = self._numbers_of_floats(np.array([value]))
-        for mask, reason in problems:
-            if mask[0]:
-                raise Refused(reason)
-        return int(numbers[0])
+    def number_of(self, value: Any) -> int:
+        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, float):
+            numbers, problems = self._numbers_of_floats(np.array([value]))
+            for mask, reason in problems:
+                if mask[0]:
+                    raise Refused(reason)
+            return int(numbers[0])
+        if isinstance(value, bool) or not isinstance(value, self._exact_types):
+            raise Refused(f"wrong type ({type(value).__name__})")
+        if isinstance(value, int):
+            return self._grid.number_of(Fraction(value))
+        try:
+            number = decimal.Decimal(value) if isinstance(value, str) else value
+            return self._grid.number_of(_fraction(number))
+        except decimal.InvalidOperation:
+            raise Refused("not a number") from None
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -104,23 +150,14 @@ class _WholeNumber(_Number):
 
     @explained("16")
     def __init__(self, bits: int, *, nullable: bool = False) -> None:
-        if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 64:
-            raise ParameterError(f"{type(self).__name__} bits must be 1..64, got {bits!r}")
-        object.__setattr__(self, "width", bits)
-        object.__setattr__(self, "nullable", bool(nullable))
+        width = whole(f"{type(self).__name__} bits", bits, 1, 64)
+        self._set(width=width, nullable=bool(nullable), cardinality=2**width)
+        self._set(accepts=f"a whole number {self.least}..{self.least + self.cardinality - 1}")
 
     @property
     def least(self) -> int:
-        """The least value."""
+        """Least value."""
         return 0
-
-    @property
-    def cardinality(self) -> int:
-        return int(2**self.width)
-
-    @property
-    def accepts(self) -> str:
-        return f"a whole number {self.least}..{self.least + self.cardinality - 1}"
 
     def parameters(self) -> dict[str, Any]:
         return {"bits": self.width}
@@ -129,26 +166,16 @@ class _WholeNumber(_Number):
     def _grid(self) -> Grid:
         return Grid(Fraction(self.least), Fraction(1), self.cardinality, "not a whole number")
 
-    def number_of(self, value: Any) -> int:
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
-            raise Refused(f"wrong type ({type(value).__name__})")
-        if isinstance(value, float):
-            return self._number_of_float(value)
-        exact = _fraction(value) if isinstance(value, decimal.Decimal) else Fraction(value)
-        return self._grid.number_of(exact)
-
     def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
         infinite = ~np.isfinite(values)
         values = np.where(infinite, 0.0, values)
         inexact = np.abs(values) > _EXACT_FLOAT
         values = np.where(inexact, 0.0, values)
-        whole = np.rint(values)
-        numbers, problems = self._grid.numbers_of(whole.astype(np.int64), 0)
+        integers = np.rint(values)
+        numbers, problems = self._grid.numbers_of(integers.astype(np.int64), 0)
         return numbers, [
             (infinite, "not finite"),
-            (values != whole, "not a whole number"),
+            (values != integers, "not a whole number"),
             (inexact, "a float beyond 2**53 is not exact, pass integers"),
             *problems,
         ]
@@ -169,6 +196,8 @@ class UInt(_WholeNumber):
             ...
         ccbps.errors.EventError: attribute 'value', row 0: out of range; expected ...
     """
+
+    _special_operators: ClassVar[tuple[str, ...]] = ("hamming",)
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -199,7 +228,7 @@ def _parameter(name: str, value: Any) -> decimal.Decimal:
 
 
 def _shortest(number: decimal.Decimal) -> str:
-    """The number without trailing zeros: equal numbers are described alike, none is rounded."""
+    """Write a number without trailing zeros: equal numbers alike, and none rounded."""
     digits = format(number.copy_abs(), "f") if number else "0"
     if "." in digits:
         digits = digits.rstrip("0").rstrip(".")
@@ -228,55 +257,36 @@ class Decimal(_Number):
     low: decimal.Decimal
     high: decimal.Decimal
     step: decimal.Decimal
+    _exact_types: ClassVar[tuple[Any, ...]] = (int, str, decimal.Decimal)
 
     @explained('0, 1000, "0.01"')
     def __init__(self, low: Any, high: Any, step: Any, *, nullable: bool = False) -> None:
-        bounds = {"low": low, "high": high, "step": step}
-        for name, value in bounds.items():
-            object.__setattr__(self, name, _parameter(name, value))
-        object.__setattr__(self, "nullable", bool(nullable))
+        given = {"low": low, "high": high, "step": step}
+        self._set(**{name: _parameter(name, value) for name, value in given.items()})
+        accepts = f"a number {self.low}..{self.high} in steps of {self.step}"
+        self._set(nullable=bool(nullable), accepts=accepts)
         if self.step <= 0:
             raise ParameterError(f"Decimal step must be > 0, got {step!r}")
         if self.high < self.low:
             raise ParameterError(f"Decimal high {high!r} is below low {low!r}")
-        steps = (Fraction(self.high) - Fraction(self.low)) / Fraction(self.step)
-        if steps.denominator != 1:
+        low_steps, high_steps = (
+            Fraction(end) / Fraction(self.step) for end in (self.low, self.high)
+        )
+        if (high_steps - low_steps).denominator != 1:
             raise ParameterError(
                 f"Decimal high {high!r} is not a whole number of steps {step!r} above low {low!r}"
             )
-        widest = max(abs(Fraction(self.low)), abs(Fraction(self.high))) / Fraction(self.step)
-        if widest > _MAX_STEPS:
+        if max(abs(low_steps), abs(high_steps)) > _MAX_STEPS:
             raise ParameterError("Decimal may have at most 2**40 steps between 0 and low or high")
-
-    @cached_property
-    def cardinality(self) -> int:
-        return int((Fraction(self.high) - Fraction(self.low)) / Fraction(self.step)) + 1
-
-    @property
-    def accepts(self) -> str:
-        return f"a number {self.low}..{self.high} in steps of {self.step}"
+        self._set(cardinality=int(high_steps - low_steps) + 1)
 
     def parameters(self) -> dict[str, Any]:
-        bounds = {"low": self.low, "high": self.high, "step": self.step}
-        return {name: _shortest(value) for name, value in bounds.items()}
+        return {name: _shortest(getattr(self, name)) for name in ("low", "high", "step")}
 
     @cached_property
     def _grid(self) -> Grid:
         low, step = Fraction(self.low), Fraction(self.step)
         return Grid(low, step, self.cardinality, "not a multiple of step")
-
-    def number_of(self, value: Any) -> int:
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, float):
-            return self._number_of_float(value)
-        if isinstance(value, bool) or not isinstance(value, (int, str, decimal.Decimal)):
-            raise Refused(f"wrong type ({type(value).__name__})")
-        try:
-            number = decimal.Decimal(value)
-        except decimal.InvalidOperation:
-            raise Refused("not a number") from None
-        return self._grid.number_of(_fraction(number))
 
     def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
         infinite = ~np.isfinite(values)

@@ -25,24 +25,29 @@ from ccbps.errors import (
 from ccbps.predicates.attributes import Attributes, Events
 from ccbps.predicates.box import Box, box_of, is_empty
 from ccbps.predicates.codes import BoolArray
-from ccbps.predicates.constants import PatternError, check_constant, told_apart
 from ccbps.predicates.declared import types_of_arrow, types_of_spark
 from ccbps.predicates.described import from_text, to_text, types_of
-from ccbps.predicates.expression import Expression, Private, attributes_of, privates_of
+from ccbps.predicates.expression import (
+    Expression,
+    Private,
+    attributes_of,
+    private_names_of,
+    privates_of,
+)
 from ccbps.predicates.form import Form
 from ccbps.predicates.lowering import lower
 from ccbps.predicates.meaning import evaluate
 from ccbps.predicates.sql import read_sql
 from ccbps.predicates.suggest import Suggestion, suggest
 from ccbps.predicates.syntax import single_quoted
-from ccbps.predicates.types import AttributeType, ConstantError
+from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
 _MAX_TEXT: Final = 1 << 20
 """Characters of a template that comes as JSON."""
 
 
 class Schema(Attributes):
-    """Ordered, immutable mapping of attribute names to attribute types.
+    """An ordered, immutable mapping of attribute names to attribute types.
 
     ``Schema(issue=Category(["IBM", "SAP"]), price=UInt(16))`` or the same as one mapping.
 
@@ -69,10 +74,10 @@ class Schema(Attributes):
     def from_arrow(
         cls, schema: Any, columns: Iterable[str] | None = None, /, **types: AttributeType
     ) -> Self:
-        """The schema of an Arrow table.
+        """Make the schema of an Arrow table.
 
-        Booleans and integers become `Bool`, `Int` and `UInt` of the same width. What other types
-        may hold has to be said.
+        Booleans and integers become `Bool`, `Int` and `UInt` of the same width. Columns of other
+        types need a type of yours, as theirs do not say which values they hold.
 
         Example:
             >>> import pyarrow as pa
@@ -82,13 +87,12 @@ class Schema(Attributes):
             Schema(issue=Category(["IBM", "SAP"]), volume=Int(64, nullable=True))
 
         Args:
-            schema: a ``pyarrow.Schema``.
+            schema: the table's ``pyarrow.Schema``.
             columns: names of the columns that become attributes, in this order; all by default.
-            **types: attribute types of some columns, in place of what their types say.
+            **types: attribute types of some columns, in place of those that would be chosen.
 
         Raises:
-            ParameterError: a column is not there, or its type does not say what it holds; says
-                what to write.
+            ParameterError: a column does not exist, or needs a type; says what to write.
         """
         return cls(types_of_arrow(schema, columns, types))
 
@@ -96,7 +100,7 @@ class Schema(Attributes):
     def from_spark(
         cls, schema: Any, columns: Iterable[str] | None = None, /, **types: AttributeType
     ) -> Self:
-        """The schema of a Spark DataFrame, given its ``StructType``; as `from_arrow`.
+        """Make the schema of a Spark DataFrame from its ``StructType``, as `from_arrow` does.
 
         ``Schema.from_spark(df.schema, ["price", "volume"], price=Decimal(0, 1000, "0.01"))``.
 
@@ -107,19 +111,19 @@ class Schema(Attributes):
 
     @classmethod
     def suggest(cls, data: Any, /, **types: AttributeType) -> Suggestion[Self]:
-        """A schema for data like these, with the reasons for each choice.
+        """Suggest a schema for data like these, with the reasons for each choice.
 
-        The ranges are wider than those seen, so that there is room for what comes; the report says
-        by how much, what each attribute costs, and what to check.
+        The ranges are wider than those in the data, so that there is room for other values. The
+        report says by how much, how many bits each attribute costs, and what to check.
 
         Hazard: a schema is public. Its ranges and its lists of words then come from the data.
 
         Example:
             >>> from ccbps import Schema
-            >>> found = Schema.suggest({"age": [31, 47, 64], "member": [True, False, True]})
-            >>> found.schema
+            >>> suggestion = Schema.suggest({"age": [31, 47, 64], "member": [True, False, True]})
+            >>> suggestion.schema
             Schema(age=UInt(8), member=Bool())
-            >>> print(found.report)
+            >>> print(suggestion.report)
             3 records, 9 bits for each event
             age: UInt(8), 8 bits
               why: whole numbers from 31 to 64; twice as much fits
@@ -129,8 +133,8 @@ class Schema(Attributes):
               check: anything but true and false is refused; NULL is refused
 
         Args:
-            data: what `encode` takes, or a Spark DataFrame, of which the first 100,000 rows are
-                collected, and the least and the greatest value of each column.
+            data: anything that `encode` takes, or a Spark DataFrame, of which the first 100,000
+                rows are collected, and the least and the greatest value of each column.
             **types: attribute types of some columns, chosen by you.
 
         Raises:
@@ -141,17 +145,17 @@ class Schema(Attributes):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The schema that `to_json` wrote.
+        """Read a schema that `to_json` wrote.
 
         Raises:
-            DecodeError: the text is anything else, whatever is wrong with it.
+            DecodeError: the text is malformed.
         """
         return cls(
             types_of({"attributes": from_text("schema", text, {"attributes"})["attributes"]})
         )
 
     def to_json(self) -> str:
-        """The schema as JSON text, for other parties; it is public, so all of it is there.
+        """Write the schema as JSON text for other parties. All of it is public.
 
         Example:
             >>> from ccbps import Schema, UInt
@@ -163,7 +167,7 @@ class Schema(Attributes):
         return to_text("schema", self.describe())
 
     def parse(self, text: str, *, double_quoted_strings: bool = False) -> Predicate:
-        """Read a predicate: what you would write after WHERE, with ``:name`` for private constants.
+        """Read a predicate: the text after WHERE, with ``:name`` for private constants.
 
         Example:
             >>> from ccbps import Schema, Text, UInt
@@ -177,11 +181,13 @@ class Schema(Attributes):
 
         Args:
             text: the predicate.
-            double_quoted_strings: double quotes are for strings, as in Spark, and not for names, as
-                in standard SQL; the predicate's text, also in errors, then has single quotes.
+            double_quoted_strings: whether double quotes are for strings, as in Spark, and not for
+                names, as in standard SQL. The predicate's text, also in errors, then has single
+                quotes.
 
         Raises:
-            PredicateError: one of its subclasses, with text and position.
+            PredicateError: the text is not a predicate of this schema; an error of one of its
+                subclasses, with text and position.
         """
         text = single_quoted(text) if double_quoted_strings else text
         expression, _ = read_sql(self, text)
@@ -189,7 +195,7 @@ class Schema(Attributes):
 
 
 class Predicate:
-    """A parsed predicate; made by `Schema.parse`.
+    """A parsed predicate, made by `Schema.parse`.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -201,9 +207,9 @@ class Predicate:
         array([ True, False, False])
 
     Attributes:
-        schema: what its names mean.
-        text: as written.
-        expression: the tree, placeholders included.
+        schema: attributes that its names are of.
+        text: text as written.
+        expression: expression tree, placeholders included.
         private_names: names of the placeholders, in order of first appearance.
     """
 
@@ -223,10 +229,9 @@ class Predicate:
         self._constants: dict[str, Any] = dict(constants or {})
         self._box: Box | None = None
         self._form: Form | None = None
-        if private_names is None:
-            names = [operand.name for _, _, operand in privates_of(expression)]
-            private_names = tuple(dict.fromkeys(names))
-        self.private_names = private_names
+        self.private_names = (
+            private_names_of(expression) if private_names is None else private_names
+        )
 
     def __repr__(self) -> str:
         names = ", ".join(attributes_of(self.expression)) or "no attribute"
@@ -234,12 +239,12 @@ class Predicate:
 
     @classmethod
     def from_json(cls, text: str) -> Predicate:
-        """The template that `to_json` wrote, with its schema.
+        """Read a template that `to_json` wrote, with its schema.
 
         Compare its schema with the one agreed upon: the text may come from anybody.
 
         Raises:
-            DecodeError: the text is anything else, whatever is wrong with it.
+            DecodeError: the text is malformed.
         """
         content = from_text("predicate", text, {"schema", "text"})
         schema, written = Schema(types_of(content["schema"])), content["text"]
@@ -252,7 +257,7 @@ class Predicate:
         raise DecodeError(f"the template does not parse: {problem}")
 
     def to_json(self) -> str:
-        """A template and its schema as JSON text, for other parties.
+        """Write a template and its schema as JSON text for other parties.
 
         Example:
             >>> from ccbps import Predicate, Schema, UInt
@@ -281,7 +286,7 @@ class Predicate:
         return tuple(name for name in self.private_names if name not in self._constants)
 
     def bind(self, /, **values: Any) -> Predicate:
-        """The subscription with these private constants.
+        """Make the subscription with these private constants.
 
         Example:
             >>> from ccbps import Schema, UInt
@@ -299,35 +304,35 @@ class Predicate:
         missing = [name for name in self.private_names if name not in values]
         unknown = [name for name in values if name not in self.private_names]
         if missing or unknown:
-            known = ", ".join(self.private_names) or "none"
+            names = ", ".join(self.private_names) or "none"
             problem = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
-            raise ParameterError(f"bind {problem}; private constants of this predicate: {known}")
+            raise ParameterError(f"bind {problem}; private constants of this predicate: {names}")
         for attribute, use, operand in privates_of(self.expression):
             self._check(attribute, use, operand, values[operand.name])
         return Predicate(self.schema, self.text, self.expression, values, self.private_names)
 
     def identity(self) -> Hashable:
-        """Equal for predicates of one `Schema` object that have the same text and the same private
-        constants, as far as these can be compared. It holds the constants: do not show it."""
+        """Return a key that equals that of predicates with the same schema, text and constants.
+
+        The schema must be the same object. Constants that cannot be hashed differ from all others.
+
+        Hazard: the key holds the constants. Do not show it.
+        """
         constants = told_apart(self._constants)
         # Not the schema itself: to compare it takes as long as to prepare a predicate.
         return id(self) if constants is None else (id(self.schema), self.text, constants)
 
     def _check(self, attribute: str, use: str, operand: Private, value: Any) -> None:
+        try:
+            if value is None:
+                raise ConstantError("a private constant cannot be NULL")
+            self.schema[attribute].code_range(use, value)
+            return
+        except ConstantError as error:
+            problem = str(error)
+            unsupported = isinstance(error, PatternError)
+        refuse = UnsupportedPredicateError if unsupported else PredicateTypeError
         subject = f"private constant :{operand.name}, attribute {attribute!r}"
-        problem: str
-        refuse: type[PredicateError] = PredicateTypeError
-        if value is None:
-            problem = "a private constant cannot be NULL"
-        else:
-            try:
-                check_constant(self.schema[attribute], use, value)
-            except ConstantError as error:
-                problem = str(error)
-                if isinstance(error, PatternError):
-                    refuse = UnsupportedPredicateError
-            else:
-                return
         # Raised outside the handler: the cause's frames would hold the private value.
         raise refuse(f"{subject}: {problem}", text=self.text, position=operand.position)
 
@@ -339,7 +344,7 @@ class Predicate:
             )
 
     def evaluate(self, records: Any) -> BoolArray:
-        """Which records SQL's WHERE would keep, shape (count,).
+        """Find the records that SQL's WHERE would keep, shape (count,).
 
         Args:
             records: `Events` of this schema, or anything `Schema.encode` takes.
@@ -356,9 +361,9 @@ class Predicate:
     def never_matches(self) -> bool:
         """Whether no event at all can match, as with a word that is not in a Category's list.
 
-        SQL accepts such a condition and finds nothing, and so does every matcher; ask here before a
-        subscription waits forever. True is certain. The answer may be False for a contradiction
-        that runs through many alternatives or through ``hamming``.
+        SQL accepts such a condition and finds nothing, and so does every matcher; look here before
+        a subscription waits forever. True is certain. A contradiction that runs through many
+        alternatives or through ``hamming`` may not be found.
 
         Example:
             >>> from ccbps import Category, Schema
@@ -373,13 +378,13 @@ class Predicate:
         return is_empty(self.schema, self.true_form())
 
     def true_form(self) -> Form:
-        """Code form of "the predicate is TRUE"; bounds of unbound placeholders are None."""
+        """Return the code form of "the predicate is TRUE"; bounds that are unbound are None."""
         if self._form is None:
             self._form = lower(self.schema, self.expression, self._constants)
         return self._form
 
     def box(self) -> Box:
-        """The predicate as one range of codes for every attribute.
+        """Write the predicate as one range of codes for every attribute.
 
         Example:
             >>> from ccbps import Schema, UInt
@@ -389,10 +394,29 @@ class Predicate:
 
         Raises:
             ParameterError: a private constant has no value.
-            UnsupportedPredicateError: the predicate is not a box; says which attribute needs more.
+            UnsupportedPredicateError: the predicate is not a box; names the attribute that needs
+                more.
         """
         if self._box is None:
             self._require_bound()
             self._box = box_of(self.schema, self.true_form(), self.expression, self.text)
         # Its dict is the caller's; this predicate may be others' too.
         return Box(self.schema, dict(self._box.ranges))
+
+
+def told_apart(constants: Mapping[Any, Any]) -> Hashable | None:
+    """Return a key that tells constants apart wherever some attribute does.
+
+    Returns:
+        the key, which holds the constants; None if a constant cannot be hashed.
+    """
+    # Types too: True is no 1 to a schema. And folds: the hour that clocks repeat in autumn is
+    # twice the same to ==.
+    items = tuple(
+        (name, type(value), value, getattr(value, "fold", 0)) for name, value in constants.items()
+    )
+    try:
+        hash(items)
+    except TypeError:
+        return None
+    return items

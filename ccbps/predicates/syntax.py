@@ -41,15 +41,15 @@ class Syntax:
     """A parsed text.
 
     Attributes:
-        text: as given.
-        root: sqlglot's tree.
+        text: text as given.
+        root: root of sqlglot's tree.
     """
 
     text: str
     root: exp.Expr
 
     def position(self, node: exp.Expr) -> int:
-        """Offset of the node's first name or literal, else of the condition's that it is in."""
+        """Return the offset of a node's first name or literal, else of its condition's."""
         around: exp.Expr | None = node
         for _ in range(_MAX_NESTING):  # a bound on the work, as texts may be hostile
             if around is None or (around is not node and type(around).__name__ in ("And", "Or")):
@@ -65,7 +65,7 @@ class Syntax:
 
 
 def read_syntax(text: str, names: Sequence[str]) -> Syntax:
-    """Tokenise and parse.
+    """Parse a text.
 
     Args:
         text: one condition.
@@ -80,18 +80,18 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     from sqlglot.errors import ParseError, TokenError
 
     if not text.strip():
-        raise PredicateSyntaxError("the predicate is empty", text=text, position=0)
+        raise _malformed(text, "the predicate is empty", 0)
     dialect = Dialect.get_or_raise("")
     if "`" in text and (position := _open_quote(text)) is not None:
-        raise PredicateSyntaxError("this is never closed", text=text, position=position)
+        raise _malformed(text, "this is never closed", position)
     try:
         tokens = dialect.tokenize(_backticks_quoted(text))
     except TokenError:
         position = _open_quote(text)
         problem = "this is never closed" if position is not None else "not SQL"
-        raise PredicateSyntaxError(problem, text=text, position=position or 0) from None
+        raise _malformed(text, problem, position or 0) from None
     if not tokens:
-        raise PredicateSyntaxError("the predicate is empty", text=text, position=0)
+        raise _malformed(text, "the predicate is empty", 0)
     tokens = _suffixed(tokens)
     _check_operators(text, tokens)
     _check_nesting(text, tokens)
@@ -139,53 +139,38 @@ def _quiet() -> Iterator[None]:
 
 
 _NAMES: Final = frozenset({"VAR", "IDENTIFIER", "STRING", "NUMBER"})
-
-
 _SUFFIXES: Final = frozenset({"L", "S", "Y", "D", "F", "BD"})
 
 
 def _suffixed(tokens: list[Any]) -> list[Any]:
-    """Numbers with Spark's suffixes, such as 3L, as one token each."""
+    """Join numbers and Spark's suffixes, such as 3L, to one token each."""
     kept: list[Any] = []
     for token in tokens:
-        before = kept[-1] if kept else None
-        if (
-            before is not None
-            and before.token_type.name == "NUMBER"
-            and token.start == before.end + 1
-            and token.text.upper() in _SUFFIXES
-        ):
+        before = kept[-1] if kept else token
+        touching = before.token_type.name == "NUMBER" and token.start == before.end + 1
+        if touching and token.text.upper() in _SUFFIXES:
             # The tree keeps a number's text as it is.
-            kept[-1] = type(before)(
-                before.token_type,
-                before.text + token.text,
-                line=token.line,
-                col=token.col,
-                start=before.start,
-                end=token.end,
-            )
+            place = {"line": token.line, "col": token.col, "start": before.start, "end": token.end}
+            kept[-1] = type(before)(before.token_type, before.text + token.text, **place)
         else:
             kept.append(token)
     return kept
 
 
+def _malformed(text: str, problem: str, position: int) -> PredicateSyntaxError:
+    return PredicateSyntaxError(problem, text=text, position=position)
+
+
 def _check_operators(text: str, tokens: list[Any]) -> None:
-    """Refuse Python's and C's operators by what to write: they bind tighter than comparisons."""
+    """Refuse Python's and C's operators, which bind tighter than comparisons; say what to write."""
     if tokens[0].token_type.name in ("WHERE", "SELECT"):
-        raise PredicateSyntaxError(
-            "a predicate is only what comes after WHERE",
-            text=text,
-            position=int(tokens[0].start),
-        )
+        problem = "a predicate is only the text after WHERE"
+        raise _malformed(text, problem, int(tokens[0].start))
     for token in tokens:
         quoted = token.token_type.name in ("STRING", "IDENTIFIER")
-        wanted = None if quoted else _FOREIGN.get(token.text)
-        if wanted is not None:
-            raise UnsupportedPredicateError(
-                f"{token.text} is not supported; write {wanted}",
-                text=text,
-                position=int(token.start),
-            )
+        if not quoted and token.text in _FOREIGN:
+            problem = f"{token.text} is not supported; write {_FOREIGN[token.text]}"
+            raise UnsupportedPredicateError(problem, text=text, position=int(token.start))
 
 
 def _check_nesting(text: str, tokens: list[Any]) -> None:
@@ -197,15 +182,12 @@ def _check_nesting(text: str, tokens: list[Any]) -> None:
         depth += (word in _OPENING) - (word in _CLOSING)
         run = run + 1 if word in _PREFIXES else (run if word in _OPENING else 0)
         if depth + run > _MAX_NESTING:
-            raise PredicateSyntaxError(
-                f"the predicate is nested more than {_MAX_NESTING} levels deep",
-                text=text,
-                position=int(token.start),
-            )
+            problem = f"the predicate is nested more than {_MAX_NESTING} levels deep"
+            raise _malformed(text, problem, int(token.start))
 
 
 def _explain(text: str, error: Any) -> tuple[str, int]:
-    """(what is wrong, where) from sqlglot's ParseError, whose column is that of a token's end."""
+    """Return (problem, position) of a ParseError, whose column is that of a token's end."""
     if not error.errors:
         return "not a condition in SQL", 0
     detail = error.errors[0]
@@ -227,16 +209,17 @@ _CLOSED: Final = re.compile(
 
 
 def _backticks_quoted(text: str) -> str:
-    """Names in backticks, as in Spark's SQL, in double quotes; the text keeps its length."""
+    """Put names in backticks, as in Spark's SQL, in double quotes; the text keeps its length."""
     if "`" not in text:
         return text
     return _CLOSED.sub(lambda m: f'"{m[0][1:-1]}"' if m[0].startswith("`") else m[0], text)
 
 
 def single_quoted(text: str) -> str:
-    """A text whose strings may be in double quotes, as in Spark, with strings in single quotes.
+    """Rewrite strings in double quotes, as in Spark, to strings in single quotes.
 
-    Names are in backticks then, or in no quotes. What is no SQL stays as it is, to be refused.
+    Names are in backticks then, or in no quotes. A text that is no SQL stays as it is, and is
+    refused later.
     """
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import TokenError
@@ -255,7 +238,7 @@ def single_quoted(text: str) -> str:
 
 
 def _open_quote(text: str) -> int | None:
-    """Offset of the quote or comment that is never closed."""
+    """Return the offset of a quote or comment that is never closed."""
     position = 0
     while position < len(text):
         match = _CLOSED.match(text, position)

@@ -21,7 +21,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ccbps.checks import choice
 from ccbps.errors import ParameterError
+from ccbps.predicates.codes import BoolArray
 from ccbps.predicates.grid import Grid
 from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
 
@@ -47,14 +49,14 @@ class Instant:
     """A point in time, exactly.
 
     Attributes:
-        seconds: since 1970-01-01 00:00:00 UTC.
+        seconds: seconds since 1970-01-01 00:00:00 UTC.
     """
 
     seconds: Fraction
 
     @classmethod
     def parse(cls, text: str) -> Instant:
-        """From ISO text: a date, or date and time with up to 18 decimals and an offset.
+        """Read ISO text: a date, or date and time with up to 18 decimals and an offset.
 
         Raises:
             ValueError: not such a text; the message does not repeat it.
@@ -81,7 +83,7 @@ class Instant:
 
     @classmethod
     def of(cls, value: Any) -> Instant:
-        """From ISO text, a date, a datetime, a pandas Timestamp or a datetime64.
+        """Convert ISO text, a date, a datetime, a pandas Timestamp or a datetime64.
 
         Raises:
             ValueError: text that is not ISO, or NaT.
@@ -92,7 +94,12 @@ class Instant:
         if isinstance(value, str):
             return cls.parse(value)
         if isinstance(value, np.datetime64):
-            return cls._of_datetime64(value)
+            if np.isnat(value):
+                raise ValueError("not a time")
+            converted = _ticks_of(np.array([value]))
+            if converted is None or converted[2][0]:
+                raise ValueError("too far away" if converted else "finer than a nanosecond")
+            return cls(Fraction(int(converted[0][0]) * _NANOSECONDS[converted[1]], 10**9))
         if isinstance(value, datetime.datetime):
             # Not astimezone(), which overflows in the first and last hours of the calendar.
             offset = value.utcoffset() or datetime.timedelta()
@@ -106,26 +113,12 @@ class Instant:
             return cls(Fraction((value.toordinal() - _EPOCH) * 86_400))
         raise TypeError("not a date or timestamp")
 
-    @classmethod
-    def _of_datetime64(cls, value: np.datetime64) -> Instant:
-        if np.isnat(value):
-            raise ValueError("not a time")
-        unit, count = np.datetime_data(value.dtype)
-        if unit in ("Y", "M", "W"):
-            value, unit, count = value.astype("M8[D]"), "D", 1
-        elif unit in ("h", "m"):
-            value, unit, count = value.astype("M8[s]"), "s", 1
-        if unit not in _NUMPY_UNIT:
-            raise ValueError("finer than a nanosecond")
-        ticks = int(value.astype(np.int64)) * count
-        return cls(Fraction(ticks * _NANOSECONDS[_NUMPY_UNIT[unit]], 10**9))
-
     def date(self) -> Instant:
-        """Midnight (UTC) at the start of the day."""
+        """Return midnight (UTC) at the start of the day."""
         return Instant(Fraction(math.floor(self.seconds / 86_400) * 86_400))
 
     def iso(self) -> str:
-        """ISO text: a date at midnight, else date and time with as many decimals as it takes."""
+        """Write ISO text: a date at midnight, else date and time with the decimals it takes."""
         days, rest = divmod(self.seconds, 86_400)
         day = datetime.date.fromordinal(int(days) + _EPOCH).isoformat()
         if rest == 0:
@@ -133,8 +126,27 @@ class Instant:
         return f"{day}T{_clock(rest)}"
 
 
+def _ticks_of(
+    values: npt.NDArray[Any],
+) -> tuple[npt.NDArray[np.int64], str, BoolArray] | None:
+    """Convert datetime64 values to whole numbers of a unit.
+
+    Returns:
+        numbers, the unit, and which values are too far away for 64 bits of it; None for values
+        finer than a nanosecond.
+    """
+    unit, _ = np.datetime_data(values.dtype)
+    unit = {"Y": "D", "M": "D", "W": "D", "h": "s", "m": "s"}.get(unit, unit)
+    if unit not in _NUMPY_UNIT:
+        return None
+    converted = values.astype(f"M8[{unit}]", copy=False)
+    # NumPy wraps around where 64 bits do not hold the result.
+    overflowed = converted.astype(values.dtype, copy=False) != values
+    return converted.astype(np.int64), _NUMPY_UNIT[unit], overflowed
+
+
 def _clock(seconds: Fraction) -> str:
-    """Time of day with as many decimals as it takes."""
+    """Write a time of day with the decimals it takes."""
     whole, fraction = divmod(seconds, 1)
     clock = f"{int(whole) // 3600:02}:{int(whole) // 60 % 60:02}:{int(whole) % 60:02}"
     decimals = f"{int(fraction * 10**18):018}".rstrip("0")
@@ -154,7 +166,7 @@ def _parameter(name: str, value: Any) -> Instant:
 
 @dataclass(frozen=True, repr=False, init=False)
 class Timestamp(AttributeType):
-    """Points in time on a grid.
+    """A point in time on a grid.
 
     Example:
         >>> from ccbps import Schema, Timestamp
@@ -180,14 +192,12 @@ class Timestamp(AttributeType):
 
     @explained('"day", "2024-01-01", "2024-12-31"')
     def __init__(self, unit: str, start: Any, end: Any, *, nullable: bool = False) -> None:
-        if not isinstance(unit, str) or unit not in _NANOSECONDS:
-            raise ParameterError(
-                f"Timestamp unit must be one of {', '.join(_NANOSECONDS)}, got {unit!r}"
-            )
-        object.__setattr__(self, "unit", unit)
-        object.__setattr__(self, "start", _parameter("start", start))
-        object.__setattr__(self, "end", _parameter("end", end))
-        object.__setattr__(self, "nullable", bool(nullable))
+        self._set(
+            unit=choice("Timestamp unit", unit, _NANOSECONDS),
+            start=_parameter("start", start),
+            end=_parameter("end", end),
+            nullable=bool(nullable),
+        )
         for name, value in (("start", self.start), ("end", self.end)):
             ticks = self._ticks(value)
             if ticks.denominator != 1:
@@ -196,9 +206,23 @@ class Timestamp(AttributeType):
                 raise ParameterError(f"Timestamp {name} does not fit 64 bits of {unit!r}")
         if self.end < self.start:
             raise ParameterError("Timestamp end is before start")
+        if self.unit == "day":
+            days = f"{self.start.iso()} to {self.end.iso()}"
+            accepts = f"a date from {days} (UTC), without a time of day"
+        else:
+            # A bare date would read as the whole of the last day, and is its first moment.
+            first, last = (
+                f"{instant.date().iso()} {_clock(instant.seconds % 86_400)}"
+                for instant in (self.start, self.end)
+            )
+            accepts = (
+                f"a date or timestamp from {first} to {last} (UTC), in whole units of {unit!r}"
+            )
+        cardinality = int(self._ticks(self.end)) - self._first + 1
+        self._set(accepts=accepts, cardinality=cardinality)
 
     def _ticks(self, instant: Instant) -> Fraction:
-        """Units since 1970."""
+        """Return the time since 1970 in units."""
         return instant.seconds * 10**9 / _NANOSECONDS[self.unit]
 
     @cached_property
@@ -211,23 +235,6 @@ class Timestamp(AttributeType):
         return Grid(
             self.start.seconds, step, self.cardinality, f"finer than the unit {self.unit!r}"
         )
-
-    @cached_property
-    def cardinality(self) -> int:
-        return int(self._ticks(self.end)) - self._first + 1
-
-    @property
-    def accepts(self) -> str:
-        if self.unit == "day":
-            return (
-                f"a date from {self.start.iso()} to {self.end.iso()} (UTC), without a time of day"
-            )
-        # A bare date would read as the whole of the last day, and is its first moment.
-        first, last = (
-            f"{instant.date().iso()} {_clock(instant.seconds % 86_400)}"
-            for instant in (self.start, self.end)
-        )
-        return f"a date or timestamp from {first} to {last} (UTC), in whole units of {self.unit!r}"
 
     def parameters(self) -> dict[str, Any]:
         return {"unit": self.unit, "start": self.start.iso(), "end": self.end.iso()}
@@ -263,17 +270,11 @@ class Timestamp(AttributeType):
     def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
         if values.dtype.kind != "M":
             return None
-        unit, count = np.datetime_data(values.dtype)
-        if unit in ("Y", "M", "W") or (unit == "D" and count != 1):
-            values, unit = values.astype("M8[D]"), "D"
-        elif unit in ("h", "m") or (unit == "s" and count != 1):
-            values, unit = values.astype("M8[s]"), "s"
-        elif count != 1:
-            values = values.astype(f"M8[{unit}]")
-        if unit not in _NUMPY_UNIT:
+        converted = _ticks_of(values)
+        if converted is None:
             return None
-        ticks = values.astype(np.int64)
-        theirs, ours = _NANOSECONDS[_NUMPY_UNIT[unit]], _NANOSECONDS[self.unit]
+        ticks, unit, overflowed = converted
+        theirs, ours = _NANOSECONDS[unit], _NANOSECONDS[self.unit]
         first, last = self._first, self._first + self.cardinality - 1
         if theirs <= ours:
             ratio = ours // theirs
@@ -287,4 +288,5 @@ class Timestamp(AttributeType):
             whole = np.where(outside, 0, ticks) * ratio
             finer = np.zeros(len(ticks), dtype=np.bool_)
         numbers = whole.astype(np.uint64) - np.uint64(first % 2**64)
-        return numbers, [(outside, "out of range"), (finer, f"finer than the unit {self.unit!r}")]
+        reason = f"finer than the unit {self.unit!r}"
+        return numbers, [(outside | overflowed, "out of range"), (finer & ~overflowed, reason)]

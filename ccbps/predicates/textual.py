@@ -15,8 +15,9 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
+from ccbps.checks import whole
 from ccbps.errors import ParameterError
 from ccbps.predicates.types import AttributeType, ConstantError, Refused, explained
 
@@ -25,8 +26,8 @@ def _constant_bytes(constant: Any, kind: str) -> bytes:
     if not isinstance(constant, str):
         raise ConstantError(f"a {kind} attribute compares with strings in single quotes")
     try:
-        return constant.encode("utf-8")
-    except UnicodeEncodeError:
+        return _value_bytes(constant)
+    except Refused:
         raise ConstantError("the string is not valid Unicode") from None
 
 
@@ -41,7 +42,7 @@ def _value_bytes(value: Any) -> bytes:
 
 @dataclass(frozen=True, repr=False, init=False)
 class Category(AttributeType):
-    """One of a closed, public list of names.
+    """A name of a closed, public list.
 
     Example:
         >>> from ccbps import Category, Schema
@@ -58,6 +59,7 @@ class Category(AttributeType):
     """
 
     values: tuple[str, ...]
+    _special_operators: ClassVar[tuple[str, ...]] = ("like",)
 
     @explained('["AAPL", "IBM", "MSFT"]')
     def __init__(self, values: Iterable[str], *, nullable: bool = False) -> None:
@@ -74,8 +76,10 @@ class Category(AttributeType):
             names.sort(key=lambda name: name.encode("utf-8"))
         except UnicodeEncodeError:
             raise ParameterError("Category values must be valid Unicode") from None
-        object.__setattr__(self, "values", tuple(str(name) for name in names))
-        object.__setattr__(self, "nullable", bool(nullable))
+        values = tuple(str(name) for name in names)
+        more = f", ... ({len(values)} in all)" if len(values) > 8 else ""
+        accepts = f"one of {', '.join(map(repr, values[:8]))}{more}"
+        self._set(values=values, nullable=bool(nullable), cardinality=len(values), accepts=accepts)
 
     @cached_property
     def _sorted(self) -> list[bytes]:
@@ -84,16 +88,6 @@ class Category(AttributeType):
     @cached_property
     def _numbers(self) -> dict[bytes, int]:
         return {name: number for number, name in enumerate(self._sorted)}
-
-    @property
-    def cardinality(self) -> int:
-        return len(self.values)
-
-    @property
-    def accepts(self) -> str:
-        shown = ", ".join(repr(name) for name in self.values[:8])
-        more = f", ... ({len(self.values)} in all)" if len(self.values) > 8 else ""
-        return f"one of {shown}{more}"
 
     def parameters(self) -> dict[str, Any]:
         return {"values": list(self.values)}
@@ -108,9 +102,6 @@ class Category(AttributeType):
             raise Refused("not in the list")
         return number
 
-    def check_operator(self, operator: str) -> None:
-        return None
-
     def prefix_range(self, prefix: str) -> tuple[int, int]:
         start = _constant_bytes(prefix, "Category")
         first = bisect.bisect_left(self._sorted, start)
@@ -123,9 +114,10 @@ class Category(AttributeType):
 
 @dataclass(frozen=True, repr=False, init=False)
 class Keyword(AttributeType):
-    """Any string, as BLAKE2b of its UTF-8 bytes truncated to `width` bits: only =, != and IN.
+    """A string of any length, as BLAKE2b of its UTF-8 bytes, truncated to `width` bits.
 
-    Two strings share a code with probability `false_positive_rate`, and then compare equal.
+    Only =, != and IN fit it. Two strings share a code with probability `false_positive_rate`, and
+    then compare equal.
 
     Example:
         >>> from ccbps import Keyword, Schema
@@ -143,23 +135,13 @@ class Keyword(AttributeType):
 
     @explained("64")
     def __init__(self, bits: int, *, nullable: bool = False) -> None:
-        if isinstance(bits, bool) or not isinstance(bits, int) or not 8 <= bits <= 256:
-            raise ParameterError(f"Keyword bits must be 8..256, got {bits!r}")
-        object.__setattr__(self, "width", bits)
-        object.__setattr__(self, "nullable", bool(nullable))
+        self._set(width=whole("Keyword bits", bits, 8, 256), nullable=bool(nullable))
+        self._set(cardinality=2**self.width, accepts="a string")
 
     @property
     def false_positive_rate(self) -> float:
         """Probability that a given other string has the same code."""
         return float(2.0**-self.width)
-
-    @property
-    def cardinality(self) -> int:
-        return int(2**self.width)
-
-    @property
-    def accepts(self) -> str:
-        return "a string"
 
     def parameters(self) -> dict[str, Any]:
         return {"bits": self.width}
@@ -183,7 +165,7 @@ class Keyword(AttributeType):
 
 @dataclass(frozen=True, repr=False, init=False)
 class Text(AttributeType):
-    """Strings of at most `chars` bytes of UTF-8 without NUL, zero padded on the right.
+    """A string of at most `chars` bytes of UTF-8 without NUL, zero padded on the right.
 
     Example:
         >>> from ccbps import Schema, Text
@@ -192,36 +174,25 @@ class Text(AttributeType):
         array([ True, False,  True])
 
     Attributes:
-        chars: longest string in bytes of UTF-8 (a non-ASCII character takes 2 to 4), 1..1024.
+        chars: bytes of UTF-8 of the longest string, 1..1024. A non-ASCII character takes 2 to 4.
     """
 
     chars: int
+    _special_operators: ClassVar[tuple[str, ...]] = ("like",)
 
     @explained("8")
     def __init__(self, chars: int, *, nullable: bool = False) -> None:
-        if isinstance(chars, bool) or not isinstance(chars, int) or not 1 <= chars <= 1024:
-            raise ParameterError(f"Text chars must be 1..1024, got {chars!r}")
-        object.__setattr__(self, "chars", chars)
-        object.__setattr__(self, "nullable", bool(nullable))
+        self._set(chars=whole("Text chars", chars, 1, 1024), nullable=bool(nullable))
+        accepts = f"a string of at most {self.chars} bytes of UTF-8 without NUL"
+        self._set(cardinality=256**self.chars, accepts=accepts)
 
     @property
     def aligned(self) -> bool:
         # Strings are numbers of whole bytes, unless NULL takes the code 0.
         return not self.nullable
 
-    @property
-    def cardinality(self) -> int:
-        return int(256**self.chars)
-
-    @property
-    def accepts(self) -> str:
-        return f"a string of at most {self.chars} bytes of UTF-8 without NUL"
-
     def parameters(self) -> dict[str, Any]:
         return {"chars": self.chars}
-
-    def check_operator(self, operator: str) -> None:
-        return None
 
     def _padded(self, text: bytes, filler: bytes = b"\0") -> int:
         return int.from_bytes(text[: self.chars].ljust(self.chars, filler), "big")

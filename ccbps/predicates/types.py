@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any, Final, ParamSpec
+from typing import Any, ClassVar, Final, ParamSpec, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +26,21 @@ from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import BoolArray, CodeArray, increment, limbs_for, pack
 from ccbps.predicates.columns import Column, column_of
 
-OPERATORS: Final = ("=", "<", "<=", ">", ">=", "prefix")
 EMPTY: Final = (1, 0)
 """The canonical empty range where both bounds are free."""
 
-Outcome = tuple[npt.NDArray[np.uint64], list[tuple[BoolArray, str]]]
-"""Numbers of an array of values, with (mask, reason) of the rows that are not values."""
+Problems: TypeAlias = list[tuple[BoolArray, str]]
+"""(mask, reason) of the rows that do not fit."""
+Outcome: TypeAlias = tuple[npt.NDArray[np.uint64], Problems]
+"""Numbers of an array of values, and the rows that are not values."""
 
 
 class ConstantError(TypeError):
     """A constant or operator does not fit the type; the front end adds name and position."""
+
+
+class PatternError(ConstantError):
+    """A constant, pattern or Hamming attribute that is valid SQL but outside the language."""
 
 
 class Refused(ValueError):
@@ -44,9 +49,31 @@ class Refused(ValueError):
 
 P = ParamSpec("P")
 
+_NEEDS: Final = {
+    "like": "LIKE needs a Text or Category attribute",
+    "hamming": "hamming(attribute, value) needs a UInt attribute",
+}
+
+
+def is_prefix(pattern: Any) -> bool:
+    """Tell whether a LIKE pattern ends in its one wildcard; without one it is an equality.
+
+    Raises:
+        PatternError: other wildcards, or a backslash (an escape to some engines, not to others).
+        ConstantError: not a string.
+    """
+    if not isinstance(pattern, str):
+        raise ConstantError("LIKE needs a string pattern in single quotes")
+    stem = pattern.removesuffix("%")
+    if "%" in stem or "_" in stem or "\\" in stem:
+        raise PatternError(
+            "LIKE takes a text with at most one wildcard, a final %, and without _ or backslash"
+        )
+    return stem != pattern
+
 
 def explained(example: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a constructor to refuse missing and unknown arguments with an example of a call."""
+    """Make a decorator of constructors, which refuse wrong arguments with an example of a call."""
 
     def decorate(constructor: Callable[P, None]) -> Callable[P, None]:
         signature = inspect.signature(constructor)
@@ -69,7 +96,7 @@ def explained(example: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 @dataclass(frozen=True, repr=False)
 class AttributeType(ABC):
-    """What every attribute type is: a numbering of values, in SQL's order.
+    """A numbering of values, in SQL's order.
 
     Example:
         >>> from ccbps import UInt
@@ -83,29 +110,24 @@ class AttributeType(ABC):
 
     Attributes:
         nullable: whether records may leave the attribute out (NULL, code 0).
+        cardinality: number of values, NULL not counted.
+        accepts: description of a value that fits, for error messages.
     """
 
     nullable: bool = field(default=False, kw_only=True)
+    cardinality: int = field(init=False, compare=False)
+    accepts: str = field(init=False, compare=False)
+    _special_operators: ClassVar[tuple[str, ...]] = ()  # those of `_NEEDS` that fit the type
 
-    # -- what a type defines ----------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def cardinality(self) -> int:
-        """Number of values, NULL not counted."""
-
-    @property
-    @abstractmethod
-    def accepts(self) -> str:
-        """What a value may be, in words, for error messages."""
+    # -- methods that a type defines --------------------------------------------------------
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """The constructor's arguments except `nullable`, as JSON values."""
+        """Return the constructor's arguments except `nullable`, as JSON values."""
 
     @abstractmethod
     def bisect(self, constant: Any) -> tuple[int, int]:
-        """(number of values < constant, number of values <= constant).
+        """Count the values (< constant, <= constant).
 
         Raises:
             ConstantError: the constant is of a kind that this type does not compare with.
@@ -113,30 +135,38 @@ class AttributeType(ABC):
 
     @abstractmethod
     def number_of(self, value: Any) -> int:
-        """Number of one Python value of an event.
+        """Return the number of one Python value of an event.
 
         Raises:
             Refused: not a value of this type.
         """
 
     def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
-        """Numbers of the values of a `Column` that is not a dictionary.
+        """Return the numbers of the values of a `Column` that is not a dictionary.
 
-        None when the type does not take arrays of this dtype. Only called on types whose numbers
-        fit one limb; rows of missing values may hold anything.
+        Called only on types whose numbers fit one limb. Rows of missing values may hold anything.
+
+        Returns:
+            numbers and problems; None when the type does not take arrays of this dtype.
         """
         return None
 
     def prefix_range(self, prefix: str) -> tuple[int, int]:
-        """Inclusive range of the numbers of values that start with `prefix`."""
-        raise ConstantError("LIKE needs a Text or Category attribute")
+        """Return the numbers of the first and the last value that start with `prefix`."""
+        raise ConstantError(_NEEDS["like"])
 
     def check_operator(self, operator: str) -> None:
-        """Raise ConstantError when `operator` (one of `OPERATORS`) never fits this type."""
-        if operator == "prefix":
-            raise ConstantError("LIKE needs a Text or Category attribute")
+        """Refuse an operator of `code_range` that never fits this type.
 
-    # -- what follows from it ---------------------------------------------------------------
+        Raises:
+            ConstantError: the operator does not fit, whatever the constant.
+        """
+        if operator in _NEEDS and operator not in self._special_operators:
+            raise ConstantError(_NEEDS[operator])
+        if operator == "hamming" and self.nullable:
+            raise PatternError("hamming(attribute, value) needs an attribute without NULL")
+
+    # -- codes, which follow from them ------------------------------------------------------
 
     @cached_property
     def size(self) -> int:
@@ -145,8 +175,7 @@ class AttributeType(ABC):
 
     @property
     def aligned(self) -> bool:
-        """Whether the codes that begin with the same text begin with the same bits, and no others
-        do."""
+        """Whether texts with a common prefix have codes with a common prefix, and no others do."""
         return False
 
     @property
@@ -170,35 +199,36 @@ class AttributeType(ABC):
         return self.size - 1
 
     def code_range(self, operator: str, constant: Any) -> tuple[int, int]:
-        """Inclusive range (low, high) of the codes that satisfy ``attribute operator constant``.
+        """Return the codes (low, high), both included, that satisfy a comparison.
 
         `low` is `lowest` for ``<`` and ``<=``; `high` is `highest` for ``>`` and ``>=``; an empty
-        range has ``high == low - 1`` and is (1, 0) for ``=`` and ``prefix``. NULL is never inside.
+        range has ``high == low - 1`` and is (1, 0) for ``=`` and ``like``. NULL is never inside.
+
+        Args:
+            operator: one of = < <= > >=; or "like", for values that start with a text; or
+                "hamming", for the one value from which a Hamming distance is counted.
+            constant: value to compare with. For "like" a text, and one trailing ``%`` or none.
 
         Raises:
             ConstantError: the operator or the constant does not fit this type.
         """
         self.check_operator(operator)
-        if operator == "prefix":
-            if not isinstance(constant, str):
-                raise ConstantError("LIKE needs a string pattern")
-            first, last = self.prefix_range(constant)
+        if operator == "like" and is_prefix(constant):
+            first, last = self.prefix_range(constant.removesuffix("%"))
             return (first + self.lowest, last + self.lowest) if first <= last else EMPTY
-        below, upto = self.bisect(constant)
-        if operator == "=":
-            return (below + self.lowest, upto - 1 + self.lowest) if below < upto else EMPTY
-        if operator == "<":
-            return self.lowest, below - 1 + self.lowest
-        if operator == "<=":
-            return self.lowest, upto - 1 + self.lowest
-        if operator == ">":
-            return upto + self.lowest, self.highest
-        if operator == ">=":
-            return below + self.lowest, self.highest
-        raise ConstantError(f"unknown operator {operator!r}; expected one of {OPERATORS}")
+        below, upto = (number + self.lowest for number in self.bisect(constant))
+        if operator == "hamming" and below == upto:
+            raise ConstantError(f"hamming(attribute, value) needs a value that is {self.accepts}")
+        if operator in ("=", "like", "hamming"):
+            return (below, upto - 1) if below < upto else EMPTY
+        if operator in ("<", "<="):
+            return self.lowest, (below if operator == "<" else upto) - 1
+        if operator in (">", ">="):
+            return (upto if operator == ">" else below), self.highest
+        raise ConstantError(f"unknown operator {operator!r}")
 
     def encode(self, values: Any, *, attribute: str = "value") -> CodeArray:
-        """Codes of a column of values.
+        """Encode a column of values.
 
         Args:
             values: list, NumPy array, pandas or polars Series or Arrow array, one value per row.
@@ -219,16 +249,17 @@ class AttributeType(ABC):
             )
         return codes
 
-    def examine(
-        self, values: Any, *, attribute: str = "value"
-    ) -> tuple[CodeArray, list[tuple[BoolArray, str]]]:
-        """As `encode`, but tells all rows that do not fit: codes, and (mask, reason) of such rows.
+    def examine(self, values: Any, *, attribute: str = "value") -> tuple[CodeArray, Problems]:
+        """Encode a column as `encode` does, and find all rows that do not fit.
+
+        Returns:
+            codes, and (mask, reason) of the rows that do not fit.
 
         Raises:
             EventError: the whole column is of a wrong kind.
         """
         column = column_of(values, attribute)
-        problems: list[tuple[BoolArray, str]] = []
+        problems: Problems = []
         if not self.nullable and column.missing.any():
             reason = (
                 "the value is missing (None, NaN or NaT); "
@@ -238,38 +269,32 @@ class AttributeType(ABC):
         rows = len(column.missing)
         if column.missing.all():  # also the empty batch, whose dtype says nothing
             return np.zeros((self.limbs, rows), dtype=np.uint64), problems
-        if column.distinct is None:
-            codes, found = self._examine_array(column, attribute)
+        if column.distinct is not None:
+            codes, refused = self._examine_dictionary(column, column.distinct)
         else:
-            codes, found = self._examine_dictionary(column, column.distinct)
+            outcome = self.numbers_of(column.values, column.scale)
+            if outcome is None:
+                row = int(np.argmin(column.missing))
+                raise EventError(
+                    f"attribute {attribute!r}, row {row}: wrong type ({column.values.dtype}); "
+                    f"expected {self.accepts}",
+                    attribute=attribute,
+                    row=row,
+                )
+            numbers, refused = outcome
+            codes = np.zeros((self.limbs, rows), dtype=np.uint64)
+            codes[-1] = numbers
+            codes = increment(codes) if self.nullable else codes
         codes[:, column.missing] = 0
+        present = [(mask & ~column.missing, reason) for mask, reason in refused]
         problems += [
-            (mask, f"{reason}; expected {self.accepts}") for mask, reason in found if mask.any()
+            (mask, f"{reason}; expected {self.accepts}") for mask, reason in present if mask.any()
         ]
         return codes, problems
 
-    def _examine_array(
-        self, column: Column, attribute: str
-    ) -> tuple[CodeArray, list[tuple[BoolArray, str]]]:
-        outcome = self.numbers_of(column.values, column.scale)
-        if outcome is None:
-            row = int(np.argmin(column.missing))
-            raise EventError(
-                f"attribute {attribute!r}, row {row}: wrong type ({column.values.dtype}); "
-                f"expected {self.accepts}",
-                attribute=attribute,
-                row=row,
-            )
-        numbers, problems = outcome
-        codes = np.zeros((self.limbs, len(numbers)), dtype=np.uint64)
-        codes[-1] = numbers
-        if self.nullable:
-            codes = increment(codes)
-        return codes, [(mask & ~column.missing, reason) for mask, reason in problems]
-
     def _examine_dictionary(
         self, column: Column, distinct: list[Any]
-    ) -> tuple[CodeArray, list[tuple[BoolArray, str]]]:
+    ) -> tuple[CodeArray, Problems]:
         used = np.zeros(len(distinct), dtype=np.bool_)
         used[column.values[~column.missing]] = True
         numbers = [0] * len(distinct)
@@ -279,15 +304,18 @@ class AttributeType(ABC):
                 numbers[place] = self.number_of(distinct[place]) + self.lowest
             except Refused as problem:
                 places.setdefault(str(problem), []).append(place)
-        problems = []
-        for reason, which in places.items():
-            bad = np.zeros(len(distinct), dtype=np.bool_)
-            bad[which] = True
-            problems.append((bad[column.values] & ~column.missing, reason))
+        problems = [
+            (np.isin(column.values, positions), reason) for reason, positions in places.items()
+        ]
         return np.ascontiguousarray(pack(numbers, self.limbs)[:, column.values]), problems
 
+    def _set(self, **fields: Any) -> None:
+        # The constructors of frozen types set their fields by this.
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
     def describe(self) -> dict[str, Any]:
-        """Type name and all parameters as JSON values, in a fixed order, for a fingerprint."""
+        """Return type name and parameters as JSON values, in a fixed order, for a fingerprint."""
         return {"type": type(self).__name__, **self.parameters(), "nullable": self.nullable}
 
     def __repr__(self) -> str:

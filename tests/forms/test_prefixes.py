@@ -43,11 +43,11 @@ def fewest(low: int, high: int, bits: int) -> int:
 def test_every_range_is_covered_exactly_by_the_fewest_prefixes(bits: int) -> None:
     for low in range(2**bits):
         for high in range(low, 2**bits):
-            found = range_prefixes(low, high, bits)
-            covered = [code for prefix in found for code in codes_of(prefix, bits)]
+            prefixes = range_prefixes(low, high, bits)
+            covered = [code for prefix in prefixes for code in codes_of(prefix, bits)]
             assert covered == list(range(low, high + 1))
-            assert len(found) == fewest(low, high, bits)
-            texts = [f"{value:0{bits}b}"[:length] for value, length in found]
+            assert len(prefixes) == fewest(low, high, bits)
+            texts = [f"{value:0{bits}b}"[:length] for value, length in prefixes]
             assert texts == algorithm_1(f"{low:0{bits}b}", f"{high:0{bits}b}")
 
 
@@ -68,18 +68,18 @@ def test_worst_case_is_all_but_both_ends(bits: int) -> None:
 
 
 def test_example_of_the_survey() -> None:
-    found = range_prefixes(0b00100000, 0b01101111, 8)
-    assert found == [(0b00100000, 3), (0b01000000, 3), (0b01100000, 4)]
+    prefixes = range_prefixes(0b00100000, 0b01101111, 8)
+    assert prefixes == [(0b00100000, 3), (0b01000000, 3), (0b01100000, 4)]
 
 
 @given(bits=st.integers(1, 128), data=st.data())
 def test_wide_ranges_are_covered_exactly(bits: int, data: st.DataObject) -> None:
     low = data.draw(st.integers(0, 2**bits - 1))
     high = data.draw(st.integers(low, 2**bits - 1))
-    found = range_prefixes(low, high, bits)
-    assert len(found) <= most_prefixes(bits)
+    prefixes = range_prefixes(low, high, bits)
+    assert len(prefixes) <= most_prefixes(bits)
     at = low
-    for value, length in found:
+    for value, length in prefixes:
         assert value == at and value % 2 ** (bits - length) == 0
         at += 2 ** (bits - length)
     assert at == high + 1

@@ -292,7 +292,7 @@ def test_parameters() -> None:
             KeywordMatch(SCHEMA, equalities=wrong, group="toy64")  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="trapdoors must be 'interests' or 'events'"):
         KeywordMatch(SCHEMA, group="toy64", trapdoors="both")  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="group must be one of"):
+    with pytest.raises(ParameterError, match="group must be "):
         KeywordMatch(SCHEMA, group="p256")
     wide = Schema({f"a{number}": UInt(1) for number in range(256)})
     with pytest.raises(ParameterError, match="at most 255 attributes"):

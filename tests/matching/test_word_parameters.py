@@ -26,19 +26,19 @@ def test_parameters_are_checked(kind: Both) -> None:
         ({"points": {"price": [5, 3]}}, "one or more ascending"),
         ({"points": {"price": [256]}}, "points of 'price'"),
         ({"points": {"price": [3]}, "partitions": {"price": (2, 1)}}, "not both"),
-        ({"partitions": {"price": (0, 1)}}, "both positive"),
+        ({"partitions": {"price": (0, 1)}}, "'price', cells must be .* at least 1, got 0"),
         ({"partitions": {"price": 7}}, r"partitions of 'price' must be \(cells.*got 7"),
         ({"partitions": {"price": (8,)}}, r"partitions of 'price' must be .*got \(8,\)"),
-        ({"partitions": {"price": (8.0, 2)}}, "partitions of 'price' must be .*got 8.0"),
-        ({"partitions": {"price": (8, True)}}, "partitions of 'price' must be .*got True"),
+        ({"partitions": {"price": (8.0, 2)}}, "'price', cells must be .*got 8.0"),
+        ({"partitions": {"price": (8, True)}}, "'price', shifts must be .*got True"),
         ({"partitions": {"price": np.array(8)}}, "partitions of 'price' must be .*got array"),
-        ({"partitions": [("price", (8, 2))]}, "partitions must be a mapping from attributes"),
-        ({"points": 7}, "points must be a mapping from attributes.*got 7"),
+        ({"partitions": [("price", (8, 2))]}, "partitions must be a Mapping, got list"),
+        ({"points": 7}, "points must be a Mapping, got int"),
         ({"points": {"price": 7}}, "points of 'price' must be a list of values, got 7"),
         ({"points": {"price": "57"}}, "points of 'price' must be a list of values, got '57'"),
         ({"points": {"price": {5: 7}}}, "points of 'price' must be a list of values"),
         ({"points": {"price": np.array(5)}}, "points of 'price' must be a list of values"),
-        ({"partitions": {"price": (64, 5)}}, "values in a cell, 4; got 5"),
+        ({"partitions": {"price": (64, 5)}}, "shifts must be .* from 1 to 4, got 5"),
     ):
         with pytest.raises(ParameterError, match=message):
             kind(QUOTES, **wrong)  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def test_own_parameters_are_checked() -> None:
     plain = KeywordFilterMatch(QUOTES, points={"price": [5, 9]}, hashes=3, bits=64)
     assert pickle.loads(pickle.dumps(matcher)) == matcher == plain
     for dictionaries, message in (
-        (5, "dictionaries must be a mapping from attributes.*got 5"),
+        (5, "dictionaries must be a Mapping, got int"),
         ({"price": 7}, "dictionary of 'price' must be a list of values, got 7"),
         ({"issue": "IBM"}, "dictionary of 'issue' must be a list of values, got 'IBM'"),
     ):

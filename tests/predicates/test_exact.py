@@ -131,8 +131,8 @@ def typed(make: Callable[[list[int]], Any]) -> Callable[[list[D], int], Any]:
     """Integers of 64 bits, where the values are."""
 
     def column(values: list[D], scale: int) -> Any:
-        found = integers(values)
-        return make(found) if found and all(abs(value) < 2**63 for value in found) else None
+        whole = integers(values)
+        return make(whole) if whole and all(abs(value) < 2**63 for value in whole) else None
 
     return column
 
@@ -172,7 +172,7 @@ def columns(draw: st.DrawFn) -> tuple[AttributeType, list[int], int]:
     far = st.sampled_from([0, -1, 2**63, 2**64 - 1, 2**64, -(2**63), 10**37, 10**60])
     units = draw(st.lists(near | near | near | far, min_size=1, max_size=4))
     if draw(st.booleans()):  # or else hardly any column is accepted
-        units = [one for one in units if number(kind, one * unit) is not None] or units
+        units = [count for count in units if number(kind, count * unit) is not None] or units
     return kind, units, scale
 
 

@@ -33,20 +33,20 @@ TEMPLATE = SCHEMA.parse("a < :limit AND d = 'it''s'")
 @settings(deadline=None, max_examples=examples(200))
 def test_schemas_round_trip(schema: Schema) -> None:
     text = schema.to_json()
-    found = Schema.from_json(text)
-    assert type(found) is Schema and found == schema and list(found) == list(schema)
-    assert found.to_json() == text and repr(found) == repr(schema)
-    assert found.describe() == schema.describe()
+    again = Schema.from_json(text)
+    assert type(again) is Schema and again == schema and list(again) == list(schema)
+    assert again.to_json() == text and repr(again) == repr(schema)
+    assert again.describe() == schema.describe()
 
 
 @given(schemas().flatmap(predicates))
 @settings(deadline=None, max_examples=examples(200))
 def test_templates_round_trip(drawn: Any) -> None:
     template = drawn.schema.parse(drawn.text)
-    found = Predicate.from_json(template.to_json())
-    assert (found.schema, found.text) == (template.schema, template.text)
-    assert found.expression == template.expression
-    assert found.private_names == found.unbound_names == template.private_names
+    again = Predicate.from_json(template.to_json())
+    assert (again.schema, again.text) == (template.schema, template.text)
+    assert again.expression == template.expression
+    assert again.private_names == again.unbound_names == template.private_names
 
 
 def test_every_type_round_trips_with_odd_values() -> None:
@@ -57,9 +57,9 @@ def test_every_type_round_trips_with_odd_values() -> None:
 @pytest.mark.parametrize("digits", ["1e99", "1." + "0" * 98 + "1", "-123456789.123456789123456789"])
 def test_decimals_round_trip_exactly(digits: str) -> None:
     schema = Schema(a=Decimal(digits, digits, "1e-3" if "e" not in digits else "1e95"))
-    found = Schema.from_json(schema.to_json())["a"]
-    assert isinstance(found, Decimal) and found == schema["a"]
-    assert found.low.compare_total(found.high) == 0
+    again = Schema.from_json(schema.to_json())["a"]
+    assert isinstance(again, Decimal) and again == schema["a"]
+    assert again.low.compare_total(again.high) == 0
 
 
 def test_a_schema_is_described_as_it_ever_was() -> None:
@@ -80,7 +80,7 @@ def test_a_schema_is_described_as_it_ever_was() -> None:
 
 
 def changed(path: tuple[Any, ...], value: Any) -> str:
-    """The JSON text of SCHEMA with one thing changed; ... deletes it."""
+    """The JSON text of SCHEMA with one other changed; ... deletes it."""
     content = json.loads(SCHEMA.to_json())
     place = content
     for step in path[:-1]:
@@ -170,11 +170,11 @@ def test_anything_else_is_a_decode_error(text: str) -> None:
     assert caught.value.__cause__ is None
 
 
-@pytest.mark.parametrize("thing", [None, 5, b"{}", {"ccbps": "schema"}])
-def test_only_text_is_read(thing: Any) -> None:
+@pytest.mark.parametrize("other", [None, 5, b"{}", {"ccbps": "schema"}])
+def test_only_text_is_read(other: Any) -> None:
     for read in (Schema.from_json, Predicate.from_json):
         with pytest.raises(DecodeError, match="string of JSON"):
-            read(thing)
+            read(other)
 
 
 @pytest.mark.parametrize(
@@ -206,10 +206,10 @@ def test_damaged_text_is_refused_or_another_schema(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(text) - 1))
     damaged = text[:place] + data.draw(st.text(max_size=3)) + text[place + 1 :]
     try:
-        found = Schema.from_json(damaged)
+        again = Schema.from_json(damaged)
     except DecodeError:
         return
-    assert json.loads(found.to_json()) == json.loads(damaged)
+    assert json.loads(again.to_json()) == json.loads(damaged)
 
 
 def test_values_of_private_constants_are_never_written() -> None:

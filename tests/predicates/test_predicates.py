@@ -63,21 +63,22 @@ SCHEMA = Schema(
 )
 
 
-def keeps(text: str, **values: Any) -> bool:
-    """Whether a predicate keeps one record; all three readings must agree."""
-    row = {
-        "issue": "IBM",
-        "price": 120,
-        "volume": None,
-        "note": "abc",
-        "word": "hello",
-        "day": "2024-05-01",
-        "flag": True,
-        "maybe": None,
-        **values,
-    }
+ROW: dict[str, Any] = {
+    "issue": "IBM",
+    "price": 120,
+    "volume": None,
+    "note": "abc",
+    "word": "hello",
+    "day": "2024-05-01",
+    "flag": True,
+    "maybe": None,
+}
+
+
+def keeps(text: str) -> bool:
+    """Whether a predicate keeps the record; all three readings must agree."""
     predicate = SCHEMA.parse(text)
-    events = SCHEMA.encode([row])
+    events = SCHEMA.encode([ROW])
     meaning = bool(predicate.evaluate(events)[0])
     assert bool(predicate.true_form().evaluate(events)[0]) == meaning
     with contextlib.suppress(UnsupportedPredicateError):
@@ -480,12 +481,12 @@ def test_recursion_in_the_parser_is_a_syntax_error(monkeypatch: pytest.MonkeyPat
 )
 def test_places_are_found_in_long_texts(text: str) -> None:
     # In time linear in the text: with squares of it, this would not end.
-    found: Predicate | PredicateError
+    outcome: Predicate | PredicateError
     try:
-        found = SCHEMA.parse(text)
+        outcome = SCHEMA.parse(text)
     except PredicateError as error:
-        found = error
-    assert found.text == text
+        outcome = error
+    assert outcome.text == text
 
 
 def test_long_chains_are_not_deep() -> None:
@@ -526,18 +527,8 @@ def test_bind_makes_a_subscription_of_a_template() -> None:
     bound = template.bind(**VALUES)
     assert bound.private_names == template.private_names
     assert template.unbound_names == template.private_names and bound.unbound_names == ()
-    row = {
-        "issue": "IBM",
-        "price": 120,
-        "volume": None,
-        "note": "abc",
-        "word": "",
-        "day": "2024-05-01",
-        "flag": True,
-        "maybe": None,
-    }
-    assert bound.evaluate([row, {**row, "price": 3}]).tolist() == [True, False]
-    assert template.bind(**{**VALUES, "low": 121}).evaluate([row]).tolist() == [False]
+    assert bound.evaluate([ROW, {**ROW, "price": 3}]).tolist() == [True, False]
+    assert template.bind(**{**VALUES, "low": 121}).evaluate([ROW]).tolist() == [False]
 
 
 @pytest.mark.parametrize("use", ["evaluate", "box", "form"])
@@ -632,76 +623,66 @@ def leaf(name: str, low: int | None, high: int | None, equal: bool, negated: boo
     return InRange(name, low, high, equal=equal, negated=negated)
 
 
+def equal(name: str, code: int | None, *, negated: bool = False) -> InRange:
+    return leaf(name, code, code, True, negated)
+
+
+def any_of(*parts: Form, disjoint: bool = False) -> AnyOf:
+    return AnyOf(parts, disjoint)
+
+
+def all_of(*parts: Form) -> AllOf:
+    return AllOf(parts)
+
+
 NOT_NULL = leaf("volume", 1, 256, False, False)
 
 
 @pytest.mark.parametrize(
     ("text", "form"),
     [
-        ("price = 3", leaf("price", 3, 3, True, False)),
+        ("price = 3", equal("price", 3)),
         ("price = 999", leaf("price", 1, 0, True, False)),
-        ("price != 3", leaf("price", 3, 3, True, True)),
+        ("price != 3", equal("price", 3, negated=True)),
         ("price < 0", leaf("price", 0, -1, False, False)),
         ("price > 255", leaf("price", 256, 255, False, False)),
         ("price < :x", leaf("price", 0, None, False, False)),
         ("price >= :x", leaf("price", None, 255, False, False)),
         ("volume <= :x", leaf("volume", 1, None, False, False)),
         ("volume > 3", leaf("volume", 5, 256, False, False)),
-        ("price = :x", leaf("price", None, None, True, False)),
+        ("price = :x", equal("price", None)),
         ("price BETWEEN 1 AND :x", leaf("price", None, None, False, False)),
         ("price BETWEEN 5 AND 3", leaf("price", 1, 0, False, False)),
         ("price NOT BETWEEN 3 AND 5", leaf("price", 3, 5, False, True)),
-        ("NOT volume > 3", AllOf((NOT_NULL, leaf("volume", 5, 256, False, True)))),
-        ("volume != 3", AllOf((NOT_NULL, leaf("volume", 4, 4, True, True)))),
-        ("volume IS NULL", leaf("volume", 0, 0, True, False)),
+        ("NOT volume > 3", all_of(NOT_NULL, leaf("volume", 5, 256, False, True))),
+        ("volume != 3", all_of(NOT_NULL, equal("volume", 4, negated=True))),
+        ("volume IS NULL", equal("volume", 0)),
         ("volume IS NOT NULL", NOT_NULL),
         ("price IS NULL", Never()),
         ("price IS NOT NULL", Always()),
         ("price = NULL", Never()),
         ("NOT price = NULL", Never()),
         ("NOT NULL", Never()),
-        (
-            "price IN (1, 3, 1)",
-            AnyOf(
-                (leaf("price", 1, 1, True, False), leaf("price", 3, 3, True, False)), disjoint=True
-            ),
-        ),
-        (
-            "volume NOT IN (1)",
-            AllOf((NOT_NULL, leaf("volume", 2, 2, True, True))),
-        ),
+        ("price IN (1, 3, 1)", any_of(equal("price", 1), equal("price", 3), disjoint=True)),
+        ("volume NOT IN (1)", all_of(NOT_NULL, equal("volume", 2, negated=True))),
         ("volume NOT IN (1, NULL)", Never()),
-        (
-            "note LIKE :x",
-            InRange("note", None, None, equal=False, negated=False, prefix=True),
-        ),
-        ("flag", leaf("flag", 1, 1, True, False)),
-        ("NOT flag", leaf("flag", 1, 1, True, True)),
+        ("note LIKE :x", InRange("note", None, None, equal=False, negated=False, prefix=True)),
+        ("flag", equal("flag", 1)),
+        ("NOT flag", equal("flag", 1, negated=True)),
         ("hamming(price, 7) < 3", HammingWithin("price", 7, 2, negated=False)),
         ("NOT hamming(price, :x) <= 99", HammingWithin("price", None, 8, negated=True)),
         (
             "NOT (price = 1 AND NOT flag)",
-            AnyOf(
-                (leaf("price", 1, 1, True, True), leaf("flag", 1, 1, True, False)), disjoint=False
-            ),
+            any_of(equal("price", 1, negated=True), equal("flag", 1)),
         ),
         (
             "NOT at_least(1, price = 1, flag, price = 2)",
-            AtLeastOf(
-                3,
-                (
-                    leaf("price", 1, 1, True, True),
-                    leaf("flag", 1, 1, True, True),
-                    leaf("price", 2, 2, True, True),
-                ),
-            ),
+            AtLeastOf(3, tuple(equal(*pair, negated=True)
+                               for pair in (("price", 1), ("flag", 1), ("price", 2)))),
         ),
-        (
-            "NOT price BETWEEN NULL AND 5",
-            AnyOf((Never(), leaf("price", 0, 5, False, True)), disjoint=False),
-        ),
+        ("NOT price BETWEEN NULL AND 5", any_of(Never(), leaf("price", 0, 5, False, True))),
     ],
-)
+)  # fmt: skip
 def test_lowering(text: str, form: Form) -> None:
     assert SCHEMA.parse(text).true_form() == form
 
@@ -720,33 +701,20 @@ def test_a_private_duplicate_changes_no_public_constant() -> None:
         # The public constants as ranges, ascending, and then the private ones as they come.
         (
             "price IN (7, 3, :x, 5, 4, 9, 8, :y, 300)",
-            AnyOf(
-                (
-                    leaf("price", 3, 5, False, False),
-                    leaf("price", 7, 9, False, False),
-                    leaf("price", None, None, True, False),
-                    leaf("price", None, None, True, False),
-                ),
-                disjoint=True,
-            ),
+            any_of(leaf("price", 3, 5, False, False), leaf("price", 7, 9, False, False),
+                   equal("price", None), equal("price", None), disjoint=True),
         ),
         (
             "volume NOT IN (1, 3, 2, 9)",
-            AllOf(
-                (
-                    leaf("volume", 1, 256, False, False),
-                    leaf("volume", 2, 4, False, True),
-                    leaf("volume", 10, 10, True, True),
-                )
-            ),
+            all_of(NOT_NULL, leaf("volume", 2, 4, False, True), equal("volume", 10, negated=True)),
         ),
         ("issue IN ('SAP', 'IBM', 'IBN')", AnyOf((leaf("issue", 0, 2, False, False),), True)),
         ("price IN (300, 999)", Never()),
         ("price NOT IN (300, 999)", Always()),
-        ("volume NOT IN (999)", AllOf((leaf("volume", 1, 256, False, False),))),
-        ("price IN (:x, 300)", AnyOf((leaf("price", None, None, True, False),), True)),
+        ("volume NOT IN (999)", all_of(NOT_NULL)),
+        ("price IN (:x, 300)", any_of(equal("price", None), disjoint=True)),
     ],
-)
+)  # fmt: skip
 def test_public_constants_of_a_list_become_ranges(text: str, form: Form) -> None:
     assert SCHEMA.parse(text).true_form() == form
 
@@ -801,10 +769,10 @@ def test_private_constants_fill_bounds_and_change_nothing_else(drawn: Drawn) -> 
 def test_disjoint_alternatives_never_hold_together(data: st.DataObject, schema: Schema) -> None:
     drawn = data.draw(predicates(schema))
     batch = schema.encode([record(row) for row in data.draw(rows(schema))])
-    waiting: list[Form] = [schema.parse(drawn.text).bind(**drawn.private).true_form()]
-    while waiting:
-        node = waiting.pop()
-        waiting.extend(node.children)
+    pending: list[Form] = [schema.parse(drawn.text).bind(**drawn.private).true_form()]
+    while pending:
+        node = pending.pop()
+        pending.extend(node.children)
         if isinstance(node, AnyOf) and node.disjoint:
             held = np.sum([part.evaluate(batch) for part in node.parts], axis=0)
             assert (held <= 1).all()

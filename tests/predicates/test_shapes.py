@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from ccbps import Category, Decimal, Keyword, Schema, Text, Timestamp, UInt
 from ccbps.errors import PredicateError
 from ccbps.predicates import Predicate
-from ccbps.predicates.parsed import ParsedPredicates
-from ccbps.predicates.shapes import Shape, split
+from ccbps.predicates.parsed import ParsedPredicates, Shape, split
 from ccbps.predicates.sql import read_sql
 from tests.support.effort import examples
 from tests.support.strategies import Const, Drawn, Node, constants, domain, predicates, schemas
@@ -54,7 +53,7 @@ def check(schema: Schema, *texts: str) -> None:
 
 def redrawn(draw: st.DrawFn, schema: Schema, node: Node) -> Node:
     """The node with other constants of the same kinds."""
-    found = []
+    others = []
     for constant in node.constants:
         value = constant.value
         if value is not None and constant.name is None:
@@ -62,9 +61,9 @@ def redrawn(draw: st.DrawFn, schema: Schema, node: Node) -> Node:
             value = draw(domain(kind) if node.kind == "hamming" else constants(kind))
             if node.kind == "like" and constant.value.endswith("%"):
                 value += "%"
-        found.append(Const(value, constant.name))
+        others.append(Const(value, constant.name))
     parts = tuple(redrawn(draw, schema, part) for part in node.parts)
-    return dataclasses.replace(node, constants=tuple(found), parts=parts)
+    return dataclasses.replace(node, constants=tuple(others), parts=parts)
 
 
 @st.composite

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ccbps import Bool, Category, Decimal, Int, Keyword, Schema, Text, Timestamp, UInt
 from ccbps.errors import EventError, ParameterError
 from tests.support.effort import examples
-from tests.support.strategies import record, rows, schemas
+from tests.support.strategies import Exported, record, rows, schemas
 
 # -- types of columns ---------------------------------------------------------------------------
 
@@ -33,9 +33,9 @@ from tests.support.strategies import record, rows, schemas
 )
 def test_arrow_types_that_say_what_they_hold(kind: Any, expected: Any) -> None:
     for nullable in (False, True):
-        found = Schema.from_arrow(pa.schema([pa.field("a", kind, nullable)]))["a"]
-        assert type(found) is type(expected)
-        assert found.nullable == nullable and found.cardinality == expected.cardinality
+        suggestion = Schema.from_arrow(pa.schema([pa.field("a", kind, nullable)]))["a"]
+        assert type(suggestion) is type(expected)
+        assert suggestion.nullable == nullable and suggestion.cardinality == expected.cardinality
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_columns_come_in_the_order_asked_for_and_exist() -> None:
         Schema.from_arrow(pa.schema([("a", pa.int8()), ("a", pa.int8())]))
     with pytest.raises(ParameterError, match="identifier"):
         Schema.from_arrow(pa.schema([("a b", pa.int8())]))
-    for thing in (pa.table({"a": [1]}), {"a": "int8"}, None):
+    for other in (pa.table({"a": [1]}), {"a": "int8"}, None):
         with pytest.raises(ParameterError, match=r"pyarrow\.Schema"):
-            Schema.from_arrow(thing)
+            Schema.from_arrow(other)
     with pytest.raises(ParameterError, match="StructType"):
         Schema.from_spark(schema)
 
@@ -136,8 +136,8 @@ def test_neither_arrow_nor_spark_is_imported() -> None:
 
 def suggested(values: Any) -> Any:
     """The type suggested for one column, and what the report says of it."""
-    found = Schema.suggest({"a": values})
-    return found.schema["a"], found.report.split("\n", 2)[2]
+    suggestion = Schema.suggest({"a": values})
+    return suggestion.schema["a"], suggestion.report.split("\n", 2)[2]
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def suggested(values: Any) -> Any:
     ],
 )
 def test_what_is_suggested(values: Any, kind: Any) -> None:
-    found, report = suggested(values)
-    assert found == kind
+    suggestion, report = suggested(values)
+    assert suggestion == kind
     assert "why: " in report and "check: " in report
     assert ("NULL is refused" in report) == (not kind.nullable)
-    found.encode(values)
+    suggestion.encode(values)
 
 
 def test_the_room_that_is_promised_is_there() -> None:
@@ -227,9 +227,9 @@ def test_what_no_type_takes_is_left_out_with_the_reason(values: Any, reason: str
     with pytest.raises(ParameterError, match=f"(?s)no column.*a: left out.*why: .*({reason})"):
         Schema.suggest({"a": values})
     if others := [1] * len(values):
-        found = Schema.suggest({"a": values, "b": others, "c d": others})
-        assert found.schema == Schema(b=UInt(2))
-        assert "a: left out" in found.report and "c d: left out" in found.report
+        suggestion = Schema.suggest({"a": values, "b": others, "c d": others})
+        assert suggestion.schema == Schema(b=UInt(2))
+        assert "a: left out" in suggestion.report and "c d: left out" in suggestion.report
 
 
 @given(st.data(), schemas())
@@ -237,28 +237,18 @@ def test_what_no_type_takes_is_left_out_with_the_reason(values: Any, reason: str
 def test_a_suggested_schema_takes_the_data(data: st.DataObject, schema: Schema) -> None:
     records = [record(row) for row in data.draw(rows(schema))]
     try:
-        found = Schema.suggest(records)
+        suggestion = Schema.suggest(records)
     except ParameterError:
         # Nothing but NULL, or numbers that only a grid of one's own makes few enough.
         reasons = {choice for row in records for choice in row.values() if choice is not None}
         if not all(isinstance(value, decimal.Decimal) for value in reasons):
             raise
         return
-    events = found.schema.encode(records)
+    events = suggestion.schema.encode(records)
     assert len(events) == len(records)
-    for name in found.schema:
-        assert f"{name}: {found.schema[name]!r}" in found.report
-    assert f"{found.schema.bits} bits for each event" in found.report
-
-
-class Exported:
-    """A table that shows itself through Arrow's C interface alone, as polars' do."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-
-    def __arrow_c_stream__(self, requested: Any = None) -> Any:
-        return self._table.__arrow_c_stream__(requested)
+    for name in suggestion.schema:
+        assert f"{name}: {suggestion.schema[name]!r}" in suggestion.report
+    assert f"{suggestion.schema.bits} bits for each event" in suggestion.report
 
 
 @pytest.mark.parametrize(
@@ -277,8 +267,8 @@ class Exported:
 )
 def test_data_come_in_any_container(make: Any) -> None:
     columns = {"price": [1.5, 2.25], "volume": [3, 4]}
-    found = Schema.suggest(make(columns))
-    assert found.schema == Schema(price=Decimal(0, "4.5", "0.01"), volume=UInt(4))
+    suggestion = Schema.suggest(make(columns))
+    assert suggestion.schema == Schema(price=Decimal(0, "4.5", "0.01"), volume=UInt(4))
 
 
 def test_rows_may_lack_a_name_and_columns_of_one_length() -> None:
@@ -287,9 +277,11 @@ def test_rows_may_lack_a_name_and_columns_of_one_length() -> None:
     )
     with pytest.raises(EventError, match="differ in length"):
         Schema.suggest({"a": [1], "b": [1, 2]})
-    for thing in (None, 5, "a", [1, 2]):
+    with pytest.raises(ParameterError, match="'a' occurs twice"):
+        Schema.suggest(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]))
+    for other in (None, 5, "a", [1, 2]):
         with pytest.raises(ParameterError, match="suggest takes"):
-            Schema.suggest(thing)
+            Schema.suggest(other)
 
 
 def test_nan_is_said_to_be_null() -> None:
@@ -298,8 +290,8 @@ def test_nan_is_said_to_be_null() -> None:
 
 
 def test_what_is_given_is_taken() -> None:
-    found = Schema.suggest({"a": ["x"] * 9, "b": [1] * 9}, a=Keyword(48))
-    assert found.schema == Schema(a=Keyword(48), b=UInt(2))
-    assert "why: you said so" in found.report
+    suggestion = Schema.suggest({"a": ["x"] * 9, "b": [1] * 9}, a=Keyword(48))
+    assert suggestion.schema == Schema(a=Keyword(48), b=UInt(2))
+    assert "why: you said so" in suggestion.report
     with pytest.raises(ParameterError, match="'aa' is none; the closest is 'a'"):
         Schema.suggest({"a": ["x"]}, aa=Keyword(48))

@@ -128,8 +128,8 @@ def equality(widths: Sequence[int]) -> Formula:
     return conjunction(parts)
 
 
-def equality_bits(widths: Sequence[int], wanted: Sequence[int]) -> list[int]:
-    pairs = zip(widths, wanted, strict=True)
+def equality_bits(widths: Sequence[int], digits: Sequence[int]) -> list[int]:
+    pairs = zip(widths, digits, strict=True)
     return [int(value == c) for width, c in pairs for value in range(1 << width)]
 
 
@@ -172,7 +172,7 @@ def random_formula(
     Tables that sum to one do so whatever the private bits are.
     """
     rng = np.random.default_rng(seed)
-    known: list[Formula] = []
+    earlier: list[Formula] = []
 
     def label() -> Label:
         chosen = rng.integers(0, interest_bits, rng.choice(3, p=[0.3, 0.5, 0.2])).tolist()
@@ -199,18 +199,18 @@ def random_formula(
 
     leaves: list[Callable[[], Formula]] = [label, lookup, scan]
 
-    def made(depth: int) -> Formula:
-        if known and rng.random() < 0.15:
-            return known[rng.integers(len(known))]
+    def grown(depth: int) -> Formula:
+        if earlier and rng.random() < 0.15:
+            return earlier[rng.integers(len(earlier))]
         kind = rng.choice(3, p=[0.2, 0.5, 0.3]) if depth else 0
         out: Formula
         if kind == 0:
             out = leaves[rng.choice(3, p=[0.2, 0.4, 0.4])]()
         elif kind == 1:
-            out = And(made(depth - 1), made(depth - 1))
+            out = And(grown(depth - 1), grown(depth - 1))
         else:
-            out = Sum(tuple(made(depth - 1) for _ in range(rng.integers(1, 4))))
-        known.append(out)
+            out = Sum(tuple(grown(depth - 1) for _ in range(rng.integers(1, 4))))
+        earlier.append(out)
         return out
 
-    return made(depth)
+    return grown(depth)

@@ -14,25 +14,6 @@ from ccbps.encodings.formula.encoding import FormulaEncoding
 from ccbps.programs import ONE, ZERO, Label, event_bit, interest_bit
 from ccbps.programs.formula import And, Chain, Formula, Sum, conjunction, total
 
-__all__ = [
-    "binary",
-    "bits_used",
-    "box",
-    "box_bits",
-    "comparison",
-    "comparison_bits",
-    "equality",
-    "equality_bits",
-    "hidden_tree",
-    "interval",
-    "interval_bits",
-    "literal_tree",
-    "packed",
-    "random_formula",
-    "uniform",
-    "unpacked",
-]
-
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
@@ -78,7 +59,7 @@ def comparison(width: int, event: int, interest: int) -> Chain:
 
 
 def chain_bits(opposite: Sequence[int], addends: Sequence[int]) -> list[int]:
-    """What makes a chain of e_i = x_i + opposite_i: sum over i of addends_i e_0 ... e_{i-1}."""
+    """Interest bits of a chain of e_i = x_i + opposite_i: sum of addends_i e_0 ... e_{i-1}."""
     *maps, last = zip(opposite, addends[:-1], strict=True)
     return [*(bit for pair in maps for bit in pair), addends[-1], last[0] & addends[-1] ^ last[1]]
 
@@ -99,8 +80,8 @@ def equality(width: int, event: int, interest: int) -> Chain:
     return Chain(maps, event_bit(event + width - 1), ONE, interest_bit(interest + width - 1))
 
 
-def equality_bits(width: int, wanted: int) -> list[int]:
-    return [1 - b for b in binary(wanted, width)]
+def equality_bits(width: int, value: int) -> list[int]:
+    return [1 - b for b in binary(value, width)]
 
 
 def interval(width: int, event: int, interest: int) -> Sum:
@@ -139,16 +120,16 @@ def hidden_tree(depth: int, leaf: Callable[[int], tuple[Formula, int]]) -> tuple
         The formula and how many interest bits it has: before each node's parts its t and nu.
     """
 
-    def made(depth: int, first: int) -> tuple[Formula, int]:
+    def grown(depth: int, first: int) -> tuple[Formula, int]:
         if not depth:
             return leaf(first)
         kind, negated = interest_bit(first), interest_bit(first + 1)
-        left, after = made(depth - 1, first + 2)
-        right, after = made(depth - 1, after)
+        left, after = grown(depth - 1, first + 2)
+        right, after = grown(depth - 1, after)
         product = And(total([left, kind]), total([right, kind]))
         return total([product, negated ^ kind]), after
 
-    return made(depth, 0)
+    return grown(depth, 0)
 
 
 def literal_tree(depth: int, width: int) -> tuple[Formula, int]:
@@ -165,16 +146,16 @@ def bits_used(formula: Formula) -> tuple[int, int]:
     """Event bits and interest bits that a formula is over: one more than the highest number."""
     match formula:
         case Sum(parts):
-            found = list(map(bits_used, parts))
+            used = list(map(bits_used, parts))
         case And(left, right):
-            found = [bits_used(left), bits_used(right)]
+            used = [bits_used(left), bits_used(right)]
         case Chain(maps, bit, slope, offset):
-            found = list(map(bits_used, (bit, slope, offset, *(x for pair in maps for x in pair))))
+            used = list(map(bits_used, (bit, slope, offset, *(x for pair in maps for x in pair))))
         case Label(event, interest):
             return max(event, default=-1) + 1, max(interest, default=-1) + 1
         case _:
             raise TypeError(f"a formula of digits: {formula}")
-    return max((e for e, _ in found), default=0), max((i for _, i in found), default=0)
+    return max((e for e, _ in used), default=0), max((i for _, i in used), default=0)
 
 
 # -- any formula --------------------------------------------------------------------------------
@@ -185,7 +166,7 @@ def random_formula(
 ) -> Formula:
     """Any formula: parts of one party only, constants, zeros, the same bits and parts again."""
     rng = np.random.default_rng(seed)
-    known: list[Formula] = []
+    earlier: list[Formula] = []
 
     def bits(count: int) -> frozenset[int]:
         return frozenset(rng.integers(0, count, rng.choice(3, p=[0.2, 0.6, 0.2])).tolist())
@@ -197,21 +178,21 @@ def random_formula(
             bool(interest and rng.random() < 0.2),
         )
 
-    def made(depth: int) -> Formula:
-        if known and rng.random() < 0.15:
-            return known[rng.integers(len(known))]
+    def grown(depth: int) -> Formula:
+        if earlier and rng.random() < 0.15:
+            return earlier[rng.integers(len(earlier))]
         kind = rng.choice(4, p=[0.1, 0.5, 0.2, 0.2]) if depth else 0
         out: Formula
         if kind == 0:
             out = label(*[(True, True), (True, False), (False, True)][rng.integers(3)])
         elif kind == 1:
-            out = And(made(depth - 1), made(depth - 1))
+            out = And(grown(depth - 1), grown(depth - 1))
         elif kind == 2:
-            out = Sum(tuple(made(depth - 1) for _ in range(rng.integers(1, 4))))
+            out = Sum(tuple(grown(depth - 1) for _ in range(rng.integers(1, 4))))
         else:
             maps = tuple((label(True, True), label(False, True)) for _ in range(rng.integers(4)))
             out = Chain(maps, label(True, False), label(False, True), label(False, True))
-        known.append(out)
+        earlier.append(out)
         return out
 
-    return made(depth)
+    return grown(depth)

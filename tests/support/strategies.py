@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -60,7 +60,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Const:
-    """A constant of a predicate; `name` is set when it is private."""
+    """A constant of a predicate, with a name if it is private."""
 
     value: Any
     name: str | None = None
@@ -68,7 +68,7 @@ class Const:
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a drawn predicate: its kind, and whatever the kind needs."""
+    """A node of a drawn predicate: its kind, and the parts of such a node."""
 
     kind: str
     attribute: str = ""
@@ -352,13 +352,7 @@ def predicates(
                 )
                 constant = Const(constant.value, name)
             chosen.append(constant)
-        return Node(
-            node.kind,
-            node.attribute,
-            tuple(chosen),
-            tuple(hide(part) for part in node.parts),
-            node.detail,
-        )
+        return replace(node, constants=tuple(chosen), parts=tuple(map(hide, node.parts)))
 
     return Drawn(schema, hide(node) if private else node, hidden)
 
@@ -373,13 +367,11 @@ def native(kind: AttributeType) -> bool:
 
 def stored(kind: AttributeType, value: Any) -> int | str | None:
     """A value or constant as SQLite stores it: plain, or as text that sorts in the same order."""
-    if value is None:
-        return None
     if isinstance(value, Moment):
         return value.sortable()
     if isinstance(value, bool):
         return int(value)
-    if isinstance(value, str):
+    if value is None or isinstance(value, str):
         return value
     if native(kind) and isinstance(value, int) and abs(value) < 2**62:
         return value
@@ -454,3 +446,16 @@ def render(schema: Schema, node: Node, *, sqlite: bool) -> str:
         f"CASE WHEN {true} >= {node.detail} THEN 1 "
         f"WHEN {len(parts)} - ({false}) < {node.detail} THEN 0 ELSE NULL END"
     )
+
+
+class Exported:
+    """A table or column that shows itself through Arrow's C interface alone, as polars' do."""
+
+    def __init__(self, arrow: Any) -> None:
+        self.arrow = arrow
+
+    def __len__(self) -> int:
+        return len(self.arrow)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.arrow.__arrow_c_stream__(requested_schema)

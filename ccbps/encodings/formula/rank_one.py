@@ -173,7 +173,11 @@ class RankOne(GateWalk):
         """A label's event bits are the publisher's to add, the rest the subscriber's."""
         for side in ("publisher", "subscriber"):
             own: Columns = [
-                [(c, part) for c, label in column if c is not None and (part := _of(label, side))]
+                [
+                    (c, part)
+                    for c, label in column
+                    if c is not None and (part := _of(label, side)) is not None
+                ]
                 for column in columns
             ]
             if any(own):
@@ -282,11 +286,11 @@ class RankOne(GateWalk):
                 term.columns = [[(number[c], x) for c, x in column] for column in term.columns]
 
 
-def _of(label: Label, side: str) -> Label:
-    """A label's part of one side; constants are the subscriber's."""
+def _of(label: Label, side: str) -> Label | None:
+    """Return a label's part of one side, if any; constants are the subscriber's."""
     if side == "publisher":
-        return Label(event=label.event)
-    return Label(interest=label.interest, one=label.one)
+        return Label(event=label.event) if label.event else None
+    return Label(interest=label.interest, one=label.one) if label.interest or label.one else None
 
 
 def _holder(slot: int, publisher: set[int], subscriber: set[int]) -> str:

@@ -31,7 +31,7 @@ from ccbps.ciphers.proxy_search import SearchTokens
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
-from ccbps.forms.bits import event_bits, first_bits
+from ccbps.forms.bits import event_bits
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.postfix import LEAF, Steps, evaluate, sound
 from ccbps.matching.contract.bodies import Draw, Sizes
@@ -120,7 +120,7 @@ class AccessTreeMatch(ProxySearchMatcher):
             raise ParameterError(f"leaves must be 1..{MAX_LEAVES}, got {slots!r}")
         self.group, self.leaves = group, slots
         self._slot = POSITION_BYTES + self._cipher.trapdoor_bytes
-        self._first_bits = first_bits(schema)
+        self._first_bits = schema.first_bits
         event = USER_BYTES + schema.bits * self._cipher.ciphertext_bytes
         self._set_up(schema, Sizes(event, USER_BYTES + slots * (self._slot + 4)))
 

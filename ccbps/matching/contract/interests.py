@@ -11,8 +11,8 @@ from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
-from ccbps.predicates.constants import told_apart
 from ccbps.predicates.parsed import PARSED
+from ccbps.predicates.schema import told_apart
 
 Interest = str | Predicate | Circuit | Mapping[str, Any]
 """One subscription: a predicate, a circuit (where a matcher takes circuits), or values for a

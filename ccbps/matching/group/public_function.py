@@ -25,7 +25,7 @@ from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, Wire, blocks, coun
 from ccbps.circuits.bristol import BristolCircuit
 from ccbps.circuits.networks import NETWORKS, NetworkName
 from ccbps.errors import EventError, ParameterError, PredicateTypeError
-from ccbps.forms.bits import event_bits, first_bits
+from ccbps.forms.bits import event_bits
 from ccbps.leakage import Protects
 from ccbps.matching.contract.interests import Interest
 from ccbps.matching.group.group_program import PROPOSED, GroupMatch
@@ -272,7 +272,7 @@ def _hamming_by(
     schema: Schema, name: str, limit: int | None, network: NetworkName | None
 ) -> Circuit:
     builder, bits = CircuitBuilder(), schema[name].bits
-    start = first_bits(schema)[name]
+    start = schema.first_bits[name]
     x, y = builder.inputs(schema.bits)[start : start + bits], builder.inputs(bits)
     differ = [a ^ b for a, b in zip(x, y, strict=True)]
     lines = None if network is None else NETWORKS[network](bits).on_wires(differ)

@@ -31,8 +31,7 @@ from ccbps.matching.contract.texts import from_text
 from ccbps.matching.one_time.branching import BranchingMatch
 from ccbps.matching.one_time.templates import bound_template, limit_template, public_template
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.hiding import MAX_DEPTH, LeafKind, hide
-from ccbps.predicates.leaf_writers import DoesNotFit
+from ccbps.predicates.hiding import MAX_DEPTH, DoesNotFit, LeafKind, hide
 from ccbps.programs.formula import Formula, Sum, as_json, depth, gates
 
 MAX_GATES: Final = 4096

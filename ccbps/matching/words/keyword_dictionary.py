@@ -25,8 +25,16 @@ from ccbps.arrays import Bools, Bytes, Numbers, Words
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.forms.values import by_attribute, codes_of, codes_to_json
-from ccbps.forms.words import EQUAL, KINDS, Column, Vocabulary, spread_points
+from ccbps.forms.words import (
+    EQUAL,
+    KINDS,
+    Column,
+    Vocabulary,
+    by_attribute,
+    codes_of,
+    codes_to_json,
+    spread_points,
+)
 from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.clauses import gaps
 from ccbps.matching.contract.costs import Cost, Operation

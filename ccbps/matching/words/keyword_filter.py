@@ -23,10 +23,10 @@ from typing import Any, Final, Self
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.checks import whole
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
-from ccbps.forms.values import whole_number
 from ccbps.forms.words import EQUAL, KINDS, Clause, Vocabulary, Word, spread_points
 from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.clauses import gaps
@@ -120,16 +120,12 @@ class KeywordFilterMatch(WordMatcher):
                 )
         self.vocabulary = Vocabulary(schema, points, partitions)
         self.words = self.vocabulary.columns
-        if hashes is not None:
-            hashes = whole_number("hashes", hashes, "an integer from 1 to 64")
-        self.hashes = ceil(-log2(false_positives)) if hashes is None else hashes
-        if not 1 <= self.hashes <= 64:
-            raise ParameterError(f"hashes must be an integer from 1 to 64, got {hashes}")
+        chosen = ceil(-log2(false_positives)) if hashes is None else hashes
+        self.hashes = whole("hashes", chosen, 1, 64)
         least = self.hashes * self.words / log(2)
-        if bits is not None:
-            bits = whole_number("bits", bits, f"a multiple of 64 up to {MAX_BITS}")
-        self.bits = 64 * ceil(least / 64) if bits is None else bits
-        if self.bits % 64 or not 64 <= self.bits <= MAX_BITS:
+        width = 64 * ceil(least / 64) if bits is None else bits
+        self.bits = whole("bits", width, 64, MAX_BITS, hint="a multiple of 64")
+        if self.bits % 64:
             raise ParameterError(f"bits must be a multiple of 64 up to {MAX_BITS}, got {self.bits}")
         self._shape = (self.vocabulary.clauses, self.vocabulary.slots, self.hashes)
         interest = KEY_BYTES * prod(self._shape)

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools, Randomness
 from ccbps.ciphers.word_prf import KEY_BYTES
 from ccbps.errors import CcbpsError, ParameterError
-from ccbps.forms.values import codes_from_json
-from ccbps.forms.words import Vocabulary
+from ccbps.forms.words import Vocabulary, codes_from_json
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.interests import bound_predicate
