@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from ccbps.errors import DecodeError, ParameterError, PredicateError, Unsupporte
 from ccbps.matching.broken import AccessTreeMatch
 from ccbps.matching.contract.access import MAC_BYTES
 from ccbps.wire import KEY_HEADER_BYTES, Cause
-from tests.matching.test_keyword import roles
 from tests.support.effort import examples
-from tests.support.reusable_checks import BODY, sealed
+from tests.support.reusable_checks import BODY, plain, sealed, users
 from tests.support.strategies import predicates, record, rows, schemas, small_types
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(4))
@@ -48,22 +46,21 @@ def toy(leaves: int | None = None, schema: Schema = SCHEMA) -> AccessTreeMatch:
 @settings(max_examples=examples(80), deadline=None)
 def test_answers_are_the_plaintext_meaning(schema: Schema, data: st.DataObject) -> None:
     matcher = toy(200, schema)
-    _, broker, publisher, alice, bob = roles(matcher, "alice", "bob")
+    _, broker, publisher, alice, bob = users(matcher, "alice", "bob")
     records = schema.encode([record(row) for row in data.draw(rows(schema, 6))])
     drawn = data.draw(st.lists(predicates(schema, private=False), min_size=2, max_size=3))
-    wanted = [schema.parse(one.text) for one in drawn]
-    interests = np.concatenate([alice.encode(wanted[:1]), bob.encode(wanted[1:])])
-    found = broker.match_all(publisher.encode(records), broker.prepare(interests))
-    assert found.T.tolist() == [one.evaluate(records).tolist() for one in wanted]
+    asked = [schema.parse(predicate.text) for predicate in drawn]
+    interests = np.concatenate([alice.encode(asked[:1]), bob.encode(asked[1:])])
+    matches = broker.match_all(publisher.encode(records), broker.prepare(interests))
+    assert matches.T.tolist() == [predicate.evaluate(records).tolist() for predicate in asked]
 
 
 @pytest.mark.parametrize("group", ["secp256k1", pytest.param("modp2048", marks=pytest.mark.slow)])
 def test_full_size(group: str) -> None:
     matcher = AccessTreeMatch(SCHEMA, group=group)
-    _, broker, publisher, alice = roles(matcher)
+    _, broker, publisher, alice = users(matcher)
     events, interests = publisher.encode(RECORDS), alice.encode(TEXTS)
-    expected = [SCHEMA.parse(text).evaluate(RECORDS).tolist() for text in TEXTS]
-    assert broker.match_all(events, interests).T.tolist() == expected
+    assert np.array_equal(broker.match_all(events, interests), plain(SCHEMA, RECORDS, TEXTS))
     width = {"secp256k1": 33, "modp2048": 256}[group]
     assert matcher.event_bytes == KEY_HEADER_BYTES + 8 + 6 * (2 * width + 16) + MAC_BYTES
     assert matcher.interest_bytes == KEY_HEADER_BYTES + 8 + 12 * (2 + 2 * width + 4) + MAC_BYTES
@@ -72,15 +69,15 @@ def test_full_size(group: str) -> None:
 def test_wide_attributes() -> None:
     schema = Schema(size=UInt(64, nullable=True))  # 65 bits
     matcher = toy(130, schema)
-    _, broker, publisher, alice = roles(matcher)
+    _, broker, publisher, alice = users(matcher)
     records = {"size": [0, 2**63, 2**64 - 1, None]}
     texts = [
         "size >= 9223372036854775808",
         "size IS NULL",
         "size BETWEEN 1 AND 18446744073709551614",
     ]
-    found = broker.match_all(publisher.encode(records), alice.encode(texts))
-    assert found.T.tolist() == [
+    matches = broker.match_all(publisher.encode(records), alice.encode(texts))
+    assert matches.T.tolist() == [
         [False, True, True, False],
         [False, False, False, True],
         [False, True, False, False],
@@ -89,7 +86,7 @@ def test_wide_attributes() -> None:
 
 def test_at_most_two_tokens_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = toy()
-    _, broker, publisher, alice, bob = roles(matcher, "alice", "bob")
+    _, broker, publisher, alice, bob = users(matcher, "alice", "bob")
     texts = [f"price {operator} {bound}" for operator in ("<", ">", "=") for bound in range(1, 15)]
     table = (
         broker.prepare(np.concatenate([alice.encode(texts), bob.encode(texts)])).parts[0].content
@@ -101,13 +98,13 @@ def test_at_most_two_tokens_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_tree, "evaluate", lambda *tree: counted.append(1) or evaluate(*tree))
     events = publisher.encode(RECORDS)
     key = broker._access.key
-    found = matcher.match(key, matcher.open_events(key, events[:, BODY]), table)
-    assert (found[:, : len(texts)] == found[:, len(texts) :]).all()
+    matches = matcher.match(key, matcher.open_events(key, events[:, BODY]), table)
+    assert (matches[:, : len(texts)] == matches[:, len(texts) :]).all()
     assert len(counted) <= len(texts)  # equal trees once
 
 
 def test_trees_that_need_more_leaves_are_refused() -> None:
-    _, _, _, alice = roles(toy(3))
+    _, _, _, alice = users(toy(3))
     assert alice.encode("price < 14").shape == (1, toy(3).interest_bytes)
     problem = "takes 4 bit leaves, this matcher has 3"
     with pytest.raises(UnsupportedPredicateError, match=problem) as refusal:
@@ -120,11 +117,11 @@ def test_trees_that_need_more_leaves_are_refused() -> None:
 def test_long_lists_are_nested_and_long_thresholds_refused() -> None:
     schema = Schema(word=UInt(20))
     matcher = toy(8000, schema)
-    _, broker, publisher, alice = roles(matcher)
+    _, broker, publisher, alice = users(matcher)
     odd = [3 * n for n in range(300)]
     text = f"word IN ({', '.join(map(str, odd))})"
-    found = broker.match_all(publisher.encode({"word": [6, 7, 897]}), alice.encode(text))
-    assert found[:, 0].tolist() == [True, False, True]
+    matches = broker.match_all(publisher.encode({"word": [6, 7, 897]}), alice.encode(text))
+    assert matches[:, 0].tolist() == [True, False, True]
     parts = ", ".join(f"word = {n}" for n in odd)
     with pytest.raises(UnsupportedPredicateError, match="at_least takes at most 255 parts"):
         alice.encode(f"at_least(2, {parts})")
@@ -132,16 +129,16 @@ def test_long_lists_are_nested_and_long_thresholds_refused() -> None:
 
 def test_parameters() -> None:
     for wrong in (0, 20_000, "8", True):
-        with pytest.raises(ParameterError, match=r"leaves must be 1\.\.16384"):
+        with pytest.raises(ParameterError, match="leaves must be a whole number from 1 to 16,384"):
             toy(wrong)  # type: ignore[arg-type]
     wide = Schema({f"a{number}": UInt(64) for number in range(1024)})
-    with pytest.raises(ParameterError, match="at most 65,535 bits, got 65536"):
+    with pytest.raises(ParameterError, match=r"bits must be .* from 1 to 65,535, got 65536"):
         toy(4, wide)
 
 
 def test_malformed_bodies() -> None:
     matcher = toy(7)
-    _, broker, publisher, alice = roles(matcher)
+    _, broker, publisher, alice = users(matcher)
     events = np.repeat(publisher.encode(RECORDS[:1]), 3, axis=0)
     events[1, KEY_HEADER_BYTES + 8 : KEY_HEADER_BYTES + 16] = 255
     events[2, BODY][-32:] = 0
@@ -184,7 +181,7 @@ def test_malformed_bodies() -> None:
 def test_any_altered_step_is_refused_or_another_sound_tree() -> None:
     """No altered tree makes the broker fail: whatever passes the check can be evaluated."""
     matcher = toy(6)
-    _, broker, publisher, alice = roles(matcher)
+    _, broker, publisher, alice = users(matcher)
     events = publisher.encode(RECORDS)
     good = alice.encode("at_least(2, issue = 'IBM', price > 7, price < 12)")
     steps = KEY_HEADER_BYTES + 8 + 6 * (2 + 16)
@@ -199,9 +196,9 @@ def test_any_altered_step_is_refused_or_another_sound_tree() -> None:
     assert broker.match_all(events, passed).shape == (3, len(passed))
 
 
-def test_revoked_users_and_empty_batches() -> None:
+def test_interests_of_revoked_users_match_nothing() -> None:
     matcher = toy()
-    server, broker, publisher, alice, bob = roles(matcher, "alice", "bob")
+    server, broker, publisher, alice, bob = users(matcher, "alice", "bob")
     events = publisher.encode(RECORDS)
     table = broker.prepare(np.concatenate([alice.encode("price < 15"), bob.encode("price < 15")]))
     broker.revoke(server.revoke("subscriber", "bob"))
@@ -210,17 +207,12 @@ def test_revoked_users_and_empty_batches() -> None:
     answers = [[True, False, True, price > 3] for price in (3, 12, 5)]
     assert broker.match_all(events, table).tolist() == answers
     assert broker.load(table.to_bytes(), drop_unserved=True).ids == [0, 2, 3]
-    assert broker.match_all(events, alice.encode([])).shape == (3, 0)
-    assert broker.match_all(publisher.encode([]), alice.encode("price < 3")).shape == (0, 1)
     with pytest.raises(DecodeError, match="a user this broker does not serve"):
         broker.prepare(bob.encode("TRUE"))
 
 
-def test_matchers_are_rebuilt_and_say_what_they_leak() -> None:
+def test_matchers_say_what_they_leak() -> None:
     matcher = toy(9)
-    again = AccessTreeMatch.from_parameters(SCHEMA, json.loads(json.dumps(matcher.parameters())))
-    assert again == matcher and again.leaves == 9
-    assert matcher != toy(10) and matcher != AccessTreeMatch(SCHEMA, leaves=9)
     assert matcher.leakage.security == "broken"
     assert matcher.leakage.attacks[0].startswith("tree shapes: 12 comparisons give every event")
     text = matcher.explain()

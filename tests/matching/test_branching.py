@@ -788,7 +788,7 @@ def test_rounds_must_be_as_many_as_rows(count: int) -> None:
 @pytest.mark.parametrize("pairs", [["a"], ["a", "b", "c"], "ab", "alice"])
 @both_roles
 def test_pair_labels_must_be_as_many_as_rows(role: str, pairs: Any) -> None:
-    with pytest.raises(ParameterError, match="pair labels|pairs must be 2 labels"):
+    with pytest.raises(ParameterError, match=r"pair labels|pairs must be 2 labels"):
         encode_as(role)([0, 1], pairs=pairs)
 
 

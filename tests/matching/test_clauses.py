@@ -55,10 +55,10 @@ def test_nothing_unused_or_decided_is_tested(lookup: Known) -> None:
     alive = np.ones(tested.shape[2:], dtype=np.bool_)
     for clause, truth in enumerate(lookup.truth):
         holds = np.zeros_like(alive)
-        for slot, one in enumerate(truth):
+        for slot, alternative in enumerate(truth):
             if clause:  # the first clause is tried with all pairs, while most are undecided
                 assert np.array_equal(tested[clause, slot], alive & ~holds & used[clause, slot])
-            holds |= one & used[clause, slot]
+            holds |= alternative & used[clause, slot]
         alive &= holds & used[clause, 0]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 import numpy as np
@@ -20,10 +19,9 @@ from ccbps.errors import (
 from ccbps.keys.role_key import RoleKey
 from ccbps.matching import KeywordMatch
 from ccbps.matching.contract.access import MAC_BYTES
-from ccbps.matching.users.users import ProxySearchMatcher
 from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.support.effort import examples
-from tests.support.reusable_checks import BODY, sealed, secrets_of
+from tests.support.reusable_checks import BODY, plain, sealed, secrets_of, users
 from tests.support.strategies import record, rows, schemas
 
 SCHEMA = Schema(
@@ -38,14 +36,6 @@ Side = Literal["interests", "events"]
 sides = pytest.mark.parametrize("side", ["interests", "events"])
 
 
-def roles(matcher: ProxySearchMatcher, *names: str) -> tuple[Any, ...]:
-    """Server, broker, publisher, subscribers."""
-    server = matcher.key_server()
-    publisher = matcher.publisher(server.publisher_key())
-    subscribers = [matcher.subscriber(server.subscriber_key(name)) for name in names or ("alice",)]
-    return server, matcher.broker(server.broker_key()), publisher, *subscribers
-
-
 def toy(side: Side = "interests", **rest: Any) -> KeywordMatch:
     return KeywordMatch(SCHEMA, group="toy64", trapdoors=side, **rest)
 
@@ -55,7 +45,7 @@ def toy(side: Side = "interests", **rest: Any) -> KeywordMatch:
 @settings(max_examples=examples(60), deadline=None)
 def test_answers_are_the_plaintext_meaning(side: Side, schema: Schema, data: st.DataObject) -> None:
     matcher = KeywordMatch(schema, group="toy64", trapdoors=side)
-    _, broker, publisher, alice, bob = roles(matcher, "alice", "bob")
+    _, broker, publisher, alice, bob = users(matcher, "alice", "bob")
     drawn = data.draw(rows(schema))
     records = schema.encode([record(row) for row in drawn])
     predicates = []
@@ -71,20 +61,19 @@ def test_answers_are_the_plaintext_meaning(side: Side, schema: Schema, data: st.
         predicates.append(schema.parse(" AND ".join(terms)).bind(**values))
     half = len(predicates) // 2
     interests = np.concatenate([alice.encode(predicates[:half]), bob.encode(predicates[half:])])
-    found = broker.match_all(publisher.encode(records), interests)
-    expected = [predicate.evaluate(records) for predicate in predicates]
-    assert found.T.tolist() == [answer.tolist() for answer in expected]
+    matches = broker.match_all(publisher.encode(records), interests)
+    assert matches.T.tolist() == [predicate.evaluate(records).tolist() for predicate in predicates]
 
 
 @sides
 @pytest.mark.parametrize("group", ["secp256k1", pytest.param("modp2048", marks=pytest.mark.slow)])
 def test_full_size(group: str, side: Side) -> None:
     matcher = KeywordMatch(SCHEMA, group=group, trapdoors=side, equalities=2)
-    _, broker, publisher, alice = roles(matcher)
+    _, broker, publisher, alice = users(matcher)
     texts = ["issue = 'IBM'", "issue = 'IBM' AND price = 3", "size IS NULL", "price = 9", "TRUE"]
     events, interests = publisher.encode(RECORDS), alice.encode(texts)
-    expected = [SCHEMA.parse(text).evaluate(RECORDS).tolist() for text in texts]
-    assert broker.match_all(events, broker.prepare(interests)).T.tolist() == expected
+    matches = broker.match_all(events, broker.prepare(interests))
+    assert np.array_equal(matches, plain(SCHEMA, RECORDS, texts))
     assert broker.match(events, interests[:3]).tolist() == [True, False, False]
     width = {"secp256k1": 33, "modp2048": 256}[group]
     ciphertext, trapdoor = 2 * width + 16, 2 * width
@@ -97,15 +86,15 @@ def test_full_size(group: str, side: Side) -> None:
 @sides
 def test_contradictions_look_like_equalities(side: Side) -> None:
     matcher = toy(side)
-    _, broker, publisher, alice = roles(matcher)
+    _, broker, publisher, alice = users(matcher)
     interests = alice.encode(["price = 1 AND price = 2", "FALSE", "issue = 'IBM'"])
-    found = broker.match_all(publisher.encode(RECORDS), interests)
-    assert found.T.tolist() == [[False] * 3, [False] * 3, [True, True, False]]
+    matches = broker.match_all(publisher.encode(RECORDS), interests)
+    assert matches.T.tolist() == [[False] * 3, [False] * 3, [True, True, False]]
     assert (interests[:, BODY] != 0).sum(axis=1).min() > 16
 
 
 def test_messages_of_one_value_are_all_different() -> None:
-    _, _, publisher, alice = roles(toy())
+    _, _, publisher, alice = users(toy())
     for messages in (publisher.encode(RECORDS[:1] * 4), alice.encode(["issue = 'IBM'"] * 4)):
         assert len(np.unique(messages, axis=0)) == 4
 
@@ -116,15 +105,15 @@ def test_messages_of_one_value_are_all_different() -> None:
 @sides
 def test_a_revoked_user_is_refused_and_others_go_on(side: Side) -> None:
     matcher = toy(side)
-    server, broker, publisher, alice, bob = roles(matcher, "alice", "bob")
+    server, broker, publisher, alice, bob = users(matcher, "alice", "bob")
     assert server.users == ("publisher:publisher", "subscriber:alice", "subscriber:bob")
     interests = np.concatenate([alice.encode("issue = 'IBM'"), bob.encode(["price = 3", "TRUE"])])
     events, table = publisher.encode(RECORDS), broker.prepare(interests)
     assert broker.match_all(events, table).any(axis=0).all()
     identifier = server.revoke("subscriber", "bob")
     broker.revoke(identifier)
-    found = broker.match_all(events, table)
-    assert found.T.tolist() == [[True, True, False], [False] * 3, [False] * 3]
+    matches = broker.match_all(events, table)
+    assert matches.T.tolist() == [[True, True, False], [False] * 3, [False] * 3]
     with pytest.raises(DecodeError, match="a user this broker does not serve") as refusal:
         broker.prepare(interests)
     assert refusal.value.rows == (1, 2)
@@ -140,7 +129,7 @@ def test_a_revoked_user_is_refused_and_others_go_on(side: Side) -> None:
         broker.revoke(identifier)
     wrong: Any
     for wrong in ("bob", 8, identifier[1:]):
-        with pytest.raises(ParameterError, match="user must be the 8 bytes that the key server"):
+        with pytest.raises(ParameterError, match=r"user must be 8 bytes, got .*key server"):
             broker.revoke(wrong)
 
 
@@ -171,7 +160,7 @@ def test_a_server_that_forgot_a_user_gives_the_same_key_again() -> None:
 
 def test_a_revoked_publisher_is_refused() -> None:
     matcher = toy()
-    server, broker, publisher, alice = roles(matcher)
+    server, broker, publisher, alice = users(matcher)
     second = matcher.publisher(server.publisher_key("second"))
     broker.admit(server.broker_key())
     broker.revoke(server.revoke("publisher", "publisher"))
@@ -182,13 +171,13 @@ def test_a_revoked_publisher_is_refused() -> None:
 
 def test_users_who_join_later() -> None:
     matcher = toy()
-    server, broker, publisher, _ = roles(matcher)
+    server, broker, publisher, _ = users(matcher)
     late = matcher.subscriber(server.subscriber_key("late"))
     interests = late.encode("price = 4")
     assert broker.examine_interests(interests).tolist() == [Cause.USER]
     broker.admit(server.broker_key())
-    found = broker.match_all(publisher.encode(RECORDS), interests)
-    assert found[:, 0].tolist() == [False, True, False]
+    matches = broker.match_all(publisher.encode(RECORDS), interests)
+    assert matches[:, 0].tolist() == [False, True, False]
     with pytest.raises(KeyMismatchError, match="another master key"):
         broker.admit(matcher.key_server().broker_key())
     with pytest.raises(KeyMismatchError, match="wanted a broker's"):
@@ -197,7 +186,7 @@ def test_users_who_join_later() -> None:
 
 def test_a_broker_does_not_take_back_whom_it_revoked() -> None:
     matcher = toy()
-    server, *_ = roles(matcher)
+    server, *_ = users(matcher)
     key = server.broker_key()
     alice = bytes.fromhex(server.subscriber_key("alice").export_secret_data()["user"])
     first, second = matcher.broker(key), matcher.broker(key)
@@ -213,21 +202,23 @@ def test_a_broker_does_not_take_back_whom_it_revoked() -> None:
 @sides
 def test_tables_grow_shrink_and_come_back_without_revoked_users(side: Side) -> None:
     matcher = toy(side)
-    server, broker, publisher, alice, bob = roles(matcher, "alice", "bob")
+    server, broker, publisher, alice, bob = users(matcher, "alice", "bob")
     texts = ["price = 3", "issue = 'IBM'", "TRUE"]
     both = np.concatenate([alice.encode(texts), bob.encode(texts)])
     events = publisher.encode(RECORDS)
     table = broker.prepare(both, ids=["a0", "a1", "a2", "b0", "b1", "b2"])
     broker.revoke(server.revoke("subscriber", "bob"))
-    wanted = {"a0": [1, 0, 1], "a1": [1, 1, 0], "a2": [1, 1, 1]}
+    expected = {"a0": [1, 0, 1], "a1": [1, 1, 0], "a2": [1, 1, 1]}
 
-    def answers(own: Any) -> dict[Any, list[int]]:
-        return dict(zip(own.ids, broker.match_all(events, own).T.astype(int).tolist(), strict=True))
+    def answers(table: Any) -> dict[Any, list[int]]:
+        return dict(
+            zip(table.ids, broker.match_all(events, table).T.astype(int).tolist(), strict=True)
+        )
 
     # Parts are joined, with bob's interests in them; then one of bob's and one of alice's goes.
     table.add(alice.encode("size IS NULL"), ids=["late"])
     table.add(alice.encode([*texts, *texts, "price = 4"]))
-    assert {name: answers(table)[name] for name in wanted} == wanted
+    assert {name: answers(table)[name] for name in expected} == expected
     assert answers(table)["late"] == [0, 1, 0] and answers(table)[6] == [0, 1, 0]
     assert all(answers(table)[name] == [0, 0, 0] for name in ("b0", "b1", "b2"))
     table.remove(["a0", "b0", 0, 1, 2, 3, 4, 5])
@@ -247,7 +238,7 @@ def test_tables_grow_shrink_and_come_back_without_revoked_users(side: Side) -> N
 
 def test_a_change_of_key_does_not_bring_back_who_was_revoked() -> None:
     matcher = toy()
-    server, broker, publisher, _, _ = roles(matcher, "alice", "bob")
+    server, broker, publisher, _, _ = users(matcher, "alice", "bob")
     server.revoke("subscriber", "bob")
     assert server.rotate() is None  # interests are encoded again
     assert server.users == ()
@@ -266,6 +257,7 @@ def test_keys_are_given_again_and_servers_come_back() -> None:
     server = matcher.key_server()
     key = server.subscriber_key("alice")
     assert server.subscriber_key("alice") == key
+    assert set(secrets_of(key)) == {"user", "x1", "s", "h"}
     again = matcher.key_server(RoleKey.from_text(server.key.to_text()))
     assert again.subscriber_key("alice") == key
     assert again.users == ("subscriber:alice",)
@@ -276,26 +268,19 @@ def test_keys_are_given_again_and_servers_come_back() -> None:
     )
 
 
-def test_a_broker_key_holds_no_user_key() -> None:
-    server, *_ = roles(toy())
-    assert set(secrets_of(server.broker_key())) == {"users"}
-    fields = set(secrets_of(server.subscriber_key("alice")))
-    assert fields == {"user", "x1", "s", "h"}
-
-
 # -- bad input ----------------------------------------------------------------------------------
 
 
 def test_parameters() -> None:
     for wrong in (0, 4, "2", True):
-        with pytest.raises(ParameterError, match=r"equalities must be 1\.\.3"):
+        with pytest.raises(ParameterError, match="equalities must be a whole number from 1 to 3"):
             KeywordMatch(SCHEMA, equalities=wrong, group="toy64")  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="trapdoors must be 'interests' or 'events'"):
         KeywordMatch(SCHEMA, group="toy64", trapdoors="both")  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="group must be "):
         KeywordMatch(SCHEMA, group="p256")
     wide = Schema({f"a{number}": UInt(1) for number in range(256)})
-    with pytest.raises(ParameterError, match="at most 255 attributes"):
+    with pytest.raises(ParameterError, match=r"number of attributes must be .* from 1 to 255"):
         KeywordMatch(wide, group="toy64")
 
 
@@ -308,14 +293,14 @@ def test_parameters() -> None:
     ],
 )
 def test_predicates_that_are_no_equalities(text: str, problem: str) -> None:
-    _, _, _, alice = roles(toy(equalities=1))
+    _, _, _, alice = users(toy(equalities=1))
     with pytest.raises(UnsupportedPredicateError, match=problem) as refusal:
         alice.encode(["price = 3", text])
     assert refusal.value.row == 1
 
 
 def test_malformed_bodies() -> None:
-    _, broker, publisher, alice = roles(toy())
+    _, broker, publisher, alice = users(toy())
     events = np.repeat(publisher.encode(RECORDS[:1]), 4, axis=0)
     body = events[:, BODY][:, 8:]
     body[1, :8] = 255  # no residue
@@ -335,25 +320,7 @@ def test_malformed_bodies() -> None:
         broker.match_all(publisher.encode(RECORDS), interests)
 
 
-def test_empty_batches() -> None:
-    _, broker, publisher, alice = roles(toy())
-    events, interests = publisher.encode([]), alice.encode([])
-    assert broker.match_all(events, interests).shape == (0, 0)
-    assert broker.match_all(events, alice.encode("price = 1")).shape == (0, 1)
-    assert broker.match_all(publisher.encode(RECORDS), interests).shape == (3, 0)
-
-
 # -- what it says of itself ---------------------------------------------------------------------
-
-
-@sides
-def test_all_parameters_tell_matchers_apart(side: Side) -> None:
-    matcher = toy(side, equalities=2)
-    again = KeywordMatch.from_parameters(SCHEMA, json.loads(json.dumps(matcher.parameters())))
-    assert again == matcher and again.equalities == 2 and again.trapdoors == side
-    others = [toy(side), toy("events" if side == "interests" else "interests", equalities=2)]
-    assert all(other != matcher for other in others)
-    assert KeywordMatch(SCHEMA, equalities=2, trapdoors=side) != matcher
 
 
 def test_card_and_costs() -> None:
@@ -364,10 +331,6 @@ def test_card_and_costs() -> None:
     assert "which interests hold equal values, across all users" in text
     assert "which events hold equal values, across all users" in toy("events").explain()
     assert "secp256k1" in KeywordMatch(SCHEMA).explain()
-    assert not matcher.covering
-    _, broker, *_ = roles(matcher)
-    with pytest.raises(ParameterError, match="does not support covering"):
-        broker.covers(np.zeros((0, 1), np.uint8), np.zeros((0, 1), np.uint8))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ccbps.ciphers.pohlig_hellman import PohligHellman
 from ccbps.ciphers.proxy_search import ProxySearch
 from ccbps.matching import CommutativeMatch, KeywordMatch, Matcher
 from ccbps.matching.broken import AccessTreeMatch
-from tests.support.reusable_checks import BODY, roles
+from tests.support.reusable_checks import BODY, plain, roles
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(4))
 RECORDS = [
@@ -35,7 +35,7 @@ SCHEMES: dict[str, tuple[Matcher, list[str], Any, str, int]] = {
     "trees": (AccessTreeMatch(SCHEMA, group="toy64"), EQUALITIES, ProxySearch, "re_encrypt", 1),
 }  # fmt: skip
 every_scheme = pytest.mark.parametrize(
-    ("matcher", "wanted", "owner", "name", "place"), SCHEMES.values(), ids=SCHEMES
+    ("matcher", "asked", "owner", "name", "place"), SCHEMES.values(), ids=SCHEMES
 )
 
 
@@ -51,29 +51,29 @@ def counting(function: Callable[..., Any], place: int, counted: list[int]) -> Ca
 @pytest.mark.parametrize("block", [4096, 4])
 def test_parts_of_a_table_share_it(
     matcher: Matcher,
-    wanted: list[str],
+    asked: list[str],
     owner: type,
     name: str,
     place: int,
     block: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    texts = [*wanted, *wanted, wanted[0]]
+    texts = [*asked, *asked, asked[0]]
     publisher, subscriber, broker = roles(matcher)
     events, interests = publisher.encode(RECORDS), subscriber.encode(texts)
-    one, several = broker.prepare(interests), broker.prepare(interests[:4])
+    single, several = broker.prepare(interests), broker.prepare(interests[:4])
     several.add(interests[4:6])
     several.add(interests[6:])
-    assert (len(one.parts), len(several.parts)) == (1, 3)
+    assert (len(single.parts), len(several.parts)) == (1, 3)
 
     counted: list[int] = []
     monkeypatch.setattr(owner, name, counting(getattr(owner, name), place, counted))
     monkeypatch.setattr("ccbps.matching.contract.broker.MATCH_ROWS", block)
-    expected = np.array([SCHEMA.parse(text).evaluate(RECORDS) for text in texts]).T
-    assert broker.match_all(events, one).tolist() == expected.tolist()
+    expected = plain(SCHEMA, RECORDS, texts)
+    assert np.array_equal(broker.match_all(events, single), expected)
     once = sum(counted)
     counted.clear()
-    assert broker.match_all(events, several).tolist() == expected.tolist()
+    assert np.array_equal(broker.match_all(events, several), expected)
     assert sum(counted) == once > 0
 
 

@@ -89,8 +89,8 @@ def test_threads_share_what_is_parsed() -> None:
     kept = ParsedPredicates(60)
     texts = [f"a < {i}" for i in range(30)] * 10
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda text: kept.parse(SCHEMA, text), texts))
-    assert [predicate.text for predicate in found] == texts
+        predicates = list(pool.map(lambda text: kept.parse(SCHEMA, text), texts))
+    assert [predicate.text for predicate in predicates] == texts
     assert 0 < len(kept) <= 12
 
 

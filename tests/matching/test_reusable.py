@@ -6,6 +6,7 @@ That every scheme refuses is in `ccbps.testing`.
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import warnings
 from typing import Any
@@ -23,12 +24,12 @@ from ccbps.errors import (
     KeyMismatchError,
     ParameterError,
     PredicateError,
+    UnsupportedPredicateError,
 )
 from ccbps.keys.role_key import RoleKey
 from ccbps.matching import Matcher, TagMatch
 from ccbps.matching.broken import AdditiveMaskMatch
-from ccbps.wire import Cause
-from tests.support.reusable_checks import roles
+from tests.support.reusable_checks import roles, secrets_of
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
 TEXTS = ["issue = 'IBM' AND price = 7", "issue = 'AAPL' AND price = 9"]
@@ -46,6 +47,15 @@ MATCHERS: dict[str, Matcher] = {
     "trees": matching.broken.AccessTreeMatch(SCHEMA),
     "layers": matching.CommutativeMatch(SCHEMA),
 }
+BROKERS_KNOW: dict[str, set[str]] = {
+    "blinded comparisons": {"n", "mu", "attributes"},
+    "tags": {"permutation"},
+    "filters": {"permutation"},
+    "dictionaries": {"permutation"},
+    "keywords": {"users"},
+    "trees": {"users"},
+    "layers": {"broker"},
+}
 MATCHER = TagMatch(SCHEMA)
 every_matcher = pytest.mark.parametrize("matcher", MATCHERS.values(), ids=MATCHERS)
 EVENTS: list[dict[str, Any]] = [
@@ -53,18 +63,43 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-def plain(matcher: Matcher) -> np.ndarray:
-    return np.array([matcher.schema.parse(text).evaluate(EVENTS) for text in TEXTS]).T
+OPTIONS: list[tuple[type[Matcher], dict[str, Any]]] = [
+    (matching.TagMatch, {"topic": ["issue"], "groups": 2}),
+    (matching.KeywordMatch, {"group": "toy64", "equalities": 1, "trapdoors": "events"}),
+    (matching.CommutativeMatch, {"attributes": ["issue"], "group": "toy64"}),
+    (matching.KeywordFilterMatch, {"points": {"price": [9]}, "hashes": 3, "bits": 192}),
+    (matching.KeywordDictionaryMatch, {"points": {"price": [9]}, "dictionaries": {"issue": []}}),
+    (
+        matching.ObliviousTopicMatch,
+        {"attributes": ["issue"], "payload_bytes": 5, "group": "toy64"},
+    ),
+    (matching.broken.AccessTreeMatch, {"group": "toy64", "leaves": 9}),
+    (matching.broken.AspeMatch, {"exact": True}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), OPTIONS)
+def test_every_option_is_kept_and_tells_matchers_apart(
+    kind: type[Matcher], options: dict[str, Any]
+) -> None:
+    matcher = kind(SCHEMA, **options)
+    again = kind.from_parameters(SCHEMA, json.loads(json.dumps(matcher.parameters())))
+    assert again == matcher and again.sizes == matcher.sizes
+    assert again.parameters() == matcher.parameters()
+    for name in options:
+        assert kind(SCHEMA, **{n: given for n, given in options.items() if n != name}) != matcher
 
 
 # -- broken schemes ------------------------------------------------------------------------------
 
-BROKEN = {name: one for name, one in MATCHERS.items() if one.leakage.security == "broken"}
+BROKEN = {
+    name: matcher for name, matcher in MATCHERS.items() if matcher.leakage.security == "broken"
+}
 
 
 def test_these_are_broken() -> None:
-    known = {"masks", "prefixes", "scalar products", "exact scalar products"}
-    assert known | {"blinded comparisons"} <= set(BROKEN) < set(MATCHERS)
+    always_broken = {"masks", "prefixes", "scalar products", "exact scalar products"}
+    assert always_broken | {"blinded comparisons"} <= set(BROKEN) < set(MATCHERS)
 
 
 @every_matcher
@@ -203,6 +238,20 @@ def test_a_schema_that_is_none_is_refused(matcher: Matcher) -> None:
         type(matcher)(wrong)
 
 
+@pytest.mark.parametrize("name", MATCHERS)
+def test_a_brokers_key_holds_no_more_than_a_broker_may_know(name: str) -> None:
+    key = MATCHERS[name].key_server().broker_key()
+    assert set(secrets_of(key)) == BROKERS_KNOW.get(name, set())
+
+
+@pytest.mark.parametrize("name", sorted(MATCHERS.keys() - {"trees"}))
+def test_what_is_no_box_is_refused_by_row(name: str) -> None:
+    subscriber = roles(MATCHERS[name])[1]
+    with pytest.raises(UnsupportedPredicateError) as caught:
+        subscriber.encode([TEXTS[0], "issue = 'IBM' AND price = 3 OR issue = 'GOOG'"])
+    assert caught.value.row == 1
+
+
 def test_bad_events_and_predicates_are_refused() -> None:
     publisher, subscriber, broker = roles(MATCHER)
     with pytest.raises(EventError):
@@ -218,17 +267,3 @@ def test_bad_events_and_predicates_are_refused() -> None:
         subscriber.encode(7)
     with pytest.raises(ParameterError, match="does not support covering"):
         broker.covers(subscriber.encode(TEXTS), subscriber.encode(TEXTS))
-
-
-def test_examine_refuses_events_one_by_one() -> None:
-    publisher, subscriber, broker = roles(MATCHER)
-    events, table = publisher.encode(EVENTS), broker.prepare(subscriber.encode(TEXTS))
-    answers, causes = broker.examine_all(events, table)
-    assert not causes.any()
-    assert np.array_equal(answers, plain(MATCHER))
-    events[4, 14] ^= 1
-    answers, causes = broker.examine_all(events, table)
-    assert causes.tolist() == [0, 0, 0, 0, Cause.EPOCH, 0]
-    wanted = plain(MATCHER)
-    wanted[4] = False
-    assert np.array_equal(answers, wanted)

@@ -19,7 +19,12 @@ PENDING = frozenset(
         "delivery",
         "encodings",
         "keys",
-        "matching",
+        "matching/__init__",
+        "matching/catalogue",
+        "matching/contract",
+        "matching/group",
+        "matching/one_time",
+        "matching/schemes",
         "mqtt",
         "network",
         "overlay",
@@ -29,7 +34,7 @@ PENDING = frozenset(
         "testing",
     ]
 )
-"""Rooms and files whose docstrings do not follow the rules yet."""
+"""Rooms, rooms inside rooms, and files whose docstrings do not follow the rules yet."""
 
 VERBS = frozenset(Path(__file__).with_name("verbs.txt").read_text("utf-8").split())
 """Verbs in the imperative that a function's docstring may begin with. Add one that is missing
@@ -73,13 +78,15 @@ def complaints(path: Path) -> Iterator[str]:
                     yield f"{line}: describe {named[1]} by a noun, not by {named[2]!r}"
 
 
+def is_pending(path: Path) -> bool:
+    """Tell whether a file, or a room that it is in, is pending."""
+    name = path.relative_to(PACKAGE).with_suffix("")
+    return any(part.as_posix() in PENDING for part in (name, *name.parents))
+
+
 def modules() -> list[Path]:
     """List the files that follow the rules."""
-    return [
-        path
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if path.relative_to(PACKAGE).with_suffix("").parts[0] not in PENDING
-    ]
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if not is_pending(path)]
 
 
 def test_docstrings_begin_as_they_should() -> None:
@@ -87,8 +94,11 @@ def test_docstrings_begin_as_they_should() -> None:
 
 
 def test_pending_rooms_exist() -> None:
-    there = {path.stem for path in PACKAGE.iterdir()}
-    assert there >= PENDING
+    assert [
+        name
+        for name in sorted(PENDING)
+        if not (PACKAGE / name).is_dir() and not (PACKAGE / f"{name}.py").is_file()
+    ] == []
 
 
 @pytest.mark.parametrize(

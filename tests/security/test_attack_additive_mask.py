@@ -14,9 +14,8 @@ import numpy as np
 
 from ccbps import Bool, Category, Schema, UInt
 from ccbps.arrays import Bytes, Words
-from ccbps.matching import KeyServer
 from ccbps.matching.broken import AdditiveMaskMatch
-from tests.support.reusable_checks import BODY
+from tests.support.reusable_checks import BODY, sent
 
 QUOTES = Schema(issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(16), volume=UInt(32))
 TEXTS = [
@@ -24,16 +23,6 @@ TEXTS = [
     "volume > 3000000000",
     "price < 7 AND issue = 'GOOG'",
 ]
-
-
-def messages(
-    matcher: AdditiveMaskMatch, server: KeyServer, records: Any, interests: Any
-) -> tuple[Bytes, Bytes]:
-    """All that a broker sees."""
-    return (
-        matcher.publisher(server.publisher_key()).encode(records),
-        matcher.subscriber(server.subscriber_key("alice")).encode(interests),
-    )
 
 
 def words(messages: Bytes) -> Words:
@@ -63,12 +52,12 @@ def bounds() -> Words:
 def test_one_known_record_gives_every_value_and_every_bound() -> None:
     matcher = AdditiveMaskMatch(QUOTES)
     records = quotes(3000)
-    events, interests = messages(matcher, matcher.key_server(), records, TEXTS)
+    events, interests = sent(matcher, records, TEXTS)
     seen = words(events)
     masks = seen[17] - codes(records)[17]  # known plaintext: record 17
     np.testing.assert_array_equal(seen - masks, codes(records))
-    found = words(interests).reshape(len(TEXTS), -1, 2) - masks[:, None]
-    np.testing.assert_array_equal(found, bounds())
+    recovered = words(interests).reshape(len(TEXTS), -1, 2) - masks[:, None]
+    np.testing.assert_array_equal(recovered, bounds())
 
 
 def masks_of_full_ranges(interests: Bytes) -> dict[int, int]:
@@ -83,7 +72,7 @@ def masks_of_full_ranges(interests: Bytes) -> dict[int, int]:
 def test_free_attributes_give_their_masks_without_any_known_value() -> None:
     matcher = AdditiveMaskMatch(QUOTES)
     records = quotes(3000)
-    events, interests = messages(matcher, matcher.key_server(), records, TEXTS)
+    events, interests = sent(matcher, records, TEXTS)
     masks = masks_of_full_ranges(interests)
     assert sorted(masks) == [0, 1, 2]  # each of the three texts leaves another attribute free
     masks_in_order = np.array([masks[a] for a in range(3)], dtype=np.uint64)
@@ -94,7 +83,7 @@ def test_least_bound_is_the_mask_as_soon_as_a_range_is_open_below() -> None:
     matcher = AdditiveMaskMatch(Schema(price=UInt(16)))
     server = matcher.key_server()
     texts = ["price > 60000", "price BETWEEN 3 AND 9", "price < 812"]
-    _, interests = messages(matcher, server, [], texts)
+    _, interests = sent(matcher, [], texts, server)
     assert (
         int(words(interests)[:, 0].min()) == server.publisher_key().export_secret_data()["masks"][0]
     )
@@ -114,7 +103,7 @@ def test_events_alone_are_read_where_they_fill_the_domain() -> None:
         }
     )
     matcher = AdditiveMaskMatch(schema)
-    events, _ = messages(matcher, matcher.key_server(), records, [])
+    events, _ = sent(matcher, records, [])
     seen, full = words(events), []
     for name, column in zip(schema, seen.T, strict=True):
         missing = schema[name].size - 1 - int(np.ptp(column))  # places where the mask may be
@@ -131,11 +120,11 @@ def test_a_known_distribution_gives_the_mask_without_a_known_value() -> None:
     """3,000 prices around 12,000, in a domain of 65,536 of which they fill little, and no range."""
     prices = np.random.default_rng(12).normal(12_000, 600, 3_000).astype(int)
     matcher = AdditiveMaskMatch(Schema(price=UInt(16)))
-    events, _ = messages(matcher, matcher.key_server(), {"price": prices}, [])
+    events, _ = sent(matcher, {"price": prices}, [])
     seen = words(events)[:, 0]
     middle = seen.min() + np.uint64(np.median(seen - seen.min()))
-    found = 12_000 + (seen - middle).astype(np.int64)
-    assert np.abs(found - prices).max() <= 65
+    recovered = 12_000 + (seen - middle).astype(np.int64)
+    assert np.abs(recovered - prices).max() <= 65
 
 
 def test_null_is_the_mask_as_soon_as_it_occurs() -> None:
@@ -146,7 +135,7 @@ def test_null_is_the_mask_as_soon_as_it_occurs() -> None:
     records = {"price": [None if rng.random() < 0.05 else int(price) for price in prices]}
     schema = Schema(price=UInt(16, nullable=True))
     matcher = AdditiveMaskMatch(schema)
-    events, _ = messages(matcher, matcher.key_server(), records, [])
+    events, _ = sent(matcher, records, [])
     seen = words(events)[:, 0]
     values, counts = np.unique(seen, return_counts=True)
     gaps = np.diff(values.astype(np.int64))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ccbps import Bool, Schema, SharedSeed, UInt
 from ccbps.matching import FormulaMatch, TagMatch
+from tests.support.reusable_checks import users
 
 Bools = NDArray[np.bool_]
 Records = dict[str, NDArray[np.int64]]
@@ -41,10 +42,7 @@ def one_time(schema: Schema) -> Answer:
 def reusable(schema: Schema) -> Answer:
     """Answers for all pairs from TagMatch."""
     matcher = TagMatch(schema)
-    server = matcher.key_server()
-    publisher = matcher.publisher(server.publisher_key())
-    subscriber = matcher.subscriber(server.subscriber_key("alice"))
-    broker = matcher.broker(server.broker_key())
+    _, broker, publisher, subscriber = users(matcher)
 
     def answer(records: Records, texts: Sequence[str]) -> Bools:
         return broker.match_all(publisher.encode(records), subscriber.encode(list(texts)))
@@ -78,10 +76,10 @@ def test_containment_orders_subscriptions_and_places_every_event(
     prices, order = rng.integers(0, 256, 4000), rng.permutation(15)
     answers = world(schema)({"price": prices}, [f"price >= {16 * (j + 1)}" for j in order])
     # Of nested predicates the narrower one matches less often, and only where the wider one does.
-    found = np.argsort(-answers.sum(axis=0))
-    nested = answers[:, found]
+    narrower = np.argsort(-answers.sum(axis=0))
+    nested = answers[:, narrower]
     assert (nested[:, 1:] <= nested[:, :-1]).all()
-    assert found.tolist() == np.argsort(order).tolist()
+    assert narrower.tolist() == np.argsort(order).tolist()
     # An event lies between the last limit that it meets and the next: 16 of 256 values.
     assert (answers.sum(axis=1) == prices // 16).all()
 
@@ -121,6 +119,6 @@ def test_chosen_events_give_all_four_bounds_of_a_box(world: Callable[[Schema], A
         columns = {name: np.array([value]) for name, value in event.items()}
         return bool(answer(columns, [secret])[0, 0])
 
-    known = {"price": 12000, "volume": 2500}
-    assert bounds(matches, known, 65535) == [11907, 20211, 1003, 40960]
+    matching = {"price": 12000, "volume": 2500}
+    assert bounds(matches, matching, 65535) == [11907, 20211, 1003, 40960]
     assert len(published) <= 59

@@ -21,7 +21,7 @@ from ccbps.ciphers.aspe import RealAspe, random_factors
 from ccbps.ciphers.aspe_modular import ModularAspe
 from ccbps.errors import ParameterError
 from ccbps.matching.broken import AspeMatch
-from tests.support.reusable_checks import BODY
+from tests.support.reusable_checks import BODY, users
 
 Array = NDArray[Any]
 
@@ -71,9 +71,9 @@ def test_real_cipher_d_plus_1_known_points_give_the_key() -> None:
     d = 5
     rng = np.random.default_rng(1)
     key = RealAspe.generate(d, os.urandom)
-    known = rng.normal(size=(d + 1, d))
-    lifted = np.column_stack([known, -0.5 * (known**2).sum(axis=1)])
-    recovered = RealAspe(np.linalg.solve(lifted, key.encrypt_points(known)))
+    plaintexts = rng.normal(size=(d + 1, d))
+    lifted = np.column_stack([plaintexts, -0.5 * (plaintexts**2).sum(axis=1)])
+    recovered = RealAspe(np.linalg.solve(lifted, key.encrypt_points(plaintexts)))
     assert np.allclose(recovered.matrix, key.matrix)
 
     secret = rng.normal(size=(50, d))
@@ -88,10 +88,10 @@ def test_modular_cipher_d_plus_1_known_differences_give_the_key() -> None:
     d, ring = 3, Residues(2)
     key = ModularAspe.generate(ring, d, os.urandom)
     rng = np.random.default_rng(1)
-    known = rng.integers(-99, 99, (d + 1, d + 1))  # (w, -c), with factors 1
+    plaintexts = rng.integers(-99, 99, (d + 1, d + 1))  # (w, -c), with factors 1
     ones = np.ones(d + 1, dtype=np.int64)
-    seen = key.encrypt_differences(ring.of(known[:, :-1]), ring.of(-known[:, -1]), ones)
-    recovered = ModularAspe(ring, ring.matmul(ring.inverse(ring.of(known)), seen))
+    seen = key.encrypt_differences(ring.of(plaintexts[:, :-1]), ring.of(-plaintexts[:, -1]), ones)
+    recovered = ModularAspe(ring, ring.matmul(ring.inverse(ring.of(plaintexts)), seen))
     assert np.array_equal(ring.integers(recovered.matrix), ring.integers(key.matrix))
 
 
@@ -154,7 +154,7 @@ def without_blinds(seen: Array, bounds: Array, ring: Residues) -> tuple[Array, A
 @both
 def test_d_plus_2_known_events_give_every_event_and_every_bound(exact: bool) -> None:
     view = View(exact, 60)
-    known = D + 2
+    plaintexts = D + 2
     doubled = np.column_stack([2 * view.codes, np.ones(60, dtype=np.int64)])
     seen, bounds = view.numbers(view.events)[:, 0], view.bounds
     n = D + 1
@@ -162,10 +162,10 @@ def test_d_plus_2_known_events_give_every_event_and_every_bound(exact: bool) -> 
         # One prime is enough: values are smaller.
         ring, (prime, *_) = Residues(1), Residues(1).primes
         seen, bounds = without_blinds(seen[:, 0], bounds[:, 0], ring)
-        rows = seen[:known].astype(np.int64).astype(object)
-        system = equations(doubled[:known].astype(object), rows)
-        found = np.array(null_vector(system.tolist(), prime)[: n * n], dtype=float)
-        key = ring.reduced(found.reshape(1, n, n))
+        rows = seen[:plaintexts].astype(np.int64).astype(object)
+        system = equations(doubled[:plaintexts].astype(object), rows)
+        solution = np.array(null_vector(system.tolist(), prime)[: n * n], dtype=float)
+        key = ring.reduced(solution.reshape(1, n, n))
         inverse = ring.inverse(key)[0]
         plain = (inverse @ seen.T.astype(float)).T
         plain, turned = plain.astype(object) % prime, (bounds.astype(float) @ key[0]) % prime
@@ -173,12 +173,12 @@ def test_d_plus_2_known_events_give_every_event_and_every_bound(exact: bool) -> 
         events = np.array([r * s % prime for r, s in zip(plain[:, :-1], scale, strict=True)])
         bound_rows = turned.astype(np.int64).astype(object)
     else:
-        system = equations(doubled[:known].astype(float), seen[:known])
+        system = equations(doubled[:plaintexts].astype(float), seen[:plaintexts])
         system[:, : n * n] /= 1 << 17  # all unknowns of about one size
-        found = np.linalg.svd(system)[2][-1][: n * n].reshape(n, n)
-        plain = np.linalg.solve(found, seen.T).T
+        solution = np.linalg.svd(system)[2][-1][: n * n].reshape(n, n)
+        plain = np.linalg.solve(solution, seen.T).T
         events = np.rint(plain[:, :-1] / plain[:, -1:])
-        bound_rows = bounds @ found
+        bound_rows = bounds @ solution
         prime = 0
     assert np.array_equal((np.array(events) // 2).astype(int), view.codes)
 
@@ -204,7 +204,7 @@ def test_d_plus_2_known_events_give_every_event_and_every_bound(exact: bool) -> 
 def planes(bounds: Array) -> list[tuple[Array, Array]]:
     """Of each attribute the places of its bounds, and the plane they span, shape (d + 1, 2)."""
     bounds = bounds / np.linalg.norm(bounds, axis=1)[:, None]
-    left, found = np.arange(len(bounds)), []
+    left, solution = np.arange(len(bounds)), []
     while len(left) > 2:
         best = np.zeros(len(left), dtype=np.bool_)
         for other in left[1:]:
@@ -214,8 +214,8 @@ def planes(bounds: Array) -> list[tuple[Array, Array]]:
             if sizes[1] > 1e-3 and inside.sum() > best.sum():
                 best = inside
         members, left = left[best], left[~best]
-        found.append((members, np.linalg.svd(bounds[members])[2][:2].T))
-    return found
+        solution.append((members, np.linalg.svd(bounds[members])[2][:2].T))
+    return solution
 
 
 def test_linear_dependence_tells_which_bounds_are_of_one_attribute() -> None:
@@ -245,26 +245,26 @@ def whole_numbers(events: Array, *others: Array) -> list[Array]:
     angles = np.arctan2(events[:, 1], events[:, 0]) % np.pi
     order = np.argsort(angles)
     distinct = events[order[np.diff(angles[order], prepend=-1) > 1e-11]]
-    one, two = (grid.reshape(-1) for grid in np.mgrid[1:MOST_GAP, 1:MOST_GAP].astype(float))
-    least_first = np.argsort(one + two, kind="stable")  # multiples of a right guess are no news
-    one, two = one[least_first], two[least_first]
+    near, far = (grid.reshape(-1) for grid in np.mgrid[1:MOST_GAP, 1:MOST_GAP].astype(float))
+    least_first = np.argsort(near + far, kind="stable")  # multiples of a right guess are no news
+    near, far = near[least_first], far[least_first]
     some = distinct[:: max(1, len(distinct) // 24)]
 
-    def read(at: int, points: Array, one: Any, two: Any) -> Array:
+    def read(at: int, points: Array, near: Any, far: Any) -> Array:
         a, b, c = distinct[at], distinct[at + 1], distinct[at + 2]
         top, below = bracket(points, a) * bracket(b, c), bracket(points, c) * bracket(b, a)
         # z (z_b - z_c) / ((z - z_c) z_b) = top / below with z_a = 0
-        return np.asarray(top * one * (one + two) / (top * one + below * two))
+        return np.asarray(top * near * (near + far) / (top * near + below * far))
 
     for at in range(len(distinct) - 2):
         with np.errstate(divide="ignore", invalid="ignore"):
-            z = read(at, some, one[:, None], two[:, None])
+            z = read(at, some, near[:, None], far[:, None])
             good = np.flatnonzero((abs(z - np.rint(z)) < 0.02).all(axis=1))
         for guess in good:
-            found = read(at, events, one[guess], two[guess])
-            different = len(np.unique(np.rint(found))) == len(distinct)
-            if different and (abs(found - np.rint(found)) < 0.1).all():
-                return [read(at, points, one[guess], two[guess]) for points in (events, *others)]
+            solution = read(at, events, near[guess], far[guess])
+            different = len(np.unique(np.rint(solution))) == len(distinct)
+            if different and (abs(solution - np.rint(solution)) < 0.1).all():
+                return [read(at, points, near[guess], far[guess]) for points in (events, *others)]
     raise AssertionError("no three neighbours are as near as was guessed")
 
 
@@ -288,9 +288,7 @@ def test_cross_ratios_of_whole_numbers_give_every_value_and_every_bound(
         for low, high in limits.transpose(1, 2, 0)
     ]
     matcher = AspeMatch(TALLIES)
-    server = matcher.key_server()
-    publisher = matcher.publisher(server.publisher_key())
-    manager = matcher.subscriber(server.subscriber_key("security manager"))
+    _, _, publisher, manager = users(matcher, "security manager")
     messages = publisher.encode(dict(zip(TALLIES, codes.T, strict=True)))
     # From here on the attacker: it has messages and the schema.
     seen = matcher._numbers.numbers_of(messages[:, BODY])[:, 0]
@@ -309,11 +307,11 @@ def test_cross_ratios_of_whole_numbers_give_every_value_and_every_bound(
         read[size] = np.rint(values - first), np.sort(ends[closed] - first)
     truth = [limits[0, :, :1] - 0.5, limits[1] + np.array([-0.5, 0.5]), limits[2, :, 1:] + 0.5]
     assert set(read) == {1 << bits for bits in WIDTHS}
-    for bits, plain, wanted in zip(WIDTHS, codes.T, truth, strict=True):
+    for bits, plain, expected in zip(WIDTHS, codes.T, truth, strict=True):
         values, ends = read[1 << bits]
         assert np.array_equal(values, plain)
-        assert len(ends) == wanted.size
-        assert np.allclose(ends, np.sort(wanted.reshape(-1)), atol=0.1)
+        assert len(ends) == expected.size
+        assert np.allclose(ends, np.sort(expected.reshape(-1)), atol=0.1)
 
 
 def test_noise_below_half_a_step_would_not_stop_cross_ratios() -> None:
@@ -338,14 +336,14 @@ def test_noise_below_half_a_step_would_not_stop_cross_ratios() -> None:
     turned = np.arctan2(products[:, 0], products[:, 1]) - angles[jump]
     line = np.tan(turned % np.pi - (angles[jump - 1] - angles[jump]) % np.pi / 2)
     unit = (line - line.min()) / np.ptp(line)
-    best, found = 0.0, np.zeros(count)
+    best, solution = 0.0, np.zeros(count)
     for width in size - 1 + np.linspace(-0.5, 0.5, 5):
         for bend in np.exp(np.linspace(-4, 4, 32 * size)):
             values = width * unit / (unit + bend * (1 - unit))
             phase = np.exp(2j * np.pi * values).mean()
             if abs(phase) > best:
-                best, found = abs(phase), np.rint(values - np.angle(phase) / (2 * np.pi))
-    assert any(np.array_equal(found, plain) for plain in (codes, size - 1 - codes))
+                best, solution = abs(phase), np.rint(values - np.angle(phase) / (2 * np.pi))
+    assert any(np.array_equal(solution, plain) for plain in (codes, size - 1 - codes))
 
 
 def test_divisors_of_exact_products_tell_differences() -> None:
@@ -370,8 +368,8 @@ def test_divisors_of_exact_products_tell_differences() -> None:
         for j in range(D)
         for sign, bound in ((1, 2 * limits[2 * j] - 1), (-1, 2 * limits[2 * j + 1] + 1))
     ]
-    found = {tuple(column) for column in differences.T}
-    assert found == {tuple(column) for column in truth}
+    solution = {tuple(column) for column in differences.T}
+    assert solution == {tuple(column) for column in truth}
 
 
 # -- key updates -----------------------------------------------------------------------------------

@@ -75,40 +75,46 @@ def test_one_nonce_for_two_interests_shows_all_bounds_of_one_to_the_other() -> N
     market = Market(1)
     slots, round_ = market.encoding.slots, market.round()
     mine, nonce = [(5, 9), (4, 4), (3, 1000)], b"twelve bytes"
-    known, reused = market.interest(round_, mine, nonce), market.interest(round_, TEXT, nonce)
+    first_sent, reused = market.interest(round_, mine, nonce), market.interest(round_, TEXT, nonce)
     fresh = market.interest(round_, TEXT)
     shifts = market.encoding.labels.of(round_)[0, :: 1 << 2, 0] & 3
-    bare = [one for one in slots.coordinates if one.kind == "plain" and len(one.lines) == 1]
-    bare = [one for one in bare if [part[0] for part in slots.parts(one)] == [()]]
+    bare = [
+        coordinate
+        for coordinate in slots.coordinates
+        if coordinate.kind == "plain" and len(coordinate.lines) == 1
+    ]
+    bare = [
+        coordinate for coordinate in bare if [part[0] for part in slots.parts(coordinate)] == [()]
+    ]
     # In the order of private bits, which is that of attributes, bounds and digits.
-    bare.sort(key=lambda one: min(slots.parts(one)[0][1][0].interest))
+    bare.sort(key=lambda coordinate: min(slots.parts(coordinate)[0][1][0].interest))
     lasts = {sum(map(len, BOX[: i + 1])) - 1 for i in range(len(BOX))}
-    own = np.array(box_bits(BOX, mine))
+    my_bits = np.array(box_bits(BOX, mine))
 
     def bounds_read(interest: Bytes) -> list[list[int]]:
         """For each attribute both bounds, as far as rows can be explained."""
-        both = [a ^ b for a, b in zip(market.rows(known), market.rows(interest), strict=True)]
+        both = [a ^ b for a, b in zip(market.rows(first_sent), market.rows(interest), strict=True)]
         digits = []
-        for one in bare:
-            ((_, table, _),) = slots.parts(one)
-            mine_says = [own[min(label.interest)] for label in table]
-            shift, (start, count) = int(shifts[one.digit]), one.rows
+        for coordinate in bare:
+            ((_, table, _),) = slots.parts(coordinate)
+            mine_says = [my_bits[min(label.interest)] for label in table]
+            shift, (start, count) = int(shifts[coordinate.digit]), coordinate.rows
             for guess in range(4):
                 # The last digit's table says which values are less, others' which one is equal.
-                says = [v < guess if one.digit in lasts else v == guess for v in range(4)]
+                says = [v < guess if coordinate.digit in lasts else v == guess for v in range(4)]
                 lines = [int(a) ^ int(b) for a, b in zip(says, mine_says, strict=True)]
-                wanted = [lines[shift] ^ lines[q ^ shift] for q in range(1, 4)]
-                if both[start : start + count] == wanted:
+                differing = [lines[shift] ^ lines[q ^ shift] for q in range(1, 4)]
+                if both[start : start + count] == differing:
                     digits.append(guess)
                     break
             else:
                 digits.append(0)
-        found = []
+        recovered = []
         for widths in BOX:
             k = len(widths)
             pair, digits = (digits[:k], digits[k : 2 * k]), digits[2 * k :]
-            found.append([sum(d << 2 * i for i, d in enumerate(part[::-1])) for part in pair])
-        return found
+            recovered.append([sum(d << 2 * i for i, d in enumerate(part[::-1])) for part in pair])
+        return recovered
 
     # A bound above all codes is written as zero.
     bounds = [[(high + 1) % (1 << k), low] for (low, high), k in zip(TEXT, BITS, strict=True)]
@@ -120,32 +126,34 @@ def test_two_events_under_one_round_show_where_they_differ_and_all_mixtures_of_b
     market = Market(2)
     round_ = market.round()
     first, second = (1100, 40_000, 80), (1250, 7, 901_234)
-    one, other = market.event(round_, first), market.event(round_, second)
+    coordinate, other = market.event(round_, first), market.event(round_, second)
     # Without any interest: shifts cancel.
     low = np.array([(1 << width) - 1 for width in FLAT])
-    shown = (one ^ other)[0, ::LABEL_BYTES] & low
-    wanted = np.array(digits_of(first)) ^ np.array(digits_of(second))
-    assert shown.tolist() == wanted.tolist()
-    assert (one == other).reshape(-1, LABEL_BYTES).all(axis=1).tolist() == (wanted == 0).tolist()
+    shown = (coordinate ^ other)[0, ::LABEL_BYTES] & low
+    differing = np.array(digits_of(first)) ^ np.array(digits_of(second))
+    assert shown.tolist() == differing.tolist()
+    assert (coordinate == other).reshape(-1, LABEL_BYTES).all(axis=1).tolist() == (
+        differing == 0
+    ).tolist()
     # With an interest: answers for each attribute of one event or of the other.
     interest = market.interest(round_, TEXT)
     edges = LABEL_BYTES * np.cumsum([0, *map(len, BOX)])
-    found = set()
+    recovered = set()
     for chosen in product((0, 1), repeat=len(BITS)):
         mixed = np.hstack([
-            (one, other)[which][:, edges[i] : edges[i + 1]] for i, which in enumerate(chosen)
+            (coordinate, other)[which][:, edges[i] : edges[i + 1]] for i, which in enumerate(chosen)
         ])  # fmt: skip
         codes = [(first, second)[which][i] for i, which in enumerate(chosen)]
         assert market.encoding.decode(mixed, interest)[0] == market.answers(codes, TEXT)
         if market.answers(codes, TEXT):
-            found.add(chosen)
+            recovered.add(chosen)
     # So the broker knows that of the second event the first attribute alone is out of bounds.
-    assert found == {(0, *rest) for rest in product((0, 1), repeat=2)}
+    assert recovered == {(0, *rest) for rest in product((0, 1), repeat=2)}
     # Under a round of its own, the second event's labels open nothing of this interest.
     apart = market.event(market.round(), second)
-    shown = (one ^ apart)[0, ::LABEL_BYTES] & low
-    assert shown.tolist() != wanted.tolist()
-    assert not (one == apart).reshape(-1, LABEL_BYTES).all(axis=1).any()
+    shown = (coordinate ^ apart)[0, ::LABEL_BYTES] & low
+    assert shown.tolist() != differing.tolist()
+    assert not (coordinate == apart).reshape(-1, LABEL_BYTES).all(axis=1).any()
 
 
 def test_who_can_make_labels_reads_every_event_message() -> None:
@@ -156,12 +164,12 @@ def test_who_can_make_labels_reads_every_event_message() -> None:
 
     def read(labels: Bytes) -> list[list[int]]:
         """For each digit the values whose labels are the event's."""
-        first, found = 0, []
+        first, recovered = 0, []
         for width, label in zip(FLAT, message, strict=True):
-            own = labels[first : first + (1 << width)]
-            found.append(np.flatnonzero((own == label).all(axis=1)).tolist())
+            my_bits = labels[first : first + (1 << width)]
+            recovered.append(np.flatnonzero((my_bits == label).all(axis=1)).tolist())
             first += 1 << width
-        return found
+        return recovered
 
     assert read(market.encoding.labels.of(round_)[0]) == [[digit] for digit in digits_of(codes)]
     assert read(market.encoding.labels.of(market.round())[0]) == [[]] * len(FLAT)

@@ -24,8 +24,8 @@ from ccbps import Category, Schema, UInt
 from ccbps.errors import BrokenSchemeWarning
 from ccbps.matching import KeywordDictionaryMatch, KeywordFilterMatch
 from ccbps.wire import KEY_HEADER_BYTES
-from tests.security.test_attack_words import Both, both, encoded
-from tests.support.reusable_checks import BODY, sealed
+from tests.support.reusable_checks import BODY, sealed, sent
+from tests.support.word_matchers import Both, both
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -53,11 +53,11 @@ def ranges(rng: np.random.Generator, size: int, count: int, widest: int) -> list
 def clauses_of(matcher: Any, interests: Any) -> list[list[bytes]]:
     """The words of each clause of all messages, as the broker sees them."""
     shape = len(interests) * matcher.vocabulary.clauses, matcher.vocabulary.slots, -1
-    found = [
+    recovered = [
         [word for word in map(bytes, clause) if any(word[4:])]  # an unused place has no key
         for clause in interests[:, BODY].reshape(shape)
     ]
-    return [clause for clause in found if clause]
+    return [clause for clause in recovered if clause]
 
 
 def numbered(clauses: list[list[bytes]]) -> tuple[list[bytes], Floats]:
@@ -77,8 +77,8 @@ def hits_of(matcher: Any, server: Any, events: Any, words: list[bytes]) -> Float
     joined = np.frombuffer(b"".join(words), np.uint8).reshape(len(words), -1)
     alone[:, KEY_HEADER_BYTES : KEY_HEADER_BYTES + joined.shape[1]] = joined
     broker = matcher.broker(server.broker_key())
-    found: Floats = broker.match_all(events, sealed(broker, alone)).astype(float)
-    return found
+    recovered: Floats = broker.match_all(events, sealed(broker, alone)).astype(float)
+    return recovered
 
 
 # -- what it makes of it ----------------------------------------------------------------------
@@ -115,14 +115,14 @@ def test_150_ranges_alone_give_all_cells_in_order(kind: Both) -> None:
         f"price BETWEEN {low} AND {high}"
         for low, high in ranges(np.random.default_rng(3), 4096, 150, 2048)
     ]
-    _, interests = encoded(matcher, server, [], texts)
+    _, interests = sent(matcher, [], texts, server)
     words, common = numbered(clauses_of(matcher, interests))
-    found = [words[place] for place in in_line(common)]
+    recovered = [words[place] for place in in_line(common)]
     cells = [f"price BETWEEN {128 * cell} AND {128 * cell + 127}" for cell in range(32)]
-    _, truth = encoded(matcher, server, [], cells)
-    wanted = [word for clause in clauses_of(matcher, truth) for word in clause]
-    assert len(wanted) == 32
-    assert found in (wanted, wanted[::-1])
+    _, truth = sent(matcher, [], cells, server)
+    expected = [word for clause in clauses_of(matcher, truth) for word in clause]
+    assert len(expected) == 32
+    assert recovered in (expected, expected[::-1])
 
 
 @both
@@ -133,7 +133,7 @@ def test_200_ranges_place_every_event_within_a_hundredth(kind: Both) -> None:
     rng = np.random.default_rng(1)
     texts = [f"price BETWEEN {low} AND {high}" for low, high in ranges(rng, 4096, 200, 2048)]
     prices = rng.integers(0, 4096, 1_000)
-    events, interests = encoded(matcher, server, {"price": prices}, texts)
+    events, interests = sent(matcher, {"price": prices}, texts, server)
 
     words, _ = numbered(clauses_of(matcher, interests))
     hits = hits_of(matcher, server, events, words)
@@ -160,7 +160,7 @@ def test_clauses_and_hits_give_words_the_names_of_their_attributes(kind: Both) -
     rng = np.random.default_rng(2)
     chances = 1 / np.arange(1, 21)
     issue = [f"S{i}" for i in rng.choice(20, 1_700, p=chances / chances.sum())]
-    wanted = {
+    expected = {
         "issue": [f"issue = '{name}'" for name in issue[1_500:]],
         "price": [f"price BETWEEN {a} AND {b}" for a, b in ranges(rng, 1 << 12, 200, 1_500)],
         "volume": [f"volume BETWEEN {a} AND {b}" for a, b in ranges(rng, 1 << 16, 200, 30_000)],
@@ -168,14 +168,14 @@ def test_clauses_and_hits_give_words_the_names_of_their_attributes(kind: Both) -
     chosen = rng.random((200, 3)) < 0.6
     texts = [
         " AND ".join(text for text, use in zip(terms, uses, strict=True) if use) or "TRUE"
-        for terms, uses in zip(zip(*wanted.values(), strict=True), chosen, strict=True)
+        for terms, uses in zip(zip(*expected.values(), strict=True), chosen, strict=True)
     ]
     records = {
         "issue": issue[:1_500],
         "price": np.clip(rng.normal(2_000, 700, 1_500), 0, 4_095).astype(int),
         "volume": np.minimum(rng.exponential(12_000, 1_500), 65_535).astype(int),
     }
-    events, interests = encoded(matcher, server, records, texts)
+    events, interests = sent(matcher, records, texts, server)
 
     words, common = numbered(clauses_of(matcher, interests))
     hits = hits_of(matcher, server, events, words)
@@ -192,8 +192,8 @@ def test_clauses_and_hits_give_words_the_names_of_their_attributes(kind: Both) -
                 names[word] = names[other]
 
     truth: dict[bytes, str] = {}
-    for name, some in wanted.items():
-        _, messages = encoded(matcher, server, {n: [] for n in schema}, some)
+    for name, some in expected.items():
+        _, messages = sent(matcher, {n: [] for n in schema}, some, server)
         truth |= {word: name for clause in clauses_of(matcher, messages) for word in clause}
     assert len(words) > 100 and {truth[word] for word in words} == set(schema)
     assert np.mean([truth[word] == name for word, name in zip(words, names, strict=True)]) >= 0.98

@@ -23,6 +23,7 @@ from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.matching import CommutativeMatch
 from ccbps.overlay.commutative_chain import Chain, ChainNode
 from ccbps.wire import KEY_HEADER_BYTES
+from tests.support.reusable_checks import users
 
 CIPHER = PohligHellman(TOY_PRIME_64)
 WORDS = [f"word {number}".encode() for number in range(40)]
@@ -40,10 +41,10 @@ def chain_of(layers: int) -> Chain:
 
 def keys_of(nodes: list[ChainNode]) -> list[LayerKey]:
     """Distinct keys that the colluders hold."""
-    found: list[LayerKey] = []
+    recovered: list[LayerKey] = []
     for node in nodes:
-        found += [key for key in node.keys.values() if key not in found]
-    return found
+        recovered += [key for key in node.keys.values() if key not in recovered]
+    return recovered
 
 
 def read(entry: int, keys: list[LayerKey], layers: int) -> set[bytes]:
@@ -61,10 +62,10 @@ def test_r_nodes_in_a_row_read_all_filters(layers: int, first: int) -> None:
     chain = chain_of(layers)
     nodes = [chain.nodes[f"broker {place}"] for place in range(first, first + layers)]
     # What the lowest of them keeps has layers that the others share with nodes below it.
-    found = set()
+    recovered = set()
     for entry in nodes[0].table:
-        found |= read(entry, keys_of(nodes), layers)
-    assert found == set(SECRET.values())
+        recovered |= read(entry, keys_of(nodes), layers)
+    assert recovered == set(SECRET.values())
 
 
 @every_case
@@ -72,10 +73,10 @@ def test_the_last_broker_and_the_publisher_read_all_filters(layers: int) -> None
     """Two nodes in a row, for any number of layers."""
     chain = chain_of(layers)
     last, publisher = chain.nodes["broker 6"], chain.nodes["publisher"]
-    found = set()
+    recovered = set()
     for entry in last.table:
-        found |= read(entry, keys_of([last, publisher]), layers)
-    assert found == set(SECRET.values())
+        recovered |= read(entry, keys_of([last, publisher]), layers)
+    assert recovered == set(SECRET.values())
 
 
 def layers_of(chain: Chain, subscriber: str, place: int) -> set[LayerKey]:
@@ -97,11 +98,11 @@ def test_how_many_nodes_hold_all_layers_of_a_table(layers: int) -> None:
     chain = chain_of(layers)
     others = [node for name, node in chain.nodes.items() if name not in (*SECRET, "mallory")]
     for place in range(1, 7):
-        own, victim = chain.nodes[f"broker {place}"], layers_of(chain, "alice", place)
+        broker_node, victim = chain.nodes[f"broker {place}"], layers_of(chain, "alice", place)
         needed: dict[bool, int] = {}
         for count in range(1, layers + 1):
             for colluders in combinations(others, count):
-                if own in colluders and victim <= set(keys_of(list(colluders))):
+                if broker_node in colluders and victim <= set(keys_of(list(colluders))):
                     needed.setdefault(chain.nodes["publisher"] in colluders, count)
         # The publisher holds a layer of the r - 1 highest tables. From the last one, place 6, up to
         # the publisher there are 2 nodes, from place 5 there are 3.
@@ -114,14 +115,16 @@ def test_a_subscriber_and_the_broker_r_hops_up_find_filters_without_a_key(layers
     chain = chain_of(layers)
     broker = chain.nodes[f"broker {layers}"]
     victims = set(broker.table)
-    found: dict[int, bytes] = {}
+    recovered: dict[int, bytes] = {}
     for word in WORDS:  # mallory subscribes to guesses, through honest brokers below
         chain.subscribe("mallory", word)
         for entry in victims:
-            if entry not in found and any(trail[0] == "mallory" for trail in broker.table[entry]):
-                found[entry] = word
-    assert set(found) == victims
-    assert set(found.values()) == set(SECRET.values())
+            if entry not in recovered and any(
+                trail[0] == "mallory" for trail in broker.table[entry]
+            ):
+                recovered[entry] = word
+    assert set(recovered) == victims
+    assert set(recovered.values()) == set(SECRET.values())
     # The broker that mallory is connected to, or one below the r-th, sees no such thing.
     for place in range(1, layers):
         below = chain.nodes[f"broker {place}"]
@@ -145,21 +148,19 @@ def test_the_publisher_and_any_broker_find_filters_without_a_key(
     monkeypatch.setattr(ChainNode, "secure_look_up", watched)
     for guess in WORDS:
         chain.publish(guess)
-    for name, found in seen.items():  # what one broker saw of its own table
-        assert set(found) == set(chain.nodes[name].table)
-        assert set(found.values()) == set(SECRET.values())
+    for name, recovered in seen.items():  # what one broker saw of its own table
+        assert set(recovered) == set(chain.nodes[name].table)
+        assert set(recovered.values()) == set(SECRET.values())
 
 
 def test_the_broker_and_one_client_of_the_matcher_read_everybody() -> None:
     schema = Schema(issue=Category([word.decode() for word in WORDS]))
     matcher = CommutativeMatch(schema, group="toy64")
-    server = matcher.key_server()
+    server, broker, publisher, _ = users(matcher)
     alice = matcher.subscriber(server.subscriber_key("alice"))
-    publisher = matcher.publisher(server.publisher_key())
     interest = alice.encode("issue = 'word 7'")
     events = publisher.encode([{"issue": "word 7"}, {"issue": "word 23"}])
     # The colluders: the broker, and mallory, who is an ordinary subscriber.
-    broker = matcher.broker(server.broker_key())
     mallory = matcher.subscriber(server.subscriber_key("mallory"))
     guesses = mallory.encode([f"issue = '{word.decode()}'" for word in WORDS])
     assert broker.covers(guesses, interest)[:, 0].nonzero()[0].tolist() == [7]

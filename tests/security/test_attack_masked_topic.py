@@ -8,24 +8,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
 from ccbps import Category, Schema, UInt
-from ccbps.arrays import Bytes
-from ccbps.matching import KeyServer, MaskedTopicMatch
-from tests.support.reusable_checks import BODY
-
-
-def messages(
-    matcher: MaskedTopicMatch, server: KeyServer, records: Any, interests: Any
-) -> tuple[Bytes, Bytes]:
-    """All that a broker sees."""
-    return (
-        matcher.publisher(server.publisher_key()).encode(records),
-        matcher.subscriber(server.subscriber_key("alice")).encode(interests),
-    )
+from ccbps.matching import MaskedTopicMatch
+from tests.support.reusable_checks import BODY, sent
 
 
 def test_frequent_topics_are_recognized() -> None:
@@ -34,7 +22,7 @@ def test_frequent_topics_are_recognized() -> None:
     chosen = np.random.default_rng(9).choice(300, 20_000, p=weights / weights.sum())
     matcher = MaskedTopicMatch(Schema(topic=Category(names)))
     records = {"topic": [names[i] for i in chosen]}
-    events, _ = messages(matcher, matcher.key_server(), records, [])
+    events, _ = sent(matcher, records, [])
     tokens = [row.tobytes() for row in events[:, BODY]]
     ranked = {token: rank for rank, (token, _) in enumerate(Counter(tokens).most_common(8))}
     right = [ranked.get(token) == topic for token, topic in zip(tokens, chosen, strict=True)]
@@ -47,7 +35,7 @@ def test_one_known_event_names_all_of_its_topic() -> None:
     matcher = MaskedTopicMatch(Schema(topic=Category(names)))
     records = {"topic": [names[i] for i in chosen]}
     texts = [f"topic = '{name}'" for name in names]
-    events, interests = messages(matcher, matcher.key_server(), records, texts)
+    events, interests = sent(matcher, records, texts)
     tokens = np.concatenate([events, interests])[:, BODY]
     same = (tokens == tokens[0]).all(axis=1)
     assert np.array_equal(same, np.append(chosen, np.arange(6)) == chosen[0])
@@ -65,12 +53,12 @@ def test_a_client_s_key_reads_all_topics() -> None:
         }
     )
     text = "issue = 'GOOG' AND price = 77"
-    events, interests = messages(matcher, server, records, text)
+    events, interests = sent(matcher, records, text, server)
     every = [{"issue": i, "price": p} for i in ("AAPL", "GOOG", "IBM") for p in range(256)]
     tried = matcher.publisher(server.publisher_key("mallory")).encode(every)[:, BODY]
     book = {row.tobytes(): topic for row, topic in zip(tried, every, strict=True)}
-    found = [book[row.tobytes()] for row in events[:, BODY]]
-    again = schema.encode(found)
+    recovered = [book[row.tobytes()] for row in events[:, BODY]]
+    again = schema.encode(recovered)
     for name in schema:
         np.testing.assert_array_equal(again.codes[name], records.codes[name])
     assert book[interests[0, BODY].tobytes()] == {"issue": "GOOG", "price": 77}

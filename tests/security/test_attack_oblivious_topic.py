@@ -72,17 +72,17 @@ def test_a_relay_cannot_ask_under_a_subscribers_name(monkeypatch: pytest.MonkeyP
     before = relay.publisher.key
     attempts = {"signed by alice, for what it said": (relay.forged(), "not signed")}
     for role, cause in ((mallory, "was not admitted"), (modest, "beyond the number")):
-        own = relay.forged()
-        sign(role, own[0])
-        attempts[f"in alice's name by {cause}"] = own, "not signed"
-        renamed = own.copy()
+        forgery = relay.forged()
+        sign(role, forgery[0])
+        attempts[f"in alice's name by {cause}"] = forgery, "not signed"
+        renamed = forgery.copy()
         renamed[:, KEY_HEADER_BYTES:SIGNED] = role.encode(TEXTS[0])[:, KEY_HEADER_BYTES:SIGNED]
         sign(role, renamed[0])
         attempts[f"in its own name, {cause}"] = renamed, cause
-    for what, (forged, cause) in attempts.items():
+    for attempt, (forged, cause) in attempts.items():
         with pytest.raises(DecodeError, match=cause):
             relay.publisher.answer(forged)
-        assert relay.publisher.key == before, what
+        assert relay.publisher.key == before, attempt
     session = relay.publisher.answer(relay.request)
     assert relay.alice.accept(session) == 1
     event = relay.publisher.encode(RECORDS, payloads=PAYLOADS)
@@ -101,20 +101,20 @@ def test_a_strangers_session_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch
     relay = Relay()
     stranger = PAYING.new_publisher(TEXTS[:3])
     stranger.admit(relay.alice.identity)
-    good, own = relay.publisher.answer(relay.request), stranger.answer(relay.request)
+    good, forgery = relay.publisher.answer(relay.request), stranger.answer(relay.request)
     event = relay.publisher.encode(RECORDS, payloads=PAYLOADS)
     digest = PAYING._layout.digest(relay.request[0])
-    named, mixed = own.copy(), good.copy()
+    named, mixed = forgery.copy(), good.copy()
     named[:, KEY_HEADER_BYTES:SIGNED] = good[:, KEY_HEADER_BYTES:SIGNED]
     sign(stranger, named[0], digest)
-    mixed[:, OPENED:-SIGNATURE_BYTES] = own[:, OPENED:-SIGNATURE_BYTES]
+    mixed[:, OPENED:-SIGNATURE_BYTES] = forgery[:, OPENED:-SIGNATURE_BYTES]
     start = relay.alice.key
     for first in (True, False):  # The stranger's arrives before the good one, or after it.
         alice = PAYING.subscriber(start)
         if not first:
             alice.accept(good)
         before = alice.key
-        for session, cause in ((own, "not trusted"), (named, "not sig"), (mixed, "not signed")):
+        for session, cause in ((forgery, "not trusted"), (named, "not sig"), (mixed, "not signed")):
             for batch in (session, np.vstack([good, session]), np.vstack([session, good])):
                 with pytest.raises(DecodeError, match=f"a session .*{cause}"):
                     alice.accept(batch)

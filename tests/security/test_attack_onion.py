@@ -51,22 +51,22 @@ def test_a_rogue_key_is_refused_with_any_proof_its_maker_has() -> None:
         "any numbers": forged(draws[2], draws[3]),
         "nothing": b"",
     }
-    for what, proof in attempts.items():
+    for attempt, proof in attempts.items():
         with pytest.raises(KeyMismatchError, match="secret of public keys 2: such a key") as caught:
             CIPHER.joint([ALICES, BOBS, ROGUE], [*HONEST, proof], NAMES)
-        assert str(int(X)) not in str(caught.value), what
+        assert str(int(X)) not in str(caught.value), attempt
 
 
 def test_proofs_of_others_and_of_other_contexts_are_refused() -> None:
     """A copied key takes nothing away, but its maker could not open anything; nor is it let in."""
     mallory, public = CIPHER.generate()
-    own = PROOFS.prove(mallory, NAMES[2])
+    proof_of_mallory = PROOFS.prove(mallory, NAMES[2])
     keys = [ALICES, BOBS, public]
     for proofs, names, bad in (
         ([HONEST[0], HONEST[1], HONEST[0]], NAMES, "2"),
-        ([HONEST[1], HONEST[0], own], NAMES, "0, 1"),
-        ([*HONEST, own], [*NAMES[:2], b"onions 2, node 2"], "2"),
-        ([*HONEST, own], NAMES[::-1], "0, 2"),
+        ([HONEST[1], HONEST[0], proof_of_mallory], NAMES, "0, 1"),
+        ([*HONEST, proof_of_mallory], [*NAMES[:2], b"onions 2, node 2"], "2"),
+        ([*HONEST, proof_of_mallory], NAMES[::-1], "0, 2"),
     ):
         with pytest.raises(KeyMismatchError, match=f"public keys {bad}: such"):
             CIPHER.joint(keys, proofs, names)
@@ -74,7 +74,7 @@ def test_proofs_of_others_and_of_other_contexts_are_refused() -> None:
     with pytest.raises(KeyMismatchError, match="public keys 2: such"):
         CIPHER.joint([ALICES, BOBS, ALICES], copied, NAMES)
     # The honest ones make an onion that needs all three.
-    sent = CIPHER.encrypt(CIPHER.joint(keys, [*HONEST, own], NAMES), MESSAGES)
+    sent = CIPHER.encrypt(CIPHER.joint(keys, [*HONEST, proof_of_mallory], NAMES), MESSAGES)
     for secret in (ALICE, BOB, mallory, X):
         assert CIPHER.decrypt(secret, sent) == [None] * 4
     for secret in (ALICE, BOB):

@@ -69,10 +69,10 @@ def test_a1_two_publications_alone_show_their_scaled_difference() -> None:
     """From two events and no subscription at all: r_p (a - b) up to less than r_p."""
     for a, x in zip(VALUES, VIEW.values, strict=True):
         for b, y in zip(VALUES, VIEW.values, strict=True):
-            found = VIEW.quotient(x, y)
-            assert abs(found - R_P * (a - b)) < R_P
+            recovered = VIEW.quotient(x, y)
+            assert abs(recovered - R_P * (a - b)) < R_P
             if abs(a - b) > 1:  # so it also shows which of the two is greater
-                assert (found > 0) == (a > b)
+                assert (recovered > 0) == (a > b)
     # Without r_p: ratios of differences of values, from four events, to a relative 10^-3.
     salaries = VIEW.quotient(VIEW.values[4], VIEW.values[0])
     others = VIEW.quotient(VIEW.values[2], VIEW.values[5])
@@ -102,8 +102,8 @@ def test_a4_generator_n_plus_1_gives_the_factors_of_n() -> None:
     odd = order
     while odd % 2 == 0:
         odd //= 2
-    found = factors(n, order, odd)
-    assert found == {p, q}
+    recovered = factors(n, order, odd)
+    assert recovered == {p, q}
     # A broker who has p and q decrypts Paillier ciphertexts of this key, not only comparisons.
     with pytest.raises(ParameterError, match="would give away lambda"):
         NabeelParameters(secret, n + 1)
@@ -128,14 +128,16 @@ def factors(n: int, order: int, odd: int) -> set[int]:
 
 def test_a5_one_known_value_shows_all_values_to_within_one() -> None:
     """From the messages, and the value of one event: every event's value, and every bound."""
-    known = VALUES[0]
+    first_value = VALUES[0]
     factor = factor_of(VIEW)
-    found = [known + nearest(VIEW.quotient(x, VIEW.values[0]), factor) for x in VIEW.values]
-    assert max(abs(a - b) for a, b in zip(found, VALUES, strict=True)) <= 1
-    assert found[0] == known
+    recovered = [
+        first_value + nearest(VIEW.quotient(x, VIEW.values[0]), factor) for x in VIEW.values
+    ]
+    assert max(abs(a - b) for a, b in zip(recovered, VALUES, strict=True)) <= 1
+    assert recovered[0] == first_value
     # d of the known event is r_p (known - s) + r_q with 0 <= r_q < r_p: the bounds follow exactly.
     comparer = NabeelComparer(VIEW.n, VIEW.mu)
-    bounds = [known - comparer.difference(VIEW.values[0], s) // factor for s in VIEW.bounds]
+    bounds = [first_value - comparer.difference(VIEW.values[0], s) // factor for s in VIEW.bounds]
     assert bounds == [bound for low, high in RANGES for bound in (low, high + 1)]
     # And with one exact bound, values are exact as well, for the same reason.
     exact = [comparer.difference(x, VIEW.bounds[0]) // factor + bounds[0] for x in VIEW.values]
@@ -154,8 +156,8 @@ def test_no_known_value_is_needed_where_somebody_does_not_care() -> None:
     comparer = NabeelComparer(VIEW.n, VIEW.mu)
     factor, rest = divmod(-VIEW.quotient(high, low), 2**20)
     assert rest == 0 and factor == R_P
-    found: list[Any] = [comparer.difference(x, low) // factor for x in VIEW.values]
-    assert np.array_equal(np.array(found, dtype=np.int64), VALUES)
+    recovered: list[Any] = [comparer.difference(x, low) // factor for x in VIEW.values]
+    assert np.array_equal(np.array(recovered, dtype=np.int64), VALUES)
 
 
 def test_bounds_open_at_one_end_are_the_ends_of_the_domain() -> None:
@@ -169,8 +171,8 @@ def test_bounds_open_at_one_end_are_the_ends_of_the_domain() -> None:
     factor = reduce(gcd, scaled)
     lowest = min(scaled)
     assert (max(scaled) - lowest) // factor == 2**20  # so ends are where the domain's are
-    found = [(at - lowest) // factor for at in scaled]
-    assert found == [0, 77, 0, 40_000, 0, 600_000, 6, 2**20, 900_001, 2**20]
+    recovered = [(at - lowest) // factor for at in scaled]
+    assert recovered == [0, 77, 0, 40_000, 0, 600_000, 6, 2**20, 900_001, 2**20]
     comparer, low = NabeelComparer(VIEW.n, VIEW.mu), bounds[scaled.index(lowest)]
     values = [comparer.difference(x, low) // factor for x in VIEW.values]
     assert np.array_equal(np.array(values, dtype=np.int64), VALUES)
@@ -197,7 +199,7 @@ def test_events_alone_are_read_where_they_fill_the_domain() -> None:
         back = inverse(values[0], comparer.n2)
         scaled = np.array([int(comparer.difference(x, back)) for x in values], dtype=float)
         share = (scaled - scaled.min()) / np.ptp(scaled)
-        found = np.minimum(np.floor(share * schema[name].size), schema[name].size - 1)
-        wrong = abs(found - plain.codes[name][0].astype(float))
+        recovered = np.minimum(np.floor(share * schema[name].size), schema[name].size - 1)
+        wrong = abs(recovered - plain.codes[name][0].astype(float))
         assert wrong.max() <= 1
         assert (wrong == 0).mean() > (0.5 if name == "level" else 0.995)

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from math import erf
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,24 +26,14 @@ from numpy.typing import NDArray
 
 from ccbps import Category, Decimal, Schema, UInt
 from ccbps.matching.broken import PrefixMatch
-from ccbps.matching.broken.prefix_bodies import UNUSED
-from tests.support.reusable_checks import BODY
+from ccbps.matching.broken.prefix import UNUSED
+from tests.support.reusable_checks import BODY, sent
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
 BITS = 16
 PRICES = Schema(price=UInt(BITS))
-
-
-def messages(schema: Schema, records: Any, interests: Any) -> tuple[Bytes, Bytes]:
-    """All that a broker sees."""
-    matcher = PrefixMatch(schema)
-    server = matcher.key_server()
-    return (
-        matcher.publisher(server.publisher_key()).encode(records),
-        matcher.subscriber(server.subscriber_key("alice")).encode(interests),
-    )
 
 
 def ciphertexts(events: Bytes) -> Ints:
@@ -65,18 +54,20 @@ def shared(a: Ints, b: Ints) -> Ints:
 
 
 def bounds_from(
-    known: Ints, known_ciphertexts: Ints, lengths: Ints, found: Ints
+    plaintexts: Ints, known_ciphertexts: Ints, lengths: Ints, targets: Ints
 ) -> tuple[Ints, Ints]:
     """Lower and upper bounds of the values behind ciphertexts.
 
     Args:
-        known, known_ciphertexts, lengths: pairs of prefixes of plaintext and ciphertext.
-        found: ciphertexts of unknown values.
+        plaintexts: prefixes of known values.
+        known_ciphertexts: prefixes of their ciphertexts.
+        lengths: their lengths, bits.
+        targets: ciphertexts of unknown values.
     """
-    common = np.minimum(shared(found, known_ciphertexts), lengths)
+    common = np.minimum(shared(targets, known_ciphertexts), lengths)
     best = common.argmax(axis=1)
-    length = common[np.arange(len(found)), best]
-    value = known[best]
+    length = common[np.arange(len(targets)), best]
+    value = plaintexts[best]
     # The common bits are those of the known value; if it goes on, the next bit is the other one.
     more = length < lengths[best]
     flip = np.where(more, 1 << np.maximum(BITS - 1 - length, 0), 0)
@@ -95,18 +86,18 @@ def band(count: int, seed: int) -> Ints:
 
 
 @pytest.mark.parametrize(
-    ("known", "exact", "median"),
+    ("count", "exact", "median"),
     [(1, 0.0005, 512), (16, 0.015, 64), (64, 0.06, 16), (512, 0.36, 2)],
 )
 def test_known_values_give_the_prefixes_of_all_others(
-    known: int, exact: float, median: int
+    count: int, exact: float, median: int
 ) -> None:
     values = band(5000, seed=1)
-    events, _ = messages(PRICES, {"price": values}, [])
+    events, _ = sent(PrefixMatch(PRICES), {"price": values}, [])
     seen = ciphertexts(events)
-    whole = np.full(known, BITS)
-    low, high = bounds_from(values[:known], seen[:known], whole, seen[known:])
-    assert (low <= values[known:]).all() and (values[known:] <= high).all()
+    whole = np.full(count, BITS)
+    low, high = bounds_from(values[:count], seen[:count], whole, seen[count:])
+    assert (low <= values[count:]).all() and (values[count:] <= high).all()
     width = high - low + 1
     assert np.mean(width == 1) >= exact
     assert np.median(width) <= median
@@ -114,7 +105,7 @@ def test_known_values_give_the_prefixes_of_all_others(
 
 def test_neighbours_of_known_values_are_read_in_full() -> None:
     values = np.array([40_000, 40_001, 40_002, 40_003, 40_007, 8])
-    events, _ = messages(PRICES, {"price": values}, [])
+    events, _ = sent(PrefixMatch(PRICES), {"price": values}, [])
     seen = ciphertexts(events)
     low, high = bounds_from(values[:1], seen[:1], np.array([BITS]), seen)
     assert (high - low + 1).tolist() == [1, 1, 2, 2, 4, 2**15]
@@ -123,13 +114,13 @@ def test_neighbours_of_known_values_are_read_in_full() -> None:
 
 def test_uniform_values_lose_the_logarithm_of_the_known_ones() -> None:
     values = np.random.default_rng(2).integers(0, 2**BITS, 4000)
-    events, _ = messages(PRICES, {"price": values}, [])
+    events, _ = sent(PrefixMatch(PRICES), {"price": values}, [])
     seen = ciphertexts(events)
-    for known in (1, 16, 256):
-        whole = np.full(known, BITS)
-        low, high = bounds_from(values[:known], seen[:known], whole, seen[known:])
+    for count in (1, 16, 256):
+        whole = np.full(count, BITS)
+        low, high = bounds_from(values[:count], seen[:count], whole, seen[count:])
         bits = BITS - np.log2(high - low + 1)
-        assert np.log2(known) + 1 < bits.mean() < np.log2(known) + 2
+        assert np.log2(count) + 1 < bits.mean() < np.log2(count) + 2
 
 
 # -- ranges -------------------------------------------------------------------------------------
@@ -137,8 +128,8 @@ def test_uniform_values_lose_the_logarithm_of_the_known_ones() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 1000, 11_999, 32_768, 65_535])
 def test_one_sided_ranges_are_read_from_the_lengths_of_their_prefixes(limit: int) -> None:
-    _, interests = messages(PRICES, [], [f"price < {limit}", f"price >= {limit}"])
-    below, above = (int((1 << BITS - prefixes(one)[1]).sum()) for one in interests)
+    _, interests = sent(PrefixMatch(PRICES), [], [f"price < {limit}", f"price >= {limit}"])
+    below, above = (int((1 << BITS - prefixes(inner)[1]).sum()) for inner in interests)
     assert below == limit
     assert 2**BITS - above == limit
 
@@ -147,19 +138,19 @@ def test_one_sided_ranges_read_events_without_a_known_value() -> None:
     rng = np.random.default_rng(4)
     values = rng.integers(0, 2**BITS, 2000)
     limits = rng.integers(1, 2**BITS, 300)
-    events, interests = messages(
-        PRICES, {"price": values}, [f"price < {limit}" for limit in limits]
+    events, interests = sent(
+        PrefixMatch(PRICES), {"price": values}, [f"price < {limit}" for limit in limits]
     )
-    known, heads, lengths = [], [], []
+    plaintexts, heads, lengths = [], [], []
     for interest in interests:
         ciphertext, length = prefixes(interest)
         limit = int((1 << BITS - length).sum())
         for place in np.sort(length):  # where the limit has a 1, the prefix has a 0
             head = limit >> BITS - place << BITS - place
-            known.append(head ^ 1 << BITS - place)
+            plaintexts.append(head ^ 1 << BITS - place)
         heads += ciphertext[np.argsort(length)].tolist()
         lengths += np.sort(length).tolist()
-    plain, cipher, whole = (np.array(part) for part in (known, heads, lengths))
+    plain, cipher, whole = (np.array(part) for part in (plaintexts, heads, lengths))
     low, high = bounds_from(plain, cipher, whole, ciphertexts(events))
     assert (low <= values).all() and (values <= high).all()
     assert np.mean(high - low + 1 <= 2**BITS / 100) > 0.9
@@ -170,13 +161,13 @@ def test_one_sided_ranges_read_events_without_a_known_value() -> None:
     [(3, 40_007), (20_001, 65_000), (32_767, 33_000), (11_000, 12_500), (40_007, 65_000), (6, 9)],
 )
 def test_intervals_give_the_digits_after_the_first_difference(low: int, high: int) -> None:
-    _, interests = messages(PRICES, [], [f"price BETWEEN {low} AND {high}"])
+    _, interests = sent(PrefixMatch(PRICES), [], [f"price BETWEEN {low} AND {high}"])
     ciphertext, length = prefixes(interests[0])
     fork = int(shared(ciphertext[:1], ciphertext).min())
     side = ciphertext >> (BITS - 1 - fork) & 1
-    one, other = (int((1 << BITS - length[side == bit]).sum()) for bit in (0, 1))
+    inner, other = (int((1 << BITS - length[side == bit]).sum()) for bit in (0, 1))
     half = 1 << (BITS - 1 - fork)
-    readings = [(half - one, other - 1), (half - other, one - 1)]
+    readings = [(half - inner, other - 1), (half - other, inner - 1)]
     assert (low % half, high % half) in readings
 
 
@@ -190,7 +181,7 @@ def turns(interest: Bytes) -> list[tuple[int, int, bool]]:
     if len(inside) < 2:
         return []
     fork = int(shared(ciphertext[:1], ciphertext).min())
-    found = [(fork, int(ciphertext[0]) >> BITS - fork, False)]
+    targets = [(fork, int(ciphertext[0]) >> BITS - fork, False)]
     for half in (0, 1):
         ends = [(size, head) for size, head in inside if head >> size - 1 - fork & 1 == half]
         deepest, head = max(ends)
@@ -201,8 +192,8 @@ def turns(interest: Bytes) -> list[tuple[int, int, bool]]:
                 node ^= 1
             # Beside it is a part of the interval where it turns outward, a 0 in the lower half.
             plain = half if (size, node ^ 1) in inside else 1 - half
-            found.append((size - 1, node >> 1, (node & 1) != plain))
-    return found
+            targets.append((size - 1, node >> 1, (node & 1) != plain))
+    return targets
 
 
 def joined(interests: Bytes) -> dict[tuple[int, int], bool]:
@@ -225,16 +216,16 @@ def test_intervals_alone_place_events_up_to_one_reflection() -> None:
     values = rng.integers(0, 2**BITS, 2000)
     limits = np.sort(rng.integers(0, 2**BITS, (100, 2)), axis=1)
     texts = [f"price BETWEEN {low} AND {high}" for low, high in limits]
-    events, interests = messages(PRICES, {"price": values}, texts)
-    known = joined(interests)
+    events, interests = sent(PrefixMatch(PRICES), {"price": values}, texts)
+    plaintexts = joined(interests)
     low, width = np.zeros(len(events), dtype=np.int64), np.full(len(events), 2**BITS)
     for row, seen in enumerate(ciphertexts(events).tolist()):
         for size in range(BITS):
             node = size, seen >> BITS - size
-            if node not in known:
+            if node not in plaintexts:
                 break
             width[row] //= 2
-            low[row] += width[row] * ((seen >> BITS - 1 - size & 1) ^ known[node])
+            low[row] += width[row] * ((seen >> BITS - 1 - size & 1) ^ plaintexts[node])
     if not ((low <= values) & (values < low + width)).all():
         low = 2**BITS - low - width  # the other reading
     assert ((low <= values) & (values < low + width)).all()
@@ -248,7 +239,7 @@ def test_a_known_distribution_places_events_without_a_subscription() -> None:
     """Each way of exchanging children makes some counts of events likely and others not: weighed
     from the leaves to the root, and then read from the root on, while the odds are clear."""
     values, leaf = band(5000, seed=7), 64
-    events, _ = messages(PRICES, {"price": values}, [])
+    events, _ = sent(PrefixMatch(PRICES), {"price": values}, [])
     seen = ciphertexts(events)
     # What the attacker knows of prices.
     scaled = (np.arange(2**BITS + 1) - 0.5 - 12_000) / (600 * np.sqrt(2))
@@ -292,7 +283,7 @@ def test_a_domain_that_is_no_power_of_two_shows_first_bits_of_events_alone() -> 
     """Of 49,152 values none begins with 11: 100 events say which half goes on in one way only."""
     schema = Schema(price=Decimal(0, 49_151, 1))
     prices = np.random.default_rng(8).integers(0, 49_152, 100)
-    seen = ciphertexts(messages(schema, {"price": prices}, [])[0])
+    seen = ciphertexts(sent(PrefixMatch(schema), {"price": prices}, [])[0])
     ways = [set(((seen >> 14) & 1)[seen >> 15 == half].tolist()) for half in (0, 1)]
     assert sorted(map(len, ways)) == [1, 2]
     upper = int(len(ways[1]) == 1)
@@ -304,7 +295,7 @@ def test_frequent_values_are_recognized() -> None:
     weights = 1 / np.arange(1, 201)
     chosen = np.random.default_rng(6).choice(200, 20_000, p=weights / weights.sum())
     schema = Schema(topic=Category(names))
-    events, _ = messages(schema, {"topic": [names[i] for i in chosen]}, [])
+    events, _ = sent(PrefixMatch(schema), {"topic": [names[i] for i in chosen]}, [])
     tokens = events[:, BODY][:, 0].tolist()
     ranked = Counter(tokens).most_common(8)
     guesses = {token: rank for rank, (token, _) in enumerate(ranked)}

@@ -1,7 +1,7 @@
 """Attacks on TagMatch by who sees subscriptions alone, and what groups of subscribers change.
 
 The attacker has messages and public parameters. Keys that subscriptions have in common are what
-they show of one another; `ccbps.matching.tag.tag_covers` says which those are.
+they show of one another; `ccbps.matching.tag.tag_words` says which those are.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ccbps import Category, Decimal, Schema, UInt
-from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.forms.prefixes import range_prefixes
 from ccbps.matching import TagMatch
 from ccbps.matching.tag import tag_words
 from tests.support.reusable_checks import BODY, secrets_of
+from tests.support.tag_bodies import bodies_of, hits_of
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.intp]
@@ -73,12 +73,12 @@ def test_shares_of_keys_give_constants_of_covers_without_decoys_only(
     limits, least = 1 + rng.permutation(SIZE - 1)[:count], rng.permutation(SIZE - 1)[:count]
     texts = [f"price < {c} AND volume > {d}" for c, d in zip(limits, least, strict=True)]
     matcher = TagMatch(SCHEMA)
-    found = limits_from_shares(keys_of_prices(matcher, sent(matcher, texts)))
-    wrong = np.abs(found - limits)
+    recovered = limits_from_shares(keys_of_prices(matcher, sent(matcher, texts)))
+    wrong = np.abs(recovered - limits)
     if decoys:
         # No better than to say 2,048 each time, which is wrong by 1,024.
         assert np.median(wrong) >= 900
-        assert abs(stats.spearmanr(found, limits).statistic) < 0.2
+        assert abs(stats.spearmanr(recovered, limits).statistic) < 0.2
     elif count == 300:
         assert (wrong <= SIZE / 100).mean() >= 0.5
     else:
@@ -191,14 +191,14 @@ def limits_from_tree(paths: list[tuple[int, ...]], prior: Floats, depth: int) ->
         return best[node, at][0]
 
     score((), ())
-    found = []
+    recovered = []
     for path in paths:
         at: tuple[int, ...] = ()
         for length in range(min(len(path), depth)):
             at = (*at, path[length] ^ best[path[:length], at][1])
         low, high = place(at)
-        found.append(np.searchsorted(sums, (sums[low] + sums[high]) / 2))
-    return np.array(found, dtype=float)
+        recovered.append(np.searchsorted(sums, (sums[low] + sums[high]) / 2))
+    return np.array(recovered, dtype=float)
 
 
 UNEVEN = np.exp(-np.arange(SIZE) / 1_600)
@@ -219,8 +219,8 @@ def test_an_uneven_distribution_that_is_known_turns_the_tree(
         limits = rng.choice(SIZE, count, p=UNEVEN)
         keys = keys_of_prices(matcher, sent(matcher, [f"price < {c}" for c in limits]))
         depth = min(7, int(np.log2(count)) + 1)
-        found = limits_from_tree(Tree(keys).paths, UNEVEN, depth)
-        wrong.append(np.median(np.abs(found - limits)))
+        recovered = limits_from_tree(Tree(keys).paths, UNEVEN, depth)
+        wrong.append(np.median(np.abs(recovered - limits)))
     # Always to say the middle of the distribution is wrong by 16 %.
     assert np.median(wrong) <= share * SIZE
 
@@ -234,24 +234,24 @@ def limits_from_intervals(tree: Tree, intervals: Numbers) -> Floats:
     ones: dict[tuple[int, ...], int] = {}
     paths = list(tree.paths)
     for row in intervals.tolist():
-        known = sorted((tree.nodes[key] for key in row if key in tree.nodes), key=len)
-        paths.append(known[-1] if known else ())
-        if known and len(known[0]) > 1:
-            side = known[0][:-1]
+        nodes_known = sorted((tree.nodes[key] for key in row if key in tree.nodes), key=len)
+        paths.append(nodes_known[-1] if nodes_known else ())
+        if nodes_known and len(nodes_known[0]) > 1:
+            side = nodes_known[0][:-1]
             ones[side[:-1]] = side[-1]
     return limits_from_turns(paths, ones)
 
 
 def limits_from_turns(paths: list[tuple[int, ...]], ones: dict[tuple[int, ...], int]) -> Floats:
     """Places of paths, as far as is known at their nodes which turn is that to the side of 1."""
-    found = []
+    recovered = []
     for path in paths:
         low, length = 0, 0
         while length < len(path) and path[:length] in ones:
             low = low << 1 | (path[length] == ones[path[:length]])
             length += 1
-        found.append((low + 0.5) * (SIZE >> length))
-    return np.array(found)
+        recovered.append((low + 0.5) * (SIZE >> length))
+    return np.array(recovered)
 
 
 @pytest.mark.parametrize(
@@ -389,14 +389,6 @@ def test_a_client_and_the_broker_read_events_of_the_clients_group_only() -> None
     assert held & set(server.publisher_key(groups=[1]).export_secret_data()["words"].values())
 
 
-def hits_of_keys(permutation: str, events: Bytes, keys: Bytes) -> NDArray[np.bool_]:
-    """Which keys fit a tag of which events, from bodies: (events, keys)."""
-    tags = np.ascontiguousarray(events[:, 16:]).view("<u8")
-    nonces = to_blocks(events[:, :16].tobytes())
-    found = NonceHash(bytes.fromhex(permutation)).all_pairs(to_blocks(keys.tobytes()), nonces)
-    return np.stack([np.isin(row, mine) for row, mine in zip(found, tags, strict=True)])
-
-
 def test_events_that_reach_two_groups_show_which_of_their_keys_belong_together() -> None:
     """The broker and a client of group 1 read `price < 1300` of group 0 by its hits alone."""
     matcher = TagMatch(SCHEMA, groups=2)
@@ -406,9 +398,11 @@ def test_events_that_reach_two_groups_show_which_of_their_keys_belong_together()
     secret = matcher.subscriber(server.subscriber_key("alice", group=0)).encode("price < 1300")
     broker = matcher.broker(server.broker_key())
     mallory = matcher.subscriber(server.subscriber_key("mallory", group=1))
-    found = read_prices(matcher, events, mallory, broker)
+    recovered = read_prices(matcher, events, mallory, broker)
     answers = broker.match_all(events, secret)[:, 0]
-    assert 1300 - 60 <= found[answers].max() < 1300 <= found[~answers].min() + 16 <= 1300 + 60
+    assert (
+        1300 - 60 <= recovered[answers].max() < 1300 <= recovered[~answers].min() + 16 <= 1300 + 60
+    )
 
 
 # -- how many events it takes to read what subscriptions alone do not show ------------------------
@@ -419,20 +413,15 @@ def test_hits_of_some_hundred_events_give_constants(count: int, share: float) ->
     """Values are known to be uniform: the share of events that a key hits is its prefix's."""
     rng = np.random.default_rng(26)
     limits = rng.integers(1, SIZE, 60)
-    matcher = TagMatch(Schema(price=UInt(BITS)))
-    server = matcher.key_server()
-    publisher = matcher.publisher(server.publisher_key())
-    events = publisher.encode({"price": rng.integers(0, SIZE, count)})[:, BODY]
-    subscriber = matcher.subscriber(server.subscriber_key("alice"))
-    keys = subscriber.encode([f"price < {c}" for c in limits])[:, BODY]
-    permutation = server.broker_key().export_secret_data()["permutation"]
-    found = widths_from_hits(permutation, events, keys, len(limits))
-    assert np.median(np.abs(found - limits)) <= share * SIZE
+    records, texts = {"price": rng.integers(0, SIZE, count)}, [f"price < {c}" for c in limits]
+    view = bodies_of(TagMatch(Schema(price=UInt(BITS))), records, texts)
+    recovered = widths_from_hits(*view, len(limits))
+    assert np.median(np.abs(recovered - limits)) <= share * SIZE
 
 
 def widths_from_hits(permutation: str, events: Bytes, keys: Bytes, count: int) -> Floats:
     """Widths of as many intervals, from hits of uniform values; all are bodies."""
-    hits = hits_of_keys(permutation, events, keys).sum(axis=0)
+    hits = hits_of(permutation, events, keys).sum(axis=0)
     shares = np.maximum(hits, 1) / len(events)
     rounded = np.where(hits < 16, shares, 2.0 ** np.rint(np.log2(shares)))
     return np.asarray(np.where(hits > 0, SIZE * rounded, 0).reshape(count, -1).sum(axis=1))
@@ -447,14 +436,14 @@ def test_hits_show_which_subscriptions_of_two_groups_are_alike_though_no_event_r
     matcher = TagMatch(Schema(price=UInt(BITS)), groups=2)
     server = matcher.key_server()
     permutation = server.broker_key().export_secret_data()["permutation"]
-    found = []
+    recovered = []
     for group, mine in enumerate((limits, np.sort(limits))):
         publisher = matcher.publisher(server.publisher_key(groups=[group]))
         events = publisher.encode({"price": rng.integers(0, SIZE, 1_000)})[:, BODY]
         subscriber = matcher.subscriber(server.subscriber_key("alice", group=group))
         keys = subscriber.encode([f"price < {c}" for c in mine])[:, BODY]
-        found.append(widths_from_hits(permutation, events, keys, len(mine)))
-    alike = np.abs(found[0][:, None] - found[1]).argmin(axis=1)
+        recovered.append(widths_from_hits(permutation, events, keys, len(mine)))
+    alike = np.abs(recovered[0][:, None] - recovered[1]).argmin(axis=1)
     assert (np.sort(limits)[alike] == limits).mean() >= 0.8
 
 
@@ -470,15 +459,10 @@ def test_hits_of_few_events_turn_the_tree_however_values_are_distributed(
     for _ in range(3):
         limits = rng.integers(2, SIZE, subscriptions)
         matcher = TagMatch(Schema(price=UInt(BITS)))
-        server = matcher.key_server()
-        publisher = matcher.publisher(server.publisher_key())
-        prices = (SIZE * rng.beta(2, 5, count)).astype(int)
-        events = publisher.encode({"price": prices})[:, BODY]
-        subscriber = matcher.subscriber(server.subscriber_key("alice"))
-        bodies = subscriber.encode([f"price < {c}" for c in limits])[:, BODY]
-        permutation = server.broker_key().export_secret_data()["permutation"]
-        keys = keys_of_prices(matcher, bodies)
-        fit = hits_of_keys(permutation, events, bodies).any(axis=0).reshape(keys.shape)
+        records = {"price": (SIZE * rng.beta(2, 5, count)).astype(int)}
+        view = bodies_of(matcher, records, [f"price < {c}" for c in limits])
+        keys = keys_of_prices(matcher, view[2])
+        fit = hits_of(*view).any(axis=0).reshape(keys.shape)
         tree, used = Tree(keys), set(keys[fit].tolist())
         ones = {path[:-1]: path[-1] for key, path in tree.nodes.items() if key in used}
         wrong.append(np.median(np.abs(limits_from_turns(tree.paths, ones) - limits)))

@@ -19,7 +19,8 @@ from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.errors import DecodeError
 from ccbps.matching import KeyServer, KeywordDictionaryMatch, KeywordFilterMatch, Matcher
 from ccbps.wire import KEY_HEADER_BYTES, Cause
-from tests.support.reusable_checks import BODY, sealed
+from tests.support.reusable_checks import BODY, sealed, sent
+from tests.support.word_matchers import Both, both
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
@@ -27,8 +28,6 @@ Bools = NDArray[np.bool_]
 NAMES = [f"S{number}" for number in range(8)]
 SCHEMA = Schema(issue=Category(NAMES), price=UInt(8))
 POINTS = {"price": list(range(16, 256, 16))}
-Both = type[KeywordFilterMatch] | type[KeywordDictionaryMatch]
-both = pytest.mark.parametrize("kind", [KeywordFilterMatch, KeywordDictionaryMatch])
 
 
 def world(matcher: Matcher, count: int = 4_000, seed: int = 3) -> tuple[Any, Any]:
@@ -40,14 +39,6 @@ def world(matcher: Matcher, count: int = 4_000, seed: int = 3) -> tuple[Any, Any
     return matcher.key_server(), records
 
 
-def encoded(
-    matcher: Matcher, server: KeyServer, records: Any, interests: list[str]
-) -> tuple[Bytes, Bytes]:
-    publisher = matcher.publisher(server.publisher_key())
-    subscriber = matcher.subscriber(server.subscriber_key("alice"))
-    return publisher.encode(records), subscriber.encode(interests)
-
-
 def words_of(matcher: Matcher, interest: Bytes) -> list[bytes]:
     """The words of one message, as the broker sees them: a name for each, no more."""
     body = interest[BODY].reshape(matcher.vocabulary.clauses, -1)  # type: ignore[attr-defined]
@@ -55,7 +46,7 @@ def words_of(matcher: Matcher, interest: Bytes) -> list[bytes]:
     return [clause.tobytes() for clause in body if clause.tobytes() != unused]
 
 
-def found(matcher: Matcher, server: KeyServer, events: Bytes, word: bytes) -> Bools:
+def hits_of(matcher: Matcher, server: KeyServer, events: Bytes, word: bytes) -> Bools:
     """The broker's answer for one word alone: it is cut out of a message and put into another."""
     blank = matcher.subscriber(server.subscriber_key("x")).encode("TRUE")[0]  # or any message's end
     blank[KEY_HEADER_BYTES : KEY_HEADER_BYTES + len(word)] = np.frombuffer(word, np.uint8)
@@ -68,13 +59,13 @@ def test_equal_trapdoors_show_who_wants_the_same(kind: Both) -> None:
     matcher = kind(SCHEMA, points=POINTS)
     server, records = world(matcher, 1)
     rng = np.random.default_rng(5)
-    wanted = rng.integers(0, 8, 100)
+    issues = rng.integers(0, 8, 100)
     limits = rng.integers(0, 15, 100) * 16 + 16
-    texts = [f"issue = 'S{i}' AND price < {p}" for i, p in zip(wanted, limits, strict=True)]
-    _, interests = encoded(matcher, server, records, texts)
+    texts = [f"issue = 'S{i}' AND price < {p}" for i, p in zip(issues, limits, strict=True)]
+    _, interests = sent(matcher, records, texts, server)
     seen = [set(words_of(matcher, interest)) for interest in interests]
     common = np.array([[len(a & b) for b in seen] for a in seen])
-    truth = (wanted[:, None] == wanted).astype(int) + (limits[:, None] == limits)
+    truth = (issues[:, None] == issues).astype(int) + (limits[:, None] == limits)
     assert np.array_equal(common, truth)
 
 
@@ -83,7 +74,7 @@ def test_number_of_words_is_read_off(kind: Both) -> None:
     matcher = kind(SCHEMA, points=POINTS)
     server, records = world(matcher, 1)
     texts = ["TRUE", "issue = 'S1'", "price > 16 AND price < 64", "price = 3 AND issue = 'S1'"]
-    _, interests = encoded(matcher, server, records, texts)
+    _, interests = sent(matcher, records, texts, server)
     assert [len(words_of(matcher, interest)) for interest in interests] == [0, 1, 2, 2]
 
 
@@ -98,7 +89,7 @@ def test_number_of_cells_shows_the_width_of_a_range(kind: Both) -> None:
     texts = [
         f"price BETWEEN {low} AND {low + w - 1}" for low, w in zip(starts, widths, strict=True)
     ]
-    _, interests = encoded(matcher, server, records, texts)
+    _, interests = sent(matcher, records, texts, server)
     slots = interests[:, BODY].reshape(100, matcher.vocabulary.clauses, -1)[:, 0]
     parts = slots.reshape(100, matcher.vocabulary.slots, -1)
     unused = parts[:, -1:]  # no range here is the whole domain
@@ -114,9 +105,9 @@ def test_frequencies_give_words_their_names(kind: Both) -> None:
     server, records = world(matcher)
     order = np.random.default_rng(8).permutation(8)
     texts = [f"issue = 'S{i}' AND price > {16 * (j + 1)}" for j, i in enumerate(order)]
-    events, interests = encoded(matcher, server, records, texts)
+    events, interests = sent(matcher, records, texts, server)
     words = {word for interest in interests for word in words_of(matcher, interest)}
-    share = {word: found(matcher, server, events, word).mean() for word in words}
+    share = {word: hits_of(matcher, server, events, word).mean() for word in words}
     # A word of an issue, with the frequency 1/rank, and a point of a price, with its own.
     chances = 1 / np.arange(1, 9) / (1 / np.arange(1, 9)).sum()
     recovered = []
@@ -130,7 +121,7 @@ def test_frequencies_give_words_their_names(kind: Both) -> None:
     assert np.mean(np.array(recovered) == order) >= 0.5  # chance: 1 in 8
     # Without the prices in the way, all of them.
     texts = [f"issue = 'S{i}'" for i in order]
-    events, interests = encoded(matcher, server, records, texts)
+    events, interests = sent(matcher, records, texts, server)
     counts = matcher.broker(server.broker_key()).match_all(events, interests).sum(axis=0)
     assert np.argsort(-counts).tolist() == np.argsort(order).tolist()
 
@@ -144,7 +135,7 @@ def test_null_is_told_from_values_by_its_opposite(kind: Both) -> None:
     records["issue"] = [None if rng.random() < 0.1 else issue for issue in records["issue"]]
     texts = [f"issue = '{name}'" for name in NAMES] + ["issue IS NULL", "issue IS NOT NULL"]
     texts = [texts[at] for at in rng.permutation(len(texts))]
-    events, interests = encoded(matcher, server, records, texts)
+    events, interests = sent(matcher, records, texts, server)
     hits = matcher.broker(server.broker_key()).match_all(events, interests)
     inside = (
         hits.T.astype(int) @ hits / hits.sum(axis=0)
@@ -165,7 +156,7 @@ def test_contradictions_are_one_word_of_a_dictionary_and_a_word_each_for_a_filte
     server, records = world(matcher, 1_000)
     texts = [f"issue = 'S{number % 8}'" for number in range(30)]
     texts += 3 * ["issue = 'S1' AND issue = 'S2'", "price = 3 AND price = 4"]
-    events, interests = encoded(matcher, server, records, texts)
+    events, interests = sent(matcher, records, texts, server)
     hits = matcher.broker(server.broker_key()).match_all(events, interests)
     rare = hits.sum(axis=0) < 10  # false positives
     assert rare.tolist() == 30 * [False] + 6 * [True]
@@ -179,7 +170,7 @@ def test_containment_of_answers_puts_points_in_order(kind: Both) -> None:
     server, records = world(matcher)
     order = np.random.default_rng(9).permutation(15)
     texts = [f"price > {16 * (j + 1)}" for j in order]
-    events, interests = encoded(matcher, server, records, texts)
+    events, interests = sent(matcher, records, texts, server)
     answers = matcher.broker(server.broker_key()).match_all(events, interests)
     assert np.argsort(-answers.sum(axis=0)).tolist() == np.argsort(order).tolist()
     # And events with them: each one's price to within 16, with no plaintext known.
@@ -195,7 +186,7 @@ def test_a_client_reads_everything(kind: Both) -> None:
     matcher = kind(SCHEMA, points=POINTS)
     server, records = world(matcher, 50)
     secret = [f"issue = 'S{i}' AND price > {16 * i + 16}" for i in range(8)]
-    events, interests = encoded(matcher, server, records, secret)
+    events, interests = sent(matcher, records, secret, server)
     client = matcher.subscriber(server.subscriber_key("mallory"))
     tried = {f"issue = '{name}'": name for name in NAMES}
     named = {
@@ -262,7 +253,7 @@ def test_broker_evaluates_a_trapdoor_with_public_operations_only() -> None:
     """The filter's definition, spelled out: all bits F(y_i, N) mod m."""
     matcher = KeywordFilterMatch(SCHEMA, hashes=5, bits=128)
     server, records = world(matcher, 300)
-    events, interests = encoded(matcher, server, records, ["issue = 'S0'"])
+    events, interests = sent(matcher, records, ["issue = 'S0'"], server)
     trapdoor = to_blocks(words_of(matcher, interests[0])[0])
     hashed = NonceHash(bytes.fromhex(server.broker_key().export_secret_data()["permutation"]))
     nonces = to_blocks(events[:, KEY_HEADER_BYTES : KEY_HEADER_BYTES + 16].tobytes())
@@ -282,10 +273,10 @@ def test_order_of_words_shows_neither_attributes_nor_cells(kind: Both) -> None:
     for _ in range(200):
         subscriber = matcher.subscriber(matcher.key_server().subscriber_key("alice"))
         texts = ["price < 64 AND size < 64", "price < 64", "price < 32", "size < 64"]
-        both_of, two, one, _ = subscriber.encode(texts)[:, BODY]
+        both_of, two, cell, _ = subscriber.encode(texts)[:, BODY]
         clause, slot = (len(two) // parts for parts in (2, 2 * 9))
         first["attribute"] += bool((both_of[:clause] == two[:clause]).all())
-        first["cell"] += bool((two[:slot] == one[:slot]).all())
+        first["cell"] += bool((two[:slot] == cell[:slot]).all())
     assert 60 < first["attribute"] < 140 and 60 < first["cell"] < 140
 
 
@@ -297,7 +288,7 @@ def test_gaps_between_words_are_refused(kind: Both) -> None:
     """Past a gap the answer to one subscription would depend on the others of a table."""
     matcher = kind(SCHEMA, points={"price": [100]}, partitions={"issue": (4, 1)})
     server, records = world(matcher, 1)
-    _, good = encoded(matcher, server, records, ["issue = 'S1' AND price < 99", "issue < 'S5'"])
+    _, good = sent(matcher, records, ["issue = 'S1' AND price < 99", "issue < 'S5'"], server)
     clauses, slots = matcher.vocabulary.clauses, matcher.vocabulary.slots
 
     def moved(row: int, clause: int, slot: int) -> Bytes:
@@ -323,7 +314,7 @@ def test_filters_fuller_than_an_event_makes_them_are_refused() -> None:
     """A filter of ones would match every subscription."""
     matcher = KeywordFilterMatch(SCHEMA, hashes=3, bits=128)
     server, records = world(matcher, 4)
-    events, interests = encoded(matcher, server, records, ["price = 9"])
+    events, interests = sent(matcher, records, ["price = 9"], server)
     for row, count in enumerate((6, 7, 128)):  # 3 bits for each of 2 words is the most
         events[row, BODY][16:] = np.packbits(np.arange(128) < count)
     broker = matcher.broker(server.broker_key())
@@ -334,5 +325,5 @@ def test_filters_fuller_than_an_event_makes_them_are_refused() -> None:
     # What is honest is taken, also where a filter is too small for its words.
     small = KeywordFilterMatch(SCHEMA, hashes=64, bits=64)
     server, records = world(small, 100)
-    events, _ = encoded(small, server, records, ["price = 9"])
+    events, _ = sent(small, records, ["price = 9"], server)
     assert not small.broker(server.broker_key()).examine_events(events).any()

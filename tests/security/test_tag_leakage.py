@@ -28,7 +28,8 @@ from ccbps.forms.prefixes import range_prefixes
 from ccbps.matching import TagMatch
 from ccbps.matching.contract.bodies import Draw
 from ccbps.matching.tag import tag
-from tests.support.reusable_checks import BODY
+from tests.support.reusable_checks import BODY, users
+from tests.support.tag_bodies import bodies_of, hits_of
 
 # -- all ideal functions, enumerated -------------------------------------------------------------
 
@@ -59,10 +60,10 @@ class IdealHash:
 
     def pairs(self, keys: Words, nonces: Words) -> Words:
         y, n = np.broadcast_arrays(keys[..., 0], nonces[..., 0])
-        found = [
+        columns = [
             self.values[pair] for pair in zip(y.ravel().tolist(), n.ravel().tolist(), strict=True)
         ]
-        return np.array(found, np.uint64).reshape(y.shape)
+        return np.array(columns, np.uint64).reshape(y.shape)
 
 
 def drawn(randomness: Randomness) -> Draw:
@@ -159,7 +160,7 @@ def plain_nodes(low: int, high: int, bits: int) -> set[tuple[str, str]]:
         return {("prefix", f"{low:0{bits}b}")}
     if (low, high) == (0, last):
         return {("prefix", "")}
-    found = set()
+    columns = set()
     bounds = {}
     if low > 0:
         bounds["1"] = f"{low - 1:0{bits}b}"
@@ -172,8 +173,8 @@ def plain_nodes(low: int, high: int, bits: int) -> set[tuple[str, str]]:
         for length in range(apart + 1, bits + 1):
             first = bound[:length]
             inside = first[-1] != inner
-            found.add(("prefix", first[:-1] + inner) if inside else ("decoy " + inner, first))
-    return found
+            columns.add(("prefix", first[:-1] + inner) if inside else ("decoy " + inner, first))
+    return columns
 
 
 def plain_interest(matcher: TagMatch, text: str) -> dict[str, tuple[Any, set[Any]]] | None:
@@ -184,14 +185,14 @@ def plain_interest(matcher: TagMatch, text: str) -> dict[str, tuple[Any, set[Any
     topic = bool(matcher.topic)
     low, high = ranges["issue"]
     choice = "ABCD"[low] if topic and low == high else None
-    found: dict[str, tuple[Any, set[Any]]] = {}
+    columns: dict[str, tuple[Any, set[Any]]] = {}
     for name, bits in (INTERVALS if topic else {"issue": 2, **INTERVALS}).items():
         nodes = plain_nodes(*ranges[name], bits)
         words = {
             (choice, name, first if kind == "prefix" else (kind, first)) for kind, first in nodes
         }
-        found[name] = ((choice, name, ranges[name]), words)
-    return found
+        columns[name] = ((choice, name, ranges[name]), words)
+    return columns
 
 
 def simulate(
@@ -218,18 +219,18 @@ def simulate(
             strict=True,
         )
     )
-    made: dict[Any, bytes] = {}
+    simulation: dict[Any, bytes] = {}
     rows = []
     for number, groups in enumerate(asked):
         body = []
         for name, size in sizes.items():
             interval, words = ((number, name), set()) if groups is None else groups[name]
-            if interval not in made:
+            if interval not in simulation:
                 chosen = [keys[word] for word in words]
                 chosen += [rng.bytes(16) for _ in range(size - len(chosen))]
                 chosen.sort(key=lambda key: int.from_bytes(key[:8], "little"))
-                made[interval] = b"".join(chosen)
-            body.append(made[interval])
+                simulation[interval] = b"".join(chosen)
+            body.append(simulation[interval])
         rows.append(np.frombuffer(b"".join(body), np.uint8))
     hashed = NonceHash(bytes.fromhex(permutation))
     events = []
@@ -244,18 +245,6 @@ def simulate(
     return np.stack(events), np.stack(rows)
 
 
-def hits_of(
-    matcher: TagMatch, permutation: str, events: Bytes, interests: Bytes
-) -> NDArray[np.bool_]:
-    """Whether each key, used anywhere on anything, fits some tag of each event: (events, keys)."""
-    keys = to_blocks(interests.tobytes())
-    tags = np.ascontiguousarray(events[:, 16:]).view("<u8")
-    found = NonceHash(bytes.fromhex(permutation)).all_pairs(
-        keys, to_blocks(events[:, :16].tobytes())
-    )
-    return np.stack([np.isin(row, mine) for row, mine in zip(found, tags, strict=True)])
-
-
 def sample(count: int, seed: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(seed)
     columns = rng.integers(0, [4, 64, 16], (count, 3)).tolist()
@@ -265,23 +254,20 @@ def sample(count: int, seed: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("topic", [(), ("issue",)])
 def test_hits_are_those_of_the_leakage_and_no_more(topic: tuple[str, ...]) -> None:
     matcher, records = TagMatch(SCHEMA, topic=topic), sample(300, 4)
-    server = matcher.key_server()
-    events = matcher.publisher(server.publisher_key()).encode(records)[:, BODY]
-    subscriber = matcher.subscriber(server.subscriber_key("alice"))
-    interests = subscriber.encode(TEXTS)[:, BODY]
-    permutation = server.broker_key().export_secret_data()["permutation"]
-    real = hits_of(matcher, permutation, events, interests)
-    made = simulate(matcher, records, permutation, np.random.default_rng(5))
-    simulated = hits_of(matcher, permutation, *made)
+    permutation, events, interests = bodies_of(matcher, records, TEXTS)
+    real = hits_of(permutation, events, interests)
+    simulation = simulate(matcher, records, permutation, np.random.default_rng(5))
+    simulated = hits_of(permutation, *simulation)
     # The same hits in every event and subscription. Within an attribute keys stand in the order
     # of their values, which is random: compare as columns of a set.
     edges = np.cumsum([0, *matcher._words.sizes * len(TEXTS)])
     for low, high in pairwise(edges.tolist()):
-        one, other = (sorted(map(bytes, view[:, low:high].T)) for view in (real, simulated))
-        assert one == other
+        left, other = (sorted(map(bytes, view[:, low:high].T)) for view in (real, simulated))
+        assert left == other
     # The pattern of equal keys, too.
     groups = [
-        Counter(Counter(map(bytes, view.reshape(-1, 16))).values()) for view in (interests, made[1])
+        Counter(Counter(map(bytes, view.reshape(-1, 16))).values())
+        for view in (interests, simulation[1])
     ]
     assert groups[0] == groups[1]
     assert np.array_equal(interests[0], interests[1])
@@ -308,19 +294,19 @@ def statistics(events: Bytes, hits: NDArray[np.bool_]) -> list[NDArray[np.int64]
     return counts
 
 
-def least_p(one: list[NDArray[np.int64]], other: list[NDArray[np.int64]]) -> float:
+def least_p(left: list[NDArray[np.int64]], other: list[NDArray[np.int64]]) -> float:
     """Least p-value of chi-squared tests of homogeneity, times their number."""
-    found = []
-    for a, b in zip(one, other, strict=True):
+    values = []
+    for a, b in zip(left, other, strict=True):
         table = np.stack([a, b])[:, (a + b) > 0]
         if table.shape[1] > 1:
-            found.append(stats.chi2_contingency(table).pvalue)
-    return float(min(found) * len(found))
+            values.append(stats.chi2_contingency(table).pvalue)
+    return float(min(values) * len(values))
 
 
 def test_statistics_do_not_tell_real_from_simulated_but_do_tell_repeated_nonces() -> None:
     matcher = TagMatch(SCHEMA, topic=["issue"])
-    records = [record for one in sample(1_500, 6) for record in (one, one)]  # pairs of equal events
+    records = [record for record in sample(1_500, 6) for _ in range(2)]  # pairs of equal events
     server = matcher.key_server()
     permutation = server.broker_key().export_secret_data()["permutation"]
     subscriber = matcher.subscriber(server.subscriber_key("alice"))
@@ -330,10 +316,10 @@ def test_statistics_do_not_tell_real_from_simulated_but_do_tell_repeated_nonces(
     def real(randomness: Any) -> list[NDArray[np.int64]]:
         publisher = matcher.publisher(server.publisher_key(), randomness=randomness)
         events = publisher.encode(records)[:, BODY]
-        return statistics(events, hits_of(matcher, permutation, events, interests))
+        return statistics(events, hits_of(permutation, events, interests))
 
-    made = simulate(matcher, records, permutation, rng)
-    simulated = statistics(made[0], hits_of(matcher, permutation, *made))
+    simulation = simulate(matcher, records, permutation, rng)
+    simulated = statistics(simulation[0], hits_of(permutation, *simulation))
     assert least_p(real(rng.bytes), simulated) > 1e-4
     assert least_p(real(lambda n: rng.bytes(16) * (n // 16)), simulated) < 1e-9
 
@@ -344,40 +330,30 @@ def test_statistics_do_not_tell_real_from_simulated_but_do_tell_repeated_nonces(
 def test_subscriptions_to_all_values_sort_events_by_frequency() -> None:
     """Knows how frequent issues are; sees who subscribes to what; names issues of events."""
     matcher = TagMatch(SCHEMA, topic=["issue"])
-    server = matcher.key_server()
+    _, broker, publisher, subscriber = users(matcher)
     rng = np.random.default_rng(8)
     issue = rng.choice(4, 2_000, p=[0.5, 0.25, 0.15, 0.1])
     records = {"issue": ["ABCD"[i] for i in issue], "price": issue * 3, "size": issue}
-    events = matcher.publisher(server.publisher_key()).encode(records)
     order = rng.permutation(4)
     texts = [f"issue = '{'ABCD'[i]}'" for i in order]
-    interests = matcher.subscriber(server.subscriber_key("alice")).encode(texts)
-    answers = matcher.broker(server.broker_key()).match_all(events, interests)
+    answers = broker.match_all(publisher.encode(records), subscriber.encode(texts))
     named = np.empty(4, int)
     named[np.argsort(-answers.sum(axis=0))] = np.arange(4)
     assert np.array_equal(named[answers.argmax(axis=1)], issue)
 
 
 def test_a_client_and_the_broker_read_everything() -> None:
-    matcher = TagMatch(SCHEMA)
-    server, records = matcher.key_server(), sample(40, 9)
-    events = matcher.publisher(server.publisher_key()).encode(records)
-    client = matcher.subscriber(server.subscriber_key("mallory"))
-    broker = matcher.broker(server.broker_key())
-    below = broker.match_all(events, client.encode([f"price < {p}" for p in range(64)]))
+    records = sample(40, 9)
+    _, broker, publisher, client = users(TagMatch(SCHEMA), "mallory")
+    guesses = client.encode([f"price < {p}" for p in range(64)])
+    below = broker.match_all(publisher.encode(records), guesses)
     assert (63 - below.sum(axis=1)).tolist() == [record["price"] for record in records]
 
 
 def test_prefixes_of_an_interval_part_its_events() -> None:
     """Of events in price < 48, the broker sees which half of the cover, 0* or 10*, each is in."""
-    schema = Schema(price=UInt(6))
-    matcher = TagMatch(schema)
-    server = matcher.key_server()
     prices = np.random.default_rng(3).integers(0, 48, 500)
-    events = matcher.publisher(server.publisher_key()).encode({"price": prices})
-    interests = matcher.subscriber(server.subscriber_key("a")).encode("price < 48")
-    permutation = server.broker_key().export_secret_data()["permutation"]
-    hits = hits_of(matcher, permutation, events[:, BODY], interests[:, BODY])
+    hits = hits_of(*bodies_of(TagMatch(Schema(price=UInt(6))), {"price": prices}, "price < 48"))
     used = hits[:, hits.any(axis=0)]
     assert used.shape[1] == 2 and (used.sum(axis=1) == 1).all()
     larger = used[:, used.sum(axis=0).argmax()]
@@ -389,11 +365,7 @@ def counted(matcher: TagMatch, values: NDArray[np.int64], texts: list[str]) -> l
 
     Uses what the broker has: messages, and its key for the public permutation.
     """
-    server = matcher.key_server()
-    events = matcher.publisher(server.publisher_key()).encode({"price": values})
-    interests = matcher.subscriber(server.subscriber_key("alice")).encode(texts)
-    permutation = server.broker_key().export_secret_data()["permutation"]
-    hits = hits_of(matcher, permutation, events[:, BODY], interests[:, BODY])
+    hits = hits_of(*bodies_of(matcher, {"price": values}, texts))
     shares = hits.mean(axis=0).reshape(len(texts), -1)
     return [sorted(row[row > 0].tolist()) for row in shares]
 
@@ -404,8 +376,8 @@ def test_counted_hits_give_the_prefixes_and_the_constant_of_a_comparison() -> No
     limits = (173, 48, 200, 97, 1, 255)
     prices = np.random.default_rng(12).integers(0, 256, 20_000)
     texts = [f"price < {limit}" for limit in limits] + ["price BETWEEN 37 AND 90"]
-    found = counted(TagMatch(Schema(price=UInt(8))), prices, texts)
-    lengths = [np.rint(-np.log2(shares)).astype(int) for shares in found]
+    columns = counted(TagMatch(Schema(price=UInt(8))), prices, texts)
+    lengths = [np.rint(-np.log2(shares)).astype(int) for shares in columns]
     assert [len(mine) for mine in lengths] == [5, 2, 3, 3, 1, 8, 8]
     assert [int((256 >> mine).sum()) for mine in lengths] == [*limits, 90 - 37 + 1]
 

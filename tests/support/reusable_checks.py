@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ccbps.arrays import Bytes
+from ccbps import Schema
+from ccbps.arrays import Bools, Bytes
 from ccbps.errors import UnsupportedPredicateError
 from ccbps.matching import Broker, KeyServer, Matcher, Publisher, Subscriber
 from ccbps.matching.contract.access import MAC_BYTES
+from ccbps.predicates import Predicate
 from ccbps.wire import KEY_HEADER_BYTES
-from tests.support.strategies import predicates, record, rows
+from tests.support.strategies import Drawn, Node, leaves, predicates, record, rows
 
 BODY: Final = slice(KEY_HEADER_BYTES, -MAC_BYTES)
 """Where a scheme's own bytes are, in a message made with a key."""
 
 
 def sealed(role: Publisher | Subscriber | Broker, messages: Bytes) -> Bytes:
-    """Altered messages, of one side, with the MACs that somebody with the role's key can give
-    them: a broker can, for both sides."""
+    """Give altered messages of one side the MACs that the role's key makes.
+
+    A broker's key makes those of both sides.
+    """
     access: Any = role._access
     access.authenticate(messages)
     return messages
 
 
 def secrets_of(key: Any) -> dict[str, Any]:
-    """The scheme's own part of a key."""
+    """Return the scheme's own part of a key."""
     return {name: value for name, value in key.export_secret_data().items() if name != "macs"}
 
 
 def roles(
     matcher: Matcher, server: KeyServer | None = None
 ) -> tuple[Publisher, Subscriber, Broker]:
-    """The three roles under the keys of one server."""
+    """Make the three roles under the keys of one server."""
     server = matcher.key_server() if server is None else server
     return (
         matcher.publisher(server.publisher_key()),
@@ -43,8 +49,49 @@ def roles(
     )
 
 
+def users(matcher: Matcher, *names: str) -> tuple[Any, ...]:
+    """Make a server, a broker that knows all users, a publisher, and subscribers of these names."""
+    server = matcher.key_server()
+    publisher = matcher.publisher(server.publisher_key())
+    subscribers = [matcher.subscriber(server.subscriber_key(name)) for name in names or ("alice",)]
+    return server, matcher.broker(server.broker_key()), publisher, *subscribers
+
+
+def sent(
+    matcher: Matcher, records: Any, interests: Any, server: KeyServer | None = None
+) -> tuple[Bytes, Bytes]:
+    """Return all that a broker sees: messages of events and of interests."""
+    publisher, subscriber, _ = roles(matcher, server)
+    return publisher.encode(records), subscriber.encode(interests)
+
+
+def answers(matcher: Matcher, records: Any, interests: Any) -> Bools:
+    """Return the broker's answers for all pairs."""
+    publisher, subscriber, broker = roles(matcher)
+    return broker.match_all(publisher.encode(records), subscriber.encode(interests))
+
+
+def plain(schema: Schema, records: Any, interests: Sequence[str | Predicate]) -> Bools:
+    """Return the answers in plaintext, shape (events, interests)."""
+    events = schema.encode(records)
+    parsed = [
+        schema.parse(predicate) if isinstance(predicate, str) else predicate
+        for predicate in interests
+    ]
+    columns = [predicate.evaluate(events) for predicate in parsed]
+    return np.array(columns, dtype=np.bool_).reshape(len(columns), events.count).T
+
+
+@st.composite
+def conjunctions(draw: st.DrawFn, schema: Schema) -> Predicate:
+    """Draw AND of one to three conditions on one attribute each; most are boxes."""
+    parts = draw(st.lists(leaves(schema, hamming=False, null=False), min_size=1, max_size=3))
+    node = parts[0] if len(parts) == 1 else Node("and", parts=tuple(parts))
+    return schema.parse(Drawn(schema, node).text)
+
+
 def check_answers(matcher: Matcher, data: st.DataObject) -> None:
-    """Random events and boxes: answers are the plaintext meaning; what is no box is refused."""
+    """Check on random events that answers are the plaintext meaning, and what is no box refused."""
     schema = matcher.schema
     publisher, subscriber, broker = roles(matcher)
     records = [record(row) for row in data.draw(rows(schema))]
@@ -58,14 +105,13 @@ def check_answers(matcher: Matcher, data: st.DataObject) -> None:
                 subscriber.encode(predicate)
             continue
         interests.append(predicate)
-    found = broker.match_all(publisher.encode(records), subscriber.encode(interests))
-    assert found.shape == (len(records), len(interests))
-    for column, predicate in zip(found.T, interests, strict=True):
-        assert column.tolist() == predicate.evaluate(records).tolist()
+    matches = broker.match_all(publisher.encode(records), subscriber.encode(interests))
+    assert matches.shape == (len(records), len(interests))
+    assert matches.T.tolist() == [predicate.evaluate(records).tolist() for predicate in interests]
 
 
 def check_covering(matcher: Matcher, data: st.DataObject) -> None:
-    """Random boxes: one interest covers another where its box contains the other's."""
+    """Check on random boxes that one interest covers another where its box contains the other's."""
     schema = matcher.schema
     _, subscriber, broker = roles(matcher)
     boxes, texts = [], []

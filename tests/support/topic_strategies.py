@@ -51,7 +51,7 @@ def topics_and_records(
     attributes = draw(st.lists(st.sampled_from(schema.names), min_size=1, unique=True))
     chosen = tuple(name for name in schema if name in attributes)
     some = draw(rows(schema).filter(bool))
-    wanted = draw(st.lists(st.sampled_from(some), min_size=1, max_size=4))
+    asked = draw(st.lists(st.sampled_from(some), min_size=1, max_size=4))
     sent = draw(st.lists(st.sampled_from(some), max_size=6)) + draw(rows(schema, max_size=3))
-    texts = [equalities(schema, row, chosen) for row in wanted]
+    texts = [equalities(schema, row, chosen) for row in asked]
     return schema, chosen, texts, [record(row) for row in sent]

@@ -5,6 +5,10 @@ over bits (`ccbps.forms.bit_tree`) whose leaves are trapdoors. The broker finds 
 hold by `ccbps.ciphers.proxy_search` and evaluates the tree bottom up. Comparisons, intervals,
 prefixes and IN become trees over bits.
 
+A tree stands in a message in postfix order. A step is a pair of bytes: (0, 1) takes the next leaf,
+(k, n) with n > 1 replaces the last n results by whether at least k of them hold, (0, 0) fills up
+the end. No step at all is a tree that always holds.
+
 A bit has two values, hence two tokens: however many interests there are, an event costs at most two
 products and hashes for each bit, and the rest is Boolean work on bytes.
 
@@ -26,14 +30,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes
+from ccbps.arrays import Bools, Bytes, Index
+from ccbps.checks import whole
 from ccbps.ciphers.proxy_search import SearchTokens
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
 from ccbps.forms.bits import event_bits
 from ccbps.leakage import LeakageCard
-from ccbps.matching.broken.postfix import LEAF, Steps, evaluate, sound
 from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
@@ -43,15 +47,19 @@ from ccbps.matching.users.users import (
     USER_BYTES,
     OpenEvents,
     ProxySearchMatcher,
-    distinct_rows,
+    by_number,
     keyword,
 )
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.codes import conjunction, disjunction
 from ccbps.wire import Cause
 
 POSITION_BYTES: Final = 2
 MAX_LEAVES: Final = 1 << 14
 MAX_PARTS: Final = 255
+LEAF: Final = (0, 1)
+
+Steps = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,9 +75,9 @@ class _Table:
     """Interests after the tokens were computed.
 
     Attributes:
-        senders: the interests' users.
-        tokens: for each position in use, its different tokens.
-        trees: for each interest, its steps and the number of each leaf among all tokens.
+        senders: users of the interests.
+        tokens: different tokens of each position in use.
+        trees: steps of each interest, and the number of each leaf among all tokens.
     """
 
     senders: list[str]
@@ -79,6 +87,16 @@ class _Table:
 
 class AccessTreeMatch(ProxySearchMatcher):
     """AND, OR and at_least over bits; leaves are encrypted, the tree's shape is public.
+
+    Args:
+        schema: at most 65,535 bits.
+        leaves: slots of an interest; by default twice the schema's bits, which is enough for
+            one interval on each attribute.
+        group: name of a group, see `ccbps.algebra.named_groups`.
+
+    Raises:
+        ParameterError: a parameter is out of range, or the group needs a library that is not
+            installed.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -102,50 +120,32 @@ class AccessTreeMatch(ProxySearchMatcher):
     def __init__(
         self, schema: Schema, *, leaves: int | None = None, group: str = "secp256k1"
     ) -> None:
-        """
-        Args:
-            schema: at most 65,535 bits.
-            leaves: slots of an interest; by default twice the schema's bits, which is enough for
-                one interval on each attribute.
-            group: name of a group, see `ccbps.algebra.named_groups`.
-
-        Raises:
-            ParameterError: a parameter is out of range, or the group needs a library that is not
-                installed.
-        """
-        slots = min(2 * schema.bits, MAX_LEAVES) if leaves is None else leaves
-        if schema.bits >= 1 << 16:
-            raise ParameterError(f"at most 65,535 bits, got {schema.bits}")
-        if type(slots) is not int or not 1 <= slots <= MAX_LEAVES:
-            raise ParameterError(f"leaves must be 1..{MAX_LEAVES}, got {slots!r}")
+        whole("schema.bits", schema.bits, 1, 65_535, unit="bits")
+        default = min(2 * schema.bits, MAX_LEAVES)
+        slots = whole("leaves", default if leaves is None else leaves, 1, MAX_LEAVES)
         self.group, self.leaves = group, slots
         self._slot = POSITION_BYTES + self._cipher.trapdoor_bytes
-        self._first_bits = schema.first_bits
+        self._first_bits, self._event_slots = schema.first_bits, schema.bits
         event = USER_BYTES + schema.bits * self._cipher.ciphertext_bytes
         self._set_up(schema, Sizes(event, USER_BYTES + slots * (self._slot + 4)))
 
     def parameters(self) -> dict[str, Any]:
-        """Group, and slots of an interest."""
         return {"group": self.group, "leaves": self.leaves}
 
     @classmethod
     def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[AccessTreeMatch]:
-        """With the usual number of leaves, or as many as the predicate takes if that is more."""
+        """Yield a matcher with the usual number of leaves, or more if the predicate takes more."""
         with suppress(CcbpsError):
-            made = cls(schema)
-            leaves = len(made._tree(bound_predicate(schema, wanted)).leaves)
-            yield made if leaves <= made.leaves else cls(schema, leaves=leaves)
+            usual = cls(schema)
+            leaves = len(usual._tree(bound_predicate(schema, wanted)).leaves)
+            yield usual if leaves <= usual.leaves else cls(schema, leaves=leaves)
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns."""
-        return LeakageCard(
-            scheme="AccessTreeMatch",
-            adversary="the broker, which follows the protocol and keeps all it sees",
+        return self._card(
             hides=(
                 "bits of events for which no interest has a leaf, and which no other bit implies",
             ),
-            protects=frozenset(),
             learns=(
                 "the tree of every interest and the positions of its bits; for a comparison, "
                 "that gives the constant and the bit that each leaf asks for",
@@ -158,7 +158,6 @@ class AccessTreeMatch(ProxySearchMatcher):
             assumption=f"decisional Diffie-Hellman in {self.group}, SHA-256 as a random oracle, "
             "HMAC-SHA256 pseudorandom; nobody uses comparisons, and the broker colludes with no "
             "user, not even a revoked one",
-            reuse="reusable",
             hazards=("any user can write and read under every other user's keywords",),
             attacks=(
                 "tree shapes: 12 comparisons give every event and every interest, exactly if "
@@ -172,7 +171,6 @@ class AccessTreeMatch(ProxySearchMatcher):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role."""
         bits, leaves, group, most = self.schema.bits, self.leaves, self.group, "at most"
         return (
             Cost("publisher", "event", Operation.FIXED_BASE, 3 * bits, group),
@@ -187,7 +185,6 @@ class AccessTreeMatch(ProxySearchMatcher):
     # -- clients ------------------------------------------------------------------------------
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
         pairs = [
             (_literal_word(name, at, 0), _literal_word(name, at, 1))
             for name in self.schema
@@ -202,7 +199,6 @@ class AccessTreeMatch(ProxySearchMatcher):
         self._sign(key, out)[:] = rows.reshape(len(out), -1)
 
     def prepare(self, interest: Any) -> _Tree:
-        """See `Scheme.prepare`: leaves, and how they are joined."""
         predicate = bound_predicate(self.schema, interest)
         tree = self._tree(predicate)
         if len(tree.leaves) > self.leaves:
@@ -214,11 +210,11 @@ class AccessTreeMatch(ProxySearchMatcher):
         return tree
 
     def _tree(self, predicate: Predicate) -> _Tree:
-        """The tree of a predicate, however many leaves it has."""
+        """Return the tree of a predicate, however many leaves it has."""
         tree = bit_tree(self.schema, predicate.true_form())
         leaves: list[tuple[int, bytes]] = []
         steps: list[tuple[int, int]] = []
-        if tree is FALSE:  # one leaf that never holds
+        if tree is FALSE:  # One leaf that never holds.
             first = self.schema.names[0]
             leaves, steps = [(0, keyword(f"{first}[0]", NO_VALUE))], [LEAF]
         elif tree is not TRUE:
@@ -231,6 +227,7 @@ class AccessTreeMatch(ProxySearchMatcher):
     def _write(
         self, node: BitNode, leaves: list[tuple[int, bytes]], steps: list[tuple[int, int]]
     ) -> None:
+        """Append the leaves and steps of a node."""
         if isinstance(node, Literal):
             place = self._first_bits[node.attribute] + node.position
             leaves.append((place, _literal_word(node.attribute, node.position, node.value)))
@@ -238,7 +235,7 @@ class AccessTreeMatch(ProxySearchMatcher):
             return
         assert isinstance(node, Threshold)
         least, parts = node.least, node.parts
-        while len(parts) > MAX_PARTS:  # a number of parts is one byte
+        while len(parts) > MAX_PARTS:  # A number of parts is one byte.
             if least not in (1, len(parts)):
                 raise ParameterError(f"at_least takes at most {MAX_PARTS} parts, got {len(parts)}")
             groups = [parts[at : at + MAX_PARTS] for at in range(0, len(parts), MAX_PARTS)]
@@ -255,111 +252,79 @@ class AccessTreeMatch(ProxySearchMatcher):
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[_Tree], draw: Draw, out: Bytes
     ) -> None:
-        """See `Scheme.encode_interests`."""
         sent = [interests.values[number] for number in interests.index.tolist()]
+        places = np.array([place for tree in sent for place, _ in tree.leaves], dtype="<u2")
         words = [word for tree in sent for _, word in tree.leaves]
         rows = self._cipher.trapdoors(self._user(key), words, draw.fresh)
         slots, steps = self._split(self._sign(key, out))
-        slots[:], steps[:] = 0, 0
-        slots[:, :, :POSITION_BYTES] = 255
-        used = 0
-        for slot, step, tree in zip(slots, steps, sent, strict=True):
-            count = len(tree.leaves)
-            places = np.array([place for place, _ in tree.leaves], dtype="<u2")
-            slot[:count, :POSITION_BYTES] = places.view(np.uint8).reshape(-1, POSITION_BYTES)
-            slot[:count, POSITION_BYTES:] = rows[used : used + count]
+        numbers = places.view(np.uint8).reshape(-1, POSITION_BYTES)
+        self._fill(slots, [len(tree.leaves) for tree in sent], numbers, rows)
+        steps[:] = 0
+        for step, tree in zip(steps, sent, strict=True):
             step[: len(tree.steps)] = np.array(tree.steps, dtype=np.uint8).reshape(-1, 2)
-            used += count
 
     def _split(self, rest: Bytes) -> tuple[Bytes, Bytes]:
-        """Views of the leaf slots, shape (interests, leaves, slot), and the steps, (interests,
-        2 leaves, 2), of what follows the identifiers."""
+        """Return views of the slots and the steps of interests, without their identifiers.
+
+        Returns:
+            shape (interests, leaves, bytes); and (interests, 2 leaves, 2).
+        """
         end = self.leaves * self._slot
         slots = rest[:, :end].reshape(len(rest), self.leaves, self._slot)
         return slots, rest[:, end:].reshape(len(rest), 2 * self.leaves, 2)
 
     # -- the broker ---------------------------------------------------------------------------
 
+    def _slots(self, bodies: Bytes) -> tuple[NDArray[Any], Bytes]:
+        slots = self._split(bodies[:, USER_BYTES:])[0]
+        places = np.ascontiguousarray(slots[:, :, :POSITION_BYTES]).view("<u2")
+        return places.reshape(slots.shape[:2]), slots[:, :, POSITION_BYTES:]
+
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        """See `Scheme.check`."""
-        return (self._check_events if side == "event" else self._check_interests)(key, bodies)
-
-    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        slots = bodies[:, USER_BYTES:].reshape(len(bodies), self.schema.bits, -1)
-        causes = self._refused(key, bodies, slots)
-        absent = ~np.all(slots.any(axis=2), axis=1)
-        causes[absent & (causes == Cause.NONE)] = Cause.VALUE
-        return causes
-
-    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        slots, steps = self._split(bodies[:, USER_BYTES:])
-        trapdoors = slots[:, :, POSITION_BYTES:]
-        causes = self._refused(key, bodies, trapdoors)
-        used = np.asarray(trapdoors.any(axis=2))
-        places = _places(slots)
-        wrong = np.where(used, places >= self.schema.bits, places != 0xFFFF).any(axis=1)
-        wrong |= (used[:, 1:] & ~used[:, :-1]).any(axis=1)
-        wrong |= ~sound(steps, used.sum(axis=1))
-        causes[wrong & (causes == Cause.NONE)] = Cause.VALUE
-        return causes
+        out = super().check(key, side, bodies)
+        if side == "interest":
+            used = np.asarray(self._slots(bodies)[1].any(axis=2))
+            wrong = (used[:, 1:] & ~used[:, :-1]).any(axis=1)
+            wrong |= ~sound(self._split(bodies[:, USER_BYTES:])[1], used.sum(axis=1))
+            out[wrong & (out == Cause.NONE)] = Cause.VALUE
+        return out
 
     def table(self, key: Mapping[str, Any], bodies: Bytes) -> _Table:
-        """See `TableScheme.table`. Interests of users that were forgotten meanwhile may be among
-        them."""
-        slots, steps = self._split(bodies[:, USER_BYTES:])
-        places, trapdoors = _places(slots), slots[:, :, POSITION_BYTES:]
-        used = np.asarray(trapdoors.any(axis=2))
-        halves = self._halves(key, bodies)
-        used[[row not in halves for row in range(len(bodies))]] = False
-        rows, columns = np.nonzero(used)
-        tokens = self._cipher.tokens(
-            [halves[row] for row in rows.tolist()], trapdoors[rows, columns]
-        )
-        found = list(zip(places[rows, columns].tolist(), tokens, strict=True))
-        distinct, index = distinct_rows(found)
-        by_place: dict[int, list[Any]] = {}
-        numbers: dict[tuple[int, Any], int] = {}
-        for place in sorted({place for place, _ in distinct}):
-            by_place[place] = [token for at, token in distinct if at == place]
-            for token in by_place[place]:
-                numbers[place, token] = len(numbers)
-        renamed = [numbers[item] for item in distinct]
-        leaves: list[list[int]] = [[] for _ in range(len(bodies))]
-        for row, number in zip(rows.tolist(), index, strict=True):
-            leaves[row].append(renamed[number])
+        row, _, places, tokens = self._read(key, bodies)
+        leaves, count = np.zeros(len(row), dtype=np.intp), 0
+        by_place = {}
+        for place, chosen, distinct, index in by_number(places, tokens):
+            leaves[chosen] = np.array(index) + count
+            by_place[place] = self._cipher.prepared(distinct)
+            count += len(distinct)
+        of_rows = np.split(leaves, np.searchsorted(row, np.arange(1, len(bodies))))
+        steps = self._split(bodies[:, USER_BYTES:])[1].tolist()
         trees = [
-            (tuple((int(k), int(n)) for k, n in own if n), tuple(mine))
-            for own, mine in zip(steps.tolist(), leaves, strict=True)
+            (tuple((k, n) for k, n in tree if n), tuple(numbers.tolist()))
+            for tree, numbers in zip(steps, of_rows, strict=True)
         ]
-        ready = {place: self._cipher.prepared(tokens) for place, tokens in by_place.items()}
-        return _Table(self._senders(bodies), ready, trees)
-
-    def open_events(self, key: Mapping[str, Any], bodies: Bytes) -> OpenEvents:
-        """Of each bit a `SearchForm`."""
-        rows = bodies[:, USER_BYTES:].reshape(len(bodies), self.schema.bits, -1)
-        halves = self._halves(key, bodies)
-        x2 = [halves[row] for row in range(len(bodies))]
-        return OpenEvents.of(len(bodies), lambda place: self._cipher.re_encrypt(x2, rows[:, place]))
+        return _Table(self._senders(bodies), by_place, trees)
 
     def leaf_results(self, events: OpenEvents, table: _Table) -> Bools:
-        """Which leaves hold for which events, shape (different tokens, events): what a broker
-        learns beyond the answers."""
+        """Return the leaves that hold, shape (different tokens, events).
+
+        This is what a broker learns beyond the answers.
+        """
         parts = [np.zeros((0, events.count), dtype=np.bool_)]
         for place, tokens in table.tokens.items():
             parts.append(self._cipher.search(events.slot(place), tokens))
         return np.concatenate(parts)
 
     def match(self, key: Mapping[str, Any], events: OpenEvents, table: _Table) -> Bools:
-        """See `TableScheme.match`."""
         held = self.leaf_results(events, table)
         out = np.zeros((events.count, len(table.senders)), dtype=np.bool_)
-        known: dict[tuple[Steps, tuple[int, ...]], Bools] = {}
+        answers: dict[tuple[Steps, tuple[int, ...]], Bools] = {}
         for column, (user, tree) in enumerate(zip(table.senders, table.trees, strict=True)):
             if user not in key["users"]:
                 continue
-            if tree not in known:
-                known[tree] = evaluate(*tree, held)
-            out[:, column] = known[tree]
+            if tree not in answers:
+                answers[tree] = evaluate(*tree, held)
+            out[:, column] = answers[tree]
         return out
 
 
@@ -367,7 +332,42 @@ def _literal_word(name: str, at: int, value: int) -> bytes:
     return keyword(f"{name}[{at}]", bytes([value]))
 
 
-def _places(slots: Bytes) -> NDArray[np.uint16]:
-    """Positions of slots, shape (interests, leaves)."""
-    shape = slots.shape[:2]
-    return np.ascontiguousarray(slots[:, :, :POSITION_BYTES]).view("<u2").reshape(shape)
+def sound(steps: Bytes, leaves: Index) -> Bools:
+    """Return the rows of steps that are trees over so many leaves, each used once and in order."""
+    least, parts = steps[:, :, 0].astype(np.int64), steps[:, :, 1].astype(np.int64)
+    unused, leaf = parts == 0, parts == 1
+    fits = np.where(leaf | unused, least == 0, (least >= 1) & (least <= parts))
+    good = np.asarray(fits.all(axis=1))
+    good &= ~(unused[:, :-1] & ~unused[:, 1:]).any(axis=1)
+    good &= leaf.sum(axis=1) == leaves
+    depth = np.cumsum(np.where(unused, 0, np.where(leaf, 1, 1 - parts)), axis=1)
+    good &= (unused | (depth >= 1)).all(axis=1)
+    good &= (depth[:, -1] == 1) | unused.all(axis=1)
+    return good
+
+
+def evaluate(steps: Steps, leaves: tuple[int, ...], held: Bools) -> Bools:
+    """Return the answers of one sound tree, shape (events,).
+
+    Args:
+        steps: the tree.
+        leaves: row in `held` of each leaf, in order.
+        held: True where a leaf holds, shape (different leaves, events).
+    """
+    if not steps:
+        return np.ones(held.shape[1], dtype=np.bool_)
+    stack: list[Bools] = []
+    numbers = iter(leaves)
+    for least, parts in steps:
+        if parts == 1:
+            stack.append(held[next(numbers)])
+            continue
+        taken = stack[-parts:]
+        del stack[-parts:]
+        if least == parts:
+            stack.append(conjunction(taken))
+        elif least == 1:
+            stack.append(disjunction(taken))
+        else:
+            stack.append(np.asarray(np.sum(taken, axis=0, dtype=np.int64) >= least))
+    return stack[0]

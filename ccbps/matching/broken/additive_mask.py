@@ -19,19 +19,22 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import ParameterError
-from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.broken.cells import Cells, groups_of, in_all
+from ccbps.matching.broken.cells import CellGroup, Cells, groups_of, match_groups
 from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.kinds import Side
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
+from ccbps.matching.reusable import (
+    BOXES,
+    ReusableMatcher,
+    bytes_of,
+    causes,
+    check_widths,
+    words_of,
+)
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
-from ccbps.wire import Cause
 
 TOKEN_BYTES: Final = 16
 MASK_BITS: Final = 62
@@ -39,12 +42,21 @@ MASK_BITS: Final = 62
 
 
 def box_ranges(schema: Schema, box: Box) -> Words:
-    """Bounds of a box, both inclusive: uint64, shape (attributes, 2). An empty range is (1, 0)."""
+    """Return the bounds of a box, ends included, uint64, shape (attributes, 2).
+
+    An empty range is (1, 0).
+    """
     return np.array([box.ranges[name] for name in schema], dtype=np.uint64)
 
 
-class AdditiveMaskMatch(Matcher, ServerScheme, TableScheme):
+class AdditiveMaskMatch(ReusableMatcher):
     """v + k for every attribute; conjunctions of intervals. Broken by its events alone.
+
+    Args:
+        schema: attributes of at most 61 bits each.
+
+    Raises:
+        ParameterError: an attribute is wider.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -63,43 +75,23 @@ class AdditiveMaskMatch(Matcher, ServerScheme, TableScheme):
     """
 
     name = "additive mask"
-    operators = ("=", "<", "interval", "prefix", "and")
+    operators = BOXES
     covering = True
 
     def __init__(self, schema: Schema) -> None:
-        """
-        Args:
-            schema: attributes of at most 61 bits each.
-
-        Raises:
-            ParameterError: an attribute is wider.
-        """
-        for name in schema:
-            if schema[name].bits >= MASK_BITS:
-                raise ParameterError(
-                    f"attribute {name!r} must have less than {MASK_BITS} bits, "
-                    f"got {schema[name].bits}"
-                )
+        check_widths(schema, MASK_BITS - 1)
         limits = [(1 << MASK_BITS) + schema[name].size for name in schema]
         self._limits = np.array(limits, dtype=np.uint64)  # no masked value gets there
         self._set_up(schema, Sizes(8 * len(schema), 16 * len(schema)))
 
-    def parameters(self) -> dict[str, Any]:
-        """None beyond the schema."""
-        return {}
-
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns."""
-        return LeakageCard(
-            scheme="AdditiveMaskMatch",
-            adversary="the broker, which follows the protocol and keeps all it sees",
+        return self._card(
             hides=(
                 "where in its domain an attribute's values lie, as long as they fill a small "
                 "part of it, none is NULL, no range is open at an end, and neither a value nor "
                 "a bound nor their distribution is known",
             ),
-            protects=frozenset(),
             learns=(
                 "every match",
                 "the differences and the order of all values and bounds of an attribute",
@@ -108,7 +100,6 @@ class AdditiveMaskMatch(Matcher, ServerScheme, TableScheme):
             ),
             security="broken",
             assumption="a few events give away the key of a Bool, a Category or a UInt(8)",
-            reuse="reusable",
             hazards=("a client colludes with the broker: it has all masks",),
             attacks=(
                 "events alone: once their values span the domain, the least message is the key; "
@@ -126,7 +117,6 @@ class AdditiveMaskMatch(Matcher, ServerScheme, TableScheme):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role."""
         n = len(self.schema)
         return (
             Cost("publisher", "event", Operation.WORD, n),
@@ -135,94 +125,67 @@ class AdditiveMaskMatch(Matcher, ServerScheme, TableScheme):
         )
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
-        """See `ServerScheme.generate`."""
         words = np.frombuffer(randomness(8 * len(self.schema)), dtype="<u8") >> np.uint64(2)
         return {"masks": [int(word) for word in words]}
 
-    def issue(
-        self,
-        master: dict[str, Any],
-        role: Role,
-        name: str,
-        randomness: Randomness,
-    ) -> dict[str, Any]:
-        """See `ServerScheme.issue`."""
-        return {} if role == "broker" else {"masks": master["masks"]}
-
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
         masks = np.array(key["masks"], dtype=np.uint64)
         codes = np.stack([events.codes[name][0] for name in self.schema], axis=1)
-        out[:] = (codes + masks).astype("<u8").view(np.uint8).reshape(len(out), -1)
+        out[:] = bytes_of(codes + masks)
 
     def prepare(self, interest: Any) -> Words:
-        """Bounds, uint64 (attributes, 2)."""
         return box_ranges(self.schema, bound_predicate(self.schema, interest).box())
 
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
     ) -> None:
-        """See `Scheme.encode_interests`."""
         masks = np.array(key["masks"], dtype=np.uint64)[:, None]
-        masked = (np.stack(interests.values) + masks).astype("<u8")
-        out[:] = masked.view(np.uint8).reshape(len(masked), -1)[interests.index]
+        out[:] = bytes_of(np.stack(interests.values) + masks)[interests.index]
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        """See `Scheme.check`."""
-        words = _words(bodies)
+        words = words_of(bodies)
         if side == "event":
-            wrong = (words >= self._limits).any(axis=1)
-        else:
-            bounds = words.reshape(len(bodies), -1, 2)
-            wrong = (bounds >= self._limits[:, None]).any(axis=(1, 2))
-            # An empty range is low = high + 1.
-            wrong |= (bounds[:, :, 0] > bounds[:, :, 1] + np.uint64(1)).any(axis=1)
-        return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
+            return causes((words >= self._limits).any(axis=1))
+        bounds = words.reshape(len(bodies), -1, 2)
+        wrong = (bounds >= self._limits[:, None]).any(axis=(1, 2))
+        # An empty range is low = high + 1.
+        return causes(wrong | (bounds[:, :, 0] > bounds[:, :, 1] + np.uint64(1)).any(axis=1))
 
     def table(self, key: Mapping[str, Any], bodies: Bytes) -> list[_Ranges]:
-        """Masked bounds, and cells of events."""
-        return [_Ranges.of(_words(part).reshape(len(part), -1, 2)) for part in groups_of(bodies)]
+        return [_Ranges.of(words_of(part).reshape(len(part), -1, 2)) for part in groups_of(bodies)]
 
     def match(self, key: Mapping[str, Any], events: Bytes, table: list[_Ranges]) -> Bools:
-        """See `TableScheme.match`."""
-        values = list(_words(events).T)
-        return np.concatenate([in_all(one.cells, values, len(one.low)) for one in table], axis=1)
+        return match_groups(table, list(words_of(events).T))
 
     def covers(self, key: Mapping[str, Any], wide: list[_Ranges], narrow: list[_Ranges]) -> Bools:
-        """See `TableScheme.covers`."""
-        empty = np.zeros((0, len(self.schema)), dtype=np.uint64)
-        low, high = (np.concatenate([empty, *ends]) for ends in _ends(wide))
-        first, last = (np.concatenate([empty, *ends]) for ends in _ends(narrow))
-        covers = np.ones((len(low), len(first)), dtype=np.bool_)
-        for a, b, c, d in zip(low.T, high.T, first.T, last.T, strict=True):
-            covers &= (a[:, None] <= c) & (b[:, None] >= d)
-        return covers | (first > last).any(axis=1)
+        outer, inner = _all_bounds(wide), _all_bounds(narrow)
+        covers = np.ones((len(outer), len(inner)), dtype=np.bool_)
+        for place in range(len(self.schema)):
+            covers &= outer[:, None, place, 0] <= inner[:, place, 0]
+            covers &= outer[:, None, place, 1] >= inner[:, place, 1]
+        return covers | (inner[:, :, 0] > inner[:, :, 1]).any(axis=1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Ranges:
-    """Masked ranges of a group of interests: bounds, shape (interests, attributes), and cells."""
+class _Ranges(CellGroup):
+    """Masked ranges of a group of interests.
 
-    low: Words
-    high: Words
-    cells: tuple[Cells, ...]
+    Attributes:
+        bounds: masked bounds, shape (interests, attributes, 2), both inclusive.
+    """
+
+    bounds: Words
 
     @classmethod
     def of(cls, bounds: Words) -> _Ranges:
-        """From bounds of shape (interests, attributes, 2), both inclusive."""
-        low, high = bounds[:, :, 0], bounds[:, :, 1]
-        some = low <= high
-        cells = tuple(
-            Cells.of(a[s], b[s] + np.uint64(1), np.flatnonzero(s), len(bounds))
-            for a, b, s in zip(low.T, high.T, some.T, strict=True)
-        )
-        return cls(low, high, cells)
+        """Build the cells of masked ranges."""
+        cells = []
+        for low, high in bounds.transpose(1, 2, 0):
+            some = low <= high
+            ends = low[some], high[some] + np.uint64(1)
+            cells.append(Cells.of(*ends, np.flatnonzero(some), len(bounds)))
+        return cls(tuple(cells), len(bounds), bounds)
 
 
-def _ends(table: list[_Ranges]) -> tuple[list[Words], list[Words]]:
-    return [one.low for one in table], [one.high for one in table]
-
-
-def _words(bodies: Bytes) -> Words:
-    words: Words = np.ascontiguousarray(bodies).view("<u8").astype(np.uint64, copy=False)
-    return words
+def _all_bounds(table: list[_Ranges]) -> Words:
+    return np.concatenate([group.bounds for group in table])

@@ -4,8 +4,8 @@ An event of d attributes is a query q of ASPE (`ccbps.ciphers.aspe`), of dimensi
 attributes together. A bound p on attribute j stands for two points p1, p2 that are mirror images
 in q_j = p; q_j > p iff (P2 - P1) . Q > 0, and swapping the points reverses that. A subscription
 has a lower and an upper bound for every attribute, so nobody needs to be told operators, and all
-bounds and all attributes are one matrix product. What is sent is P2 - P1, which is all that
-matching uses: it says less than the two points, in half the bytes.
+bounds and all attributes are one matrix product. A message holds P2 - P1 alone, as matching uses
+nothing else: it says less than the two points, in half the bytes.
 
 Bounds lie half-way between codes: products are never 0, and equality is two bounds. Open ends are
 drawn outside the domain and bounds are shuffled, so that no bound is known beforehand. Both corners
@@ -30,35 +30,31 @@ Sources: [CGB10], [OFMR15] for key updates, [WCKM09] for the cipher, [Survey] se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.arrays import Bools, Bytes, Randomness, Reals, Words
+from ccbps.checks import flag
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import CcbpsError, ParameterError
-from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.broken.aspe_moduli import FARTHEST, Moduli
-from ccbps.matching.broken.aspe_reals import AspeNumbers, RealNumbers
+from ccbps.matching.broken.aspe_numbers import FARTHEST, AspeNumbers, Moduli, RealNumbers
 from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.kinds import Side
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
-from ccbps.predicates import Events, Predicate, Schema
-from ccbps.wire import Cause
+from ccbps.matching.reusable import BOXES, ReusableMatcher, causes, check_widths
+from ccbps.predicates import Events, Schema
+from ccbps.predicates.box import Box
 
 Ranges = tuple[tuple[int, int], ...]
 
 MAX_BITS: Final = 64
 CORNERS: Final = 64
-"""Interests whose own corners are looked at together."""
+"""Interests whose corners are tried with their own bounds together."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -66,16 +62,24 @@ class Stored:
     """Interests as the broker keeps them.
 
     Attributes:
-        differences: of points, one for each bound; the interests are the last axis.
+        differences: differences of points, one for each bound; the interests are the last axis.
         corners: query ciphertexts, two for each interest; they are the last axis but one.
     """
 
-    differences: Any
-    corners: Any
+    differences: Reals
+    corners: Reals
 
 
-class AspeMatch(Matcher, ServerScheme, TableScheme):
+class AspeMatch(ReusableMatcher):
     """Sign of scalar products; conjunctions of intervals. Broken by ciphertexts alone.
+
+    Args:
+        schema: attributes of at most 64 bits; for real numbers fewer, about 32.
+        exact: integers modulo a product of primes rather than float64: any 64-bit attribute,
+            about 10 times the broker's work.
+
+    Raises:
+        ParameterError: an attribute is too wide, or there are too many.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -94,29 +98,12 @@ class AspeMatch(Matcher, ServerScheme, TableScheme):
     """
 
     name = "ASPE"
-    operators = ("=", "<", "interval", "prefix", "and")
+    operators = BOXES
     covering = True
 
     def __init__(self, schema: Schema, *, exact: bool = False) -> None:
-        """
-        Args:
-            schema: attributes of at most 64 bits; for real numbers fewer, about 32.
-            exact: integers modulo a product of primes rather than float64: any 64-bit attribute,
-                about 10 times the broker's work.
-
-        Raises:
-            ParameterError: an attribute is too wide, or there are too many.
-        """
-        if type(exact) is not bool:
-            raise ParameterError(f"exact must be True or False, got {exact!r}")
-        for name in schema:
-            if schema[name].bits > MAX_BITS:
-                raise ParameterError(
-                    f"attribute {name!r} must have at most {MAX_BITS} bits, got {schema[name].bits}"
-                )
-        if type(exact) is not bool:
-            raise ParameterError(f"exact must be True or False, got {exact!r}")
-        self.exact = exact
+        self.exact = flag("exact", exact)
+        check_widths(schema, MAX_BITS)
         sizes = [schema[name].size for name in schema]
         self._numbers: AspeNumbers = Moduli(sizes) if exact else RealNumbers(schema.names, sizes)
         # Bounds as 64-bit integers where FARTHEST times their size is one.
@@ -126,40 +113,30 @@ class AspeMatch(Matcher, ServerScheme, TableScheme):
         self._set_up(schema, Sizes(width, (2 * len(schema) + 2) * width))
 
     def parameters(self) -> dict[str, Any]:
-        """Whether numbers are exact."""
         return {"exact": self.exact}
 
     def layout(self) -> Any:
-        """Numbers of a ciphertext, and the primes if they are exact."""
         return [list(self._numbers.shape), list(self._numbers.primes)]
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[AspeMatch]:
-        """Real numbers, where attributes are not too wide; and exact ones."""
-        for exact in (False, True):
-            with suppress(CcbpsError):
-                made = cls(schema, exact=exact)
-                made.prepare(wanted)
-                yield made
+    def options_for(cls, schema: Schema, box: Box) -> Iterable[Mapping[str, Any]]:
+        return [{"exact": exact} for exact in (False, True)]
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns."""
         numbers = (
             "greatest common divisors of products give the factors"
             if self.exact
             else "codes are whole numbers, and only one reading of the cross-ratios makes all "
             "of them whole"
         )
-        return LeakageCard(
+        return self._card(
             scheme=f"AspeMatch, {'exact' if self.exact else 'real numbers'}",
-            adversary="the broker, which follows the protocol and keeps all it sees",
             hides=(
                 "exactly where in its domain an attribute's values lie, as long as they fill a "
                 "small part of it, none is NULL, no subscription is open at an end, and neither "
                 "a value nor a bound nor their distribution is known",
             ),
-            protects=frozenset(),
             learns=(
                 "every match, and for pairs that do not match, which bounds fail",
                 "which bounds are of the same attribute (linear dependence)",
@@ -170,7 +147,6 @@ class AspeMatch(Matcher, ServerScheme, TableScheme):
             security="broken",
             assumption="two subscriptions and a few hundred events break it, with nothing known "
             "beforehand",
-            reuse="reusable",
             hazards=(
                 "the key is given to subscribers: it is for a trusted security manager, who "
                 "encrypts their subscriptions",
@@ -188,7 +164,6 @@ class AspeMatch(Matcher, ServerScheme, TableScheme):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role."""
         d, product = len(self.schema), Operation.MULTIPLICATION
         n, primes = self._numbers.shape[-1], max(1, len(self._numbers.primes))
         return (
@@ -198,49 +173,31 @@ class AspeMatch(Matcher, ServerScheme, TableScheme):
         )
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
-        """See `ServerScheme.generate`."""
-        return self._numbers.generate(randomness)
-
-    def issue(
-        self,
-        master: dict[str, Any],
-        role: Role,
-        name: str,
-        randomness: Randomness,
-    ) -> dict[str, Any]:
-        """See `ServerScheme.issue`."""
         # Queries need the inverse, points the matrix: either gives the other.
-        return {} if role == "broker" else dict(master)
+        return self._numbers.generate(randomness)
 
     def rotate(
         self, master: Mapping[str, Any], randomness: Randomness
     ) -> tuple[dict[str, Any], str]:
-        """A fresh matrix, and U as text."""
+        """Return a fresh matrix, and U as text."""
         fresh = self.generate(randomness)
         return fresh, self._numbers.update(master, fresh)
 
     def update(self, change: str, interests: Bytes) -> Bytes:
-        """See `ServerScheme.update`."""
-        stored = self.table({}, interests)
-        return self._numbers.bodies(
-            *self._numbers.moved(change, stored.differences, stored.corners)
-        )
+        return self._numbers.moved(change, interests)
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
         codes = [events.codes[name][0] for name in self.schema]
         each = self._numbers.words
         words = _words(draw.fresh, len(out) * each).reshape(-1, each)
         out[:] = self._numbers.encrypt_events(key, codes, words)
 
     def prepare(self, interest: Any) -> Ranges:
-        """The range of each attribute, ends included."""
         return tuple(bound_predicate(self.schema, interest).box().ranges.values())
 
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Ranges], draw: Draw, out: Bytes
     ) -> None:
-        """See `Scheme.encode_interests`."""
         count, d, each = len(interests), len(self.schema), self._numbers.words
         ranges = np.array(interests.values, dtype=self._sizes.dtype)
         ranges = ranges[interests.index].transpose(0, 2, 1)
@@ -277,41 +234,37 @@ class AspeMatch(Matcher, ServerScheme, TableScheme):
         )
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        """See `Scheme.check`."""
-        return np.where(self._numbers.valid(bodies), Cause.NONE, Cause.VALUE).astype(np.uint8)
+        return causes(~self._numbers.valid(bodies))
 
     def table(self, key: Mapping[str, Any], bodies: Bytes) -> Stored:
-        """See `TableScheme.table`."""
         numbers = self._numbers.numbers_of(bodies)
         corners = numbers[:, -2:].reshape(-1, *self._numbers.shape)
         return Stored(self._numbers.differences(numbers[:, :-2]), self._numbers.queries(corners))
 
     def match(self, key: Mapping[str, Any], events: Bytes, table: Stored) -> Bools:
-        """See `TableScheme.match`."""
         queries = self._numbers.queries(self._numbers.numbers_of(events)[:, 0])
         return self._numbers.inside(queries, table.differences)
 
     def covers(self, key: Mapping[str, Any], wide: Stored, narrow: Stored) -> Bools:
-        """See `TableScheme.covers`."""
         contained = self._contained(narrow, wide)
         empty = np.empty(len(contained), dtype=np.bool_)
         for start in range(0, len(empty), CORNERS):
-            at = slice(start, start + CORNERS)
+            stop = start + CORNERS
             some = Stored(
-                np.ascontiguousarray(narrow.differences[..., at]),
-                narrow.corners[..., 2 * start : 2 * (start + CORNERS), :],
+                np.ascontiguousarray(narrow.differences[..., start:stop]),
+                narrow.corners[..., 2 * start : 2 * stop, :],
             )
             # Only a box without events does not contain its own corners.
-            empty[at] = ~self._contained(some, some).diagonal()
+            empty[start:stop] = ~self._contained(some, some).diagonal()
         return np.asarray((contained | empty[:, None]).T)
 
     def _contained(self, boxes: Stored, others: Stored) -> Bools:
-        """Which boxes have both corners in which others."""
+        """Return the pairs in which both corners of a box are in another."""
         inside = self._numbers.inside(boxes.corners, others.differences)
         return np.asarray(inside[0::2] & inside[1::2])
 
 
 def _words(randomness: Randomness, count: int) -> Words:
-    """Random words: 32 random bytes, stretched by AES-256 in counter mode."""
+    """Return random words: 32 random bytes, stretched by AES-256 in counter mode."""
     stream = Cipher(algorithms.AES(randomness(32)), modes.CTR(bytes(16))).encryptor()
     return np.frombuffer(stream.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)

@@ -1,4 +1,4 @@
-"""Cells: which of many ranges a value is in, for values that can be ordered, by one bisection.
+"""Cells: the ranges that a value is in, for values that can be ordered, by one bisection.
 
 The ends of a group's ranges cut the ordered values into cells; within a cell all values are in the
 same ranges. Each cell has a bitmap of the group's interests. An event is looked up once for each
@@ -31,10 +31,10 @@ class Cells:
     """The ranges of one attribute of a group of interests.
 
     Attributes:
-        bounds: the keys at which a range starts, or is over, ascending, each once.
-        bitmaps: for keys below all bounds, and for keys from each bound on; bit i of a row (least
-            significant first) says whether they are in a range of interest i.
-        limits: whether there is an interest that some key is not in.
+        bounds: keys at which a range starts, or is over, ascending, each once.
+        bitmaps: rows for keys below all bounds, and for keys from each bound on; bit i of a row
+            (least significant first) is set if they are in a range of interest i.
+        limits: False if every key is in all interests.
     """
 
     bounds: Keys
@@ -43,12 +43,13 @@ class Cells:
 
     @classmethod
     def of(cls, firsts: Keys, lasts: Keys, rows: NDArray[np.intp], count: int) -> Self:
-        """Cells of the ranges firsts[j] <= key < lasts[j] of interest rows[j].
+        """Build the cells of the ranges firsts[j] <= key < lasts[j] of interest rows[j].
 
         Args:
-            firsts, lasts: keys, firsts[j] < lasts[j]; the ranges of one interest are disjoint.
-            rows: 0 to count - 1.
-            count: interests in the group.
+            firsts: keys at which ranges start; the ranges of one interest are disjoint.
+            lasts: keys at which they are over, lasts[j] > firsts[j].
+            rows: numbers of interests, 0 to count - 1.
+            count: number of interests in the group.
         """
         words = -(-count // 64)
         bits = np.uint64(1) << (rows % 64).astype(np.uint64)
@@ -61,39 +62,57 @@ class Cells:
 
     @classmethod
     def everything(cls, like: Keys, count: int) -> Self:
-        """Cells of interests that every key is in; `like` says of which dtype keys are."""
+        """Build the cells of interests that every key is in, for keys of the dtype of `like`."""
         bitmaps = np.full((1, 8 * -(-count // 64)), 0xFF, dtype=np.uint8)
         return cls(like[:0], bitmaps, limits=False)
 
     def look_up(self, keys: Keys) -> Bytes:
-        """Bitmaps of keys, shape (keys, bytes)."""
+        """Return the bitmaps of keys, shape (keys, bytes)."""
         return self.bitmaps[np.searchsorted(self.bounds, keys, side="right")]
 
 
 def groups_of(bodies: Bytes) -> Iterator[Bytes]:
-    """Interests in groups of at most `GROUP`."""
+    """Yield interests in groups of at most `GROUP`."""
     for low in range(0, len(bodies), GROUP):
         yield bodies[low : low + GROUP]
 
 
-def in_all(columns: Sequence[Cells], keys: Sequence[Keys], count: int) -> Bools:
-    """Which interests have the keys of all attributes, shape (events, count).
+@dataclass(frozen=True, slots=True)
+class CellGroup:
+    """A group of interests.
+
+    Attributes:
+        cells: cells of each attribute.
+        count: number of interests.
+    """
+
+    cells: tuple[Cells, ...]
+    count: int
+
+    def holding(self, keys: Sequence[Keys]) -> Bools:
+        """Return the interests that have the keys of all attributes, shape (events, count)."""
+        bitmaps: Bytes | None = None
+        for column, points in zip(self.cells, keys, strict=True):
+            if column.limits:
+                looked_up = column.look_up(points)
+                bitmaps = (
+                    looked_up if bitmaps is None else np.bitwise_and(bitmaps, looked_up, bitmaps)
+                )
+        if bitmaps is None:
+            return np.ones((len(keys[0]), self.count), dtype=np.bool_)
+        return unpacked(bitmaps, self.count)
+
+
+def match_groups(table: Sequence[CellGroup], keys: Sequence[Keys]) -> Bools:
+    """Return the answers of all groups, shape (events, interests).
 
     Args:
-        columns: cells of each attribute.
-        keys: of each attribute, shape (events,).
-        count: interests in the group.
+        table: groups of interests.
+        keys: keys of each attribute, shape (events,).
     """
-    found: Bytes | None = None
-    for column, points in zip(columns, keys, strict=True):
-        if column.limits:
-            looked_up = column.look_up(points)
-            found = looked_up if found is None else np.bitwise_and(found, looked_up, found)
-    if found is None:
-        return np.ones((len(keys[0]), count), dtype=np.bool_)
-    return unpacked(found, count)
+    return np.concatenate([group.holding(keys) for group in table], axis=1)
 
 
 def unpacked(bitmaps: Bytes, count: int) -> Bools:
-    """Bitmaps as booleans, shape (rows, count)."""
+    """Return bitmaps as booleans, shape (rows, count)."""
     return np.unpackbits(bitmaps, axis=1, count=count, bitorder="little").view(np.bool_)

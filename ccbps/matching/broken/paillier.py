@@ -4,8 +4,8 @@ An event carries E_p of the code of every attribute, an interest E_s of low and 
 every attribute; an attribute left open has its full range. The broker multiplies a value
 with a bound, applies L, and sees from the sign which is greater.
 
-All pairs: d(m, s) = r_p (m - s) + r_q is a sum of what value and bound have against one reference
-bound, d(m, s0) + d(s0, s). So the broker reads one number for each value and one for each bound,
+All pairs: d(m, s) = r_p (m - s) + r_q is a sum of two differences against one reference bound,
+d(m, s0) + d(s0, s). So the broker reads one number for each value and one for each bound,
 sorts the bounds' and looks the values up; pairs compare small ranks in NumPy. The answers are those
 of one modular product for every comparison (`ccbps.ciphers.nabeel.NabeelComparer.at_least`).
 
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ccbps.algebra.modular import integer, inverse, rows_from, rows_to
 from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.checks import flag, whole
 from ccbps.ciphers.nabeel import NabeelComparer, NabeelEncoder, NabeelParameters, factor_bits
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
@@ -37,14 +38,12 @@ from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.kinds import Side
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
+from ccbps.matching.reusable import BOXES, ReusableMatcher, causes
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.codes import unpack
-from ccbps.wire import Cause
 
 Bounds = tuple[tuple[int, int], ...]
-"""Of an interest: the least code inside and the least one above, for every attribute."""
+"""The least code inside and the least one above, for every attribute of an interest."""
 
 MIN_BITS, MAX_BITS = 2048, 16_384
 TOY_BITS = 128
@@ -60,8 +59,16 @@ class _Column:
     high: NDArray[np.int32]
 
 
-class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
+class PaillierRangeMatch(ReusableMatcher):
     """Conjunctions of intervals by modified Paillier. Shows order and approximate differences.
+
+    Args:
+        schema: attributes with at least 67 bits less than the modulus.
+        modulus_bits: bits of n = p q, a multiple of 16; at least 2048, at most 16,384.
+        toy: permission for a modulus from 128 bits on, which can be factored; for tests.
+
+    Raises:
+        ParameterError: the modulus is too long, or too short for security or for an attribute.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -80,29 +87,14 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
     """
 
     name = "Paillier range"
-    operators = ("=", "<", "interval", "prefix", "and")
+    operators = BOXES
     covering = False
 
     def __init__(self, schema: Schema, modulus_bits: int = MIN_BITS, toy: bool = False) -> None:
-        """
-        Args:
-            schema: attributes with at least 67 bits less than the modulus.
-            modulus_bits: of n = p q, a multiple of 16; at least 2048, at most 16,384.
-            toy: allow a modulus from 128 bits on, which can be factored; for tests.
-
-        Raises:
-            ParameterError: the modulus is too long, or too short for security or for an attribute.
-        """
-        if type(toy) is not bool:
-            raise ParameterError(f"toy must be True or False, got {toy!r}")
-        least = TOY_BITS if toy else MIN_BITS
-        if isinstance(modulus_bits, bool) or not isinstance(modulus_bits, int):
-            raise ParameterError(f"modulus_bits must be an integer, got {modulus_bits!r}")
-        if not least <= modulus_bits <= MAX_BITS or modulus_bits % 16:
-            raise ParameterError(
-                f"modulus_bits must be a multiple of 16, at most {MAX_BITS} and at least {least}, "
-                f"got {modulus_bits} (toy=True takes less)"
-            )
+        least, hint = TOY_BITS if flag("toy", toy) else MIN_BITS, "toy=True takes less"
+        modulus_bits = whole("modulus_bits", modulus_bits, least, MAX_BITS, hint=hint)
+        if modulus_bits % 16:
+            raise ParameterError(f"modulus_bits must be a multiple of 16, got {modulus_bits}")
         for name in schema:
             try:
                 factor_bits(modulus_bits, schema[name].bits)
@@ -114,21 +106,16 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
         self._set_up(schema, Sizes(size, 2 * size))
 
     def parameters(self) -> dict[str, Any]:
-        """Bits of the modulus, and whether it is a toy."""
         return {"modulus_bits": self.modulus_bits, "toy": self.toy}
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns."""
-        return LeakageCard(
-            scheme="PaillierRangeMatch",
-            adversary="the broker, which follows the protocol and keeps all it sees",
+        return self._card(
             hides=(
                 "where in its domain an attribute's values lie, as long as they fill a small "
                 "part of it, none is NULL, no subscription is open at an end, and neither a "
                 "value nor a bound nor their distribution is known",
             ),
-            protects=frozenset(),
             learns=(
                 "every match, and the answer of each comparison: of the value with the low "
                 "bound, and with the high one",
@@ -144,7 +131,6 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
             ),
             security="broken",
             assumption="whatever the modulus, events alone give away their differences",
-            reuse="reusable",
             hazards=(
                 "the modulus is a toy, which anyone can factor",
                 "the broker colludes with one client: together they have r_p and all blindings",
@@ -165,11 +151,8 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
     @property
     def costs(self) -> tuple[Cost, ...]:
         """Operations of each role. No exponentiations: E'(1) = 1 + kappa n has short powers."""
-        n, product, of = (
-            len(self.schema),
-            Operation.MODULAR_PRODUCT,
-            f"{2 * self.modulus_bits} bits",
-        )
+        n, product = len(self.schema), Operation.MODULAR_PRODUCT
+        of = f"{2 * self.modulus_bits} bits"
         return (
             Cost("publisher", "event", product, n, of),
             Cost("subscriber", "interest", product, 2 * n, of),
@@ -181,7 +164,6 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
     # -- keys -------------------------------------------------------------------------------------
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
-        """See `ServerScheme.generate`."""
         server = NabeelParameters.generate(self.modulus_bits, toy=self.toy, randomness=randomness)
         attributes = []
         for name in self.schema:
@@ -193,13 +175,8 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
         return {**texts, "attributes": attributes}
 
     def issue(
-        self,
-        master: dict[str, Any],
-        role: Role,
-        name: str,
-        randomness: Randomness,
+        self, master: dict[str, Any], role: Role, name: str, randomness: Randomness
     ) -> dict[str, Any]:
-        """See `ServerScheme.issue`."""
         n, kappa = integer(master["n"]), integer(master["kappa"])
         attributes = []
         for secret in master["attributes"]:
@@ -224,7 +201,6 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
     # -- clients ----------------------------------------------------------------------------------
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
         for column, (name, encoder) in enumerate(
             zip(self.schema, self._encoders(key), strict=True)
         ):
@@ -232,7 +208,6 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
             out[:, self._at(column)] = rows_to(sent, self._width)
 
     def prepare(self, interest: Any) -> Bounds:
-        """The ends of each attribute's range."""
         box = bound_predicate(self.schema, interest).box()
         # An empty range is (1, 0): at least 1 and below 1.
         return tuple((low, high + 1) for low, high in box.ranges.values())
@@ -240,7 +215,6 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Bounds], draw: Draw, out: Bytes
     ) -> None:
-        """See `Scheme.encode_interests`."""
         for column, encoder in enumerate(self._encoders(key)):
             for end in (0, 1):
                 sent = encoder.bounds([bounds[column][end] for bounds in interests.values])
@@ -250,20 +224,18 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
     # -- broker -----------------------------------------------------------------------------------
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        """All values of an attribute are congruent modulo n: what is not was never encoded."""
+        # All values of an attribute are congruent modulo n: others were never encoded.
         n = integer(key["n"])
-        wanted = [integer(part["t"]) for part in key["attributes"]]
+        residues = [integer(part["t"]) for part in key["attributes"]]
         if side == "interest":
-            wanted = [inverse(blinding, n) for blinding in wanted for _ in "lh"]
-        causes, n2 = np.zeros(len(bodies), dtype=np.uint8), n * n
-        for column, rest in enumerate(wanted):
+            residues = [inverse(blinding, n) for blinding in residues for _ in "lh"]
+        wrong, n2 = np.zeros(len(bodies), dtype=np.bool_), n * n
+        for column, residue in enumerate(residues):
             values = rows_from(bodies[:, self._at(column)])
-            good = [value < n2 and value % n == rest for value in values]
-            causes[~np.array(good, dtype=np.bool_)] = Cause.VALUE
-        return causes
+            wrong |= [value >= n2 or value % n != residue for value in values]
+        return causes(wrong)
 
     def table(self, key: Mapping[str, Any], bodies: Bytes) -> list[_Column]:
-        """Ranks of bounds."""
         comparer = NabeelComparer(integer(key["n"]), integer(key["mu"]))
         columns = []
         for column in range(len(self.schema)):
@@ -278,16 +250,13 @@ class PaillierRangeMatch(Matcher, ServerScheme, TableScheme):
         return columns
 
     def match(self, key: Mapping[str, Any], events: Bytes, table: list[_Column]) -> Bools:
-        """See `TableScheme.match`."""
         comparer = NabeelComparer(integer(key["n"]), integer(key["mu"]))
         out = np.ones((len(events), len(table[0].low)), dtype=np.bool_)
         for number, column in enumerate(table):
             values = rows_from(events[:, self._at(number)])
-            found = [
-                bisect_right(column.places, place)
-                for place in comparer.offsets(values, column.reference)
-            ]
-            reached = np.array(found, dtype=np.int32)[:, None]  # bounds that are at most the value
+            places = comparer.offsets(values, column.reference)
+            ranks = [bisect_right(column.places, place) for place in places]
+            reached = np.array(ranks, dtype=np.int32)[:, None]  # Bounds that are at most the value.
             out &= column.low < reached
             out &= column.high >= reached
         return out

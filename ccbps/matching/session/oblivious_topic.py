@@ -31,8 +31,8 @@ event    header with the publisher's name; number (8); the sealed payload, if th
          slot of 16 or 32 bytes for each request that the publisher has answered
 =======  =====================================================================================
 
-Conventions: `ccbps.ciphers.slots` says what is in a slot, `ccbps.matching.session.layout` what is
-signed. A topic is the values of all attributes together, or of those named.
+Conventions: `ccbps.ciphers.slots` describes a slot, `ccbps.matching.session.layout` the bytes that
+are signed. A topic is the values of all attributes together, or of those named.
 
 A role is its `key`, a secret, from which ``matcher.publisher(key)`` and ``matcher.subscriber(key)``
 make it again. There is no key server, and no broker that matches.
@@ -58,12 +58,13 @@ import numpy as np
 from ccbps.algebra.named_groups import prime_order_group
 from ccbps.algebra.prime_order import PrimeOrderGroup
 from ccbps.arrays import Randomness
+from ccbps.checks import whole
 from ccbps.ciphers.oblivious import EqCot
-from ccbps.ciphers.signatures import SigningKey, name_of
+from ccbps.ciphers.signatures import SigningKey
 from ccbps.ciphers.slots import SLOT_KEY_BYTES
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.topic import topic_attributes, topic_of
-from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
+from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.bodies import Sizes
 from ccbps.matching.contract.broker import Broker
@@ -72,7 +73,7 @@ from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import SessionScheme
-from ccbps.matching.session.layout import WIRE_VERSION, Layout
+from ccbps.matching.session.layout import WIRE_VERSION, Layout, role_key
 from ccbps.matching.session.publisher import ObliviousPublisher
 from ccbps.matching.session.subscriber import ObliviousSubscriber
 from ccbps.predicates import Predicate, Schema
@@ -81,6 +82,16 @@ from ccbps.wire import KEY_HEADER_BYTES
 
 class ObliviousTopicMatch(Matcher, SessionScheme):
     """Public parameters: topics over a schema, a group, and the greatest payload.
+
+    Args:
+        schema: the events' attributes.
+        attributes: names of the topic's attributes; all by default.
+        payload_bytes: longest payload; 0 for none, and events then tell only whether they match.
+        group: a name that `ccbps.algebra.named_groups.prime_order_group` knows.
+
+    Raises:
+        ParameterError: an attribute is not in the schema or named twice; payload_bytes is
+            negative; there is no such group, or its library is missing.
 
     Example:
         >>> from ccbps import Category, Schema
@@ -100,11 +111,10 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         True
 
     Attributes:
-        attributes: those that make the topic.
+        attributes: names of the topic's attributes.
         payload_bytes: longest payload of an event; all events have the same length.
-        group: of prime order.
-        event_bytes: bytes of an event before anybody has asked; `event_bytes_for` says how many
-            they are for some requests.
+        group: group of prime order.
+        event_bytes: bytes of an event before anybody has asked; see `event_bytes_for`.
         interest_bytes: bytes of a request.
     """
 
@@ -121,36 +131,19 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         payload_bytes: int = 0,
         group: str = "modp2048",
     ) -> None:
-        """
-        Args:
-            schema: the events' attributes.
-            attributes: those that make the topic; all by default.
-            payload_bytes: longest payload; 0 for none, and events then tell only whether they
-                match.
-            group: a name that `ccbps.algebra.named_groups.prime_order_group` knows.
-
-        Raises:
-            ParameterError: an attribute is not in the schema or named twice; payload_bytes is
-                negative; there is no such group, or its library is missing.
-        """
-        if type(payload_bytes) is not int or not 0 <= payload_bytes < 1 << 31:
-            raise ParameterError(f"payload_bytes must be in 0..2^31 - 1, got {payload_bytes!r}")
+        payload_bytes = whole("payload_bytes", payload_bytes, 0, (1 << 31) - 1)
         self.schema, self.payload_bytes = schema, payload_bytes
         self.attributes = topic_attributes(schema, attributes)
         self.group: PrimeOrderGroup = prime_order_group(group)
         transfer = EqCot(self.group)
-        self._layout = Layout(schema, self.attributes, payload_bytes, transfer, self.fingerprint)
-        self._set_up(
-            schema,
-            Sizes(
-                self._layout.fixed_bytes - KEY_HEADER_BYTES,
-                self._layout.request_bytes - KEY_HEADER_BYTES,
-                event_per_request=self._layout.slot_bytes,
-            ),
+        layout = Layout(schema, self.attributes, payload_bytes, transfer, self.fingerprint)
+        self._layout = layout
+        event, request = (
+            size - KEY_HEADER_BYTES for size in (layout.fixed_bytes, layout.request_bytes)
         )
+        self._set_up(schema, Sizes(event, request, event_per_request=layout.slot_bytes))
 
     def parameters(self) -> dict[str, Any]:
-        """Attributes of the topic, longest payload, and name of the group."""
         return {
             "attributes": list(self.attributes),
             "payload_bytes": self.payload_bytes,
@@ -159,19 +152,19 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
 
     @classmethod
     def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[ObliviousTopicMatch]:
-        """With the attributes of which the predicate wants one value, and without payloads."""
+        """Yield a matcher on the attributes of one value, without payloads."""
         if wanted.schema != schema:
             return
         with suppress(CcbpsError):
             ranges = wanted.box().ranges
             topic = [name for name in schema if ranges[name][0] == ranges[name][1]]
-            made = cls(schema, topic)
-            made.prepare(wanted)
-            yield made
+            matcher = cls(schema, topic)
+            matcher.prepare(wanted)
+            yield matcher
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker and other clients learn."""
+        """Leakage card: the broker's view, and that of other clients."""
         toy = () if self.group.security else ("the group is a toy: anybody takes logarithms in it",)
         hidden = {Protects.EVENT, Protects.CONSTANTS, Protects.MATCH}
         hidden |= {Protects.EQUALITY_OF_EVENTS, Protects.EQUALITY_OF_INTERESTS}
@@ -213,7 +206,6 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role."""
         blocks = 2 if self.payload_bytes else 1
         group, topic = self.group.name, "for each topic"
         return (
@@ -227,7 +219,6 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         )
 
     def explain(self) -> str:
-        """See `Matcher.explain`."""
         sessions = (
             f"{self.session_bytes(1):,} bytes for one topic; an event grows by "
             f"{self.sizes.event_per_request} bytes for each request that was answered"
@@ -235,15 +226,14 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         return self._explain([("topic", ", ".join(self.attributes)), ("sessions", sessions)])
 
     def session_bytes(self, topics: int) -> int:
-        """Bytes of a session message of a publisher with that many topics."""
+        """Return the bytes of a session message of a publisher with that many topics."""
         return self._layout.session_bytes(topics)
 
     def event_bytes_for(self, requests: int) -> int:
-        """Bytes of an event of a publisher that has answered that many requests."""
+        """Return the bytes of an event of a publisher that has answered that many requests."""
         return self._layout.event_bytes(requests)
 
     def prepare(self, interest: Any) -> bytes:
-        """The topic that a predicate names, as bytes."""
         codes = topic_of(bound_predicate(self.schema, interest, "a topic"), self.attributes)
         return codes.astype("<u8").tobytes()
 
@@ -252,10 +242,10 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
     def new_publisher(
         self, topics: Iterable[Any], *, randomness: Randomness = os.urandom
     ) -> ObliviousPublisher:
-        """The role that publishes events of some topics, with an identity of its own.
+        """Make the role that publishes events of some topics, with an identity of its own.
 
         Args:
-            topics: what subscriptions to them would say: SQL text or `Predicate`, each once.
+            topics: predicates of subscriptions to them, each once: SQL text or `Predicate`.
             randomness: the operating system's, unless a test says otherwise.
 
         Raises:
@@ -269,31 +259,25 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
             raise ParameterError("a publisher needs one topic or more, each once")
         # Their places tell nothing about the topics.
         draws = np.frombuffer(randomness(16 * len(names)), dtype=np.uint8).reshape(-1, 16)
-        signing = SigningKey.generate(randomness)
-        data = {
-            "signing": signing.export_secret().hex(),
-            "subscribers": [],
-            "answered": [],
-            "topics": [names[place].hex() for place in np.lexsort(draws.T)],
-            "keys": [""] * len(names),
-            "payload": randomness(SLOT_KEY_BYTES).hex(),
-            "answers": randomness(SLOT_KEY_BYTES).hex(),
-            "next": "0",
-        }
-        name = name_of(signing.identity)[:KEY_ID_BYTES]
-        return self.publisher(RoleKey.make(self.fingerprint, "publisher", name, 0, data))
+        key = role_key(
+            self._layout,
+            "publisher",
+            SigningKey.generate(randomness),
+            subscribers=[],
+            answered=[],
+            topics=[names[place].hex() for place in np.lexsort(draws.T)],
+            keys=[""] * len(names),
+            payload=randomness(SLOT_KEY_BYTES).hex(),
+            answers=randomness(SLOT_KEY_BYTES).hex(),
+            next="0",
+        )
+        return self.publisher(key)
 
     def new_subscriber(self, *, randomness: Randomness = os.urandom) -> ObliviousSubscriber:
-        """The role that asks for events of some topics, with an identity of its own."""
+        """Make the role that asks for events of some topics, with an identity of its own."""
         signing = SigningKey.generate(randomness)
-        data = {
-            "signing": signing.export_secret().hex(),
-            "publishers": [],
-            "requests": [],
-            "sessions": [],
-        }
-        name = name_of(signing.identity)[:KEY_ID_BYTES]
-        key = RoleKey.make(self.fingerprint, "subscriber", name, 0, data)
+        empty: dict[str, list[Any]] = {"publishers": [], "requests": [], "sessions": []}
+        key = role_key(self._layout, "subscriber", signing, **empty)
         return self.subscriber(key, randomness=randomness)
 
     def publisher(  # type: ignore[override]  # Roles of sessions encode in other ways.
@@ -303,12 +287,13 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         ledger: str | os.PathLike[str] | None = None,
         randomness: Randomness = os.urandom,
     ) -> ObliviousPublisher:
-        """The publisher whose `key` this is: its identity, topics, subscribers and sessions.
+        """Restore the publisher of a key: its identity, topics, subscribers and sessions.
 
         Args:
             key: a publisher's `ObliviousPublisher.key`.
-            ledger: None. The role knows the event numbers it has used, and its key where they end.
-            randomness: draws nothing; answers and events follow from key and number.
+            ledger: None. The role remembers the event numbers that it has used, and its key holds
+                the next one.
+            randomness: nothing is drawn from it; answers and events follow from key and number.
 
         Hazard: its counter goes on where it stood when the key was saved. If events were encoded
         by the counter since then, save the key again after them, or give `encode` numbers that
@@ -328,7 +313,7 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         ledger: str | os.PathLike[str] | None = None,
         randomness: Randomness = os.urandom,
     ) -> ObliviousSubscriber:
-        """The subscriber whose `key` this is: its identity, publishers, requests and sessions.
+        """Restore the subscriber of a key: its identity, publishers, requests and sessions.
 
         Args:
             key: a subscriber's `ObliviousSubscriber.key`.
@@ -343,14 +328,14 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         return ObliviousSubscriber(self, self._layout, key, randomness)
 
     def broker(self, key: RoleKey | None = None) -> Broker:
-        """Refuses: nobody matches."""
+        """Refuse: nobody matches."""
         raise ParameterError(
             "ObliviousTopicMatch has no broker that matches: pass on every event to everybody; "
             "subscriber.open(events) finds out what is for it"
         )
 
     def key_server(self, key: RoleKey | None = None) -> KeyServer:
-        """Refuses: every role makes its own key."""
+        """Refuse: every role makes its own key."""
         raise ParameterError(
             "ObliviousTopicMatch has no key server: new_publisher(topics) and new_subscriber() "
             "make roles, each with a key of its own"

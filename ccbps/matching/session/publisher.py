@@ -14,46 +14,41 @@ payloads to anyone who knows the other: save the key again after each use of the
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import shake_256
-from threading import Lock
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ccbps.arrays import Bytes
+from ccbps.arrays import Bools, Bytes, Index, Words
+from ccbps.checks import whole
 from ccbps.ciphers.payloads import as_bytes, check_sizes, own_keys, seal
 from ccbps.ciphers.signatures import (
     IDENTITY_BYTES,
     NAME_BYTES,
     SIGNATURE_BYTES,
-    SigningKey,
     check_identity,
     name_of,
     signed_by,
 )
 from ccbps.ciphers.slots import SLOT_KEY_BYTES, SlotKey, joined_keys, split_keys
-from ccbps.errors import EventError, KeyMismatchError, ParameterError
+from ccbps.errors import EventError, ParameterError
 from ccbps.forms.topic import topic_codes
-from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
-from ccbps.keys.secret import Confined, SecretBytes
+from ccbps.keys.role_key import RoleKey
+from ccbps.keys.secret import SecretBytes
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
-from ccbps.matching.contract.access import check_key
-from ccbps.matching.contract.scheme import SessionScheme
 from ccbps.matching.session.layout import (
-    DAMAGED,
     DIGEST_BYTES,
     NUMBER_BYTES,
     NUMBERED,
     OPENED,
     PLACE_BYTES,
     SIGNED,
-    Layout,
+    SessionRole,
     raw,
-    whole,
+    role_key,
 )
 from ccbps.wire import KEY_HEADER_BYTES, Kind
 
@@ -62,35 +57,21 @@ _UNSIGNED = "not signed by the subscriber that it names, or altered"
 _TOO_MANY = "beyond the number that its subscriber was admitted with"
 
 
-class ObliviousPublisher(Confined):
-    """Answers requests, each once, and encrypts events.
+class ObliviousPublisher(SessionRole):
+    """The role that answers requests, each once, and encrypts events.
 
     Made by `ObliviousTopicMatch.new_publisher`, and again from its key by
     `ObliviousTopicMatch.publisher`. Several threads may use one.
     """
 
-    def __init__(self, matcher: SessionScheme, layout: Layout, key: RoleKey) -> None:
-        check_key(matcher, key, "publisher")
-        self.matcher, self._layout = matcher, layout
+    _role = "publisher"
+
+    def _restore(self, data: Mapping[str, Any]) -> None:
         # By name: a subscriber's identity, and how many requests it may make.
         self._subscribers: dict[bytes, tuple[bytes, int | None]] = {}
         # By a request's digest: the place of its slot, and whose it is. By name: how many they are.
         self._answered: dict[bytes, tuple[int, bytes]] = {}
         self._asked: Counter[bytes] = Counter()
-        # Of `answer`: a request's place must be that of its keys.
-        self._lock = Lock()
-        problem = True
-        # No secret in a local variable of this frame: tracebacks may show those.
-        with contextlib.suppress(LookupError, TypeError, ValueError):
-            self._restore(key.export_secret_data(), key.key_id)
-            problem = False
-        if problem:
-            raise KeyMismatchError(DAMAGED)
-
-    def _restore(self, data: Mapping[str, Any], key_id: bytes) -> None:
-        self._signing = SigningKey(raw(data["signing"], SigningKey.length))
-        name = name_of(self.identity)
-        self._name = np.frombuffer(name, dtype=np.uint8)
         for identity, limit in data["subscribers"]:
             self.admit(raw(identity, IDENTITY_BYTES), limit)
         for place, (digest, asker) in enumerate(data["answered"]):
@@ -104,12 +85,11 @@ class ObliviousPublisher(Confined):
             "event number",
             "each number is for one event: give one that was not used",
             after_fork="Make a publisher in each process, with numbers of its own",
-            first=whole(int(data["next"], 16), (1 << 64) + 1),
+            first=whole("next", int(data["next"], 16), 0, 1 << 64),
         )
         self._place = {topic: place for place, topic in enumerate(self._topics)}
         fits = (
-            name[:KEY_ID_BYTES] == key_id
-            and len(self._keys) == len(self._topics) == len(self._place)
+            len(self._keys) == len(self._topics) == len(self._place)
             and {len(keys) for keys in self._keys} == {len(data["answered"]), len(self._answered)}
             and set(self._asked) <= set(self._subscribers)
         )
@@ -124,32 +104,27 @@ class ObliviousPublisher(Confined):
         `encode` without `numbers`, or a restored role counts through the same numbers again.
         """
         with self._lock:
-            data = {
-                "signing": self._signing.export_secret().hex(),
-                "subscribers": [(who.hex(), limit) for who, limit in self._subscribers.values()],
-                "answered": [
+            return role_key(
+                self._layout,
+                self._role,
+                self._signing,
+                subscribers=[(who.hex(), limit) for who, limit in self._subscribers.values()],
+                answered=[
                     (digest.hex(), name.hex()) for digest, (_, name) in self._answered.items()
                 ],
-                "topics": [topic.hex() for topic in self._topics],
-                "keys": [joined_keys(keys) for keys in self._keys],
-                "payload": self._payload.export_secret().hex(),
-                "answers": self._answers.export_secret().hex(),
-                "next": f"{self._numbers.next:x}",
-            }
-        name = self._name[:KEY_ID_BYTES].tobytes()
-        return RoleKey.make(self._layout.fingerprint, "publisher", name, 0, data)
+                topics=[topic.hex() for topic in self._topics],
+                keys=[joined_keys(keys) for keys in self._keys],
+                payload=self._payload.export_secret().hex(),
+                answers=self._answers.export_secret().hex(),
+                next=f"{self._numbers.next:x}",
+            )
 
     def __repr__(self) -> str:
         return f"<ObliviousPublisher of {len(self._topics)} topics, {self.requests} requests>"
 
     @property
-    def identity(self) -> bytes:
-        """32 public bytes, for `ObliviousSubscriber.trust`."""
-        return self._signing.identity
-
-    @property
     def requests(self) -> int:
-        """How many requests have been answered."""
+        """Number of requests that have been answered."""
         return len(self._answered)
 
     def admit(self, identity: bytes, requests: int | None = None) -> None:
@@ -157,15 +132,15 @@ class ObliviousPublisher(Confined):
 
         Args:
             identity: the subscriber's `identity`, received in a way that no broker can tamper with.
-            requests: how many of its requests to answer in all; None for any number.
+            requests: number of its requests to answer in all; None for any number.
 
         Raises:
             ParameterError: not an identity, or one with another's name (one chance in 2^64);
                 requests is not a number.
         """
         identity = check_identity(identity)
-        if requests is not None and (type(requests) is not int or requests < 0):
-            raise ParameterError(f"requests must be a number from 0 on, or None; got {requests!r}")
+        if requests is not None:
+            requests = whole("requests", requests, 0, hint="or None for any number")
         name = name_of(identity)
         with self._lock:
             if self._subscribers.get(name, (identity,))[0] != identity:
@@ -180,7 +155,7 @@ class ObliviousPublisher(Confined):
         A request that was answered before gets the same answer, and takes no further slot.
 
         Args:
-            requests: uint8, shape (count, interest_bytes); of subscribers that were admitted.
+            requests: messages of subscribers that were admitted, uint8, (count, interest_bytes).
 
         Returns:
             uint8, shape (count, session_bytes(topics)); for the subscribers.
@@ -208,10 +183,10 @@ class ObliviousPublisher(Confined):
             )
             for digest, row in fresh.items():
                 name = requests[row, KEY_HEADER_BYTES:SIGNED].tobytes()
-                for place, known in enumerate(self._keys):
-                    known.append(SlotKey(keys[row * topics + place]))
+                for place, topic_keys in enumerate(self._keys):
+                    topic_keys.append(SlotKey(keys[row * topics + place]))
                 self._asked[name] += 1
-                # Last: `encode` in another thread makes slots for what stands here.
+                # Last: `encode` in another thread makes slots for the requests that stand here.
                 self._answered[digest] = len(self._answered), name
         out[:, :KEY_HEADER_BYTES] = layout.headers(Kind.SESSION, requests[:, 8:KEY_HEADER_BYTES])
         out[:, KEY_HEADER_BYTES:SIGNED] = self._name
@@ -219,12 +194,11 @@ class ObliviousPublisher(Confined):
         out[:, SIGNED:OPENED] = places.view(np.uint8).reshape(-1, PLACE_BYTES)
         out[:, OPENED:-SIGNATURE_BYTES] = responses.reshape(count, -1)
         for message, digest in zip(out, digests, strict=True):
-            signature = self._signing.sign(layout.session(message, digest))
-            message[-SIGNATURE_BYTES:] = np.frombuffer(signature, dtype=np.uint8)
+            self._sign(message, layout.session(message, digest))
         return out
 
     def _examined(self, requests: Bytes) -> tuple[list[bytes], dict[bytes, int]]:
-        """Digests of requests, and the rows of those that were not answered before."""
+        """Return the digests of requests, and the rows of those not answered before."""
         layout = self._layout
         digests = [layout.digest(request) for request in requests]
         more: Counter[bytes] = Counter()
@@ -232,12 +206,11 @@ class ObliviousPublisher(Confined):
         problems: dict[int, str] = {}
         for row, (request, digest) in enumerate(zip(requests, digests, strict=True)):
             name = request[KEY_HEADER_BYTES:SIGNED].tobytes()
-            if name not in self._subscribers:
-                problems[row] = f"a request {_STRANGER}"
-                continue
-            identity, limit = self._subscribers[name]
             signature = request[-SIGNATURE_BYTES:].tobytes()
-            if not signed_by(identity, layout.request(request), signature):
+            identity, limit = self._subscribers.get(name, (None, None))
+            if identity is None:
+                problems[row] = f"a request {_STRANGER}"
+            elif not signed_by(identity, layout.request(request), signature):
                 problems[row] = f"a request {_UNSIGNED}"
             elif digest in self._answered or digest in fresh:
                 continue
@@ -250,7 +223,7 @@ class ObliviousPublisher(Confined):
         return digests, fresh
 
     def _stream(self, digests: Sequence[bytes], size: int) -> bytes:
-        """What answers draw: pseudorandom, the same for a request whatever it is answered with."""
+        """Return the pseudorandom bytes of answers, which follow from the request alone."""
         label = b"ccbps oblivious answers\0"
         streams = [
             shake_256(label + self._answers.export_secret() + digest).digest(size // len(digests))
@@ -267,13 +240,14 @@ class ObliviousPublisher(Confined):
         *,
         payloads: Sequence[bytes] | None = None,
     ) -> Bytes:
-        """Messages for everybody. The same event, payload and number give the same message.
+        """Encode events for everybody. Equal event, payload and number give equal messages.
 
         Args:
             events: `Events`, or any records `Schema.encode` takes.
-            numbers: uint64, shape (events,), each for one event ever and public; None to continue
-                the counter. It goes on beyond the greatest number used.
-            payloads: one for each event, of at most `payload_bytes` bytes; none if that is 0.
+            numbers: public numbers, uint64, shape (events,), each for one event ever; None to
+                continue the counter. It goes on beyond the greatest number used.
+            payloads: payloads of at most `payload_bytes` bytes, one for each event; none if that
+                is 0.
 
         Returns:
             uint8, shape (events, event_bytes_for(requests)).
@@ -287,7 +261,14 @@ class ObliviousPublisher(Confined):
         """
         layout = self._layout
         batch = layout.schema.encode(events)
-        places = self._places(topic_codes(batch, layout.attributes))
+        places = self._topics_of(topic_codes(batch, layout.attributes))
+        bad = np.flatnonzero(places < 0)
+        if len(bad):
+            raise EventError(
+                f"row {bad[0]} is of none of this publisher's topics ({len(bad)} such rows); "
+                "make a publisher with all topics it has events of",
+                row=int(bad[0]),
+            )
         if payloads is not None and not layout.payload_bytes:
             raise ParameterError("this matcher has no payloads: make it with payload_bytes")
         payloads = [b""] * batch.count if payloads is None else payloads
@@ -325,8 +306,8 @@ class ObliviousPublisher(Confined):
                 out[rows, start:stop] = key.slots(taken[rows], wrapped)
         return out
 
-    def serves(self, events: Any) -> NDArray[np.bool_]:
-        """Which events are of this publisher's topics, shape (events,).
+    def serves(self, events: Any) -> Bools:
+        """Return the events that are of this publisher's topics, bool, shape (events,).
 
         Args:
             events: `Events`, or any records `Schema.encode` takes.
@@ -334,24 +315,11 @@ class ObliviousPublisher(Confined):
         Raises:
             EventError: a record does not fit the schema.
         """
-        layout = self._layout
-        batch = layout.schema.encode(events)
-        own: NDArray[np.bool_] = self._found(topic_codes(batch, layout.attributes)) >= 0
-        return own
+        batch = self._layout.schema.encode(events)
+        return np.asarray(self._topics_of(topic_codes(batch, self._layout.attributes)) >= 0)
 
-    def _found(self, codes: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """The place of each event's topic; -1 where the publisher has none."""
+    def _topics_of(self, codes: Words) -> Index:
+        """Return the place of each event's topic; -1 where the publisher has none."""
         distinct, index = np.unique(codes, axis=0, return_inverse=True)
-        found = [self._place.get(row.tobytes(), -1) for row in distinct.astype("<u8")]
-        return np.array(found, dtype=np.intp)[index.reshape(-1)]
-
-    def _places(self, codes: NDArray[np.uint64]) -> NDArray[np.intp]:
-        places = self._found(codes)
-        bad = np.flatnonzero(places < 0)
-        if len(bad):
-            raise EventError(
-                f"row {bad[0]} is of none of this publisher's topics ({len(bad)} such rows); "
-                "make a publisher with all topics it has events of",
-                row=int(bad[0]),
-            )
-        return places
+        places = [self._place.get(row.tobytes(), -1) for row in distinct.astype("<u8")]
+        return np.array(places, dtype=np.intp)[index.reshape(-1)]

@@ -11,44 +11,39 @@ use the answers to them.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.arrays import Bools, Bytes, Index, Randomness
+from ccbps.checks import whole
 from ccbps.ciphers.payloads import open_sealed
 from ccbps.ciphers.signatures import (
     IDENTITY_BYTES,
     NAME_BYTES,
     SIGNATURE_BYTES,
-    SigningKey,
     check_identity,
     name_of,
     signed_by,
 )
 from ccbps.ciphers.slots import SlotKey, joined_keys, split_keys
-from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, PredicateError
-from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
-from ccbps.keys.secret import Confined
-from ccbps.matching.contract.access import check_key
+from ccbps.errors import DecodeError, ParameterError, PredicateError
+from ccbps.keys.role_key import RoleKey
 from ccbps.matching.contract.interests import Interest, is_one_interest
 from ccbps.matching.contract.scheme import SessionScheme
 from ccbps.matching.session.layout import (
-    DAMAGED,
     DIGEST_BYTES,
     NUMBERED,
     OPENED,
     PLACE_BYTES,
     SIGNED,
     Layout,
+    SessionRole,
     raw,
-    whole,
+    role_key,
 )
 from ccbps.wire import KEY_HEADER_BYTES, Kind
 
@@ -60,11 +55,11 @@ _UNKNOWN = "of a publisher whose sessions were not accepted; call accept with it
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Opened:
-    """What a subscriber reads of a batch of events.
+    """A batch of events as a subscriber reads it.
 
     Attributes:
-        matched: which events are of which of its topics, bool (events, interests).
-        payloads: of each event that is of one of them, None for the others.
+        matched: True where an event is of the topic of an interest, bool (events, interests).
+        payloads: payload of each event that is of one of the topics, None for the others.
     """
 
     matched: Bools
@@ -76,19 +71,27 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Asked:
-    """A request of this subscriber: z, the interest's place among all, and the digest."""
+    """A request of this subscriber.
+
+    Attributes:
+        secret: the number z.
+        interest: place of the interest among all.
+        digest: digest of the request, 32 bytes.
+    """
 
     secret: int
     interest: int
     digest: bytes
 
 
-class ObliviousSubscriber(Confined):
-    """Asks for topics and opens events.
+class ObliviousSubscriber(SessionRole):
+    """The role that asks for topics and opens events.
 
     Made by `ObliviousTopicMatch.new_subscriber`, and again from its key by
     `ObliviousTopicMatch.subscriber`. Several threads may use one.
     """
+
+    _role = "subscriber"
 
     def __init__(
         self,
@@ -97,42 +100,30 @@ class ObliviousSubscriber(Confined):
         key: RoleKey,
         randomness: Randomness = os.urandom,
     ) -> None:
-        check_key(matcher, key, "subscriber")
-        self.matcher, self._layout, self._randomness = matcher, layout, randomness
+        super().__init__(matcher, layout, key)
+        self._randomness = randomness
+
+    def _restore(self, data: Mapping[str, Any]) -> None:
         # By name: publishers' identities, and this role's requests.
         self._publishers: dict[bytes, bytes] = {}
         self._requests: dict[bytes, _Asked] = {}
         # By publisher and interest: the slot's place, and a key for each of its topics.
         self._sessions: dict[bytes, dict[int, tuple[int, list[SlotKey]]]] = {}
-        # A request's place is the number of those before it.
-        self._lock = Lock()
-        problem = True
-        # No secret in a local variable of this frame: tracebacks may show those.
-        with contextlib.suppress(LookupError, TypeError, ValueError):
-            self._restore(key.export_secret_data(), key.key_id)
-            problem = False
-        if problem:
-            raise KeyMismatchError(DAMAGED)
-
-    def _restore(self, data: Mapping[str, Any], key_id: bytes) -> None:
-        self._signing = SigningKey(raw(data["signing"], SigningKey.length))
         for identity in data["publishers"]:
             self.trust(raw(identity, IDENTITY_BYTES))
         order = int(self._layout.transfer.group.order)
         for place, (name, secret, digest) in enumerate(data["requests"]):
-            z = whole(int(secret, 16), order)
+            z = whole("z", int(secret, 16), 0, order - 1)
             self._requests[raw(name, NAME_BYTES)] = _Asked(z, place, raw(digest, DIGEST_BYTES))
         count = 0
         for publisher, interest, place, keys in data["sessions"]:
-            session = whole(place, 1 << 8 * PLACE_BYTES), split_keys(keys)
-            interest = whole(interest, len(self._requests))
-            if not session[1]:
-                raise ValueError
+            session = whole("place", place, 0, (1 << 8 * PLACE_BYTES) - 1), split_keys(keys)
+            whole("interest", interest, 0, len(self._requests) - 1)
+            whole("keys", len(session[1]), 1)
             self._sessions.setdefault(raw(publisher, NAME_BYTES), {})[interest] = session
             count += 1
         fits = (
-            name_of(self.identity)[:KEY_ID_BYTES] == key_id
-            and len(self._requests) == len(data["requests"])
+            len(self._requests) == len(data["requests"])
             and sum(map(len, self._sessions.values())) == count
             and set(self._sessions) <= set(self._publishers)
         )
@@ -149,28 +140,21 @@ class ObliviousSubscriber(Confined):
         Save it again after `trust`, `encode` and `accept`.
         """
         with self._lock:
-            requests = [
-                (name.hex(), f"{asked.secret:x}", asked.digest.hex())
-                for name, asked in self._requests.items()
-            ]
-            sessions = [
-                (publisher.hex(), interest, place, joined_keys(keys))
-                for publisher, own in self._sessions.items()
-                for interest, (place, keys) in own.items()
-            ]
-        data = {
-            "signing": self._signing.export_secret().hex(),
-            "publishers": [identity.hex() for identity in self._publishers.values()],
-            "requests": requests,
-            "sessions": sessions,
-        }
-        name = name_of(self.identity)[:KEY_ID_BYTES]
-        return RoleKey.make(self._layout.fingerprint, "subscriber", name, 0, data)
-
-    @property
-    def identity(self) -> bytes:
-        """32 public bytes, for `ObliviousPublisher.admit`."""
-        return self._signing.identity
+            return role_key(
+                self._layout,
+                self._role,
+                self._signing,
+                publishers=[identity.hex() for identity in self._publishers.values()],
+                requests=[
+                    (name.hex(), f"{asked.secret:x}", asked.digest.hex())
+                    for name, asked in self._requests.items()
+                ],
+                sessions=[
+                    (publisher.hex(), interest, place, joined_keys(keys))
+                    for publisher, sessions in self._sessions.items()
+                    for interest, (place, keys) in sessions.items()
+                ],
+            )
 
     def trust(self, identity: bytes) -> None:
         """Take sessions from a publisher from now on.
@@ -186,7 +170,7 @@ class ObliviousSubscriber(Confined):
             raise ParameterError("another publisher has that name; let this one make a new role")
 
     def encode(self, interest: Interest | Sequence[Interest]) -> Bytes:
-        """Signed requests for one topic, or for a list of them; for every publisher.
+        """Encode signed requests for one topic, or for a list of them; for every publisher.
 
         Returns:
             uint8, shape (interests, interest_bytes).
@@ -197,8 +181,8 @@ class ObliviousSubscriber(Confined):
         """
         layout = self._layout
         words = []
-        wanted: Any = [interest] if is_one_interest(interest) else interest
-        for row, value in enumerate(wanted):
+        interests: Any = [interest] if is_one_interest(interest) else interest
+        for row, value in enumerate(interests):
             try:
                 words.append(self.matcher.prepare(value))
             except PredicateError as error:
@@ -211,12 +195,11 @@ class ObliviousSubscriber(Confined):
         drawn = self._randomness(NAME_BYTES * len(words))
         names = np.frombuffer(drawn, dtype=np.uint8).reshape(-1, NAME_BYTES)
         out[:, :KEY_HEADER_BYTES] = layout.headers(Kind.REQUEST, names)
-        out[:, KEY_HEADER_BYTES:SIGNED] = np.frombuffer(name_of(self.identity), dtype=np.uint8)
+        out[:, KEY_HEADER_BYTES:SIGNED] = self._name
         out[:, SIGNED:-SIGNATURE_BYTES] = rows
         with self._lock:
             for name, secret, message in zip(names, secrets, out, strict=True):
-                signature = self._signing.sign(layout.request(message))
-                message[-SIGNATURE_BYTES:] = np.frombuffer(signature, dtype=np.uint8)
+                self._sign(message, layout.request(message))
                 asked = _Asked(int(secret), len(self._requests), layout.digest(message))
                 self._requests[name.tobytes()] = asked
         return out
@@ -225,7 +208,7 @@ class ObliviousSubscriber(Confined):
         """Take trusted publishers' answers to this subscriber's requests; others are passed over.
 
         Returns:
-            How many were its own; a repeated answer counts, and changes nothing.
+            the number of answers to its own requests; a repeated one counts, and changes nothing.
 
         Raises:
             DecodeError: some bytes are not sessions of this matcher; or an answer to one of its own
@@ -236,17 +219,17 @@ class ObliviousSubscriber(Confined):
         layout, cot = self._layout, self._layout.transfer
         least = layout.session_bytes(1)
         topics = 1 + layout.check(sessions, Kind.SESSION, least, cot.response_bytes, "session")
-        own = self._examined(sessions)
-        rows = list(own)
+        answers = self._examined(sessions)
+        rows = list(answers)
         problems: dict[int, str] = {}
         agreed: list[bytes] = []
         try:
             agreed = cot.finish(
-                [asked.secret for _, asked in own.values() for _ in range(topics)],
+                [asked.secret for _, asked in answers.values() for _ in range(topics)],
                 sessions[rows, OPENED:-SIGNATURE_BYTES].reshape(-1, cot.response_bytes),
                 [
                     layout.context(self._publishers[publisher], asked.digest)
-                    for publisher, asked in own.values()
+                    for publisher, asked in answers.values()
                     for _ in range(topics)
                 ],
             )
@@ -256,20 +239,20 @@ class ObliviousSubscriber(Confined):
         layout.refuse(problems)
         taken: dict[tuple[bytes, int], tuple[int, list[SlotKey]]] = {}
         with self._lock:
-            for at, (row, (publisher, asked)) in enumerate(own.items()):
+            for at, (row, (publisher, asked)) in enumerate(answers.items()):
                 place = int.from_bytes(sessions[row, SIGNED:OPENED].tobytes(), "little")
                 keys = [SlotKey(key) for key in agreed[at * topics : (at + 1) * topics]]
-                known = self._sessions.get(publisher, {}).get(asked.interest, (place, keys))
-                if taken.setdefault((publisher, asked.interest), known) != (place, keys):
+                first = self._sessions.get(publisher, {}).get(asked.interest, (place, keys))
+                if taken.setdefault((publisher, asked.interest), first) != (place, keys):
                     problems[row] = f"a session {_ANOTHER}"
             layout.refuse(problems)
             for (publisher, interest), session in taken.items():
                 self._sessions.setdefault(publisher, {})[interest] = session
-        return len(own)
+        return len(answers)
 
     def _examined(self, sessions: Bytes) -> dict[int, tuple[bytes, _Asked]]:
-        """By row: publisher and request of the sessions that are this subscriber's."""
-        found: dict[int, tuple[bytes, _Asked]] = {}
+        """Return publisher and request of this subscriber's sessions, by row."""
+        answers: dict[int, tuple[bytes, _Asked]] = {}
         problems: dict[int, str] = {}
         for row, session in enumerate(sessions):
             asked = self._requests.get(session[8:KEY_HEADER_BYTES].tobytes())
@@ -282,14 +265,14 @@ class ObliviousSubscriber(Confined):
             signature = session[-SIGNATURE_BYTES:].tobytes()
             signed = self._layout.session(session, asked.digest)
             if signed_by(self._publishers[name], signed, signature):
-                found[row] = name, asked
+                answers[row] = name, asked
             else:
                 problems[row] = f"a session {_UNSIGNED}"
         self._layout.refuse(problems)
-        return found
+        return answers
 
     def open(self, events: Bytes) -> Opened:
-        """What the events say to this subscriber.
+        """Read events as far as they are of this subscriber's topics.
 
         Raises:
             DecodeError: some bytes are not events of this matcher, or of a publisher whose sessions
@@ -302,7 +285,10 @@ class ObliviousSubscriber(Confined):
         return opened
 
     def examine(self, events: Bytes) -> tuple[Opened, dict[int, str]]:
-        """Like `open`, but malformed events match nothing: also says which they are, and why.
+        """Read events as `open` does, and return the malformed ones, which match nothing.
+
+        Returns:
+            the events, and causes by row of the malformed ones.
 
         Raises:
             DecodeError: events of this matcher do not have that many bytes.
@@ -312,26 +298,26 @@ class ObliviousSubscriber(Confined):
         slots = layout.parts(events, fixed, size, "event")
         with self._lock:
             requests = len(self._requests)
-            known = {name: list(own.items()) for name, own in self._sessions.items()}
+            agreed = {name: list(keys.items()) for name, keys in self._sessions.items()}
         out = Opened(np.zeros((len(events), requests), dtype=np.bool_), [None] * len(events))
         foreign = layout.foreign(events, Kind.SESSION_EVENT)
         problems = dict.fromkeys(np.flatnonzero(foreign).tolist(), layout.cause("event"))
         words = np.ascontiguousarray(events[:, 8:NUMBERED]).view("<u8")
         for name in np.unique(words[~foreign, 0]):
             rows = np.flatnonzero(~foreign & (words[:, 0] == name))
-            sessions = known.get(name.tobytes())
+            sessions = agreed.get(name.tobytes())
             if sessions is None:
                 problems |= dict.fromkeys(rows.tolist(), _UNKNOWN)
                 continue
             for interest, (place, keys) in sessions:
                 if place >= slots:  # The events are older than the session.
                     continue
-                own = events[rows, fixed + place * size : fixed + (place + 1) * size]
+                mine = events[rows, fixed + place * size : fixed + (place + 1) * size]
                 for key in keys:
-                    same = key.recognizes(words[rows, 1], own)
+                    same = key.recognizes(words[rows, 1], mine)
                     out.matched[rows[same], interest] = True
                     if layout.payload_bytes and same.any():
-                        opened = key.payload_keys(words[rows[same], 1], own[same])
+                        opened = key.payload_keys(words[rows[same], 1], mine[same])
                         self._unseal(events, rows[same], opened, out.payloads, problems)
         out.matched[list(problems)] = False
         return out, problems
@@ -339,11 +325,12 @@ class ObliviousSubscriber(Confined):
     def _unseal(
         self,
         events: Bytes,
-        rows: NDArray[np.intp],
+        rows: Index,
         keys: Bytes,
         payloads: list[bytes | None],
         problems: dict[int, str],
     ) -> None:
+        """Open the payloads of some events, and note the rows whose payload was altered."""
         for row, key in zip(rows.tolist(), keys, strict=True):
             if payloads[row] is not None or row in problems:
                 continue

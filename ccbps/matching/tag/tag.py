@@ -3,7 +3,7 @@
 An event is a nonce N and, for each attribute and each length, the tag F(F(k, prefix), N) of the
 prefix of that length: 64 bits each, sorted. An interval is the disjoint union of at most
 2 (bits - 1) prefixes; a subscription is F(k, prefix) for each, among decoys that are shared as
-prefixes are (`ccbps.matching.tag.tag_covers`), filled up to that number. The broker computes
+prefixes are (`ccbps.matching.tag.tag_words`), filled up to that number. The broker computes
 F(y, N) for the keys y of a subscription and looks for them among the event's tags; an event matches
 if every attribute has one.
 
@@ -11,59 +11,67 @@ if every attribute has one.
 "issue = IBM and price begins with 0110" is one word. Where the topic differs, nothing can be
 learned about the other attributes.
 
-*Groups* of subscribers, and epochs, have a k each (`ccbps.matching.tag.tag_keys`): an event has
-tags for every group that it reaches, and keys of different groups are not seen to belong together.
+*Groups* of subscribers, and epochs, have a key k each. Keys of different groups are not seen to
+belong together:
 
-What a broker sees can be computed from what it learns (`leakage`) and nothing else: tags that no
+    matcher = TagMatch(schema, groups=8)
+    server = matcher.key_server()
+    alice = server.subscriber_key("alice", group=3)         # makes subscriptions of group 3 only
+    feed = server.publisher_key("feed", groups=[1, 3])      # makes events for groups 1 and 3
+    server.rotate()                                         # keys of the next epoch from now on
+
+An event has tags for every group of the matcher; those of groups that the publisher has no key of
+are random numbers. So a client and the broker together read events that reach the client's own
+group, and subscriptions of that group; with events that reach several groups they learn of the
+subscriptions of all of these, by their hits.
+
+All keys of an epoch are derived from its root by HMAC-SHA-256, and so is the next epoch's root:
+servers restored from one saved key rotate to the same keys, and from the key of an epoch no earlier
+one follows. Subscriptions must be sent anew; until they are, a broker of the old epoch can serve
+the existing ones, with events made under the old key.
+
+A broker's view can be computed from the card's `learns` (`leakage`) and nothing else: tags that no
 key fits are random numbers, new in every event. Equal events look unrelated; an event that no
 interval of any subscription touches shows nothing.
 
 Hazard: keys of subscriptions are deterministic in a group and epoch, so subscriptions are seen to
 be equal and bounds to begin alike, which gives constants away where their distribution is known or
-intervals have two bounds; with some events at hand, hits give them away whatever is known. Any
-client has its group's key. Tags may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for
-36 bits.
+intervals have two bounds; with some events at hand, hits give them away even where nothing is
+known. Any client has its group's key, which makes the group's subscriptions and its events: it can
+forge either. Tags may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
 Source: the nonces of [RR06] and [Goh03]; intervals as prefixes and their tokens: see [DPPDG16]. The
 combination and the decoys are this project's own.
 """
 
 from __future__ import annotations
 
+import hmac
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Randomness, Words
+from ccbps.checks import instance, whole
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
+from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.kinds import Side
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
-from ccbps.matching.tag.tag_card import CARD
-from ccbps.matching.tag.tag_keys import (
-    ROOT_BYTES,
-    broker_data,
-    checked_groups,
-    group_of,
-    next_root,
-    publisher_data,
-    subscriber_data,
-)
+from ccbps.matching.reusable import BOXES, ReusableMatcher, bytes_of, causes, words_of
 from ccbps.matching.tag.tag_lookup import TagTable
 from ccbps.matching.tag.tag_words import TagWords, in_order
-from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates import Events, Schema
+from ccbps.predicates.box import Box
 from ccbps.predicates.types import EMPTY
-from ccbps.wire import Cause
 
+ROOT_BYTES: Final = 32
 NONCE_BYTES: Final = 16
 TAG_BYTES: Final = 8
 MAX_TAGS: Final = 1 << 14
@@ -73,12 +81,33 @@ Prepared = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]] | None
 """(topics in use as bits, their codes, the range of each other attribute); None never holds."""
 
 
+def group_of(name: str, groups: int) -> int:
+    """Return the group of a subscriber for whom no other is given: a hash of the name."""
+    return int.from_bytes(sha256(name.encode()).digest(), "big") % groups
+
+
+def _derived(root: str, label: str, size: int = KEY_BYTES) -> str:
+    return hmac.digest(bytes.fromhex(root), label.encode(), "sha256")[:size].hex()
+
+
 def _random(shape: tuple[int, ...], randomness: Randomness) -> Words:
     return np.frombuffer(randomness(8 * math.prod(shape)), dtype="<u8").reshape(shape)
 
 
-class TagMatch(Matcher, ServerScheme, TableScheme):
+class TagMatch(ReusableMatcher):
     """Conjunctions of intervals; the broker learns which hold, in matching topics only.
+
+    Args:
+        schema: any attributes. Every bit of an attribute costs a tag in each event.
+        topic: attributes that subscriptions compare with = or leave open. Each doubles the
+            tags of an event.
+        groups: number of groups of subscribers, each with its own keys. Subscriptions of
+            different groups show nothing of one another by themselves, until many events have
+            hit them; an event has tags for each group.
+
+    Raises:
+        ParameterError: an attribute is unknown, `groups` is not a positive whole number, or
+            events would have more than 2^14 tags.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -97,7 +126,7 @@ class TagMatch(Matcher, ServerScheme, TableScheme):
     """
 
     name = "tags"
-    operators = ("=", "<", "interval", "prefix", "and")
+    operators = BOXES
     covering = False
     key_options: ClassVar[Mapping[Role, tuple[str, ...]]] = {
         "publisher": ("groups",),
@@ -106,30 +135,15 @@ class TagMatch(Matcher, ServerScheme, TableScheme):
     version = 2
 
     def __init__(self, schema: Schema, *, topic: Sequence[str] = (), groups: int = 1) -> None:
-        """
-        Args:
-            schema: any attributes. Every bit of an attribute costs a tag in each event.
-            topic: attributes that subscriptions compare with = or leave open. Each doubles the
-                tags of an event.
-            groups: how many groups of subscribers, each with its own keys. Subscriptions of
-                different groups show nothing of one another by themselves, until many events have
-                hit them; an event has tags for each group.
-
-        Raises:
-            ParameterError: an attribute is unknown, `groups` is not a positive whole number, or
-                events would have more than 2^14 tags.
-        """
-        wanted = "topic must name attributes of the schema, each once"
-        if not isinstance(topic, Iterable):
-            raise ParameterError(f"{wanted}, such as topic=['issue']; got {topic!r}")
-        names = (topic,) if isinstance(topic, str) else tuple(topic)
-        for name in names:
-            if not isinstance(name, str) or name not in schema or names.count(name) > 1:
-                raise ParameterError(f"{wanted}; got {name!r}")
-        if type(groups) is not int or groups < 1:
-            raise ParameterError(f"groups must be a whole number, at least 1; got {groups!r}")
-        self.groups, self._words = groups, TagWords(schema, names)
-        self.topic, self.tags = self._words.topic, groups * self._words.each
+        is_list = isinstance(topic, Iterable) and not isinstance(topic, str)
+        names: list[Any] = list(topic) if is_list else [topic]
+        if any(name not in schema.names or names.count(name) > 1 for name in names):
+            raise ParameterError(
+                "topic must name attributes of the schema, each once, such as topic=['issue']; "
+                f"got {topic!r}"
+            )
+        self.groups, self._words = whole("groups", groups, 1), TagWords(schema, names)
+        self.topic, self.tags = self._words.topic, self.groups * self._words.each
         if self.tags > MAX_TAGS:
             raise ParameterError(
                 f"an event must have at most {MAX_TAGS} tags, got {self.tags}: narrow the "
@@ -139,18 +153,12 @@ class TagMatch(Matcher, ServerScheme, TableScheme):
         self._set_up(schema, Sizes(NONCE_BYTES + TAG_BYTES * self.tags, KEY_BYTES * self.keys))
 
     def parameters(self) -> dict[str, Any]:
-        """Topics and the number of groups."""
         return {"topic": list(self.topic), "groups": self.groups}
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[TagMatch]:
-        """Without topics; and with those attributes that are compared with =."""
-        yield from super().propose(schema, wanted)
-        with suppress(CcbpsError):
-            ranges = bound_predicate(schema, wanted).box().ranges
-            equal = [name for name, (low, high) in ranges.items() if low == high]
-            if equal:
-                yield cls(schema, topic=equal)
+    def options_for(cls, schema: Schema, box: Box) -> Iterable[Mapping[str, Any]]:
+        equal = [name for name, (low, high) in box.ranges.items() if low == high]
+        return ({}, {"topic": equal}) if equal else ({},)
 
     @property
     def false_positive_rate(self) -> float:
@@ -159,26 +167,77 @@ class TagMatch(Matcher, ServerScheme, TableScheme):
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns."""
-        return CARD
+        return self._card(
+            hides=(
+                "those parts of an event that no key fits: two events that no key fits look "
+                "alike, whether they are equal, close or far apart",
+                "for an interval with two bounds that does not hold: on which side of it a "
+                "value lies, and how far away, unless other intervals show it",
+                "the results of single intervals, where an event's topic is not the one asked for",
+                "before there are events: everything about one subscription, taken by itself; "
+                "and whether two of different groups, taken by themselves, are alike",
+            ),
+            learns=(
+                "for each pair, which of the subscription's intervals hold, within its topic",
+                "for an interval that holds, which of its prefixes does: that is, which events "
+                "lie in the same part of a subscription's interval",
+                "over many events, how often each key fits; hence, where the distribution of "
+                "values is known, the constants",
+                "from many subscriptions and some events, with nothing known beforehand, the "
+                "constants, up to one reflection: a key that ever fits is not a decoy",
+                "within a group and epoch, from subscriptions alone: which ask for the same topic",
+                "within a group, epoch and topic, from subscriptions alone: which bounds of an "
+                "attribute begin with the same bits, and with how many; which intervals are "
+                "equal; which are equalities, are open, or never hold; for an interval with two "
+                "bounds, the bit at which they part",
+                "public parameters: the schema, the topics' names, the number of groups",
+            ),
+            security="computational",
+            assumption="AES-128 as a pseudorandom function and as a random public permutation; "
+            "SHAKE256 and HMAC-SHA-256 with a key as pseudorandom functions",
+            hazards=(
+                "anyone who has a group's key, that is, any client of it, can, together with "
+                "the broker, read the events that reach the group and the group's "
+                "subscriptions, and can make both",
+                "two events with the same nonce show their common prefixes",
+            ),
+            attacks=(
+                "frequency: one in 2^n uniform values has a given prefix of n bits, so counting "
+                "hits gives the lengths of an interval's prefixes, and these give its width: "
+                "100 events give the c of x < c to about 2 % of the domain, 1,000 to 0.2 %",
+                "hits, nothing known: a key that fits even once shows the last bit of its "
+                "prefix; 30 events and 300 subscriptions x < c of one group and epoch give c to "
+                "about 1 % of the domain, 100 events to 0.5 %, or all of them reflected",
+                "frequency: how often a prefix is found is how often it occurs; subscriptions "
+                "to all values of an attribute, taken together, sort events by its value",
+                "subscriptions only: the most frequent topic, or equality, is the most popular one",
+                "subscriptions only: bounds with a known uneven distribution are recognized by "
+                "how many begin alike; if its density falls by a factor of e over 40 % of the "
+                "domain, 30 of one group and epoch give c to about 5 % of the domain, 300 to 3 "
+                "%, 3,000 to 1 %",
+                "subscriptions only, nothing known: a domain whose size is not a power of two "
+                "shows first bits, and bounds that fill a domain show their highest bit",
+                "subscriptions only: at the first bit in which the two bounds of an interval "
+                "differ, the upper one has the 1; 30 such intervals of one group and epoch, "
+                "with random bounds, give the upper bounds of all subscriptions to about 4 % of "
+                "the domain, 300 to 1 %, or all of them reflected",
+            ),
+        )
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role."""
-        words = self._words
-        blocks = sum((words.bits(at) + 1) * words.limbs(at) for at in words.order)
+        blocks = sum((kind.bits + 1) * kind.limbs for kind in self._words.kinds)
         blocks *= self.groups * 2 ** len(self.topic)
-        block, first = Operation.AES_BLOCK, f"{words.sizes[0]} if the first interval fails"
+        first = f"{self._words.sizes[0]} if the first interval fails"
         return (
-            Cost("publisher", "event", block, blocks + self.tags, note="about"),
-            Cost("subscriber", "interest", block, self.keys, note="about"),
-            Cost("broker", "pair", block, self.keys, note=f"at most; {first}"),
+            Cost("publisher", "event", Operation.AES_BLOCK, blocks + self.tags, note="about"),
+            Cost("subscriber", "interest", Operation.AES_BLOCK, self.keys, note="about"),
+            Cost("broker", "pair", Operation.AES_BLOCK, self.keys, note=f"at most; {first}"),
         )
 
     # -- keys -------------------------------------------------------------------------------
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
-        """See `ServerScheme.generate`."""
         return {"root": randomness(ROOT_BYTES).hex()}
 
     def issue(
@@ -191,50 +250,62 @@ class TagMatch(Matcher, ServerScheme, TableScheme):
         groups: Iterable[int] | None = None,
         group: int | None = None,
     ) -> dict[str, Any]:
-        """See `ServerScheme.issue`.
+        """Return the key data of one party.
 
         Args:
-            groups: of a publisher, which its events reach, from 0 on; None for all.
-            group: of a subscriber; None for one by a hash of its name.
+            master: the master key's data.
+            role: the party's role.
+            name: the party's name.
+            randomness: nothing is drawn from it.
+            groups: numbers, from 0 on, of the groups that a publisher's events reach; None for all.
+            group: number of a subscriber's group; None for one by a hash of its name.
 
         Raises:
-            ParameterError: there is no such group.
+            ParameterError: there is no such group, or none is named.
         """
         root = master["root"]
-        if role == "publisher":
-            return publisher_data(root, checked_groups(groups, self.groups))
         if role == "subscriber":
-            if group is None:
-                return subscriber_data(root, group_of(name, self.groups))
-            return subscriber_data(root, *checked_groups([group], self.groups))
-        return broker_data(root)
+            group = group_of(name, self.groups) if group is None else self._group("group", group)
+            return {part: _derived(root, f"{part} {group}") for part in ("words", "filling")}
+        data: dict[str, Any] = {"permutation": _derived(root, "permutation")}
+        if role == "publisher":
+            chosen: Iterable[int] = range(self.groups)
+            if groups is not None:
+                given: Iterable[int] = instance("groups", groups, Iterable, hint="such as [0]")
+                chosen = sorted({self._group("a group", number) for number in given})
+            data["words"] = {str(number): _derived(root, f"words {number}") for number in chosen}
+            if not data["words"]:
+                raise ParameterError("groups must name at least one group, got none")
+        return data
+
+    def _group(self, name: str, number: int) -> int:
+        return whole(name, number, 0, self.groups - 1, hint="TagMatch(..., groups=n) makes n")
 
     def rotate(
         self, master: Mapping[str, Any], randomness: Randomness
     ) -> tuple[dict[str, Any], None]:
-        """The next root, which follows from this one."""
-        return {"root": next_root(master["root"])}, None
+        """Return the next root, which follows from this one. Interests are encoded again."""
+        return {"root": _derived(master["root"], "next epoch", ROOT_BYTES)}, None
 
     # -- events -----------------------------------------------------------------------------
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
         step = max(1, _PAIRS // self.tags)
         hashed = NonceHash(bytes.fromhex(key["permutation"]))
         nonces = to_blocks(draw.fresh(NONCE_BYTES * events.count))
-        out[:, :NONCE_BYTES] = nonces.view(np.uint8).reshape(events.count, -1)
+        out[:, :NONCE_BYTES] = bytes_of(nonces)
         for start in range(0, events.count, step):
-            at = slice(start, start + step)
-            codes = {name: limbs[:, at] for name, limbs in events.codes.items()}
+            rows = slice(start, start + step)
+            codes = {name: limbs[:, rows] for name, limbs in events.codes.items()}
             tags = [
-                self._tags(WordKeys(bytes.fromhex(group)), hashed, codes, nonces[at], draw.fresh)
+                self._tags(WordKeys(bytes.fromhex(group)), hashed, codes, nonces[rows], draw.fresh)
                 for group in key["words"].values()
             ]
-            others = (len(nonces[at]), self.tags - sum(part.shape[1] for part in tags))
-            tags.append(_random(others, draw.fresh))  # of groups that the event does not reach
+            others = (len(nonces[rows]), self.tags - sum(part.shape[1] for part in tags))
+            tags.append(_random(others, draw.fresh))  # Groups that the event does not reach.
             joined = np.concatenate(tags, axis=1)
-            joined.sort(axis=1)  # tags are random: sorted, they do not show what they stand for
-            out[at, NONCE_BYTES:] = joined.astype("<u8", copy=False).view(np.uint8)
+            joined.sort(axis=1)  # Tags are random: their order does not show their words.
+            out[rows, NONCE_BYTES:] = bytes_of(joined)
 
     def _tags(
         self,
@@ -244,20 +315,19 @@ class TagMatch(Matcher, ServerScheme, TableScheme):
         nonces: Words,
         randomness: Randomness,
     ) -> Words:
-        """Tags of events for one group, uint64, shape (events, tags)."""
-        found = []
+        """Return the tags of events for one group, uint64, shape (events, tags)."""
+        columns = []
         for keys, null, missing in self._words.of_events(words, codes, len(nonces)):
             tags = hashed.pairs(keys, nonces[:, None, None])
             if len(null):
-                for part in (tags[:, :, at] for at in missing):
+                for part in (tags[:, :, places] for places in missing):
                     part[null] = _random((len(null), *part.shape[1:]), randomness)
-            found.append(tags.reshape(len(nonces), -1))
-        return np.concatenate(found, axis=1)
+            columns.append(tags.reshape(len(nonces), -1))
+        return np.concatenate(columns, axis=1)
 
     # -- subscriptions ----------------------------------------------------------------------
 
     def prepare(self, interest: Any) -> Prepared:
-        """Topic, and ranges."""
         predicate = bound_predicate(self.schema, interest)
         ranges = predicate.box().ranges
         used, topics = 0, []
@@ -273,16 +343,14 @@ class TagMatch(Matcher, ServerScheme, TableScheme):
                 )
         if EMPTY in ranges.values():
             return None
-        words = self._words
-        bounds = tuple(ranges[words.others[at]] for at in words.order if words.others)
-        return used, tuple(topics), bounds or ((0, 0),)
+        names = [self._words.others[place] for place in self._words.order]
+        return used, tuple(topics), tuple(ranges.get(name, (0, 0)) for name in names)
 
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Prepared], draw: Draw, out: Bytes
     ) -> None:
-        """See `Scheme.encode_interests`."""
         words, secret = WordKeys(bytes.fromhex(key["words"])), bytes.fromhex(key["filling"])
-        made: dict[Any, Words] = {}
+        keys_of: dict[Any, Words] = {}
         distinct = np.zeros((len(interests.values), self.keys, 2), dtype="<u8")
         for number, prepared in enumerate(interests.values):
             if prepared is None:
@@ -290,47 +358,41 @@ class TagMatch(Matcher, ServerScheme, TableScheme):
             used, topics, ranges = prepared
             sets = []
             for place, bounds in enumerate(ranges):
-                name = (used, topics, place, bounds)
-                if name not in made:
-                    made[name] = self._words.of_interval(words, secret, *name)
-                sets.append(made[name])
+                interval = (used, topics, place, bounds)
+                if interval not in keys_of:
+                    keys_of[interval] = self._words.of_interval(words, secret, *interval)
+                sets.append(keys_of[interval])
             np.concatenate(sets, out=distinct[number])
-        out[:] = distinct.view(np.uint8).reshape(len(distinct), -1)[interests.index]
+        out[:] = bytes_of(distinct)[interests.index]
         never = np.array([prepared is None for prepared in interests.values])
         for row in np.flatnonzero(never[interests.index]):
-            # Fresh, so that what never matches does not show by being sent twice.
+            # Drawn anew, so that an interest that never matches does not show by its repetition.
             fresh = to_blocks(draw.fresh(KEY_BYTES * self.keys))
             sets = [in_order(part) for part in np.split(fresh, self._edges)]
-            out[row] = np.concatenate(sets).view(np.uint8).reshape(-1)
+            out[row] = bytes_of(np.concatenate(sets)).reshape(-1)
 
     # -- the broker -------------------------------------------------------------------------
 
     @property
     def _edges(self) -> Index:
-        """Where the keys of further attributes begin."""
+        """Places of the first keys of further attributes."""
         return np.cumsum(self._words.sizes)[:-1]
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        """See `Scheme.check`."""
         if side == "event":
-            tags = np.ascontiguousarray(bodies[:, NONCE_BYTES:]).view("<u8")
-            wrong = (tags[:, 1:] < tags[:, :-1]).any(axis=1)
-        else:
-            keys = np.ascontiguousarray(bodies).view("<u8").reshape(len(bodies), -1, 2)[:, :, 0]
-            falling = keys[:, 1:] < keys[:, :-1]
-            falling[:, self._edges - 1] = False
-            wrong = falling.any(axis=1)
-        return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
+            tags = words_of(bodies[:, NONCE_BYTES:])
+            return causes((tags[:, 1:] < tags[:, :-1]).any(axis=1))
+        keys = words_of(bodies)[:, ::2]
+        falling = keys[:, 1:] < keys[:, :-1]
+        falling[:, self._edges - 1] = False
+        return causes(falling.any(axis=1))
 
     def table(self, key: Mapping[str, Any], bodies: Bytes) -> TagTable:
-        """See `TableScheme.table`."""
-        keys = np.ascontiguousarray(bodies).view("<u8").reshape(len(bodies), -1, 2)
+        keys = words_of(bodies).reshape(len(bodies), -1, 2)
         groups = np.split(keys, self._edges, axis=1)
         return TagTable.of([np.ascontiguousarray(group) for group in groups])
 
     def match(self, key: Mapping[str, Any], events: Bytes, table: TagTable) -> Bools:
-        """See `TableScheme.match`."""
         hashed = NonceHash(bytes.fromhex(key["permutation"]))
         nonces = to_blocks(events[:, :NONCE_BYTES].tobytes())
-        tags = np.ascontiguousarray(events[:, NONCE_BYTES:]).view("<u8")
-        return table.match(hashed, nonces, tags)
+        return table.match(hashed, nonces, words_of(events[:, NONCE_BYTES:]))

@@ -1,9 +1,9 @@
-"""TagTable: which interests' keys fit which events' tags, every distinct key tried once per event.
+"""TagTable: interests whose keys are looked up among events' tags, each distinct key once an event.
 
 Interests share much: whole interests are equal, their keys of one attribute are, or single keys.
 Each of these is kept once, with an index from the next: interests are rows of sets (one set of keys
-per attribute), sets are rows of keys. A key that fits is expanded to the sets that have it; that is
-work only for what holds, which is little.
+per attribute), sets are rows of keys. A key that fits is expanded to the sets that have it, and few
+keys fit.
 
 Sets are the clauses of an interest (`ccbps.matching.contract.clauses`): a pair ends at the first
 one in which no key fits, and the time shows it.
@@ -33,10 +33,10 @@ _EVENTS: Final = (8, 256)
 
 
 def _distinct(rows: Words) -> tuple[Index, Index]:
-    """First place of each distinct row, and for every row the number of its like.
+    """Return the first place of each distinct row, and for every row the number of its like.
 
-    Rows (n, w) are compared as a whole where their hashes agree. Equal hashes of different rows
-    (somebody who sends interests could make some) only leave like rows apart: no wrong answer.
+    Rows (n, w) are compared as a whole where their hashes agree. Whoever sends interests can make
+    different rows of equal hashes. Then like rows are kept apart, and answers stay right.
     """
     factors = np.random.default_rng(1).integers(0, 1 << 64, rows.shape[1], np.uint64) | np.uint64(1)
     hashes = rows @ factors
@@ -55,10 +55,10 @@ class _Sets:
     """The distinct sets of keys of one attribute.
 
     Attributes:
-        keys: the distinct keys, (keys, 2).
-        slots: which of them each set has, (sets, size).
-        holders: sets by key: those that have key k are holders[starts[k]:starts[k + 1]].
-        starts: where each key's begin, and the end of the last.
+        keys: distinct keys, (keys, 2).
+        slots: numbers of the keys of each set, (sets, size).
+        holders: numbers of sets, by key: holders[starts[k]:starts[k + 1]] have key k.
+        starts: places in `holders`, one for each key and the end of the last.
     """
 
     keys: Words
@@ -68,7 +68,7 @@ class _Sets:
 
     @classmethod
     def of(cls, sets: Words) -> Self:
-        """From the sets, (sets, size, 2)."""
+        """Index the distinct keys of sets, (sets, size, 2)."""
         count, size, _ = sets.shape
         flat = sets.reshape(-1, 2)
         firsts, slots = _distinct(flat)
@@ -83,8 +83,8 @@ class TagTable:
 
     Attributes:
         groups: sets of keys, one group per attribute.
-        rows: for each group, the set of each distinct interest.
-        interests: for every interest, the number of its like; None if all are different.
+        rows: number of each distinct interest's set, one array per group.
+        interests: number of each interest among the distinct ones; None if all are distinct.
     """
 
     groups: tuple[_Sets, ...]
@@ -93,7 +93,7 @@ class TagTable:
 
     @classmethod
     def of(cls, groups: Sequence[Words]) -> Self:
-        """From the keys of interests, each group of shape (interests, size, 2)."""
+        """Index the keys of interests, each group of shape (interests, size, 2)."""
         kept, numbers = [], []
         for keys in groups:
             firsts, number = _distinct(keys.reshape(len(keys), -1))
@@ -105,12 +105,12 @@ class TagTable:
         return cls(tuple(kept), tuple(number[firsts] for number in numbers), interests)
 
     def match(self, hashed: NonceHash, nonces: Words, tags: Words) -> Bools:
-        """Whether every set of an interest has a key that fits a tag of the event.
+        """Return the pairs in which every set of the interest has a key that fits a tag.
 
         Args:
-            hashed: F of keys and nonces.
-            nonces: of events, shape (events, 2).
-            tags: of events, shape (events, tags).
+            hashed: the function F of keys and nonces.
+            nonces: nonces of events, shape (events, 2).
+            tags: tags of events, shape (events, tags).
 
         Returns:
             bool, shape (events, interests).
@@ -121,8 +121,8 @@ class TagTable:
         step = max(_EVENTS[0], min(_EVENTS[1], _PAIRS // len(first.keys)))
         bits = _SLOT_BITS[len(first.keys) >= _MANY]
         for start in range(0, len(nonces), step):
-            at = slice(start, start + step)
-            look_up = _LookUp(hashed, nonces[at], tags[at], bits)
+            events = slice(start, start + step)
+            look_up = _LookUp(hashed, nonces[events], tags[events], bits)
             held = all_of(
                 look_up.all_sets(first).take(self.rows[0], axis=1),
                 (
@@ -130,12 +130,12 @@ class TagTable:
                     for sets, row in zip(self.groups[1:], self.rows[1:], strict=True)
                 ),
             )
-            out[at] = held if self.interests is None else held.take(self.interests, axis=1)
+            out[events] = held if self.interests is None else held.take(self.interests, axis=1)
         return out
 
 
 class _LookUp:
-    """Some events' tags: a table of their low bits first, then the tags themselves."""
+    """Tags of some events, found by a table of their low bits."""
 
     def __init__(self, hashed: NonceHash, nonces: Words, tags: Words, bits: int) -> None:
         self.hashed, self.nonces, self.tags = hashed, nonces, tags
@@ -145,7 +145,7 @@ class _LookUp:
         self.table[self._slots(tags, self.rows)] = True
 
     def all_sets(self, sets: _Sets) -> Bools:
-        """Which sets have a key that fits: (events, sets)."""
+        """Return the sets that have a key that fits, bool (events, sets)."""
         out = np.zeros((len(self.tags), len(sets.slots)), dtype=np.bool_)
         width = max(1, _PAIRS // len(self.tags))
         for low in range(0, len(sets.keys), width):
@@ -160,24 +160,24 @@ class _LookUp:
         return out
 
     def some_sets(self, sets: _Sets, rows: Index, event: Index, interest: Index) -> Bools:
-        """Whether interest[i]'s set, by its number in `rows`, has a key that fits event[i]."""
-        which = rows.take(interest)
+        """Return the pairs in which the set of interest[i], rows[interest[i]], fits event[i]."""
+        numbers = rows.take(interest)
         count, size = sets.slots.shape
-        wanted = np.zeros((len(self.tags), count), dtype=np.bool_)
-        wanted[event, which] = True
-        pairs = np.flatnonzero(wanted)
+        asked = np.zeros((len(self.tags), count), dtype=np.bool_)
+        asked[event, numbers] = True
+        pairs = np.flatnonzero(asked)
         # Keys taken one by one cost twice what they do in rows.
         if 2 * len(pairs) * size >= len(self.tags) * len(sets.keys):
-            return self.all_sets(sets)[event, which]
+            return self.all_sets(sets)[event, numbers]
         step = max(1, _PAIRS // size)
-        flat = wanted.reshape(-1)
+        flat = asked.reshape(-1)
         for start in range(0, len(pairs), step):
             some = pairs[start : start + step]
-            row, one = np.divmod(some, count)
-            keys = sets.keys.take(sets.slots.take(one, axis=0), axis=0)
+            row, number = np.divmod(some, count)
+            keys = sets.keys.take(sets.slots.take(number, axis=0), axis=0)
             tags = self.hashed.pairs(keys, self.nonces.take(row, axis=0)[:, None])
             flat[some] = self._among(tags, row).any(axis=1)
-        return wanted[event, which]
+        return asked[event, numbers]
 
     def _slots(self, tags: Words, rows: Words) -> Numbers:
         low = tags & self.mask
@@ -185,7 +185,7 @@ class _LookUp:
         return low.view(np.int64)
 
     def _among(self, tags: Words, event: Index | None = None) -> Bools:
-        """For tags (n, k): whether they are in event n, or in event[n]."""
+        """Return the tags (n, k) that row n's event has: event n, or event[n] if it is given."""
         rows = self.rows if event is None else self.rows.take(event, axis=0)
         out = self.table.take(self._slots(tags, rows))
         likely = np.flatnonzero(out)

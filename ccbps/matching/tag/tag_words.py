@@ -1,12 +1,34 @@
-"""Words of TagMatch: which ones an event has and an interval asks for, and F(k, word) of them.
+"""Words of TagMatch: those of an event and of an interval, and the key F(k, word) of each.
 
-A word is a prefix of one attribute, or a decoy (`ccbps.matching.tag.tag_covers`), joined with
-the topic: which topic attributes are in use, and their codes. Its blocks are (number, head): the
-topics in use, their codes, then the prefix. A head says what the block is and what is still to
-come, so no word is the beginning of another.
+**Nodes.** A prefix of n bits is in the covers of one in 2^n intervals `x < c`. If subscriptions
+held the keys of their covers alone, the share of a key among them would show the prefix's length,
+and the lengths are the digits of c: half of all subscriptions share the key of the first bit, and
+so on.
 
-Not protected: F(k, word) is the same whenever a word comes back; tags and nonces are
-`ccbps.matching.tag.tag`'s.
+So a bound has a node, hence a key, at *every* length, whether a cover has a prefix of that length
+or not. The cover of x < c has, at length n, the prefix c[:n-1] + "0" if bit n of c is 1. If it is
+0, a *decoy* stands in its place: a node that is named by c[:n] and that no event has. Either way
+the key stands for c[:n], so two bounds share it if, and only if, they begin with the same n bits.
+Keys therefore show common prefixes of bounds. Whichever way the tree of all codes is turned at any
+of its nodes, the broker would see the same. For x > c the roles of 0 and 1 are exchanged; a prefix
+that ends in 0 is always from an upper bound.
+
+An interval with two bounds c < x < d has these nodes from the first bit on after the one in which c
+and d part. Equality has one node, the whole code. No condition has the empty prefix.
+
+NULL is code 0 of its attribute. Events that are NULL have tags for that code and for the empty
+prefix only, so that `x < c` needs no second bound to leave NULL out. All others have one more tag.
+
+**Words.** A word is a node of one attribute, joined with the topic: the topic attributes in use,
+and their codes. Its blocks are (number, head): the topics in use, their codes, then the node. A
+head tells the kind of its block and the blocks still to come, so no word is the beginning of
+another.
+
+Hazard: intervals with two bounds show which way the tree is turned where their bounds part: the
+upper one is on the side of 1. So does the end of a domain that is no power of two, or that bounds
+fill, as no key is beyond it.
+Not protected: F(k, word) is the same whenever a word comes back. `ccbps.matching.tag.tag` makes
+tags of it with nonces.
 """
 
 from __future__ import annotations
@@ -15,88 +37,152 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import shake_256
 from itertools import compress, product
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ccbps.arrays import Index, Words
 from ccbps.ciphers.word_prf import KEY_BYTES, WordKeys, to_blocks
-from ccbps.matching.tag.tag_covers import PREFIX, Node, nodes_of, nodes_of_events, nodes_within
+from ccbps.forms.prefixes import most_prefixes
 from ccbps.predicates import Schema
 from ccbps.predicates.codes import pack
+from ccbps.predicates.types import AttributeType
+
+Node: TypeAlias = tuple[int, int, int]
+"""(tag, code, length): the first `length` bits of a code, with zeros after them."""
+
+PREFIX: Final = 0
+"""Tag of a prefix. Events with such codes have it."""
+DECOY_BELOW: Final = 1
+"""Tag of a decoy that stands for the first bits of a lower bound. No event has it."""
+DECOY_ABOVE: Final = 2
+"""Tag of a decoy that stands for the first bits of an upper bound. No event has it."""
+NOT_NULL: Final = 3
+"""Tag of a node of length 0 that all events have but those that are NULL."""
 
 _TOPIC: Final = np.uint64(1 << 63)
 
 
+class _NoAttribute(NamedTuple):
+    """An attribute type of one value, in the place of attributes where all are topics."""
+
+    bits: int = 0
+    limbs: int = 1
+    size: int = 1
+    nullable: bool = False
+
+
+Kind: TypeAlias = AttributeType | _NoAttribute
+
+
+def nodes_within(kind: Kind) -> int:
+    """Return the most nodes that an interval of an attribute has."""
+    # With NULL: the nodes of an upper bound, and NULL itself.
+    return max(most_prefixes(kind.bits), kind.bits + 1 if kind.nullable and kind.bits > 1 else 0)
+
+
+def nodes_of(low: int, high: int, kind: Kind) -> list[Node]:
+    """Return the nodes of the codes low ... high, ends included, 0 <= low <= high < kind.size."""
+    bits = kind.bits
+    last = (1 << bits) - 1
+    if low == high:
+        return [(PREFIX, low, bits)]
+    if high == kind.size - 1:
+        high = last  # No event has a code above the greatest.
+    if (low, high) == (0, last):
+        return [(PREFIX, 0, 0)]
+    if kind.nullable and (low, high) == (1, last):
+        return [(NOT_NULL, 0, 0)]
+    nodes: list[Node] = []
+    if kind.nullable and low == 0:
+        nodes, low = [(PREFIX, 0, bits)], 1
+    if kind.nullable and low == 1:
+        low = 0  # Events that are NULL have no tag for a proper prefix.
+    below, above = low - 1, high + 1
+    has_both = low > 0 and high < last
+    shared = bits - (below ^ above).bit_length() + 1 if has_both else 0
+    for length in range(shared + 1, bits + 1):
+        shift = bits - length
+        if low > 0:
+            nodes.append(_bound_node(below >> shift, shift, length, 0))
+        if high < last:
+            nodes.append(_bound_node(above >> shift, shift, length, 1))
+    return nodes
+
+
+def _bound_node(first: int, shift: int, length: int, inner: int) -> Node:
+    """Return the node for the first bits of a bound.
+
+    If the last of these bits is `inner`, all codes with the other bit in its place are inside of
+    the interval, and the node is their prefix. Otherwise it is a decoy.
+    """
+    if first & 1 == inner:
+        return PREFIX, (first ^ 1) << shift, length
+    return (DECOY_ABOVE if inner else DECOY_BELOW), first << shift, length
+
+
 def in_order(keys: Words) -> Words:
-    """Keys (n, 2) in the order of their values, which is random."""
+    """Return keys (n, 2) in the order of their values, which is random."""
     return keys[np.argsort(keys[:, 0], kind="stable")]
 
 
 class TagWords:
-    """Which words there are for a schema.
+    """The words of a schema.
 
     Attributes:
         topic: attributes that are compared as a whole, in the schema's order.
-        others: attributes that have prefixes.
-        order: places in `others`, those of few keys first, as most pairs end there; one place if
-            all attributes are topics.
-        sizes: keys of an interval of each attribute in this order.
-        each: words that an event has, of one group.
+        others: attributes that have prefixes; one without a name if all attributes are topics.
+        kinds: types of `others`.
+        order: places in `others`, those of few keys first, as most pairs end there.
+        sizes: number of keys of an interval, for each attribute in this order.
+        each: number of words of an event, for one group.
     """
 
     def __init__(self, schema: Schema, topic: Sequence[str]) -> None:
         self._schema = schema
         self.topic = tuple(name for name in schema if name in topic)
-        self.others = tuple(name for name in schema if name not in topic)
-        levels = [schema[n].bits + 1 + schema[n].nullable for n in self.others] or [1]
-        self.each = 2 ** min(len(self.topic), 20) * sum(levels)
-        sizes = [nodes_within(schema[name]) for name in self.others] or [1]
-        self.order = sorted(range(len(sizes)), key=lambda at: (sizes[at], at))
-        self.sizes = [sizes[at] for at in self.order]
-
-    def bits(self, at: int) -> int:
-        """Of the attribute at this place in `others`."""
-        return self._schema[self.others[at]].bits if self.others else 0
-
-    def limbs(self, at: int) -> int:
-        """Words of 64 bits that a code takes, of the attribute at this place in `others`."""
-        return self._schema[self.others[at]].limbs if self.others else 1
-
-    def _nullable(self, at: int) -> bool:
-        return bool(self.others) and self._schema[self.others[at]].nullable
+        self.others = tuple(name for name in schema if name not in topic) or ("",)
+        self.kinds: tuple[Kind, ...] = tuple(
+            schema[name] if name else _NoAttribute() for name in self.others
+        )
+        levels = sum(kind.bits + 1 + kind.nullable for kind in self.kinds)
+        self.each = 2 ** min(len(self.topic), 20) * levels
+        sizes = [nodes_within(kind) for kind in self.kinds]
+        self.order = sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
+        self.sizes = [sizes[place] for place in self.order]
 
     def of_events(
         self, words: WordKeys, codes: Mapping[str, Words], count: int
     ) -> Iterator[tuple[Words, Index, list[slice]]]:
-        """Keys of all words that events have, attribute by attribute.
+        """Yield the keys of all words that events have, attribute by attribute.
 
         Args:
-            words: F.
-            codes: of each attribute, shape (limbs, events).
-            count: of events.
+            words: the function F.
+            codes: codes of each attribute, shape (limbs, events).
+            count: number of events.
 
         Yields:
-            keys, (events, topics, words, 2); which events have not all of them, being NULL; and
-            which words these do not have.
+            keys, (events, topics, words, 2); the events that are NULL; and the words that those
+            do not have.
         """
         states = []
         for choice in product((False, True), repeat=len(self.topic)):
-            used = sum(1 << place for place, one in enumerate(choice) if one)
-            state = self._topics(
-                words, used, [codes[name] for name in compress(self.topic, choice)]
-            )
-            states.append(np.broadcast_to(state, (count, 2)))
+            used = sum(1 << place for place, chosen in enumerate(choice) if chosen)
+            topic = [codes[name] for name in compress(self.topic, choice)]
+            states.append(np.broadcast_to(self._topics(words, used, topic), (count, 2)))
         topics = np.stack(states, axis=1)[:, :, None]  # (events, topics, 1, 2)
-        for at in self.order:
-            limbs = codes[self.others[at]] if self.others else np.zeros((1, count), np.uint64)
-            bits, null = self.bits(at), np.empty(0, dtype=np.intp)
-            what, lengths, masks = nodes_of_events(bits, len(limbs), self._nullable(at))
-            cut = limbs[:, :, None, None] & masks[:, None, None]
-            if self._nullable(at):
+        nothing = np.zeros((1, count), np.uint64)
+        for place in self.order:
+            kind, limbs = self.kinds[place], codes.get(self.others[place], nothing)
+            bits, null = kind.bits, np.empty(0, dtype=np.intp)
+            kept = [(1 << bits) - (1 << bits - length) for length in range(bits + 1)]
+            tags, lengths = [PREFIX] * (bits + 1), [*range(bits + 1)]
+            if kind.nullable:
+                tags, lengths, kept = [*tags, NOT_NULL], [*lengths, 0], [*kept, 0]
                 null = np.flatnonzero(~limbs.any(axis=0))
-            keys = self._nodes(words, topics, at, what, lengths, cut)
-            # NULL has only two of its words: `ccbps.matching.tag.tag_covers`.
+            cut = limbs[:, :, None, None] & pack(kept, len(limbs))[:, None, None]
+            keys = self._nodes(words, topics, place, tags, lengths, cut)
+            # NULL has the empty prefix and the whole code alone.
             yield keys, null, [slice(1, bits), slice(bits + 1, None)]
 
     def of_interval(
@@ -108,41 +194,39 @@ class TagWords:
         number: int,
         bounds: tuple[int, int],
     ) -> Words:
-        """The keys of an interval, shape (sizes[number], 2), in the order of their values.
+        """Return the keys of an interval, shape (sizes[number], 2), in the order of their values.
 
         Args:
-            words: F.
-            filling: secret, from which comes what fills the set up.
-            used: a bit for each topic attribute that is asked for.
-            topics: their codes.
-            number: of the attribute, in `order`.
-            bounds: the codes of the interval, ends included.
+            words: the function F.
+            filling: secret from which the keys come that fill the set up.
+            used: one bit for each topic attribute, set if the interest names its value.
+            topics: codes of these attributes.
+            number: place of the attribute in `order`.
+            bounds: codes of the interval, ends included.
         """
-        at, size = self.order[number], self.sizes[number]
-        names = [name for place, name in enumerate(self.topic) if used >> place & 1]
+        place, size = self.order[number], self.sizes[number]
+        names = [name for bit, name in enumerate(self.topic) if used >> bit & 1]
         codes = [
             pack([code], self._schema[name].limbs) for code, name in zip(topics, names, strict=True)
         ]
-        state = self._topics(words, used, codes)
-        nodes: list[Node] = [(PREFIX, 0, 0)]
-        if self.others:
-            nodes = nodes_of(*bounds, self._schema[self.others[at]])
-        what, firsts, lengths = zip(*nodes, strict=True)
-        # What fills up depends on topic and interval alone: equal ones do not show what fills up.
-        text = json.dumps([used, *map(str, [*topics, at, *bounds])]).encode()
+        kind = self.kinds[place]
+        tags, firsts, lengths = zip(*nodes_of(*bounds, kind), strict=True)
+        # The filling depends on topic and interval alone, so equal ones do not show which it is.
+        text = json.dumps([used, *map(str, [*topics, place, *bounds])]).encode()
         keys = to_blocks(shake_256(filling + text).digest(KEY_BYTES * size)).copy()
-        keys[: len(nodes)] = self._nodes(
-            words,
-            state,
-            at,
-            np.array(what, dtype=np.uint64),
-            np.array(lengths, dtype=np.uint64),
-            pack(firsts, self.limbs(at)),
+        keys[: len(tags)] = self._nodes(
+            words, self._topics(words, used, codes), place, tags, lengths, pack(firsts, kind.limbs)
         )
         return in_order(keys)
 
     def _topics(self, words: WordKeys, used: int, codes: Sequence[Words]) -> Words:
-        """States after the topic: `used` has a bit for each topic, `codes` of those; (n, 2)."""
+        """Return the states after the topic, shape (n, 2).
+
+        Args:
+            words: the function F.
+            used: one bit for each topic attribute, set if it is part of the words.
+            codes: codes of these attributes, each of shape (limbs, n).
+        """
         count = codes[0].shape[1] if codes else 1
         states = np.zeros((count, 2), dtype=np.uint64)
         if not self.topic:
@@ -155,11 +239,27 @@ class TagWords:
         return states
 
     def _nodes(
-        self, words: WordKeys, states: Words, at: int, what: Words, lengths: Words, codes: Words
+        self,
+        words: WordKeys,
+        states: Words,
+        place: int,
+        tags: Sequence[int],
+        lengths: Sequence[int],
+        codes: Words,
     ) -> Words:
-        """Keys of nodes, (..., 2): states (..., 2), what and lengths (...), codes (limbs, ...)."""
-        for place, limb in enumerate(codes):
-            head = np.uint64((at + 1) << 32 | place) | lengths << np.uint64(16)
-            blocks = np.stack(np.broadcast_arrays(limb, head | what << np.uint64(56)), axis=-1)
-            states = words.extend(states, blocks)
+        """Return the keys of nodes, shape (..., n, 2).
+
+        Args:
+            words: the function F.
+            states: states after the topic, shape (..., 2).
+            place: the attribute's place in `others`.
+            tags: tags of the n nodes.
+            lengths: lengths of the nodes, bits.
+            codes: codes of the nodes, shape (limbs, ..., n).
+        """
+        kinds = np.array(lengths, np.uint64) << np.uint64(16)
+        kinds |= np.array(tags, np.uint64) << np.uint64(56)
+        for number, limb in enumerate(codes):
+            head = kinds | np.uint64((place + 1) << 32 | number)
+            states = words.extend(states, np.stack(np.broadcast_arrays(limb, head), axis=-1))
         return states

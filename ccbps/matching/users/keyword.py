@@ -27,32 +27,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.checks import choice, whole
 from ccbps.ciphers.proxy_search import SearchForm
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
+from ccbps.errors import CcbpsError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.kinds import Side
 from ccbps.matching.users.users import (
+    NO_VALUE,
     USER_BYTES,
     OpenEvents,
     ProxySearchMatcher,
+    by_number,
     distinct_rows,
-    event_values,
     keyword,
-    no_keyword,
 )
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.expression import attributes_of
 from ccbps.predicates.types import EMPTY
-from ccbps.wire import Cause
 
 Equality = tuple[int, bytes | None]
 """(number of the attribute, keyword); None for one that no event has"""
 
 UNUSED: Final = 255
+NO_VALUE_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,20 +61,30 @@ class _Table:
     """Interests after re-encryption.
 
     Attributes:
-        senders: the interests' users.
-        entries: for each attribute, its different entries: `SearchTokens`, or a `SearchForm`.
+        senders: users of the interests.
+        entries: different entries of each attribute in use: `SearchTokens`, or a `SearchForm`.
         places: int64, shape (interests, slots): the entry a slot stands for, -1 where unused.
-        attributes: uint8, the same shape: the slot's attribute.
+        attributes: uint8, the same shape: the slot's attribute, 255 where unused.
     """
 
     senders: list[str]
-    entries: list[Any]
+    entries: dict[int, Any]
     places: NDArray[np.int64]
     attributes: Bytes
 
 
 class KeywordMatch(ProxySearchMatcher):
     """Equalities and AND, by ElGamal proxy searchable encryption; revocation at the broker.
+
+    Args:
+        schema: at most 255 attributes.
+        equalities: number m of an interest's slots; by default as many as attributes.
+        group: name of a group, see `ccbps.algebra.named_groups`.
+        trapdoors: the side that sends trapdoors, "interests" or "events".
+
+    Raises:
+        ParameterError: a parameter is out of range, or the group needs a library that is not
+            installed.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -102,50 +113,28 @@ class KeywordMatch(ProxySearchMatcher):
         group: str = "secp256k1",
         trapdoors: Literal["interests", "events"] = "interests",
     ) -> None:
-        """
-        Args:
-            schema: at most 255 attributes.
-            equalities: m, the slots of an interest; by default as many as attributes.
-            group: name of a group, see `ccbps.algebra.named_groups`.
-            trapdoors: which side sends trapdoors, "interests" or "events".
-
-        Raises:
-            ParameterError: a parameter is out of range, or the group needs a library that is not
-                installed.
-        """
-        slots = len(schema) if equalities is None else equalities
-        if len(schema) > UNUSED:
-            raise ParameterError(f"at most {UNUSED} attributes, got {len(schema)}")
-        if type(slots) is not int or not 1 <= slots <= len(schema):
-            raise ParameterError(
-                f"equalities must be 1..{len(schema)}, the number of attributes, got {slots!r}"
-            )
-        if trapdoors not in ("interests", "events"):
-            raise ParameterError(f"trapdoors must be 'interests' or 'events', got {trapdoors!r}")
+        count = whole("the number of attributes", len(schema), 1, UNUSED)
+        slots = whole("equalities", count if equalities is None else equalities, 1, count)
+        choice("trapdoors", trapdoors, ("interests", "events"))
         self.group, self.equalities, self.trapdoors = group, slots, trapdoors
-        cipher = self._cipher
+        self._event_slots, cipher = count, self._cipher
         event, interest = cipher.ciphertext_bytes, cipher.trapdoor_bytes
         if trapdoors == "events":
             event, interest = interest, event
-        self._set_up(
-            schema,
-            Sizes(USER_BYTES + len(schema) * event, USER_BYTES + slots * (1 + interest)),
-        )
+        self._set_up(schema, Sizes(USER_BYTES + count * event, USER_BYTES + slots * (1 + interest)))
 
     def parameters(self) -> dict[str, Any]:
-        """Group, slots of an interest, and which side sends trapdoors."""
         return {"group": self.group, "equalities": self.equalities, "trapdoors": self.trapdoors}
 
     @classmethod
     def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[KeywordMatch]:
-        """With as many slots as the predicate has equalities."""
+        """Yield a matcher with as many slots as the predicate has equalities."""
         with suppress(CcbpsError):
             equalities = cls(schema).prepare(wanted)
             yield cls(schema, equalities=max(1, len(equalities)))
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns."""
         shown, hidden = "interests", "events"
         never: tuple[str, ...] = (
             "which interests can never hold, if an attribute has more tokens than values, or if "
@@ -155,15 +144,12 @@ class KeywordMatch(ProxySearchMatcher):
             shown, hidden, never = hidden, shown, ()
         secure = self._cipher.group.security > 0
         toy = () if secure else ("the group is a toy: anybody takes logarithms in it",)
-        return LeakageCard(
-            scheme="KeywordMatch",
-            adversary="the broker, which follows the protocol and keeps all it sees",
+        return self._card(
             hides=(
                 "which value a keyword stands for, from anyone who knows no event, no interest "
                 "and no frequency",
                 f"which {hidden} are equal, beyond what the results of single equalities show",
             ),
-            protects=frozenset(),
             learns=(
                 "which attribute of an event equals which constant of an interest, even where "
                 "the interest as a whole does not match",
@@ -175,7 +161,6 @@ class KeywordMatch(ProxySearchMatcher):
             security="computational" if secure else "broken",
             assumption=f"decisional Diffie-Hellman in {self.group}, SHA-256 as a random oracle, "
             "HMAC-SHA256 pseudorandom; the broker colludes with no user, not even a revoked one",
-            reuse="reusable",
             hazards=("any user can write and read under every other user's keywords",),
             attacks=(
                 *toy,
@@ -187,7 +172,6 @@ class KeywordMatch(ProxySearchMatcher):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role."""
         n, m, group, most = len(self.schema), self.equalities, self.group, "at most"
         return (
             Cost("publisher", "event", Operation.FIXED_BASE, 3 * n, group),
@@ -203,25 +187,27 @@ class KeywordMatch(ProxySearchMatcher):
     def _encode(
         self, side: str, key: Mapping[str, Any], words: Sequence[bytes], randomness: Randomness
     ) -> Bytes:
-        cipher, user = self._cipher, self._user(key)
-        write = cipher.trapdoors if side == self.trapdoors else cipher.encrypt
-        return write(user, words, randomness)
+        write = self._cipher.trapdoors if side == self.trapdoors else self._cipher.encrypt
+        return write(self._user(key), words, randomness)
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
-        columns = [
-            [keyword(name, value) for value in event_values(events, name)] for name in self.schema
-        ]
+        columns = []
+        for name in self.schema:
+            # Codes as whole words, most significant byte first.
+            codes = np.ascontiguousarray(events.codes[name].T).astype(">u8")
+            columns.append([keyword(name, code.tobytes()) for code in codes])
         words = [word for record in zip(*columns, strict=True) for word in record]
         rows = self._encode("events", key, words, draw.fresh)
         self._sign(key, out)[:] = rows.reshape(len(out), -1)
 
     def prepare(self, interest: Any) -> list[Equality]:
-        """See `Scheme.prepare`: a keyword for each equality."""
         predicate = bound_predicate(self.schema, interest)
         if EMPTY in predicate.box().ranges.values():
-            return self._contradiction(attributes_of(predicate.expression))
-        found: list[Equality] = []
+            # An interest that never holds has slots for the attributes that its text names.
+            named = attributes_of(predicate.expression)
+            places = [place for place, name in enumerate(self.schema) if name in named]
+            return [(place, None) for place in places[: self.equalities] or [0]]
+        equalities: list[Equality] = []
         for number, (name, (low, high)) in enumerate(predicate.box().ranges.items()):
             kind = self.schema[name]
             if (low, high) == (0, kind.size - 1):
@@ -232,18 +218,13 @@ class KeywordMatch(ProxySearchMatcher):
                     text=predicate.text,
                 )
             width = 8 * -(-kind.bits // 64)
-            found.append((number, keyword(name, int(low).to_bytes(width, "big"))))
-        if len(found) > self.equalities:
+            equalities.append((number, keyword(name, int(low).to_bytes(width, "big"))))
+        if len(equalities) > self.equalities:
             raise UnsupportedPredicateError(
-                f"{len(found)} equalities; this matcher takes {self.equalities}",
+                f"{len(equalities)} equalities; this matcher takes {self.equalities}",
                 text=predicate.text,
             )
-        return found
-
-    def _contradiction(self, named: Sequence[str]) -> list[Equality]:
-        """What nothing fulfils, with the slots of an interest in what its text names."""
-        numbers = [number for number, name in enumerate(self.schema) if name in named]
-        return [(number, None) for number in numbers[: self.equalities] or [0]]
+        return equalities
 
     def encode_interests(
         self,
@@ -252,96 +233,54 @@ class KeywordMatch(ProxySearchMatcher):
         draw: Draw,
         out: Bytes,
     ) -> None:
-        """See `Scheme.encode_interests`."""
         sent = [interests.values[number] for number in interests.index.tolist()]
+        equalities = [equality for interest in sent for equality in interest]
+        # A keyword that no event and no other interest has, where an interest never holds.
         words = [
-            no_keyword(self.schema.names[number], draw.fresh) if word is None else word
-            for interest in sent
-            for number, word in interest
+            keyword(self.schema.names[number], NO_VALUE + draw.fresh(NO_VALUE_BYTES))
+            if word is None
+            else word
+            for number, word in equalities
         ]
         rows = self._encode("interests", key, words, draw.fresh)
         slots = self._sign(key, out).reshape(len(out), self.equalities, -1)
-        slots[:] = 0
-        slots[:, :, 0] = UNUSED
-        used = 0
-        for slot, interest in zip(slots, sent, strict=True):
-            count = len(interest)
-            slot[:count, 0] = [number for number, _ in interest]
-            slot[:count, 1:] = rows[used : used + count]
-            used += count
+        numbers = np.array([number for number, _ in equalities], dtype=np.uint8)
+        self._fill(slots, [len(interest) for interest in sent], numbers[:, None], rows)
 
     # -- the broker ---------------------------------------------------------------------------
 
-    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        """See `Scheme.check`."""
-        return (self._check_events if side == "event" else self._check_interests)(key, bodies)
-
-    def _check_events(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
-        slots = bodies[:, USER_BYTES:].reshape(len(bodies), len(self.schema), -1)
-        causes = self._refused(key, bodies, slots)
-        absent = ~np.all(slots.any(axis=2), axis=1)
-        causes[absent & (causes == Cause.NONE)] = Cause.VALUE
-        return causes
-
-    def _check_interests(self, key: Mapping[str, Any], bodies: Bytes) -> Bytes:
+    def _slots(self, bodies: Bytes) -> tuple[NDArray[Any], Bytes]:
         slots = bodies[:, USER_BYTES:].reshape(len(bodies), self.equalities, -1)
-        numbers, used = slots[:, :, 0], slots[:, :, 1:].any(axis=2)
-        causes = self._refused(key, bodies, slots[:, :, 1:])
-        wrong = np.where(used, numbers >= len(self.schema), numbers != UNUSED).any(axis=1)
-        causes[wrong & (causes == Cause.NONE)] = Cause.VALUE
-        return causes
+        return slots[:, :, 0], slots[:, :, 1:]
 
-    def _read(self, side: str, key: Mapping[str, Any], bodies: Bytes, rows: Bytes) -> list[Any]:
-        """Tokens, or (c1, c2), of rows, shape (len(bodies), slots, width); None where the slot is
-        unused or the user is not served."""
-        count, slots, width = rows.shape
-        out: list[Any] = [None] * (count * slots)
-        halves, flat = self._halves(key, bodies), rows.reshape(-1, width)
-        used = np.flatnonzero(flat.any(axis=1)).tolist()
-        places = [place for place in used if place // slots in halves]
-        x2 = [halves[place // slots] for place in places]
-        if side == self.trapdoors:
-            read: Sequence[Any] = self._cipher.tokens(x2, flat[places])
-        else:
-            form = self._cipher.re_encrypt(x2, flat[places])
-            read = list(zip(form.c1, (c2.tobytes() for c2 in form.c2), strict=True))
-        for place, value in zip(places, read, strict=True):
-            out[place] = value
-        return out
+    def _opened(self, side: Side, x2: list[int], rows: Bytes) -> Any:
+        if self.trapdoors == "interests":
+            return super()._opened(side, x2, rows)
+        return (
+            distinct_rows(self._cipher.tokens(x2, rows))
+            if side == "event"
+            else (self._cipher.re_encrypt(x2, rows))
+        )
 
     def table(self, key: Mapping[str, Any], bodies: Bytes) -> _Table:
-        """See `TableScheme.table`. Interests of users that were forgotten meanwhile may be among
-        them."""
-        slots = bodies[:, USER_BYTES:].reshape(len(bodies), self.equalities, -1)
-        senders, numbers = self._senders(bodies), np.array(slots[:, :, 0])
-        numbers[[user not in key["users"] for user in senders]] = UNUSED
-        read = self._read("interests", key, bodies, slots[:, :, 1:])
-        places = np.full(numbers.size, -1, dtype=np.int64)
-        entries: list[Any] = []
-        for number in range(len(self.schema)):
-            at = np.flatnonzero(numbers.reshape(-1) == number)
-            distinct, index = distinct_rows([read[place] for place in at.tolist()])
-            places[at] = index
-            ready: Any = self._cipher.prepared if self.trapdoors == "interests" else _form
-            entries.append(ready(distinct))
-        return _Table(senders, entries, places.reshape(numbers.shape), numbers)
-
-    def open_events(self, key: Mapping[str, Any], bodies: Bytes) -> OpenEvents:
-        """Of each attribute a `SearchForm`; or different tokens, and which each event has."""
-        rows = bodies[:, USER_BYTES:].reshape(len(bodies), len(self.schema), -1)
-        ready: Any = _form if self.trapdoors == "interests" else distinct_rows
-
-        def slot(number: int) -> Any:
-            return ready(self._read("events", key, bodies, rows[:, number : number + 1]))
-
-        return OpenEvents.of(len(bodies), slot)
+        row, slot, numbers, items = self._read(key, bodies)
+        ready: Any = self._cipher.prepared
+        if self.trapdoors == "events":
+            items = list(zip(items.c1, (c2.tobytes() for c2 in items.c2), strict=True))
+            ready = _form
+        places = np.full((len(bodies), self.equalities), -1, dtype=np.int64)
+        attributes = np.full(places.shape, UNUSED, dtype=np.uint8)
+        attributes[row, slot] = numbers
+        entries = {}
+        for number, chosen, distinct, index in by_number(numbers, items):
+            places[row[chosen], slot[chosen]] = index
+            entries[number] = ready(distinct)
+        return _Table(self._senders(bodies), entries, places, attributes)
 
     def match(self, key: Mapping[str, Any], events: OpenEvents, table: _Table) -> Bools:
-        """See `TableScheme.match`."""
         out = np.ones((events.count, len(table.senders)), dtype=np.bool_)
         out[:, [user not in key["users"] for user in table.senders]] = False
-        for number in np.unique(table.attributes[table.places >= 0]).tolist():
-            entries = table.entries[number]
+        for number, entries in table.entries.items():
             if self.trapdoors == "interests":
                 hits = self._cipher.search(events.slot(number), entries).T
             else:
@@ -353,7 +292,7 @@ class KeywordMatch(ProxySearchMatcher):
         return out
 
 
-def _form(read: Sequence[tuple[Any, bytes]]) -> SearchForm:
-    """(c1, c2) of several ciphertexts as one value."""
-    digests = np.frombuffer(b"".join([c2 for _, c2 in read]), dtype=np.uint8).reshape(-1, 16)
-    return SearchForm([c1 for c1, _ in read], digests)
+def _form(pairs: Sequence[tuple[Any, bytes]]) -> SearchForm:
+    """Return several ciphertexts (c1, c2) as one value."""
+    digests = np.frombuffer(b"".join([c2 for _, c2 in pairs]), dtype=np.uint8).reshape(-1, 16)
+    return SearchForm([c1 for c1, _ in pairs], digests)

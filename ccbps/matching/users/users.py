@@ -1,69 +1,80 @@
-"""Users of a matcher in which every user has a key of its own and the broker holds its counterpart.
+"""The base of KeywordMatch and AccessTreeMatch, whose users have keys of their own.
 
-Shared by `KeywordMatch` and `AccessTreeMatch`, which rest on `ccbps.ciphers.proxy_search`. The key
-server keeps a list of users; a broker's key holds, for each user, an identifier and x2. Bodies of
-messages start with the identifier, 8 bytes.
+Both rest on `ccbps.ciphers.proxy_search`. The key server keeps a list of users. A broker's key
+holds the counterpart of each user's key: an identifier and x2. Bodies of messages start with the
+identifier, 8 bytes. An event goes on with slots, one cryptographic row each. An interest has slots,
+too, each with the number of the event's slot that it asks for.
 
 Revocation is at the broker: `Broker.revoke` forgets the counterpart, for good. From then on it
 refuses messages of that user, and the user's interests in tables prepared earlier match nothing.
 Everybody else goes on with the keys and messages they have. `Broker.admit` takes in users who join
 later.
 
-Save the server's key again whenever a user was given a key or revoked: a server made from an older
-one gives revoked users their keys again, and its broker keys lack the users it does not know, until
-they are given the same keys once more.
+Save the server's key again whenever a user was given a key or revoked. A server made from an older
+key gives revoked users their keys again. Its broker keys lack the users that it does not know,
+until they are given the same keys once more.
 
 Hazard: identifiers are the same in all messages of a user: the broker knows who sent what. A user
-who was revoked can still read what the broker shows to it, and with the help of one broker that did
-not forget, everything.
+who was revoked can still read what the broker shows to it, and everything with the help of one
+broker that did not forget it.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ccbps.algebra.named_groups import prime_order_group
-from ccbps.arrays import Bytes, Randomness
+from ccbps.arrays import Bytes, Index, Randomness
+from ccbps.checks import octets
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
-from ccbps.predicates import Events
+from ccbps.matching.contract.kinds import Side
+from ccbps.matching.reusable import ReusableMatcher, causes
 from ccbps.wire import Cause
 
 USER_BYTES: Final = 8
 HALVES_BYTES: Final = 32
 """Secret from which the server derives identifiers and the broker's halves of users' keys."""
 NO_VALUE: Final = b"none"
-"""Begins, in a keyword, what stands for a value that no event has; codes take whole words."""
-NO_VALUE_BYTES: Final = 16
+"""Beginning, in a keyword, of a value that no event has; codes take whole words."""
 
 
 def keyword(subject: str, value: bytes) -> bytes:
-    """The bytes of "subject = value"."""
+    """Return the bytes of "subject = value"."""
     return subject.encode() + b"\0" + value
 
 
-def no_keyword(subject: str, randomness: Randomness) -> bytes:
-    """A keyword that no event and no other interest has: what never holds looks like the rest."""
-    return keyword(subject, NO_VALUE + randomness(NO_VALUE_BYTES))
+@dataclass(frozen=True, slots=True)
+class OpenEvents:
+    """Events whose slots are re-encrypted when a table first asks for them, and no more.
+
+    Attributes:
+        count: number of events.
+        slot: function from the number of a slot to that slot of all events, as the broker opens it.
+    """
+
+    count: int
+    slot: Callable[[int], Any]
 
 
-class ProxySearchMatcher(Matcher, ServerScheme, TableScheme):
-    """What KeywordMatch and AccessTreeMatch have in common: keys, users, and checks of messages.
+class ProxySearchMatcher(ReusableMatcher):
+    """A matcher whose messages are searchable encryption with many users.
 
     Attributes:
         group: name of the group of prime order.
     """
 
     group: str
+    _event_slots: int
 
     @cached_property
     def _cipher(self) -> ProxySearch:
@@ -72,7 +83,6 @@ class ProxySearchMatcher(Matcher, ServerScheme, TableScheme):
     # -- keys and users -----------------------------------------------------------------------
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
-        """See `ServerScheme.generate`."""
         master = self._cipher.init(randomness)
         return {
             "x": f"{master.x:x}",
@@ -85,17 +95,13 @@ class ProxySearchMatcher(Matcher, ServerScheme, TableScheme):
     def rotate(
         self, master: Mapping[str, Any], randomness: Randomness
     ) -> tuple[dict[str, Any], None]:
-        """A new master key without users; who was revoked stays so. Interests are made again."""
+        """Return a master key without users; revoked ones stay so. Interests are encoded again."""
         return self.generate(randomness) | {"revoked": list(master["revoked"])}, None
 
     def issue(
-        self,
-        master: dict[str, Any],
-        role: Role,
-        name: str,
-        randomness: Randomness,
+        self, master: dict[str, Any], role: Role, name: str, randomness: Randomness
     ) -> dict[str, Any]:
-        """See `ServerScheme.issue`. A user who asks again is given the same key."""
+        """Return the key data of one party. A user who asks again is given the same key."""
         if role == "broker":
             return {"users": {user["id"]: user["x2"] for user in master["users"].values()}}
         label = f"{role}:{name}"
@@ -119,7 +125,7 @@ class ProxySearchMatcher(Matcher, ServerScheme, TableScheme):
         }
 
     def revoke(self, master: dict[str, Any], role: Role, name: str) -> bytes:
-        """See `ServerScheme.revoke`: the 8 bytes by which brokers know the user.
+        """Take a user off the master's list and return the user's identifier, 8 bytes.
 
         Raises:
             ParameterError: there is no such user.
@@ -131,17 +137,13 @@ class ProxySearchMatcher(Matcher, ServerScheme, TableScheme):
         return bytes.fromhex(master["users"].pop(label)["id"])
 
     def forget(self, key: dict[str, Any], user: bytes) -> None:
-        """See `ServerScheme.forget`.
+        """Take a user off a broker's key.
 
         Raises:
             ParameterError: the broker does not serve a user of this identifier.
         """
-        if not isinstance(user, bytes) or len(user) != USER_BYTES:
-            raise ParameterError(
-                f"user must be the {USER_BYTES} bytes that the key server's revoke returned, got "
-                f"{type(user).__name__}"
-            )
-        name = user.hex()
+        hint = "take the identifier that the key server's revoke returned"
+        name = octets("user", user, USER_BYTES, hint=hint).hex()
         if name not in key["users"]:
             raise ParameterError(
                 f"no user {name} is served here: revoked before, or not in the broker's key"
@@ -150,13 +152,12 @@ class ProxySearchMatcher(Matcher, ServerScheme, TableScheme):
         key.setdefault("forgotten", []).append(name)
 
     def admit(self, key: dict[str, Any], newer: Mapping[str, Any]) -> None:
-        """See `ServerScheme.admit`."""
         gone = key.get("forgotten", ())
         users = {**key["users"], **newer["users"]}
         key["users"] = {name: x2 for name, x2 in users.items() if name not in gone}
 
     def users(self, key: Mapping[str, Any]) -> tuple[str, ...]:
-        """Of a master key "role:name"; of a broker's the identifiers, in hexadecimal."""
+        """Return users: of a master key as "role:name", of a broker's key as identifiers in hex."""
         return tuple(sorted(key["users"]))
 
     @staticmethod
@@ -165,7 +166,7 @@ class ProxySearchMatcher(Matcher, ServerScheme, TableScheme):
 
     @staticmethod
     def _sign(key: Mapping[str, Any], out: Bytes) -> Bytes:
-        """Write the user's identifier; the rest of the bodies."""
+        """Write the user's identifier and return a view of the bodies' rest."""
         out[:, :USER_BYTES] = np.frombuffer(bytes.fromhex(key["user"]), dtype=np.uint8)
         return out[:, USER_BYTES:]
 
@@ -173,56 +174,94 @@ class ProxySearchMatcher(Matcher, ServerScheme, TableScheme):
 
     @staticmethod
     def _senders(bodies: Bytes) -> list[str]:
-        """Identifiers of bodies, in hexadecimal."""
+        """Return the identifiers of bodies, in hexadecimal."""
         data = np.ascontiguousarray(bodies[:, :USER_BYTES]).tobytes().hex()
         return [data[at : at + 2 * USER_BYTES] for at in range(0, len(data), 2 * USER_BYTES)]
 
     def _halves(self, key: Mapping[str, Any], bodies: Bytes) -> dict[int, int]:
-        """The x2 of each row's user, for the rows of users that the broker serves."""
+        """Return the x2 of each row's user, for the rows of users that the broker serves."""
         users, served = self._senders(bodies), key["users"]
         x2 = {user: int(served[user], 16) for user in set(users) if user in served}
         return {row: x2[user] for row, user in enumerate(users) if user in x2}
 
-    def _refused(self, key: Mapping[str, Any], bodies: Bytes, slots: Bytes) -> Bytes:
-        """Causes of bodies with cryptographic rows `slots`, shape (bodies, slots, width); a slot
-        that is all zeros counts as none."""
-        causes = np.zeros(len(bodies), dtype=np.uint8)
-        flat = slots.reshape(-1, slots.shape[2])
+    def _event_rows(self, bodies: Bytes) -> Bytes:
+        """Return the cryptographic rows of events, shape (events, slots, width)."""
+        return bodies[:, USER_BYTES:].reshape(len(bodies), self._event_slots, -1)
+
+    @abstractmethod
+    def _slots(self, bodies: Bytes) -> tuple[NDArray[Any], Bytes]:
+        """Return the slots of interests: numbers of the event's slots, and cryptographic rows.
+
+        Returns:
+            unsigned integers, shape (interests, slots), the greatest where a slot is unused; and
+            bytes, shape (interests, slots, width), zeros where it is.
+        """
+
+    def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
+        if side == "event":
+            rows = self._event_rows(bodies)
+            wrong = np.asarray(~np.asarray(rows.any(axis=2)).all(axis=1))
+        else:
+            numbers, rows = self._slots(bodies)
+            unused = numbers != np.iinfo(numbers.dtype).max
+            malformed = np.where(rows.any(axis=2), numbers >= self._event_slots, unused)
+            wrong = np.asarray(malformed.any(axis=1))
+        flat = rows.reshape(-1, rows.shape[2])
         used = np.flatnonzero(flat.any(axis=1))
-        good = self._cipher.well_formed(flat[used])
-        causes[used[~good] // slots.shape[1]] = Cause.VALUE
+        wrong[used[~self._cipher.well_formed(flat[used])] // rows.shape[1]] = True
+        out = causes(wrong)
         unknown = [user not in key["users"] for user in self._senders(bodies)]
-        causes[np.array(unknown, dtype=np.bool_)] = Cause.USER
-        return causes
+        out[np.array(unknown, dtype=np.bool_)] = Cause.USER
+        return out
 
+    def _fill(self, slots: Bytes, counts: Sequence[int], numbers: Bytes, rows: Bytes) -> None:
+        """Write the slots of interests, those in use first.
 
-@dataclass(frozen=True, slots=True)
-class OpenEvents:
-    """Events whose slots are re-encrypted when a table first asks for them, and no more.
+        Args:
+            slots: the place to write to, shape (interests, slots, bytes).
+            counts: slots in use of each interest.
+            numbers: numbers of these slots, interest after interest, shape (sum of counts, bytes).
+            rows: their cryptographic rows, shape (sum of counts, width).
+        """
+        width = numbers.shape[1]
+        slots[:], slots[:, :, :width] = 0, 255
+        used = np.arange(slots.shape[1]) < np.array(counts)[:, None]
+        slots[used] = np.concatenate([numbers, rows], axis=1)
 
-    Attributes:
-        count: of events.
-        slot: what the broker makes of a slot of all of them, by its number.
-    """
+    def _read(self, key: Mapping[str, Any], bodies: Bytes) -> tuple[Index, Index, Index, Any]:
+        """Open the slots in use of those interests whose users are served.
 
-    count: int
-    slot: Callable[[int], Any]
+        Returns:
+            for each slot: its interest, its place there, its number, and what `_opened` returns.
+        """
+        numbers, rows = self._slots(bodies)
+        halves, used = self._halves(key, bodies), np.asarray(rows.any(axis=2))
+        used[[row not in halves for row in range(len(bodies))]] = False
+        row, place = np.nonzero(used)
+        opened = self._opened("interest", [halves[at] for at in row.tolist()], rows[used])
+        return row, place, numbers[used], opened
 
-    @classmethod
-    def of(cls, count: int, slot: Callable[[int], Any]) -> Self:
-        """With a function that is called once for each slot."""
-        return cls(count, cache(slot))
+    def _opened(self, side: Side, x2: list[int], rows: Bytes) -> Any:
+        """Return rows as the broker compares them, with its halves of the users' keys."""
+        return (self._cipher.re_encrypt if side == "event" else self._cipher.tokens)(x2, rows)
 
-
-def event_values(events: Events, name: str) -> list[bytes]:
-    """The codes of an attribute as bytes, most significant first, whole words."""
-    words = events.codes[name]
-    data, width = np.ascontiguousarray(words.T).astype(">u8").tobytes(), 8 * len(words)
-    return [data[at : at + width] for at in range(0, len(data), width)]
+    def open_events(self, key: Mapping[str, Any], bodies: Bytes) -> OpenEvents:
+        rows, halves = self._event_rows(bodies), self._halves(key, bodies)
+        x2 = [halves[row] for row in range(len(bodies))]
+        return OpenEvents(len(bodies), cache(lambda at: self._opened("event", x2, rows[:, at])))
 
 
 def distinct_rows(items: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    """The different items in order of first appearance, and for each item its place in them."""
+    """Return the different items in order of first appearance, and each item's place in them."""
     places: dict[Any, int] = {}
     index = [places.setdefault(item, len(places)) for item in items]
     return list(places), index
+
+
+def by_number(
+    numbers: Index, items: Sequence[Any]
+) -> Iterator[tuple[int, Index, list[Any], list[int]]]:
+    """Yield each number, ascending, with the places that have it and `distinct_rows` of these."""
+    for number in np.unique(numbers).tolist():
+        places = np.flatnonzero(numbers == number)
+        yield number, places, *distinct_rows([items[place] for place in places.tolist()])

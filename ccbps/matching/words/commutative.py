@@ -18,9 +18,9 @@ Source: [SOM09]; [Survey] section 4.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
@@ -30,26 +30,35 @@ from ccbps.algebra.prime_order import PrimeOrderGroup
 from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.ciphers.group_layers import GroupLayers
 from ccbps.ciphers.pohlig_hellman import PohligHellman
-from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import CcbpsError
-from ccbps.forms.topic import topic_attributes, topic_codes, topic_of
+from ccbps.forms.topic import topic_attributes
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.bodies import Draw, Sizes
+from ccbps.matching.contract.bodies import Sizes
 from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.kinds import Side
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
-from ccbps.predicates import Events, Predicate, Schema
-from ccbps.wire import Cause
+from ccbps.matching.reusable import causes
+from ccbps.matching.words.topic_matcher import TopicMatcher
+from ccbps.predicates import Schema
+from ccbps.predicates.box import Box
 
 ID_BYTES: Final = 8
 TOKEN_BYTES: Final = 16
 
 
-class CommutativeMatch(Matcher, ServerScheme, TableScheme):
+class CommutativeMatch(TopicMatcher):
     """Topics under two layers; the broker takes one off. Shows which topics are equal.
+
+    Args:
+        schema: the events' attributes.
+        attributes: names of the topic's attributes; all by default. A subscription names one
+            value of each of them and nothing else.
+        group: a name that `ccbps.algebra.named_groups.prime_order_group` knows. Modulo a safe
+            prime the cipher is `PohligHellman`, on a curve `GroupLayers`, which is 10 times as
+            fast or more.
+
+    Raises:
+        ParameterError: an attribute is not in the schema or named twice; there is no such
+            group, or its library is missing.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -68,8 +77,6 @@ class CommutativeMatch(Matcher, ServerScheme, TableScheme):
     """
 
     name = "commutative layers"
-    operators = ("=", "and")
-    covering = True
 
     def __init__(
         self,
@@ -78,56 +85,34 @@ class CommutativeMatch(Matcher, ServerScheme, TableScheme):
         *,
         group: str = "modp2048",
     ) -> None:
-        """
-        Args:
-            schema: the events' attributes.
-            attributes: those that make the topic; all by default. A subscription names one value
-                of each of them and nothing else.
-            group: a name that `ccbps.algebra.named_groups.prime_order_group` knows. Modulo a safe
-                prime the cipher is `PohligHellman`, on a curve `GroupLayers`, which is 10 times as
-                fast or more.
-
-        Raises:
-            ParameterError: an attribute is not in the schema or named twice; there is no such
-                group, or its library is missing.
-        """
         self.attributes = topic_attributes(schema, attributes)
         self.group: PrimeOrderGroup = prime_order_group(group)
-        self.cipher = _cipher_of(self.group)
+        self.cipher: Any = (
+            PohligHellman(self.group.modulus)
+            if isinstance(self.group, ModpGroup)
+            else GroupLayers(self.group)
+        )
         body = ID_BYTES + self.cipher.element_bytes
         self._set_up(schema, Sizes(body, body))
 
     def parameters(self) -> dict[str, Any]:
-        """See `Scheme.parameters`."""
         return {"attributes": list(self.attributes), "group": self.group.name}
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
-        """On the attributes that `wanted` has a value of: on a curve, and modulo a prime."""
-        for group in ("secp256k1", "modp2048"):
-            try:
-                ranges = bound_predicate(schema, wanted).box().ranges
-                named = [name for name, (low, high) in ranges.items() if low == high]
-                made = cls(schema, named, group=group)
-                made.prepare(wanted)
-            except CcbpsError:
-                continue
-            yield made
+    def options_for(cls, schema: Schema, box: Box) -> Iterable[Mapping[str, Any]]:
+        named = [name for name, (low, high) in box.ranges.items() if low == high]
+        return [{"attributes": named, "group": group} for group in ("secp256k1", "modp2048")]
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns."""
         toy = () if self.group.security else ("the group is a toy: every layer comes off",)
         short = ", for exponents of 256 bits" if isinstance(self.cipher, PohligHellman) else ""
-        return LeakageCard(
-            scheme="CommutativeMatch",
-            adversary="the broker, which follows the protocol and keeps all it sees",
+        return self._card(
             hides=(
                 "which topic an element stands for, from anyone who lacks the key that "
                 "clients share and knows no event, no subscription and no frequency",
                 "clients' names",
             ),
-            protects=frozenset(),
             learns=(
                 "every match",
                 "which events and which subscriptions have the same topic",
@@ -136,7 +121,6 @@ class CommutativeMatch(Matcher, ServerScheme, TableScheme):
             security="broken" if toy else "computational",
             assumption=f"decisional Diffie-Hellman in {self.group.name}{short}; no client "
             "colludes with the broker",
-            reuse="reusable",
             hazards=(
                 "the broker colludes with a client: two nodes in a row hold all layers",
                 "a client that is also the broker, or sees its table, can try all topics",
@@ -152,49 +136,41 @@ class CommutativeMatch(Matcher, ServerScheme, TableScheme):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role."""
         of, each = self.group.name, "once for each distinct topic"
         short = f"{of}, 256-bit exponent" if isinstance(self.cipher, PohligHellman) else of
-        own = f"{each} of a client's key"
+        by_key = f"{each} of a client's key"
         return (
             Cost("publisher", "event", Operation.EXPONENTIATION, 1, of=of, note=each),
             Cost("subscriber", "interest", Operation.EXPONENTIATION, 1, of=of, note=each),
-            Cost("broker", "event", Operation.EXPONENTIATION, 1, of=short, note=own),
-            Cost("broker", "interest", Operation.EXPONENTIATION, 1, of=short, note=own),
+            Cost("broker", "event", Operation.EXPONENTIATION, 1, of=short, note=by_key),
+            Cost("broker", "interest", Operation.EXPONENTIATION, 1, of=short, note=by_key),
             Cost("broker", "pair", Operation.COMPARISON, 1, of="32 bits"),
         )
 
     # -- keys ---------------------------------------------------------------------------------
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
-        """See `ServerScheme.generate`."""
         clients = self.cipher.generate(randomness).export_secret()
         return {"clients": clients.hex(), "broker": randomness(32).hex()}
 
     def issue(
-        self,
-        master: dict[str, Any],
-        role: Role,
-        name: str,
-        randomness: Randomness,
+        self, master: dict[str, Any], role: Role, name: str, randomness: Randomness
     ) -> dict[str, Any]:
-        """See `ServerScheme.issue`."""
         if role == "broker":
             return {"broker": master["broker"]}
-        # Drawn, and not made of the name: the broker sees it, and can think of names. The broker
-        # derives the layer from it, so that a name that is given a key again may get another one.
+        # Drawn, as the broker sees it and can think of names. The broker derives the layer from
+        # it, so a name that is given a key again has another layer.
         client = randomness(ID_BYTES)
-        own = self._hop(master, role, client).export_secret()
-        return {"id": client.hex(), "layers": [own.hex(), master["clients"]]}
+        layer = self._hop(master, role, client).export_secret()
+        return {"id": client.hex(), "layers": [layer.hex(), master["clients"]]}
 
     def _hop(self, key: Mapping[str, Any], role: str, client: bytes) -> Any:
-        """The layer between the broker and one client."""
+        """Return the layer between the broker and one client."""
         return self.cipher.derive(bytes.fromhex(key["broker"]), role.encode() + b"\0" + client)
 
     # -- messages -----------------------------------------------------------------------------
 
-    def _encrypted(self, key: Mapping[str, Any], topics: Words) -> Bytes:
-        """A body for each topic."""
+    def _bodies(self, key: Mapping[str, Any], topics: Words) -> Bytes:
         layers = [self.cipher.key(bytes.fromhex(text)) for text in key["layers"]]
         words = [self.cipher.encode(row.tobytes()) for row in topics.astype("<u8")]
         out = np.empty((len(topics), self.sizes.event), dtype=np.uint8)
@@ -202,73 +178,41 @@ class CommutativeMatch(Matcher, ServerScheme, TableScheme):
         out[:, ID_BYTES:] = self.cipher.to_rows(self.cipher.add(words, *layers))
         return out
 
-    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
-        # Topics repeat: each distinct one takes one exponentiation.
-        codes = topic_codes(events, self.attributes)
-        distinct, index = np.unique(codes, axis=0, return_inverse=True)
-        out[:] = self._encrypted(key, distinct)[index.reshape(-1)]
-
-    def prepare(self, interest: Any) -> Words:
-        """Codes of the topic, uint64 (limbs,)."""
-        return topic_of(bound_predicate(self.schema, interest), self.attributes)
-
-    def encode_interests(
-        self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
-    ) -> None:
-        """See `Scheme.encode_interests`."""
-        # Texts that differ may name one topic.
-        distinct, index = np.unique(np.stack(interests.values), axis=0, return_inverse=True)
-        out[:] = self._encrypted(key, distinct)[index.reshape(-1)[interests.index]]
+    def _element(self, row: bytes) -> Any:
+        return self.cipher.from_rows(np.frombuffer(row, dtype=np.uint8)[None])[0]
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        """See `Scheme.check`."""
-        good: list[bool] = []
-        found: dict[bytes, bool] = {}  # Equal topics of a client are equal bytes.
-        for row in bodies[:, ID_BYTES:]:
-            data = row.tobytes()
-            if data not in found:
-                found[data] = self.cipher.is_element(self.cipher.from_rows(row[None])[0])
-            good.append(found[data])
-        return np.where(good, np.uint8(Cause.NONE), np.uint8(Cause.VALUE))
+        rows = [row.tobytes() for row in bodies[:, ID_BYTES:]]
+        # Equal topics of a client are equal bytes.
+        is_good = {row: self.cipher.is_element(self._element(row)) for row in set(rows)}
+        return causes(np.array([not is_good[row] for row in rows], dtype=np.bool_))
 
     def _tokens(self, key: Mapping[str, Any], bodies: Bytes, role: str) -> list[bytes]:
-        """Each without the broker's layer, hashed to 16 bytes."""
-        found: dict[bytes, bytes] = {}
-        layers: dict[bytes, Any] = {}
-        joined = []
-        for row in bodies:
-            body = row.tobytes()
-            if body not in found:
-                client = body[:ID_BYTES]
-                if client not in layers:
-                    layers[client] = self._hop(key, role, client)
-                elements = self.cipher.from_rows(row[None, ID_BYTES:])
-                bare = self.cipher.to_rows(self.cipher.remove(elements, layers[client]))
-                found[body] = sha256(bare.tobytes()).digest()[:TOKEN_BYTES]
-            joined.append(found[body])
-        return joined
+        """Return the topics without the broker's layer, hashed to 16 bytes."""
+        rows = [row.tobytes() for row in bodies]
+        hops = {id_: self._hop(key, role, id_) for id_ in {row[:ID_BYTES] for row in rows}}
+        tokens = {}
+        for row in set(rows):
+            bare = self.cipher.remove([self._element(row[ID_BYTES:])], hops[row[:ID_BYTES]])
+            digest = sha256(self.cipher.to_rows(bare).tobytes()).digest()
+            tokens[row] = digest[:TOKEN_BYTES]
+        return [tokens[row] for row in rows]
 
     def table(self, key: Mapping[str, Any], bodies: Bytes) -> _Topics:
-        """Topics without the broker's layer, numbered."""
         return _Topics(self._tokens(key, bodies, "subscriber"))
 
     def open_events(self, key: Mapping[str, Any], bodies: Bytes) -> list[bytes]:
-        """Topics without the broker's layer."""
         return self._tokens(key, bodies, "publisher")
 
     def match(self, key: Mapping[str, Any], events: list[bytes], table: _Topics) -> Bools:
-        """See `TableScheme.match`."""
         return table.equal(events)
 
     def match_rows(self, key: Mapping[str, Any], events: Bytes, interests: Bytes) -> Bools:
-        """See `TableScheme.match_rows`: each layer is taken off once."""
         left = self._tokens(key, events, "publisher")
         right = self._tokens(key, interests, "subscriber")
         return np.array([a == b for a, b in zip(left, right, strict=True)], dtype=np.bool_)
 
     def covers(self, key: Mapping[str, Any], wide: _Topics, narrow: _Topics) -> Bools:
-        """See `TableScheme.covers`."""
         return narrow.equal(wide.tokens)
 
 
@@ -281,10 +225,6 @@ class _Topics:
         self._numbers = np.array([self._number[token] for token in tokens], dtype=np.int32)
 
     def equal(self, others: list[bytes]) -> Bools:
-        """Which of `others` equal which token, shape (len(others), len(tokens))."""
+        """Return the pairs of equal tokens, bool, shape (len(others), len(tokens))."""
         numbers = [self._number.get(token, -1) for token in others]
         return np.asarray(np.array(numbers, dtype=np.int32)[:, None] == self._numbers)
-
-
-def _cipher_of(group: PrimeOrderGroup) -> Any:
-    return PohligHellman(group.modulus) if isinstance(group, ModpGroup) else GroupLayers(group)

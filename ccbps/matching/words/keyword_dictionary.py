@@ -2,8 +2,8 @@
 
 P is a secret permutation of the D words. A subscription to word j is the position p = P(j) and its
 key r_p = F(k, p). An event is a fresh nonce N and D bits: the bit at p says whether the event has
-the word P^-1(p), XORed with a bit of G(r_p, N). So the broker reads the bits it has keys for and no
-others.
+the word P^-1(p), XORed with a bit of G(r_p, N). So the broker reads the bits that it has keys for,
+and no others.
 
 Words are those of `ccbps.forms.words`, and "a = code" for every code of an attribute or for
 the values given as its dictionary. Equalities are exact; ranges are widened as that module says.
@@ -15,13 +15,12 @@ Source: [RR06] by way of [Survey] section 4.1, after [CM05].
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes, Numbers, Words
+from ccbps.arrays import Bools, Bytes, Index, Numbers, Words
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, UnsupportedPredicateError
@@ -36,22 +35,22 @@ from ccbps.forms.words import (
     spread_points,
 )
 from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.clauses import gaps
+from ccbps.matching.contract.clauses import Alternatives, gaps
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.kinds import Side
-from ccbps.matching.words.dictionary_lookup import UNUSED, DictionaryLookup
-from ccbps.matching.words.word_matcher import NONCE_BYTES, WordMatcher
+from ccbps.matching.reusable import bytes_of, causes, words_of
+from ccbps.matching.words.word_matcher import NONCE_BYTES, Table, WordMatcher
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
 from ccbps.wire import Cause
 
 SLOT_BYTES: Final = 4 + KEY_BYTES
+UNUSED: Final = (1 << 32) - 1
+"""Place of a word in a slot that holds none."""
 MAX_WORDS: Final = 1 << 20
 _BITS: Final = 1 << 16
 """Masked bits made together."""
-_PAIRS: Final = 1 << 14
-"""Pairs of an event and an interest looked at together."""
 _PLACE: Final = 1
 _KEY: Final = 2
 
@@ -59,8 +58,65 @@ Prepared = tuple[tuple[int, ...], ...]
 """Clauses of word numbers."""
 
 
+class _LookUp(Alternatives):
+    """Some events with some interests, whose alternatives are words.
+
+    Args:
+        hashed: the function G.
+        nonces: nonces of the events, shape (events, 2).
+        bits: masked bits, shape (events, bytes), least significant first.
+        places: places of words in these bits, shape (clauses, slots, interests).
+        keys: keys of these places, shape (clauses, slots, interests, 2).
+    """
+
+    def __init__(
+        self, hashed: NonceHash, nonces: Words, bits: Bytes, places: Numbers, keys: Words
+    ) -> None:
+        super().__init__(len(nonces), places != UNUSED)
+        self.hashed, self.nonces, self.places, self.keys = hashed, nonces, places, keys
+        self.bits, self.flat = bits, bits.reshape(-1)
+
+    def all_pairs(self, clause: int, slot: int, interests: Index | None) -> Bools:
+        places, keys = self.places[clause, slot], self.keys[clause, slot]
+        if interests is not None:
+            places, keys = places.take(interests), keys.take(interests, axis=0)
+        return _unmasked(
+            self.hashed.all_pairs(keys, self.nonces), self.bits.take(places >> 3, axis=1), places
+        )
+
+    def pairs(self, clause: int, slot: int, event: Index, interest: Index) -> Bools:
+        places = self.places[clause, slot].take(interest)
+        keys = self.keys[clause, slot].take(interest, axis=0)
+        return _unmasked(
+            self.hashed.pairs(keys, self.nonces.take(event, axis=0)),
+            self.flat.take(event * self.bits.shape[1] + (places >> 3)),
+            places,
+        )
+
+
+def _unmasked(tags: Words, masked: Bytes, places: Numbers) -> Bools:
+    """Return the bits at some places, from the bytes that hold them.
+
+    The mask is the last bit of a tag.
+    """
+    bits = tags.astype(np.uint8)
+    bits ^= masked >> (places & 7).astype(np.uint8)
+    bits &= np.uint8(1)
+    return bits.view(np.bool_)
+
+
 class KeywordDictionaryMatch(WordMatcher):
     """Conjunctions of equalities (exact) and widened ranges, one masked bit for each word.
+
+    Args:
+        schema: any attributes; ranges need points or partitions.
+        dictionaries: for an attribute, the values that subscriptions may ask for by equality; all
+            values where nothing is given. May be empty.
+        points: for an attribute, ascending values that ranges are widened to.
+        partitions: for an attribute, (cells, shifts): ranges are widened to whole cells.
+
+    Raises:
+        ParameterError: a parameter is out of range, or the dictionary has more than 2^20 words.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -83,6 +139,7 @@ class KeywordDictionaryMatch(WordMatcher):
     never = "they are one word, whatever their text"
     repeated = "the words they differ in"
     listed = ("dictionaries", "points")
+    look_up = _LookUp
 
     def __init__(
         self,
@@ -92,17 +149,6 @@ class KeywordDictionaryMatch(WordMatcher):
         points: Mapping[str, Sequence[Any]] | None = None,
         partitions: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
-        """
-        Args:
-            schema: any attributes; ranges need points or partitions.
-            dictionaries: for an attribute, the values that subscriptions may ask for by
-                equality; all values where nothing is given. May be empty.
-            points: for an attribute, ascending values that ranges are widened to.
-            partitions: for an attribute, (cells, shifts): ranges are widened to whole cells.
-
-        Raises:
-            ParameterError: a parameter is out of range, or the dictionary has more than 2^20 words.
-        """
         self.vocabulary = Vocabulary(schema, points, partitions)
         chosen = by_attribute(schema, "dictionaries", dictionaries, "{'price': [50, 100]}")
         self._given = {
@@ -131,17 +177,16 @@ class KeywordDictionaryMatch(WordMatcher):
         self._set_up(schema, Sizes(NONCE_BYTES + -(-size // 8), SLOT_BYTES * slots))
 
     def parameters(self) -> dict[str, Any]:
-        """See `Scheme.parameters`."""
         return {**self.vocabulary.parameters(), "dictionaries": codes_to_json(self._given)}
 
     @classmethod
-    def suited(cls, schema: Schema, box: Box) -> Self:
-        """See `WordMatcher.suited`."""
-        none = {name: () for name, (low, high) in box.ranges.items() if low != high}
-        return cls(schema, points=spread_points(box), dictionaries=none)
+    def options_for(cls, schema: Schema, box: Box) -> Iterable[Mapping[str, Any]]:
+        # Points all over the domain tell nothing of the predicate's constants.
+        ranges = {name: () for name, (low, high) in box.ranges.items() if low != high}
+        return ({"points": spread_points(box), "dictionaries": ranges},)
 
     def _sizes(self, number: int, name: str) -> tuple[int, int, int, int]:
-        """Words of each kind of an attribute."""
+        """Return the number of words of each kind of an attribute."""
         kind = self.vocabulary.schema[name]
         equal = len(self._codes[number]) if number in self._codes else kind.size
         cells, shifts, _ = self.vocabulary.cells.get(name, (-1, 0, 0))
@@ -150,7 +195,6 @@ class KeywordDictionaryMatch(WordMatcher):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role."""
         words = self._shape[0] * self._shape[1]
         return (
             Cost("publisher", "event", Operation.AES_BLOCK, self.size),
@@ -159,7 +203,7 @@ class KeywordDictionaryMatch(WordMatcher):
         )
 
     def _secrets(self, key: Mapping[str, Any]) -> tuple[Numbers, Words]:
-        """Place of each word, and the key of each place, shape (D, 2)."""
+        """Return the place of each word, and the key of each place, shape (D, 2)."""
         words = WordKeys(bytes.fromhex(key["words"]))
         blocks = np.zeros((2, self.size, 2), dtype=np.uint64)
         blocks[:, :, 0] = np.arange(self.size)
@@ -171,40 +215,41 @@ class KeywordDictionaryMatch(WordMatcher):
         return places, keys
 
     def _numbers(self, column: Column) -> tuple[Numbers, Bools]:
-        """Word numbers of a column, and which events have a word of the dictionary there."""
+        """Return the word numbers of a column, and the events that have such a word."""
         attribute, kind = divmod(column.family, KINDS)
         count = column.values.shape[1]
         holds = np.ones(count, dtype=np.bool_) if column.holds is None else column.holds.copy()
         if kind == EQUAL and attribute in self._codes:
             codes = self._codes[attribute]
-            known, given = _sortable(codes, len(column.values)), _comparable(column.values)
             if not codes:
                 return np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_)
-            number = np.minimum(np.searchsorted(known, given), len(codes) - 1)
-            holds &= known[number] == given
+            # Byte strings of one length compare as numbers do.
+            width = 8 * len(column.values)
+            given = np.ascontiguousarray(column.values.T.astype(">u8")).view(f"S{width}")[:, 0]
+            listed = np.array([code.to_bytes(width, "big") for code in codes], dtype=f"S{width}")
+            number = np.minimum(np.searchsorted(listed, given), len(codes) - 1)
+            holds &= listed[number] == given
         else:
             number = np.where(holds, column.values[-1], 0).astype(np.int64)
         return self._starts[column.family] + number, holds
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
         places, keys = self._secrets(key)
         hashed = NonceHash(bytes.fromhex(key["permutation"]))
-        found = [self._numbers(column) for column in self.vocabulary.of_events(events)]
-        numbers = places[np.stack([number for number, _ in found], axis=1)]
-        holds = np.stack([hold for _, hold in found], axis=1)
+        columns = [self._numbers(column) for column in self.vocabulary.of_events(events)]
+        numbers, holds = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
+        numbers = places[numbers]
         nonces = to_blocks(draw.fresh(NONCE_BYTES * events.count))
-        out[:, :NONCE_BYTES] = nonces.view(np.uint8).reshape(events.count, -1)
+        out[:, :NONCE_BYTES] = bytes_of(nonces)
         step = max(1, _BITS // self.size)
         for start in range(0, events.count, step):
-            at = slice(start, start + step)
-            bits = (hashed.all_pairs(keys, nonces[at]) & np.uint64(1)).astype(np.bool_)
-            row, column = np.nonzero(holds[at])
-            bits[row, numbers[at][row, column]] ^= True
-            out[at, NONCE_BYTES:] = np.packbits(bits, axis=1, bitorder="little")
+            rows = slice(start, start + step)
+            bits = (hashed.all_pairs(keys, nonces[rows]) & np.uint64(1)).astype(np.bool_)
+            row, column = np.nonzero(holds[rows])
+            bits[row, numbers[rows][row, column]] ^= True
+            out[rows, NONCE_BYTES:] = np.packbits(bits, axis=1, bitorder="little")
 
     def prepare(self, interest: Any) -> Prepared:
-        """Clauses of word numbers."""
         predicate = bound_predicate(self.schema, interest)
         clauses = self.vocabulary.of_predicate(predicate)
         if clauses is None:
@@ -230,68 +275,39 @@ class KeywordDictionaryMatch(WordMatcher):
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Prepared], draw: Draw, out: Bytes
     ) -> None:
-        """See `Scheme.encode_interests`."""
         places, keys = self._secrets(key)
         bodies = np.zeros((len(interests.values), *self._shape, SLOT_BYTES), dtype=np.uint8)
         bodies[..., :4] = 255
-        for body, found in zip(bodies, interests.values, strict=True):
+        for body, clauses in zip(bodies, interests.values, strict=True):
             # In the order of places, not of attributes.
-            chosen = sorted(sorted(places[list(clause)].tolist()) for clause in found)
+            chosen = sorted(sorted(places[list(clause)].tolist()) for clause in clauses)
             for number, clause in enumerate(chosen):
-                at = body[number, : len(clause)]
-                at[:, :4] = np.array(clause, dtype="<u4").view(np.uint8).reshape(-1, 4)
-                at[:, 4:] = keys[clause].view(np.uint8)
+                slots = body[number, : len(clause)]
+                slots[:, :4] = np.array(clause, dtype="<u4").view(np.uint8).reshape(-1, 4)
+                slots[:, 4:] = keys[clause].view(np.uint8)
         out[:] = bodies.reshape(len(bodies), -1)[interests.index]
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        """See `Scheme.check`."""
         if side == "event":
             wrong = bodies[:, -1] >> np.uint8((self.size - 1) % 8) > 1
             return np.where(wrong, Cause.PADDING, Cause.NONE).astype(np.uint8)
         places, keys = self._slots_of(bodies)
         bad = (places >= self.size) & (places != UNUSED)
         bad |= (places == UNUSED) & keys.any(axis=3)
-        wrong = bad.any(axis=(1, 2)) | gaps(places != UNUSED)
-        return np.where(wrong, Cause.VALUE, Cause.NONE).astype(np.uint8)
+        return causes(bad.any(axis=(1, 2)) | gaps(places != UNUSED))
 
     def _slots_of(self, bodies: Bytes) -> tuple[Numbers, Words]:
         parts = bodies.reshape(len(bodies), *self._shape, SLOT_BYTES)
         places = np.ascontiguousarray(parts[..., :4]).view("<u4")[..., 0].astype(np.int64)
-        return places, np.ascontiguousarray(parts[..., 4:]).view("<u8")
+        return places, words_of(parts[..., 4:])
 
-    def table(self, key: Mapping[str, Any], bodies: Bytes) -> tuple[Numbers, Words]:
-        """Places (clauses, slots, interests), and keys (clauses, slots, interests, 2)."""
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> Table:
         places, keys = self._slots_of(bodies)
         return (
             np.ascontiguousarray(places.transpose(1, 2, 0)),
             np.ascontiguousarray(keys.transpose(1, 2, 0, 3)),
         )
 
-    def match(self, key: Mapping[str, Any], events: Bytes, table: tuple[Numbers, Words]) -> Bools:
-        """See `TableScheme.match`."""
-        hashed = NonceHash(bytes.fromhex(key["permutation"]))
-        places, keys = table
-        out = np.empty((len(events), places.shape[2]), dtype=np.bool_)
-        step = max(1, _PAIRS // places.shape[2])
-        for start in range(0, len(events), step):
-            rows = events[start : start + step]
-            nonces = to_blocks(rows[:, :NONCE_BYTES].tobytes())
-            bits = np.ascontiguousarray(rows[:, NONCE_BYTES:])
-            some = DictionaryLookup(hashed, nonces, bits, places, keys)
-            out[start : start + step] = some.answers()
-        return out
-
-    def clauses_of(self, table: tuple[Numbers, Words]) -> tuple[Numbers, Bools]:
-        """See `WordMatcher.clauses_of`."""
+    def clauses_of(self, table: Table) -> tuple[Numbers, Bools]:
         places = table[0].transpose(2, 0, 1)
         return places, np.asarray(places[:, :, 0] != UNUSED)
-
-
-def _comparable(values: Words) -> NDArray[np.bytes_]:
-    """Codes (limbs, n) as byte strings of one length that compare as numbers do."""
-    joined = np.ascontiguousarray(values.T.astype(">u8"))
-    return joined.view(f"S{8 * len(values)}").reshape(-1)
-
-
-def _sortable(codes: Sequence[int], limbs: int) -> NDArray[np.bytes_]:
-    return np.array([code.to_bytes(8 * limbs, "big") for code in codes], dtype=f"S{8 * limbs}")

@@ -16,33 +16,31 @@ Source: [RR06] by way of [Survey] section 4.1, after [Goh03].
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, exp, log, log2, prod
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Randomness, Words
-from ccbps.checks import whole
+from ccbps.arrays import Bools, Bytes, Index, Randomness, Words
+from ccbps.checks import number, whole
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
 from ccbps.forms.words import EQUAL, KINDS, Clause, Vocabulary, Word, spread_points
 from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.clauses import gaps
+from ccbps.matching.contract.clauses import Alternatives, gaps
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.kinds import Side
-from ccbps.matching.words.filter_lookup import FilterLookup, modulo
-from ccbps.matching.words.word_matcher import NONCE_BYTES, WordMatcher
+from ccbps.matching.reusable import bytes_of, causes, words_of
+from ccbps.matching.words.word_matcher import NONCE_BYTES, Table, WordMatcher
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
-from ccbps.wire import Cause
+from ccbps.predicates.codes import pack
 
 MAX_BITS: Final = 1 << 20
 MAX_LIMBS: Final = 255
-_PAIRS: Final = 1 << 14
-"""Pairs of an event and an interest looked at together."""
 _EVENT_WORDS: Final = 1 << 16
 """Words of events enciphered together."""
 
@@ -51,13 +49,87 @@ Prepared = tuple[Clause, ...] | None
 
 
 def _sorted(items: Bytes) -> Bytes:
-    """Items (n, k, bytes) of each row in falling order of their bytes."""
+    """Return the items (n, k, bytes) of each row in falling order of their bytes."""
     names = np.ascontiguousarray(~items).view(f"V{items.shape[2]}")[:, :, 0]
     return np.take_along_axis(items, np.argsort(names, axis=1)[:, :, None], axis=1)
 
 
+def _modulo(hashes: Words, bits: int) -> Words:
+    """Return the positions of hashes in a filter of so many bits."""
+    if bits & (bits - 1) == 0:
+        return hashes & np.uint64(bits - 1)
+    # NumPy divides by a scalar without a division; its remainder does not.
+    return hashes - (hashes // np.uint64(bits)) * np.uint64(bits)
+
+
+class _LookUp(Alternatives):
+    """Some events with some interests, whose alternatives are words: looked up bit after bit.
+
+    Args:
+        hashed: the function F of trapdoors and nonces.
+        nonces: nonces of the events, shape (events, 2).
+        filters: filters of the events, shape (events, bytes), least significant bit first.
+        used: True for slots with a word, shape (clauses, slots, interests).
+        trapdoors: trapdoors of the words, shape (clauses, slots, t, interests, 2).
+    """
+
+    def __init__(
+        self, hashed: NonceHash, nonces: Words, filters: Bytes, used: Bools, trapdoors: Words
+    ) -> None:
+        super().__init__(len(nonces), used)
+        self.hashed, self.nonces, self.trapdoors = hashed, nonces, trapdoors
+        bits = np.unpackbits(filters, axis=1, bitorder="little").view(np.bool_)
+        self.flat, self.bits = bits.reshape(-1), bits.shape[1]
+        self.rows = np.arange(len(nonces), dtype=np.uint64) * np.uint64(self.bits)
+
+    def all_pairs(self, clause: int, slot: int, interests: Index | None) -> Bools:
+        keys = self.trapdoors[clause, slot]
+        if interests is not None:
+            keys = keys.take(interests, axis=1)
+        holds = self._is_set(self.hashed.all_pairs(keys[0], self.nonces), self.rows[:, None])
+        if len(keys) > 1:
+            flat, pairs = holds.reshape(-1), np.flatnonzero(holds)
+            event = pairs // holds.shape[1]
+            flat[:] = False
+            flat[pairs.take(self._left(keys[1:], event, pairs - event * holds.shape[1]))] = True
+        return holds
+
+    def pairs(self, clause: int, slot: int, event: Index, interest: Index) -> Bools:
+        out = np.zeros(len(event), dtype=np.bool_)
+        out[self._left(self.trapdoors[clause, slot], event, interest)] = True
+        return out
+
+    def _is_set(self, tags: Words, rows: Words) -> Bools:
+        positions = _modulo(tags, self.bits)
+        positions += rows
+        return self.flat.take(positions.view(np.int64))
+
+    def _left(self, keys: Words, event: Index, word: Index) -> Index:
+        """Return the pairs whose bits are all set, by their places; keys (t, words, 2)."""
+        left = np.arange(len(event))
+        for each in keys:
+            if not len(left):
+                break
+            tags = self.hashed.pairs(each.take(word, axis=0), self.nonces.take(event, axis=0))
+            good = np.flatnonzero(self._is_set(tags, self.rows.take(event)))
+            left, event, word = left.take(good), event.take(good), word.take(good)
+        return left
+
+
 class KeywordFilterMatch(WordMatcher):
     """Conjunctions of equalities and widened ranges, through encrypted Bloom filters.
+
+    Args:
+        schema: any attributes; ranges need points or partitions.
+        points: for an attribute, ascending values that ranges are widened to.
+        partitions: for an attribute, (cells, shifts): ranges are widened to whole cells.
+        false_positives: desired chance that an absent word is found; determines `hashes` and
+            `bits` where they are not given.
+        hashes: number t of bits that each word sets.
+        bits: number m of bits of a filter, a multiple of 64.
+
+    Raises:
+        ParameterError: a parameter is out of range.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -82,6 +154,7 @@ class KeywordFilterMatch(WordMatcher):
     never = "each has one word that nobody else has"
     answered = ", with false positives"
     repeated = "their common words"
+    look_up = _LookUp
 
     def __init__(
         self,
@@ -93,25 +166,7 @@ class KeywordFilterMatch(WordMatcher):
         hashes: int | None = None,
         bits: int | None = None,
     ) -> None:
-        """
-        Args:
-            schema: any attributes; ranges need points or partitions.
-            points: for an attribute, ascending values that ranges are widened to.
-            partitions: for an attribute, (cells, shifts): ranges are widened to whole cells.
-            false_positives: desired chance that an absent word is found; determines those of the
-                next two that are not given.
-            hashes: t, how many bits each word sets.
-            bits: m, bits of a filter, a multiple of 64.
-
-        Raises:
-            ParameterError: a parameter is out of range.
-        """
-        number = isinstance(false_positives, int | float | np.floating)
-        if not number or not 2**-64 <= false_positives <= 0.5:
-            raise ParameterError(
-                f"false_positives must be a number from 2**-64 to 0.5, got {false_positives!r}"
-            )
-        false_positives = float(false_positives)
+        chance = number("false_positives", false_positives, 2**-64, 0.5)
         for name in schema:
             if schema[name].limbs > MAX_LIMBS:
                 raise ParameterError(
@@ -120,25 +175,24 @@ class KeywordFilterMatch(WordMatcher):
                 )
         self.vocabulary = Vocabulary(schema, points, partitions)
         self.words = self.vocabulary.columns
-        chosen = ceil(-log2(false_positives)) if hashes is None else hashes
-        self.hashes = whole("hashes", chosen, 1, 64)
-        least = self.hashes * self.words / log(2)
-        width = 64 * ceil(least / 64) if bits is None else bits
-        self.bits = whole("bits", width, 64, MAX_BITS, hint="a multiple of 64")
+        self.hashes = whole("hashes", ceil(-log2(chance)) if hashes is None else hashes, 1, 64)
+        if bits is None:
+            bits = 64 * ceil(self.hashes * self.words / log(2) / 64)
+        self.bits = whole("bits", bits, 64, MAX_BITS, hint="a multiple of 64")
         if self.bits % 64:
-            raise ParameterError(f"bits must be a multiple of 64 up to {MAX_BITS}, got {self.bits}")
+            raise ParameterError(f"bits must be a multiple of 64, got {self.bits}")
         self._shape = (self.vocabulary.clauses, self.vocabulary.slots, self.hashes)
         interest = KEY_BYTES * prod(self._shape)
         self._set_up(schema, Sizes(NONCE_BYTES + self.bits // 8, interest))
 
     def parameters(self) -> dict[str, Any]:
-        """See `Scheme.parameters`; what `false_positives` chose."""
+        """Return the public parameters, as JSON. `false_positives` is in `hashes` and `bits`."""
         return {**self.vocabulary.parameters(), "hashes": self.hashes, "bits": self.bits}
 
     @classmethod
-    def suited(cls, schema: Schema, box: Box) -> Self:
-        """See `WordMatcher.suited`."""
-        return cls(schema, points=spread_points(box))
+    def options_for(cls, schema: Schema, box: Box) -> Iterable[Mapping[str, Any]]:
+        # Points all over the domain tell nothing of the predicate's constants.
+        return ({"points": spread_points(box)},)
 
     @property
     def false_positive_rate(self) -> float:
@@ -147,7 +201,6 @@ class KeywordFilterMatch(WordMatcher):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role."""
         used, most = self.hashes * self.words, prod(self._shape)
         # A wide value takes a block for each of its limbs.
         longer = self.hashes * sum(self.schema[name].limbs - 1 for name in self.schema)
@@ -161,7 +214,7 @@ class KeywordFilterMatch(WordMatcher):
         )
 
     def _trapdoors(self, key: Mapping[str, Any], families: Words, values: Words) -> Words:
-        """y_1 .. y_t of words: families (n,), values (limbs, n); shape (n, t, 2)."""
+        """Return y_1 .. y_t of words, shape (n, t, 2); families (n,), values (limbs, n)."""
         words = WordKeys(bytes.fromhex(key["words"]))
         limbs = len(values)
         states = np.zeros((len(families), self.hashes, 2), dtype=np.uint64)
@@ -176,7 +229,6 @@ class KeywordFilterMatch(WordMatcher):
         return states
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
         step = max(1, _EVENT_WORDS // (self.words * self.hashes))
         for start in range(0, events.count, step):
             rows = np.arange(start, min(start + step, events.count))
@@ -199,46 +251,41 @@ class KeywordFilterMatch(WordMatcher):
             keys.reshape(count, -1, 2), nonces[:, None]
         )
         bits = np.zeros((count, self.bits), dtype=np.bool_)
-        bits[np.arange(count)[:, None], modulo(tags, self.bits)] = True
-        out[:, :NONCE_BYTES] = nonces.view(np.uint8).reshape(count, -1)
+        bits[np.arange(count)[:, None], _modulo(tags, self.bits)] = True
+        out[:, :NONCE_BYTES] = bytes_of(nonces)
         out[:, NONCE_BYTES:] = np.packbits(bits, axis=1, bitorder="little")
 
     def prepare(self, interest: Any) -> Prepared:
-        """Clauses of words."""
         return self.vocabulary.of_predicate(bound_predicate(self.schema, interest))
 
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Prepared], draw: Draw, out: Bytes
     ) -> None:
-        """See `Scheme.encode_interests`."""
         out[:] = self._encode_distinct(key, interests.values)[interests.index]
-        never = np.array([found is None for found in interests.values])[interests.index]
-        # A word that no event has, and no other message.
+        never = np.array([prepared is None for prepared in interests.values])[interests.index]
+        # A word that no event and no other message has.
         word = KEY_BYTES * self.hashes
         drawn = draw.fresh(word * int(never.sum()))
         out[never, :word] = np.frombuffer(drawn, dtype=np.uint8).reshape(-1, word)
 
     def _encode_distinct(self, key: Mapping[str, Any], interests: Sequence[Prepared]) -> Bytes:
-        """A body for each, empty where nothing matches."""
+        """Return a body for each interest, of zeros where nothing matches."""
         clauses, slots, _ = self._shape
         limbs = max(self.schema[name].limbs for name in self.schema)
         words: list[Word] = []
         places: list[tuple[int, int, int]] = []
-        for row, found in enumerate(interests):
-            for clause, alternatives in enumerate(found or ()):
+        for row, prepared in enumerate(interests):
+            for clause, alternatives in enumerate(prepared or ()):
                 places += [(row, clause, slot) for slot in range(len(alternatives))]
                 words += alternatives
         trapdoors = np.zeros((len(interests), *self._shape, 2), dtype=np.uint64)
         for width in range(1, limbs + 1):
-            chosen = [at for at, word in enumerate(words) if self._limbs(word) == width]
+            chosen = [i for i, word in enumerate(words) if self._limbs(word) == width]
             if chosen:
-                families = np.array([words[at][0] for at in chosen], dtype=np.uint64)
-                shifted = [[words[at][1] >> 64 * i for at in chosen] for i in range(width)]
-                values = np.array(
-                    [[v & (1 << 64) - 1 for v in limb] for limb in shifted[::-1]], dtype=np.uint64
-                )
-                at = tuple(np.array([places[i] for i in chosen]).T)
-                trapdoors[at] = self._trapdoors(key, families, values)
+                families = np.array([words[i][0] for i in chosen], dtype=np.uint64)
+                values = pack([words[i][1] for i in chosen], width)
+                slot_of = tuple(np.array([places[i] for i in chosen]).T)
+                trapdoors[slot_of] = self._trapdoors(key, families, values)
         # In the order of their bytes, not of attributes and cells; unused ones last.
         ordered = _sorted(trapdoors.view(np.uint8).reshape(len(interests) * clauses, slots, -1))
         return _sorted(ordered.reshape(len(interests), clauses, -1)).reshape(len(interests), -1)
@@ -248,47 +295,24 @@ class KeywordFilterMatch(WordMatcher):
         return self.schema[self.schema.names[attribute]].limbs if kind == EQUAL else 1
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        """See `Scheme.check`."""
         if side == "event":
             # An honest filter has t bits for each of u words, some twice. A fuller one finds more
             # words than an event can have; a full one matches everything.
-            filters = np.ascontiguousarray(bodies[:, NONCE_BYTES:]).view("<u8")
+            filters = words_of(bodies[:, NONCE_BYTES:])
             count = np.bitwise_count(filters).sum(axis=1, dtype=np.int64)
-            bad = np.asarray(count > self.hashes * self.words)
-        else:
-            keys = np.asarray(self._trapdoors_of(bodies).any(axis=4))
-            used = np.asarray(keys.any(axis=3))
-            bad = gaps(used) | np.asarray(used != keys.all(axis=3)).any(axis=(1, 2))
-        return np.where(bad, Cause.VALUE, Cause.NONE).astype(np.uint8)
+            return causes(count > self.hashes * self.words)
+        keys = np.asarray(self._trapdoors_of(bodies).any(axis=4))
+        used = np.asarray(keys.any(axis=3))
+        return causes(gaps(used) | (used != keys.all(axis=3)).any(axis=(1, 2)))
 
     def _trapdoors_of(self, bodies: Bytes) -> Words:
-        words = np.ascontiguousarray(bodies).view("<u8")
-        return words.reshape(len(bodies), *self._shape, 2)
+        return words_of(bodies).reshape(len(bodies), *self._shape, 2)
 
-    def table(self, key: Mapping[str, Any], bodies: Bytes) -> tuple[Words, Bools]:
-        """Trapdoors (clauses, slots, hashes, interests, 2), and which there are."""
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> Table:
         trapdoors = np.ascontiguousarray(self._trapdoors_of(bodies).transpose(1, 2, 3, 0, 4))
-        return trapdoors, np.asarray(trapdoors.any(axis=(2, 4)), dtype=np.bool_)
+        return np.asarray(trapdoors.any(axis=(2, 4)), dtype=np.bool_), trapdoors
 
-    def match(self, key: Mapping[str, Any], events: Bytes, table: tuple[Words, Bools]) -> Bools:
-        """See `TableScheme.match`."""
-        hashed = NonceHash(bytes.fromhex(key["permutation"]))
-        trapdoors, used = table
-        interests = used.shape[2]
-        out = np.empty((len(events), interests), dtype=np.bool_)
-        step = max(1, _PAIRS // interests)
-        for start in range(0, len(events), step):
-            rows = events[start : start + step]
-            nonces = to_blocks(rows[:, :NONCE_BYTES].tobytes())
-            bits = np.unpackbits(rows[:, NONCE_BYTES:], axis=1, bitorder="little").view(np.bool_)
-            for low in range(0, interests, _PAIRS):
-                at = slice(low, low + _PAIRS)
-                some = FilterLookup(hashed, nonces, bits, trapdoors[:, :, :, at], used[:, :, at])
-                out[start : start + step, at] = some.answers()
-        return out
-
-    def clauses_of(self, table: tuple[Words, Bools]) -> tuple[Words, Bools]:
-        """See `WordMatcher.clauses_of`."""
-        trapdoors, used = table
+    def clauses_of(self, table: Table) -> tuple[Words, Bools]:
+        used, trapdoors = table
         names = trapdoors.transpose(3, 0, 1, 2, 4)
         return names.reshape(*names.shape[:2], -1), used[:, 0].T

@@ -16,22 +16,21 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
 from ccbps.arrays import Bools, Bytes, Randomness, Words
-from ccbps.dictionary import DictionaryColumn
-from ccbps.forms.topic import topic_codes, topic_of
-from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.bodies import Draw, Sizes
+from ccbps.matching.contract.bodies import Sizes
 from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
-from ccbps.predicates import Events, Schema
+from ccbps.matching.reusable import words_of
+from ccbps.matching.words.topic_matcher import TopicMatcher
+from ccbps.predicates import Schema
 
 TOKEN_BYTES: Final = 16
 
 
-class MaskedTopicMatch(Matcher, ServerScheme, TableScheme):
+class MaskedTopicMatch(TopicMatcher):
     """H(topic XOR k): equality of all attributes together. Shows which topics are equal.
+
+    Args:
+        schema: the attributes of the topic. A subscription names one value for every attribute.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -50,35 +49,21 @@ class MaskedTopicMatch(Matcher, ServerScheme, TableScheme):
     """
 
     name = "masked topic"
-    operators = ("=", "and")
-    covering = True
 
     def __init__(self, schema: Schema) -> None:
-        """
-        Args:
-            schema: a subscription names one value for every attribute: the topic.
-        """
+        self.attributes = schema.names
         self._set_up(schema, Sizes(TOKEN_BYTES, TOKEN_BYTES))
-
-    def parameters(self) -> dict[str, Any]:
-        """None beyond the schema."""
-        return {}
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns."""
-        return LeakageCard(
-            scheme="MaskedTopicMatch",
-            adversary="the broker, which follows the protocol and keeps all it sees",
+        return self._card(
             hides=(
                 "topics of which no event or subscription is known, from anyone who neither has "
                 "the group key nor knows how often topics occur",
             ),
-            protects=frozenset(),
             learns=("every match", "which events and subscriptions have the same topic"),
             security="computational",
             assumption="HMAC-SHA256 is a pseudorandom function",
-            reuse="reusable",
             hazards=(
                 "a client colludes with the broker: with the group key it can try all topics",
             ),
@@ -90,7 +75,6 @@ class MaskedTopicMatch(Matcher, ServerScheme, TableScheme):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role."""
         note = "once for each distinct topic"
         return (
             Cost("publisher", "event", Operation.HASH_BLOCK, 2, note=note),
@@ -99,67 +83,29 @@ class MaskedTopicMatch(Matcher, ServerScheme, TableScheme):
         )
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
-        """See `ServerScheme.generate`."""
         return {"key": randomness(32).hex()}
 
-    def issue(
-        self,
-        master: dict[str, Any],
-        role: Role,
-        name: str,
-        randomness: Randomness,
-    ) -> dict[str, Any]:
-        """See `ServerScheme.issue`."""
-        return {} if role == "broker" else {"key": master["key"]}
-
-    def prepare(self, interest: Any) -> Words:
-        """Codes of the topic, uint64 (limbs,)."""
-        return topic_of(bound_predicate(self.schema, interest), self.schema.names)
-
-    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
-        # Topics repeat: each distinct one is hashed once.
-        codes = topic_codes(events, self.schema.names)
-        distinct, index = np.unique(codes, axis=0, return_inverse=True)
-        out[:] = _tokens(key, distinct)[index.reshape(-1)]
-
-    def encode_interests(
-        self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
-    ) -> None:
-        """See `Scheme.encode_interests`."""
-        out[:] = _tokens(key, np.stack(interests.values))[interests.index]
+    def _bodies(self, key: Mapping[str, Any], topics: Words) -> Bytes:
+        # HMAC stands for H(topic XOR k). It leaks the same, and XOR shows related topics, too.
+        base = HMAC(bytes.fromhex(key["key"]), SHA256())
+        tokens = np.empty((len(topics), TOKEN_BYTES), dtype=np.uint8)
+        for row, topic in enumerate(topics.astype("<u8")):
+            context = base.copy()
+            context.update(topic.tobytes())
+            tokens[row] = np.frombuffer(context.finalize()[:TOKEN_BYTES], dtype=np.uint8)
+        return tokens
 
     def table(self, key: Mapping[str, Any], bodies: Bytes) -> Words:
-        """Tokens, uint64 (interests, 2)."""
-        return _halves(bodies)
+        return words_of(bodies)
 
     def match(self, key: Mapping[str, Any], events: Bytes, table: Words) -> Bools:
-        """See `TableScheme.match`."""
-        tokens = _halves(events)
+        tokens = words_of(events)
         out: Bools = tokens[:, :1] == table[:, 0]
         out &= tokens[:, 1:] == table[:, 1]
         return out
 
     def match_rows(self, key: Mapping[str, Any], events: Bytes, interests: Bytes) -> Bools:
-        """See `TableScheme.match_rows`."""
-        return np.asarray((_halves(events) == _halves(interests)).all(axis=1))
+        return np.asarray((words_of(events) == words_of(interests)).all(axis=1))
 
     def covers(self, key: Mapping[str, Any], wide: Words, narrow: Words) -> Bools:
-        """See `TableScheme.covers`."""
         return np.asarray((wide[:, None] == narrow).all(axis=2))
-
-
-def _tokens(key: Mapping[str, Any], topics: Words) -> Bytes:
-    """A token for each row of codes. HMAC stands for H(topic XOR k): the same leakage, without
-    what XOR gives away about related topics."""
-    base = HMAC(bytes.fromhex(key["key"]), SHA256())
-    tokens = np.empty((len(topics), TOKEN_BYTES), dtype=np.uint8)
-    for row, topic in enumerate(topics.astype("<u8")):
-        context = base.copy()
-        context.update(topic.tobytes())
-        tokens[row] = np.frombuffer(context.finalize()[:TOKEN_BYTES], dtype=np.uint8)
-    return tokens
-
-
-def _halves(bodies: Bytes) -> Words:
-    return np.ascontiguousarray(bodies).view("<u8")

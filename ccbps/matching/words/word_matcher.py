@@ -1,4 +1,4 @@
-"""What KeywordFilterMatch and KeywordDictionaryMatch have in common: a vocabulary, and two keys.
+"""The base of KeywordFilterMatch and KeywordDictionaryMatch: a vocabulary, and two keys.
 
 Clients have a secret key for words and the key of a permutation, for nonces; a broker has the
 second. Events start with a nonce of 16 bytes.
@@ -10,76 +10,65 @@ cells, and so a few hundred of them show all cells in order: see `WordMatcher.le
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Randomness
-from ccbps.ciphers.word_prf import KEY_BYTES
-from ccbps.errors import CcbpsError, ParameterError
+from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, to_blocks
+from ccbps.errors import ParameterError
 from ccbps.forms.words import Vocabulary, codes_from_json
-from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
+from ccbps.matching.contract.clauses import Alternatives
 from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
-from ccbps.predicates import Events, Predicate, Schema
+from ccbps.matching.reusable import BOXES, ReusableMatcher
+from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
 
 NONCE_BYTES: Final = 16
+Table: TypeAlias = tuple[NDArray[Any], Words]
+"""Interests: slots of alternatives, (clauses, slots, interests); keys, (..., interests, 2)."""
+_PAIRS: Final = 1 << 14
+"""Pairs of an event and an interest looked at together."""
 
 
-class WordMatcher(Matcher, ServerScheme, TableScheme):
+class WordMatcher(ReusableMatcher):
     """A matcher of conjunctions that a vocabulary says in words.
 
     Attributes:
-        vocabulary: which words there are.
-        named: what a word is in a subscription.
-        answered: what the broker's results may have in addition.
-        never: what subscriptions that never hold have in common.
-        repeated: what a nonce that is used twice shows.
-        listed: which parameters list values by attribute.
+        vocabulary: the words of the schema.
+        named: noun for a word in a subscription.
+        answered: qualification of the broker's results.
+        never: clause on subscriptions that never hold.
+        repeated: noun phrase for the leakage of a nonce that is used twice.
+        listed: names of the parameters that list values by attribute.
+        look_up: class of `Alternatives`, made of hash, nonces, bits, slots and keys.
     """
 
-    operators = ("=", "<", "interval", "prefix", "and")
+    operators = BOXES
     covering = True
+    shown = ("permutation",)
     vocabulary: Vocabulary
     named: ClassVar[str]
     answered: ClassVar[str] = ""
     never: ClassVar[str]
     repeated: ClassVar[str]
     listed: ClassVar[tuple[str, ...]] = ("points",)
+    look_up: ClassVar[Callable[..., Alternatives]]
 
     @classmethod
     def from_parameters(cls, schema: Schema, parameters: Mapping[str, Any]) -> Self:
-        """See `Scheme.from_parameters`."""
         values = {name: codes_from_json(name, parameters.get(name)) for name in cls.listed}
-        made = cls(schema, **{**parameters, **values})
-        if made.parameters() != parameters:
+        matcher = cls(schema, **{**parameters, **values})
+        if matcher.parameters() != parameters:
             raise ParameterError(f"the parameters are not those of a {cls.__name__}")
-        return made
-
-    @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
-        """With points all over the domain where `wanted` has a range, which is widened to them.
-        Where they lie tells nothing of its constants."""
-        try:
-            made = cls.suited(schema, bound_predicate(schema, wanted).box())
-            made.prepare(wanted)
-        except CcbpsError:
-            return
-        yield made
-
-    @classmethod
-    @abstractmethod
-    def suited(cls, schema: Schema, box: Box) -> Self:
-        """A matcher that takes boxes with ranges and equalities of the same attributes."""
+        return matcher
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns; more where ranges have points or partitions."""
+        """Leakage card; it lists more where ranges have points or partitions."""
         learns = [
             f"every match of a predicate widened to the vocabulary{self.answered}",
             f"the result of each word of each subscription{self.answered}",
@@ -113,9 +102,7 @@ class WordMatcher(Matcher, ServerScheme, TableScheme):
                 *attacks,
                 "clauses and results: they tell the attribute of each word",
             ]
-        return LeakageCard(
-            scheme=type(self).__name__,
-            adversary="the broker, which follows the protocol and keeps all it sees",
+        return self._card(
             hides=(
                 "which value other than NULL a word of an attribute without ranges stands for, "
                 "from anyone who knows no event, no subscription and no frequency",
@@ -125,11 +112,9 @@ class WordMatcher(Matcher, ServerScheme, TableScheme):
                 "the number of an event's words, beyond what the schema and the results of "
                 "words tell",
             ),
-            protects=frozenset(),
             learns=tuple(learns),
             security="broken" if self.vocabulary.cells else "computational",
             assumption="AES-128 as a pseudorandom function and as a random public permutation",
-            reuse="reusable",
             hazards=(
                 "any client has the keys and can read all events and subscriptions",
                 f"two events with the same nonce show {self.repeated}",
@@ -138,37 +123,45 @@ class WordMatcher(Matcher, ServerScheme, TableScheme):
         )
 
     def widened(self, interest: Any) -> Box:
-        """The box that a predicate is widened to; plaintext, for the subscriber."""
+        """Return the box that a predicate is widened to; plaintext, for the subscriber."""
         return self.vocabulary.widened(bound_predicate(self.schema, interest))
 
     def meaning(self, interest: Any, events: Events) -> Bools:
-        """See `Scheme.meaning`: the widened box."""
         return self.widened(interest).evaluate(events)
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
-        """See `ServerScheme.generate`."""
-        return {
-            "words": randomness(KEY_BYTES).hex(),
-            "permutation": randomness(KEY_BYTES).hex(),
-        }
+        return {name: randomness(KEY_BYTES).hex() for name in ("words", "permutation")}
 
-    def issue(
-        self,
-        master: dict[str, Any],
-        role: Role,
-        name: str,
-        randomness: Randomness,
-    ) -> dict[str, Any]:
-        """See `ServerScheme.issue`."""
-        return {"permutation": master["permutation"]} if role == "broker" else dict(master)
+    def match(self, key: Mapping[str, Any], events: Bytes, table: Table) -> Bools:
+        hashed = NonceHash(bytes.fromhex(key["permutation"]))
+        slots, keys = table
+        interests = slots.shape[2]
+        out = np.empty((len(events), interests), dtype=np.bool_)
+        step = max(1, _PAIRS // interests)
+        for start in range(0, len(events), step):
+            rows = events[start : start + step]
+            nonces = to_blocks(rows[:, :NONCE_BYTES].tobytes())
+            bits = np.ascontiguousarray(rows[:, NONCE_BYTES:])
+            for low in range(0, interests, _PAIRS):
+                columns = slice(low, low + _PAIRS)
+                some = slots[..., columns], keys[..., columns, :]
+                look_up = self.look_up(hashed, nonces, bits, *some)
+                out[start : start + step, columns] = look_up.answers()
+        return out
 
     @abstractmethod
-    def clauses_of(self, table: Any) -> tuple[NDArray[Any], Bools]:
-        """What clauses of a table are told apart by, shape (interests, clauses, numbers); and which
-        of them there are, shape (interests, clauses)."""
+    def clauses_of(self, table: Table) -> tuple[NDArray[Any], Bools]:
+        """Return what tells the clauses of a table apart, and the clauses in use.
 
-    def covers(self, key: Mapping[str, Any], wide: Any, narrow: Any) -> Bools:
-        """Where all clauses of the wide one are among the narrow one's: never wrongly true."""
+        Returns:
+            numbers, shape (interests, clauses, n); bool, shape (interests, clauses).
+        """
+
+    def covers(self, key: Mapping[str, Any], wide: Table, narrow: Table) -> Bools:
+        """Return the pairs in which the narrow interest has all clauses of the wide one.
+
+        Never wrongly true. See `TableScheme.covers`.
+        """
         (mine, used), (others, _) = self.clauses_of(wide), self.clauses_of(narrow)
         out = np.ones((len(mine), len(others)), dtype=np.bool_)
         for clause in range(mine.shape[1]):
