@@ -29,7 +29,7 @@ import numpy as np
 from timing import machine, one_core
 
 from ccbps import Schema, SharedSeed, UInt
-from ccbps.algebra.named_groups import prime_order_group
+from ccbps.algebra.prime_order import prime_order_group
 from ccbps.ciphers.proxy_search import ProxySearch
 from ccbps.matching import FormulaMatch, KeywordMatch, MaskedTopicMatch, TagMatch
 

@@ -4,7 +4,7 @@ A5 has all that Barrington's construction needs of S5. It is isomorphic to SL(2,
 (`ccbps.algebra.sl24`): eight bit-planes, multiplied by word operations, and 6 bits per element on
 the wire.
 
-A bulk has the shape (8 planes, M, batch, V), uint64. `ccbps.algebra.lanes` defines the order of its
+A bulk has the shape (8 planes, M, batch, V), uint64; `ccbps.algebra.sl24` defines the order of its
 positions. A bulk cut along the second axis is a bulk for the elementwise operations. Packed bits
 have the shape (M, batch, V).
 
@@ -35,9 +35,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.algebra import lanes, lookup, sl24
+from ccbps.algebra import sl24
 from ccbps.algebra.group import Bits, Bulk, Group, Reserve, require_rows
-from ccbps.algebra.lanes import LANES, PLANES, Lanes, empty, scratch
+from ccbps.algebra.sl24 import LANES, PLANES, Lanes, empty, scratch
 from ccbps.arrays import Bytes, Ranks, Words
 from ccbps.checks import array, whole
 from ccbps.errors import ShapeError
@@ -68,7 +68,6 @@ class AlternatingGroup(Group):
         self._codes = sl24.rank_codes(self._elements)
         self._ranks_of_codes = np.zeros(256, dtype=np.uint8)
         self._ranks_of_codes[self._codes] = np.arange(self.order)
-        self._products = lookup.pair_table(self.multiplication)
 
     def padded(self, length: int) -> int:
         """Return the positions that a sequence of `length` elements takes.
@@ -88,17 +87,17 @@ class AlternatingGroup(Group):
     def from_ranks(self, ranks: Ranks) -> Bulk:
         self._require_ranks(ranks)
         out = empty(Lanes.of(ranks.shape[1]), len(ranks))
-        lanes.pack(ranks, out, self._codes)
+        sl24.pack(ranks, out, self._codes)
         return out
 
     def to_ranks(self, bulk: Bulk) -> Ranks:
-        return lanes.unpack(bulk, self._ranks_of_codes)
+        return sl24.unpack(bulk, self._ranks_of_codes)
 
     def pack(self, bits: NDArray[np.bool_]) -> Bits:
         array("bits", bits, np.bool_, ("batch", "length"))
         form = Lanes.of(bits.shape[1])
         out = np.empty((form.steps, len(bits), form.columns), dtype=np.uint64)
-        lanes.pack(bits.view(np.uint8), out[None])
+        sl24.pack(bits.view(np.uint8), out[None])
         return out
 
     def pack_periodic(self, bits: NDArray[np.bool_], length: int) -> Bits:
@@ -135,7 +134,7 @@ class AlternatingGroup(Group):
 
     def put(self, x: Bulk, every: int, ranks: Ranks) -> None:
         self._require_ranks(ranks)
-        lanes.pack(ranks, x[:, ::every], self._codes)
+        sl24.pack(ranks, x[:, ::every], self._codes)
 
     def invert(self, x: Bulk, every: int) -> None:
         part = x[:, ::every]
@@ -334,7 +333,7 @@ class AlternatingGroup(Group):
         while x.shape[3] > 1 and x[0].size > FEW:
             x = _pairs(x[..., 0::2], x[..., 1::2])
         if x[0].size <= FEW:
-            return lookup.tree(self._products, self.to_ranks(x))
+            return self.row_products(self.to_ranks(x))
         x = x[:, 0, :, 0]
         for shift in (1, 2, 4, 8, 16, 32):  # then lane 0 has the product of all
             x = _pairs(x, x >> np.uint64(shift))

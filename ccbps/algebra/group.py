@@ -31,6 +31,8 @@ from ccbps.checks import array, whole
 from ccbps.errors import ParameterError, SamplingError, ShapeError
 
 POINTS: Final = 5
+BLOCK: Final = 1 << 14
+"""Ranks looked up at a time: indices and results stay in the cache."""
 
 Bits = NDArray[Any]
 """Bits of sequences: bool of shape (batch, length), or the result of the group's `pack`."""
@@ -71,6 +73,7 @@ class Group(ABC):
         self.inverses.flags.writeable = False
         self._elements = tuple(elements)
         self._ranks = {element: rank for rank, element in enumerate(elements)}
+        self._products = pair_table(self.multiplication)
         self.alpha = self.rank("(1 2 3 4 5)")
         self.beta = self.rank("(1 2 4 5 3)")
 
@@ -144,6 +147,30 @@ class Group(ABC):
         if not len(conjugators):
             raise ParameterError(f"{self.cycle(a)} and {self.cycle(b)} are not conjugate in {self}")
         return int(conjugators[0])
+
+    def row_products(self, ranks: Ranks) -> Ranks:
+        """Return the products of whole rows of ranks, from (batch, length) to (batch,).
+
+        Two neighbouring ranks, read as one little-endian 16-bit number, are an index. So a long
+        product is a tree of look-ups without arithmetic for the index.
+        """
+        batch, length = ranks.shape
+        if length > BLOCK:
+            complete = length // BLOCK * BLOCK
+            heads = self.row_products(ranks[:, :complete].reshape(-1, BLOCK)).reshape(batch, -1)
+            tail = ranks[:, complete:]
+            tail = self.row_products(tail)[:, None] if tail.size else heads[:, :0]
+            return self.row_products(np.concatenate([heads, tail], axis=1))
+        result = np.empty(batch, dtype=np.uint8)
+        step = max(1, BLOCK // length)
+        for start in range(0, batch, step):
+            level = ranks[start : start + step]
+            while (count := level.shape[1]) > 1:
+                pairs = np.ascontiguousarray(level[:, : count - count % 2]).view("<u2")
+                halves = self._products.take(pairs)
+                level = np.concatenate([halves, level[:, -1:]], axis=1) if count % 2 else halves
+            result[start : start + step] = level[:, 0]
+        return result
 
     # --- sequences -----------------------------------------------------------------------------
 
@@ -276,6 +303,16 @@ class Group(ABC):
         array("ranks", ranks, np.uint8, ("batch", "length"))
         if ranks.size and ranks.max() >= self.order:
             raise ParameterError(f"ranks of {self.name} must be 0 to {self.order - 1}")
+
+
+def pair_table(products: Bytes) -> Bytes:
+    """Return a table of shape (65536,) with products[p, q] at p + 256 q.
+
+    It has zeros for bytes that are not ranks, so bytes from the wire cannot reach beyond it.
+    """
+    table = np.zeros((256, 256), dtype=np.uint8)
+    table[: products.shape[1], : products.shape[0]] = products.T
+    return table.reshape(-1)
 
 
 class Reserve:

@@ -1,7 +1,7 @@
 """S5: all 120 permutations of five points, multiplied by table look-up.
 
 A bulk is the array of ranks itself: shape (batch, length), uint8, as on the wire. Look-ups take two
-neighbouring bytes at a time (`ccbps.algebra.lookup`). Bytes from 120 up are not ranks: products and
+neighbouring bytes at a time. Bytes from 120 up are not ranks: products and
 inverses refuse them with a `ParameterError`.
 
 Conventions: as in `ccbps.algebra.group`; ranks are lexicographic in one-line form.
@@ -12,15 +12,14 @@ Source: [SSM] section 1.2, the paper's group.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from math import isqrt
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.algebra import lookup
-from ccbps.algebra.group import Bits, Bulk, Group, Reserve, require_rows
-from ccbps.algebra.lookup import BLOCK
+from ccbps.algebra.group import BLOCK, Bits, Bulk, Group, Reserve, pair_table, require_rows
 from ccbps.arrays import Bytes, Ranks
 from ccbps.checks import whole
 from ccbps.errors import ShapeError
@@ -34,10 +33,9 @@ class SymmetricGroup(Group):
 
     def __init__(self) -> None:
         super().__init__("S5", only_even=False)
-        self._products = lookup.pair_table(self.multiplication)
         self._inverses = np.zeros(256, dtype=np.uint8)
         self._inverses[: self.order] = self.inverses
-        self._quotients = lookup.pair_table(self.multiplication[self.inverses])
+        self._quotients = pair_table(self.multiplication[self.inverses])
 
     def padded(self, length: int) -> int:
         return whole("length", length, 1)
@@ -88,7 +86,7 @@ class SymmetricGroup(Group):
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
         self._require_ranks(x)
         self._require_ranks(y)
-        return lookup.products(self._products, x, y, out)
+        return _products(self._products, x, y, out)
 
     def inverse(self, x: Bulk, out: Bulk | None = None) -> Bulk:
         self._require_ranks(x)
@@ -100,9 +98,9 @@ class SymmetricGroup(Group):
         for bulk in (left, x, right):
             self._require_ranks(bulk)
         out = np.empty_like(x) if out is None else out
-        for at in lookup.blocks(x):
-            part = lookup.products(self._quotients, left[at], x[at])
-            lookup.products(self._products, part, right[at], out[at])
+        for at in _blocks(x):
+            part = _products(self._quotients, left[at], x[at])
+            _products(self._products, part, right[at], out[at])
         return out
 
     def delay(self, x: Bulk, first: Ranks, out: Bulk | None = None) -> Bulk:
@@ -120,7 +118,7 @@ class SymmetricGroup(Group):
         Cost: one look-up per product, about 0.7 ns.
         """
         self._require_ranks(x)
-        return lookup.tree(self._products, x)
+        return self.row_products(x)
 
     def uniform(self, randomness: Bytes) -> Bulk:
         width = randomness.shape[1]
@@ -150,15 +148,35 @@ class SymmetricGroup(Group):
         if len(x) != len(y):
             raise ShapeError(f"{len(x)} sequences do not pair with {len(y)}")
         partial = np.empty((len(x), -(-x.shape[1] // BLOCK)), dtype=np.uint8)
-        for rows, part in lookup.blocks(x):
+        for rows, part in _blocks(x):
             # Bytes that are not ranks count as the identity here, and their row is not valid.
-            both = lookup.products(self._products, x[rows, part], y[rows, part])
-            partial[rows, part.start // BLOCK] = lookup.tree(self._products, both)
+            both = _products(self._products, x[rows, part], y[rows, part])
+            partial[rows, part.start // BLOCK] = self.row_products(both)
         return self.product(partial), self._valid(x) & self._valid(y)
 
     def _valid(self, rows: Bytes) -> NDArray[np.bool_]:
         valid: NDArray[np.bool_] = rows.max(axis=1) < self.order
         return valid
+
+
+def _products(table: Bytes, x: Bytes, y: Bytes, out: Bytes | None = None) -> Bytes:
+    """Return x * y at each position of two arrays (batch, length); `out` may be one of them."""
+    if x.shape != y.shape:
+        raise ShapeError(f"shapes differ: {x.shape} and {y.shape}")
+    out = np.empty(x.shape, dtype=np.uint8) if out is None else out
+    for at in _blocks(x):
+        pairs = np.empty((*x[at].shape, 2), dtype=np.uint8)
+        pairs[..., 0], pairs[..., 1] = x[at], y[at]
+        out[at] = table.take(pairs.view("<u2")[..., 0])
+    return out
+
+
+def _blocks(x: Bytes) -> Iterator[tuple[slice, slice]]:
+    """Yield parts of an array (batch, length), about `BLOCK` elements each."""
+    step = max(1, BLOCK // max(1, x.shape[1]))
+    for row in range(0, len(x), step):
+        for start in range(0, x.shape[1], BLOCK):
+            yield slice(row, row + step), slice(start, start + BLOCK)
 
 
 def _reduced(draws: Bytes) -> Bytes:

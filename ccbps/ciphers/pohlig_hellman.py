@@ -28,7 +28,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.algebra.modp import ModpGroup
 from ccbps.algebra.modular import (
     from_bytes,
     integer,
@@ -40,6 +39,7 @@ from ccbps.algebra.modular import (
     rows_from,
     rows_to,
 )
+from ccbps.algebra.prime_order import ModpGroup
 from ccbps.arrays import Randomness
 from ccbps.ciphers.group_layers import key_stream
 from ccbps.errors import KeyMismatchError, ParameterError

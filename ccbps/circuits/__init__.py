@@ -1,7 +1,6 @@
 """Boolean circuits: building blocks, rewriting, sorting networks, universal circuits, files."""
 
-from ccbps.circuits.builder import CircuitBuilder, Wire
-from ccbps.circuits.circuit import Circuit, Gate, Op
+from ccbps.circuits.circuit import Circuit, CircuitBuilder, Gate, Op, Wire
 from ccbps.circuits.rewriting import (
     balance,
     fix_inputs,

@@ -37,7 +37,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.circuits.builder import CircuitBuilder, Wire
+from ccbps.circuits.circuit import CircuitBuilder, Wire
 from ccbps.errors import ParameterError, ShapeError
 
 # The search for cuts first joins runs in longer chains against a constant, to save time.

@@ -1,4 +1,4 @@
-"""Sorting networks, and Hamming distance thresholds from them.
+"""Sorting networks, counts of true wires, and thresholds on them.
 
 A comparator (i, j), i < j, puts the smaller value on line i and the larger on line j. On bits it is
 an AND and an OR, of depth 1. A network sorts upwards: of n sorted bits, line n - k (from 0) is 1
@@ -17,6 +17,9 @@ n         Batcher, size / depth   Bose-Nelson
 For n = 2**t the depths are t (t + 1) / 2 and 2**t - 1. Outer lines have smaller depth: take the
 cone of a line to get its depth.
 
+`at_least` on n wires of depth 0 has at most the depth of a line of Batcher's network. For 2 of n
+and for all but 1 it is ceil(log2 n) + ceil(log2 log2 n).
+
 Erratum: [SSM] section 5 and appendix B call Bose-Nelson's networks the shallowest. They have few
 comparators, but from n = 8 on Batcher's are shallower, and the cost of a group program is depth.
 
@@ -27,15 +30,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.checks import choice, whole
-from ccbps.circuits.builder import CircuitBuilder, Wire
-from ccbps.circuits.circuit import Circuit
+from ccbps.circuits.blocks import add_parallel
+from ccbps.circuits.circuit import Circuit, CircuitBuilder, Op, Wire
 from ccbps.errors import ParameterError, ShapeError
 
 NetworkName = Literal["batcher", "bose-nelson"]
@@ -231,3 +234,92 @@ def hamming_circuit(
         different = [a ^ b for a, b in zip(x, other, strict=True)]
         out = NETWORKS[network](n).on_wires(different)[n - 1 - threshold]
     return builder.build(~out if within else out)
+
+
+# -- counts and thresholds -------------------------------------------------------------------------
+
+
+def popcount(wires: Sequence[Wire]) -> list[Wire]:
+    """Return the number of true wires among n >= 1, in n.bit_length() bits."""
+    if not wires:
+        raise ShapeError("wires must be at least 1, got 0")
+    n = len(wires)
+    if n == 1:
+        return list(wires)
+    # The last wire is the carry of the sum of the two halves of the others.
+    *others, carry = wires
+    half = len(others) // 2
+    halves = [popcount(part) if part else [] for part in (others[:half], others[half:])]
+    zero = carry.builder.constant(False)
+    # The second half is never the smaller one.
+    first, second = ([zero] * (len(halves[1]) - len(part)) + part for part in halves)
+    return add_parallel(first, second, carry)[-n.bit_length() :]
+
+
+def at_least(k: int, wires: Sequence[Wire], builder: CircuitBuilder | None = None) -> Wire:
+    """Return whether at least k wires are true, by the shallower of two monotone circuits.
+
+    The first is a line of Batcher's network. The second splits the wires: at least k of all are
+    true if for some i at least i of the first half and k - i of the second are.
+
+    Args:
+        k: threshold; any integer.
+        wires: wires to be counted; any number of them.
+        builder: builder of the result, needed only if there are no wires.
+
+    Raises:
+        ParameterError: there are neither wires nor a builder.
+    """
+    if builder is None:
+        if not wires:
+            raise ParameterError("at_least of no wires needs a builder")
+        builder = wires[0].builder
+    n = len(wires)
+    if k <= 0 or k > n:
+        return builder.constant(k <= 0)
+    # Deep wires come last, so that the wires of a half are of about equal depth.
+    ordered = sorted(wires, key=lambda wire: wire.depth)
+    split = _at_least_split(builder, k, ordered)
+    if n < 3 or k in (1, n):
+        return split
+    line = batcher(n).on_wires(ordered)[n - k]
+    return min(split, line, key=lambda wire: wire.depth)
+
+
+def _at_least_split(builder: CircuitBuilder, k: int, wires: Sequence[Wire]) -> Wire:
+    @cache
+    def reach(count: int, i: int, j: int) -> Wire:
+        if count <= 0 or count > j - i:
+            return builder.constant(count <= 0)
+        if count == 1:
+            return builder.any_of(wires[i:j])
+        if count == j - i:
+            return builder.all_of(wires[i:j])
+        if count in (2, j - i - 1):
+            return _all_but_one(builder, wires[i:j], few=count == 2)
+        m = (i + j) // 2
+        return builder.any_of(
+            reach(first, i, m) & reach(count - first, m, j)
+            for first in range(max(0, count - (j - m)), min(count, m - i) + 1)
+        )
+
+    return reach(k, 0, len(wires))
+
+
+def _all_but_one(builder: CircuitBuilder, wires: Sequence[Wire], *, few: bool) -> Wire:
+    """Return whether at least 2 wires are true if `few`, else the dual: whether at most 1 is false.
+
+    The numbers of two true wires differ in some bit: on each side of it a wire is true.
+    """
+    sides, both = (Op.OR, Op.AND) if few else (Op.AND, Op.OR)
+    pairs = [
+        builder.joined(
+            both,
+            [
+                builder.joined(sides, [x for i, x in enumerate(wires) if (i >> bit & 1) == side])
+                for side in (0, 1)
+            ],
+        )
+        for bit in range((len(wires) - 1).bit_length())
+    ]
+    return builder.joined(sides, pairs)

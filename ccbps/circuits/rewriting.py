@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ccbps.checks import whole
-from ccbps.circuits.builder import CircuitBuilder, Wire
-from ccbps.circuits.circuit import Circuit, Gate, Op
+from ccbps.circuits.circuit import Circuit, CircuitBuilder, Gate, Op, Wire
 from ccbps.errors import ParameterError
 
 _CHAINS = (Op.AND, Op.OR)

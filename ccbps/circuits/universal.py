@@ -41,8 +41,7 @@ from numpy.typing import NDArray
 
 from ccbps.checks import whole
 from ccbps.circuits.blocks import select
-from ccbps.circuits.builder import CircuitBuilder, Wire
-from ccbps.circuits.circuit import Circuit
+from ccbps.circuits.circuit import Circuit, CircuitBuilder, Wire
 from ccbps.errors import ParameterError, ShapeError
 
 POINTS = 5

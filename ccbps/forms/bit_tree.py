@@ -22,8 +22,6 @@ from typing import Final, TypeAlias
 from ccbps.predicates import Schema
 from ccbps.predicates.form import (
     AllOf,
-    Always,
-    AnyOf,
     AtLeastOf,
     Form,
     HammingWithin,
@@ -151,13 +149,10 @@ def bit_tree(schema: Schema, form: Form) -> BitNode:
         return _range(schema, form)
     if isinstance(form, HammingWithin):
         return _hamming(schema, form)
-    if isinstance(form, AllOf):
-        return _both(*(bit_tree(schema, part) for part in form.parts))
-    if isinstance(form, AnyOf):
-        return _either(*(bit_tree(schema, part) for part in form.parts))
+    parts = [bit_tree(schema, part) for part in form.children]
     if isinstance(form, AtLeastOf):
-        return _threshold(form.k, [bit_tree(schema, part) for part in form.parts])
-    return TRUE if isinstance(form, Always) else FALSE
+        return _threshold(form.k, parts)
+    return _threshold(len(parts) if isinstance(form, AllOf) else 1, parts)
 
 
 def iter_literals(node: BitNode) -> Iterator[Literal]:

@@ -34,13 +34,11 @@ from ccbps.predicates import Schema
 from ccbps.predicates.box import Box
 from ccbps.predicates.form import (
     AllOf,
-    Always,
     AnyOf,
     AtLeastOf,
     Form,
     HammingWithin,
     InRange,
-    Never,
     iter_leaves,
 )
 from ccbps.programs import ONE, ZERO, BranchingProgram, Label
@@ -153,10 +151,8 @@ class CompiledForm:
     def _size(self, form: Form, leaves: Iterator[int]) -> int:
         """Return the size of the form's program from its leaves'; an `AtLeastOf` may have less."""
         match form:
-            case Always() | Never():
-                return 1
             case AllOf(parts) | AnyOf(parts, disjoint=False):
-                return sum(self._size(part, leaves) for part in parts)
+                return sum(self._size(part, leaves) for part in parts) or 1
             case AnyOf(parts):
                 return 1 + sum(self._size(part, leaves) - 1 for part in parts)
             case AtLeastOf(k, parts):
@@ -164,8 +160,6 @@ class CompiledForm:
         return next(leaves)
 
     def _compile(self, form: Form, leaves: Iterator[BranchingProgram]) -> BranchingProgram:
-        if isinstance(form, Always | Never):
-            return programs.constant(isinstance(form, Always))
         if not isinstance(form, AllOf | AnyOf | AtLeastOf):
             return next(leaves)
         parts = [self._compile(part, leaves) for part in form.parts]

@@ -11,13 +11,11 @@ from ccbps.predicates.attributes import Events
 from ccbps.predicates.box import Box
 from ccbps.predicates.form import (
     AllOf,
-    Always,
     AnyOf,
     AtLeastOf,
     Form,
     HammingWithin,
     InRange,
-    Never,
     iter_leaves,
 )
 from ccbps.predicates.numeric import Bool, Decimal, Int, UInt
@@ -29,7 +27,6 @@ from ccbps.predicates.types import AttributeType
 
 __all__ = [
     "AllOf",
-    "Always",
     "AnyOf",
     "AtLeastOf",
     "AttributeType",
@@ -43,7 +40,6 @@ __all__ = [
     "InRange",
     "Int",
     "Keyword",
-    "Never",
     "Predicate",
     "Schema",
     "Suggestion",

@@ -92,13 +92,13 @@ def distance_at_most(codes: CodeArray, value: int, limit: int) -> BoolArray:
 
 
 def conjunction(parts: Sequence[BoolArray]) -> BoolArray:
-    """Return the AND of one or more arrays of shape (rows,)."""
-    return np.asarray(np.logical_and.reduce(parts), dtype=np.bool_)
+    """Return the AND of one or more arrays of one shape."""
+    return np.asarray(np.logical_and.reduce(parts, axis=0), dtype=np.bool_)
 
 
 def disjunction(parts: Sequence[BoolArray]) -> BoolArray:
-    """Return the OR of one or more arrays of shape (rows,)."""
-    return np.asarray(np.logical_or.reduce(parts), dtype=np.bool_)
+    """Return the OR of one or more arrays of one shape."""
+    return np.asarray(np.logical_or.reduce(parts, axis=0), dtype=np.bool_)
 
 
 # -- sets of codes of one attribute -------------------------------------------------------------

@@ -1,15 +1,34 @@
-"""Expression tree: a predicate as written, with names resolved and constants typed.
+"""Expression tree: a predicate as written, and its meaning in SQL's three-valued logic.
 
-Every node knows its `position` in the text, for error messages, and hides its constants from repr:
-a subscriber's constants are its secret. The tree keeps `Private` placeholders even after binding,
-so that whatever is derived from it can depend on where the placeholders are, never on their values.
+Names are resolved and constants typed. Every node knows its `position` in the text, for error
+messages, and hides its constants from repr: a subscriber's constants are its secret. The tree keeps
+`Private` placeholders even after binding, so that whatever is derived from it can depend on where
+the placeholders are, never on their values.
+
+`evaluate` is the oracle that every matcher is tested against. It follows the text node by node and
+does not look at the code form. For each row it tells whether a condition is true, and whether it is
+not false: an unknown condition is neither true nor false. WHERE keeps a row only where it is true.
+
+Hazard: `evaluate` computes on plaintext, for the owner of the events and in tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ccbps.predicates.attributes import Events
+from ccbps.predicates.codes import (
+    BoolArray,
+    at_most,
+    conjunction,
+    disjunction,
+    distance_at_most,
+    in_range,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +83,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """``at_least(count, parts...)``: at least `count` of the parts hold."""
+    """``at_least(count, parts...)``: at least `count` of the parts hold, 1 <= count <= len(parts).
+
+    AND is at least all parts, and OR at least one.
+    """
 
     count: int
-    parts: tuple[Expression, ...]
-    position: int = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class And:
-    """All of two or more parts."""
-
-    parts: tuple[Expression, ...]
-    position: int = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Or:
-    """Any of two or more parts."""
-
     parts: tuple[Expression, ...]
     position: int = field(compare=False)
 
@@ -103,9 +109,14 @@ class Truth:
     position: int = field(compare=False)
 
 
-Expression: TypeAlias = Condition | AtLeast | And | Or | Not | Truth
+Expression: TypeAlias = Condition | AtLeast | Not | Truth
 
 _USES: Final = {"!=": ("=",), "between": (">=", "<=")}
+
+
+def both(left: Expression, right: Expression, position: int) -> Expression:
+    """Return left AND right."""
+    return AtLeast(2, (left, right), position)
 
 
 def is_null(operand: Operand) -> bool:
@@ -119,7 +130,7 @@ def iter_nodes(expression: Expression) -> Iterator[Expression]:
     while pending:
         node = pending.pop()
         yield node
-        if isinstance(node, And | Or | AtLeast):
+        if isinstance(node, AtLeast):
             pending.extend(reversed(node.parts))
         elif isinstance(node, Not):
             pending.append(node.part)
@@ -138,6 +149,11 @@ def operands_of(node: Expression) -> list[tuple[str, str, Operand]]:
     return [
         (node.attribute, use, operand) for use, operand in zip(uses, node.operands, strict=False)
     ]
+
+
+def value_of(operand: Operand, constants: Mapping[str, Any]) -> Any:
+    """Return the value of an operand; None for NULL and for a placeholder without a value."""
+    return operand.value if isinstance(operand, Constant) else constants.get(operand.name)
 
 
 def attributes_of(expression: Expression) -> tuple[str, ...]:
@@ -159,3 +175,51 @@ def privates_of(expression: Expression) -> list[tuple[str, str, Private]]:
 def private_names_of(expression: Expression) -> tuple[str, ...]:
     """List the names of placeholders, in order of first appearance."""
     return tuple(dict.fromkeys(operand.name for *_, operand in privates_of(expression)))
+
+
+# -- meaning ---------------------------------------------------------------------------------------
+
+
+def evaluate(expression: Expression, events: Events, constants: Mapping[str, Any]) -> BoolArray:
+    """Find the records that SQL's WHERE would keep, shape (count,).
+
+    Args:
+        expression: the predicate.
+        events: the records.
+        constants: values of all private constants in the expression.
+    """
+    return np.asarray(_logic(expression, events, constants)[0])
+
+
+def _logic(node: Expression, events: Events, constants: Mapping[str, Any]) -> BoolArray:
+    """Return for each row whether a condition is true, and whether it is not false."""
+    if isinstance(node, Not):
+        return ~_logic(node.part, events, constants)[::-1]
+    if isinstance(node, Truth):
+        return np.repeat([[node.value is True], [node.value is not False]], events.count, axis=1)
+    if isinstance(node, AtLeast):
+        return _at_least(node.count, [_logic(part, events, constants) for part in node.parts])
+    kind, codes = events.schema[node.attribute], events.codes[node.attribute]
+    null = at_most(codes, 0) if kind.nullable else np.zeros(events.count, dtype=np.bool_)
+    if node.operator == "null":
+        return np.stack([null, null])
+    parts: list[BoolArray] = []
+    for _, use, operand in operands_of(node):
+        constant = value_of(operand, constants)
+        if constant is None:
+            parts.append(np.repeat([[False], [True]], events.count, axis=1))
+            continue
+        low, high = kind.code_range(use, constant)
+        if use == "hamming":
+            inside = distance_at_most(codes, low, node.limit)
+        else:
+            inside = in_range(codes, low, high)
+        parts.append(np.stack([inside & ~null, inside | null]))
+    truth = _at_least(1 if node.operator == "in" else len(parts), parts)
+    return ~truth[::-1] if node.operator == "!=" else truth
+
+
+def _at_least(count: int, parts: list[BoolArray]) -> BoolArray:
+    if count == len(parts):
+        return conjunction(parts)
+    return disjunction(parts) if count == 1 else np.sum(parts, axis=0) >= count

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 
 from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.codes import Intervals, common, complement, joined
-from ccbps.predicates.form import AllOf, Always, AnyOf, AtLeastOf, Form, HammingWithin, InRange
+from ccbps.predicates.form import AllOf, AtLeastOf, Form, HammingWithin, InRange
 
 MAX_HAMMING_CODES: Final = 1024
 """Most codes that a Hamming distance, or its negation, is spelled out to."""
@@ -98,13 +98,9 @@ class NormalForm:
         if isinstance(form, HammingWithin):
             return self._hamming(form)
         parts = [self.of(part) for part in form.children]
-        if isinstance(form, AllOf):
-            return self.all_of(parts)
-        if isinstance(form, AnyOf):
-            return self.any_of(parts)
         if isinstance(form, AtLeastOf):
             return self._at_least(form.k, parts)
-        return ALWAYS if isinstance(form, Always) else NEVER
+        return self.all_of(parts) if isinstance(form, AllOf) else self.any_of(parts)
 
     def member(self, attribute: str, allowed: Intervals) -> Part:
         """Return [the attribute's code is in the set]."""

@@ -25,9 +25,9 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from ccbps.predicates import expression as tree
 from ccbps.predicates.attributes import Attributes
-from ccbps.predicates.literals import Reading
 from ccbps.predicates.schema import Predicate, Schema
 from ccbps.predicates.sql import read_sql
+from ccbps.predicates.syntax import Reading
 from ccbps.predicates.types import AttributeType, ConstantError
 
 Pieces: TypeAlias = tuple[tuple[str, ...], list[str]]
@@ -152,8 +152,6 @@ class _Filling:
         if isinstance(node, tree.Condition):
             operands = tuple(map(self.operand, node.operands))
             return tree.Condition(node.attribute, node.operator, operands, place, node.limit)
-        if isinstance(node, tree.And | tree.Or):
-            return type(node)(tuple(map(self.node, node.parts)), place)
         if isinstance(node, tree.Not):
             return tree.Not(self.node(node.part), place)
         if isinstance(node, tree.AtLeast):

@@ -25,20 +25,18 @@ from ccbps.errors import (
 from ccbps.predicates.attributes import Attributes, Events
 from ccbps.predicates.box import Box, box_of, is_empty
 from ccbps.predicates.codes import BoolArray
-from ccbps.predicates.declared import types_of_arrow, types_of_spark
 from ccbps.predicates.described import from_text, to_text, types_of
 from ccbps.predicates.expression import (
     Expression,
     Private,
     attributes_of,
+    evaluate,
     private_names_of,
     privates_of,
 )
-from ccbps.predicates.form import Form
-from ccbps.predicates.lowering import lower
-from ccbps.predicates.meaning import evaluate
+from ccbps.predicates.form import Form, lower
 from ccbps.predicates.sql import read_sql
-from ccbps.predicates.suggest import Suggestion, suggest
+from ccbps.predicates.suggest import Suggestion, suggest, types_of_arrow, types_of_spark
 from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 

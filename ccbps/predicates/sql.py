@@ -24,11 +24,10 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.predicates import expression as tree
-from ccbps.predicates import literals
+from ccbps.predicates import syntax
 from ccbps.predicates.attributes import Attributes, closest
-from ccbps.predicates.literals import Reading
 from ccbps.predicates.numeric import Bool
-from ccbps.predicates.syntax import Syntax, read_syntax
+from ccbps.predicates.syntax import Reading, Syntax, read_syntax
 from ccbps.predicates.temporal import Timestamp
 from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
@@ -137,8 +136,8 @@ class _Reader:
                 pending += [part.args["expression"], part.args["this"]]
             else:
                 parts.append(self.condition(part))
-        build = tree.And if kind.__name__ == "And" else tree.Or
-        return build(tuple(parts), parts[0].position)
+        count = len(parts) if kind.__name__ == "And" else 1
+        return tree.AtLeast(count, tuple(parts), parts[0].position)
 
     def _not(self, node: exp.Expr) -> tree.Expression:
         return tree.Not(self.condition(node.this), self.syntax.position(node))
@@ -189,7 +188,7 @@ class _Reader:
         # One half is unknown for every row, but the other can still make it FALSE.
         least = tree.Condition(name, ">=", (low,), position)
         greatest = tree.Condition(name, "<=", (high,), position)
-        return _negated(node, tree.And((least, greatest), position))
+        return _negated(node, tree.both(least, greatest, position))
 
     def _in(self, node: exp.Expr) -> tree.Expression:
         items = node.expressions
@@ -233,7 +232,7 @@ class _Reader:
         same: tree.Expression = tree.Condition(name, "null", (), position)
         if _kind(constant) != "Null":
             equal = tree.Condition(name, "=", (self._operand(name, "=", constant),), position)
-            same = tree.And((tree.Not(same, position), equal), position)
+            same = tree.both(tree.Not(same, position), equal, position)
         return tree.Not(same, position) if _kind(node) == "NullSafeNEQ" else same
 
     def _call(self, node: exp.Expr) -> tree.Expression:
@@ -357,7 +356,7 @@ class _Reader:
         """Return the one literal of a constant, and how to read it."""
         if _is_string(node):
             days = isinstance(kind, Timestamp) and kind.unit == "day"
-            return literals.day if days else literals.words, node
+            return syntax.read_day if days else syntax.read_string, node
         inner = _unwrapped(node.this) if _kind(node) == "Neg" else node
         if _kind(inner) == "Literal" and not _is_string(inner):
             return _number(kind, inner, negative=inner is not node), inner
@@ -385,7 +384,7 @@ class _Reader:
         if not _is_string(text) or node.args.get("zone"):
             problem = "date(...), to_date(...) and timestamp(...) take one string, without a format"
             raise self._unsupported(problem, node)
-        return literals.timestamp if _kind(node) == "Timestamp" else literals.date, text
+        return syntax.read_timestamp if _kind(node) == "Timestamp" else syntax.read_date, text
 
     def _cast(self, node: exp.Expr) -> tuple[Reading, exp.Expr]:
         """Read DATE '...', TIMESTAMP '...' and casts of a string to one of them."""
@@ -397,7 +396,7 @@ class _Reader:
                 "only a string is cast, to DATE or TIMESTAMP; other constants are written plainly"
             )
             raise self._unsupported(problem, node)
-        return literals.date if target == "DATE" else literals.timestamp, text
+        return syntax.read_date if target == "DATE" else syntax.read_timestamp, text
 
     # -- complaints -----------------------------------------------------------------------------
 
@@ -458,11 +457,8 @@ def _is(node: tree.Expression, value: bool) -> tree.Expression:
         return tree.Truth(node.value is value, node.position)
     if not isinstance(node, tree.Condition):
         parts = tuple(_is(part, value) for part in node.parts)
-        if isinstance(node, tree.AtLeast):
-            count = node.count if value else len(parts) - node.count + 1
-            return tree.AtLeast(count, parts, node.position)
-        build = tree.And if isinstance(node, tree.And) == value else tree.Or
-        return build(parts, node.position)
+        count = node.count if value else len(parts) - node.count + 1
+        return tree.AtLeast(count, parts, node.position)
     if node.operator == "null":
         return node if value else tree.Not(node, node.position)
     never = tree.Truth(False, node.position)
@@ -472,10 +468,10 @@ def _is(node: tree.Expression, value: bool) -> tree.Expression:
             return never
         node = tree.Condition(node.attribute, "in", items, node.position)
         if not value:  # its private constants are still to be bound
-            return tree.And((never, node), node.position)
+            return tree.both(never, node, node.position)
     null = tree.Condition(node.attribute, "null", (), node.position)
     decided = node if value else tree.Not(node, node.position)
-    return tree.And((tree.Not(null, node.position), decided), node.position)
+    return tree.both(tree.Not(null, node.position), decided, node.position)
 
 
 # -- nodes of sqlglot ---------------------------------------------------------------------------
@@ -513,8 +509,8 @@ def _title(node: exp.Expr) -> str:
 
 def _number(kind: AttributeType, literal: exp.Expr, *, negative: bool) -> Reading:
     if str(literal.this)[-1:].isalpha():
-        return partial(literals.suffixed, kind=kind, negative=negative)
-    return literals.minus if negative else literals.number
+        return partial(syntax.read_suffixed, kind=kind, negative=negative)
+    return syntax.read_negative if negative else syntax.read_number
 
 
 def _whole_number(node: exp.Expr) -> int | None:

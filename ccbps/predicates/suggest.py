@@ -1,4 +1,8 @@
-"""Suggestions: a schema for data like these, and the reasons for it.
+"""Schemas of tables: attribute types from the types of columns, or from values.
+
+Booleans and integers of 8 to 64 bits determine an attribute type. The range of a decimal or a
+timestamp and the words of a string do not show in a column's type: the caller says them, or they
+are suggested from values. pyarrow and pyspark are recognised by the module of a value's type.
 
 Data show which values there were, not which will come. So every range is widened: twice the
 greatest magnitude for numbers, as many years again for times, half as much again for short texts.
@@ -12,10 +16,12 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -23,12 +29,106 @@ import numpy.typing as npt
 
 from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.attributes import Attributes, closest, named_columns
-from ccbps.predicates.columns import Column, column_of, comes_from, length_of
-from ccbps.predicates.declared import has_values
+from ccbps.predicates.columns import column_of, comes_from, length_of
 from ccbps.predicates.numeric import Bool, Decimal, Int, UInt
 from ccbps.predicates.temporal import Instant, Timestamp
 from ccbps.predicates.textual import Category, Keyword, Text
 from ccbps.predicates.types import AttributeType
+
+# -- from the types of Arrow and Spark -------------------------------------------------------------
+
+# By the names that Arrow and Spark give to their types.
+_WIDTHS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_DETERMINED: Final[dict[str, Callable[..., AttributeType]]] = {
+    **dict.fromkeys(("bool", "boolean"), Bool),
+    **{name: partial(Int, width) for name, width in _WIDTHS.items()},
+    **{f"int{width}": partial(Int, width) for width in _WIDTHS.values()},
+    **{f"uint{width}": partial(UInt, width) for width in _WIDTHS.values()},
+}
+_WORDS: Final = re.compile(r"(large_)?string(_view)?|(var)?char\(.*|dictionary<values=\w*string.*")
+_DECIMAL: Final = re.compile(r"decimal\d*\(\d+, ?(-?\d+)\)")
+_UNKNOWN: Final = "(an attribute type, of what you convert it to)"
+_TIMES: Final = {"date": "day", "date32[day]": "day", "date64[ms]": "day"}
+_TIME: Final = re.compile(r"timestamp(?:_ntz|_ltz)?(?:\[(s|ms|us|ns)\b.*)?")
+
+
+def types_of_arrow(
+    schema: Any, columns: Iterable[str] | None, given: Mapping[str, AttributeType]
+) -> dict[str, AttributeType]:
+    """Return attribute types of a ``pyarrow.Schema``; see `Schema.from_arrow`."""
+    if not (comes_from(schema, "pyarrow") and hasattr(schema, "field_by_name")):
+        raise ParameterError(
+            f"from_arrow takes a pyarrow.Schema, got {type(schema).__name__}; of a table, pass "
+            "table.schema"
+        )
+    return _types([(f.name, str(f.type), f.nullable) for f in schema], columns, given)
+
+
+def types_of_spark(
+    schema: Any, columns: Iterable[str] | None, given: Mapping[str, AttributeType]
+) -> dict[str, AttributeType]:
+    """Return attribute types of a Spark ``StructType``; see `Schema.from_spark`."""
+    if not (comes_from(schema, "pyspark") and hasattr(schema, "fields")):
+        raise ParameterError(
+            f"from_spark takes a StructType, got {type(schema).__name__}; of a DataFrame, pass "
+            "df.schema"
+        )
+    fields = [(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields]
+    return _types(fields, columns, given)
+
+
+def _types(
+    fields: list[tuple[str, str, bool]],
+    columns: Iterable[str] | None,
+    given: Mapping[str, AttributeType],
+) -> dict[str, AttributeType]:
+    present = [name for name, _, _ in fields]
+    chosen = present if columns is None else list(columns)
+    for name in (*chosen, *given):
+        if present.count(name) != 1:
+            problem = "occurs twice" if name in present else f"is none{closest(name, present)}"
+            raise ParameterError(f"column {name!r} {problem}")
+    for name in given:
+        if name not in chosen:
+            raise ParameterError(f"column {name!r} is not among the columns asked for")
+    declared = {name: (kind, nullable) for name, kind, nullable in fields}
+    missing: list[str] = []
+    types: dict[str, AttributeType] = {}
+    for name in chosen:
+        kind, nullable = declared[name]
+        if name in given:
+            types[name] = given[name]
+        elif kind in _DETERMINED:
+            types[name] = _DETERMINED[kind](nullable=nullable)
+        else:
+            missing.append(f"{name}={_example(kind, nullable)} for {kind}")
+    if missing:
+        raise ParameterError(
+            "the types of some columns do not say which values there are; pass for example "
+            f"{'; '.join(missing)}; or name the columns that you want"
+        )
+    return types
+
+
+def _example(kind: str, nullable: bool) -> str:
+    """Write an example for a column whose type determines no attribute type."""
+    null = ", nullable=True" if nullable else ""
+    if _WORDS.fullmatch(kind):
+        return f'Category(["a", "b"]{null}), Keyword(64{null}) or Text(8{null})'
+    time = _TIME.fullmatch(kind)
+    if time or kind in _TIMES:
+        unit = (time[1] or "us") if time else _TIMES[kind]
+        return f'Timestamp("{unit}", "2020-01-01", "2029-12-31"{null})'
+    number = _DECIMAL.fullmatch(kind)
+    if number or kind in ("float", "double", "halffloat"):
+        decimals = int(number[1]) if number else 2
+        step = f"0.{'1':0>{decimals}}" if decimals > 0 else "1"
+        return f'Decimal(0, 1000, "{step}"{null})'
+    return _UNKNOWN
+
+
+# -- from values -----------------------------------------------------------------------------------
+
 
 _ROWS: Final = 100_000
 """Rows of a Spark DataFrame that are collected."""
@@ -128,16 +228,46 @@ def suggest(
     return Suggestion(schema, "\n".join([head, *lines]))
 
 
-def _choice(name: str, column: Any, given: AttributeType | None, extremes: int) -> _Choice:
+def _choice(name: str, data: Any, given: AttributeType | None, extremes: int) -> _Choice:
+    """Choose a type for the values of a column, with room for others like them.
+
+    Args:
+        name: name of the column.
+        data: its values.
+        given: type that the caller chose.
+        extremes: number of last rows that are no records, but extremes of such: they widen ranges,
+            and do not count.
+
+    Raises:
+        _LeftOut: no attribute type takes them.
+    """
     if not name.isidentifier():
         raise _LeftOut("its name is not an identifier; rename it")
     if given is not None:
         return _Choice(given, "you said so", f"a value must be {given.accepts}")
     try:
-        values = column_of(column, name)
+        column = column_of(data, name)
     except EventError as problem:
         raise _LeftOut(str(problem)) from None
-    return _choice_for(values, extremes)
+    nullable = bool(column.missing.any())
+    values = column.values[~column.missing]
+    if not len(values):
+        raise _LeftOut("it has no values")
+    if column.distinct is not None:
+        seen = [column.distinct[place] for place in np.unique(values).tolist()]
+        count = np.count_nonzero(~column.missing[: len(column.missing) - extremes])
+        choice = _of_objects(seen, int(count), nullable)
+    elif values.dtype.kind == "b":
+        choice = _truth(nullable)
+    elif values.dtype.kind == "f":
+        choice = _of_floats(values, nullable)
+    elif values.dtype.kind == "M":
+        choice = _of_times(values, nullable)
+    else:
+        choice = _of_integers(values, column.scale, nullable)
+    if nullable:
+        return choice
+    return _Choice(choice.kind, choice.why, f"{choice.check}; NULL is refused")
 
 
 def _columns(data: Any) -> dict[str, Any]:
@@ -188,7 +318,7 @@ def _sample(frame: Any) -> tuple[Any, dict[str, str], bool]:
                 "encode_events refuses FLOAT, which holds neither most decimals nor all whole "
                 "numbers; cast it to the decimals it stands for, as in CAST(x AS DECIMAL(12, 2))"
             )
-        elif not has_values(kind):
+        elif kind not in _DETERMINED and _example(kind, False) == _UNKNOWN:
             without[name] = (
                 f"no attribute has values of type {kind}; convert it to numbers, strings, "
                 "booleans, dates or timestamps"
@@ -216,38 +346,6 @@ def _quoted(name: str) -> str:
 
 
 # -- one column ---------------------------------------------------------------------------------
-
-
-def _choice_for(column: Column, extremes: int = 0) -> _Choice:
-    """Choose a type for the values of a column, with room for others like them.
-
-    Args:
-        column: the values.
-        extremes: number of last rows that are no records, but extremes of such: they widen ranges,
-            and do not count.
-
-    Raises:
-        _LeftOut: no attribute type takes them.
-    """
-    nullable = bool(column.missing.any())
-    values = column.values[~column.missing]
-    if not len(values):
-        raise _LeftOut("it has no values")
-    if column.distinct is not None:
-        seen = [column.distinct[place] for place in np.unique(values).tolist()]
-        count = np.count_nonzero(~column.missing[: len(column.missing) - extremes])
-        choice = _of_objects(seen, int(count), nullable)
-    elif values.dtype.kind == "b":
-        choice = _truth(nullable)
-    elif values.dtype.kind == "f":
-        choice = _of_floats(values, nullable)
-    elif values.dtype.kind == "M":
-        choice = _of_times(values, nullable)
-    else:
-        choice = _of_integers(values, column.scale, nullable)
-    if nullable:
-        return choice
-    return _Choice(choice.kind, choice.why, f"{choice.check}; NULL is refused")
 
 
 def _of_objects(values: list[Any], count: int, nullable: bool) -> _Choice:

@@ -5,25 +5,21 @@ from ccbps.programs.branching import (
     ZERO,
     BranchingProgram,
     Label,
+    at_least,
+    at_least_size,
+    below_constant,
     conjunction,
     constant,
     disjunction,
+    equality,
     event_bit,
+    hamming_within,
     interest_bit,
+    interval,
+    less_than,
     negation,
     parallel,
     series,
-)
-from ccbps.programs.comparison import (
-    below_constant,
-    equality,
-    interval,
-    less_than,
-)
-from ccbps.programs.counting import (
-    at_least,
-    at_least_size,
-    hamming_within,
 )
 
 __all__ = [

@@ -15,6 +15,9 @@ AND (series)           sum of the parts, plus 1 for each join
 XOR, disjoint OR       sum of the parts (parallel)
 NOT                    0 (one constant edge from source to sink)
 OR                     as AND, by De Morgan
+equality of k bits     k - 1 (a chain of k edges)
+comparison             k
+interval               2k - 1: two chains that share their last node
 =====================  =====================================================
 
 Hazard: a program is public. Constants written into labels are visible to everyone; constants that
@@ -207,3 +210,240 @@ def disjunction(
     if disjoint:
         return parallel(*programs) if programs else constant(False)
     return negation(conjunction([negation(p) for p in programs]))
+
+
+# -- comparison: values are lists of labels, most significant bit first ---------------------------
+
+
+def check_widths(value: Sequence[Label], other: Sequence[Label]) -> None:
+    """Check that both values have the same number of bits, at least 1.
+
+    Raises:
+        ShapeError: they have different numbers of bits, or none.
+    """
+    if not value or len(value) != len(other):
+        raise ShapeError(
+            "both sides must have the same number of bits, at least 1, "
+            f"got {len(value)} and {len(other)}"
+        )
+
+
+def equality(value: Sequence[Label], other: Sequence[Label]) -> BranchingProgram:
+    """Return [value = other]: a chain of k edges, of which edge i carries value_i + other_i + 1."""
+    check_widths(value, other)
+    return BranchingProgram.from_edges(
+        len(value),
+        [(i, i + 1, x ^ c ^ ONE) for i, (x, c) in enumerate(zip(value, other, strict=True))],
+    )
+
+
+def less_than(
+    value: Sequence[Label], bound: Sequence[Label], flip: Label = ZERO
+) -> BranchingProgram:
+    """Return [value < bound] XOR flip, most significant bit first, with k inner nodes.
+
+    Let e_i be "the first i bits are equal". The first difference decides, so
+    [x < c] = sum over i of e_i c_i (1 + x_i) mod 2. For i < k - 1 the term is (e_i + e_{i+1}) c_i:
+    it needs only the private constants c_i + c_{i-1} on an edge from chain node i to the sink. The
+    last term takes an additional node: e_{k-1} --c_{k-1}--> node --(1 + x_{k-1})--> sink.
+
+    `flip`, on the edge source -> sink, negates the comparison. It also makes constants that no
+    k-bit bound gives (bound 0 and flip 1: always true).
+    """
+    check_widths(value, bound)
+    k = len(value)
+    last, sink = k, k + 1
+    edges = [
+        *_chain(value, bound, range(k), sink),
+        (k - 1, last, bound[k - 1]),
+        (last, sink, value[k - 1] ^ ONE),
+        (0, sink, flip),
+    ]
+    return BranchingProgram.from_edges(sink, edges)
+
+
+def below_constant(value: Sequence[Label], bound: int) -> BranchingProgram:
+    """Return [value < bound] for a public bound, without its trailing zeros and the last node."""
+    if bound <= 0 or bound >> len(value):
+        return constant(bound > 0)
+    k = len(value) - (bound & -bound).bit_length() + 1
+    digits = [ONE if bound >> (len(value) - 1 - i) & 1 else ZERO for i in range(k)]
+    return BranchingProgram.from_edges(
+        k, [*_chain(value[:k], digits, range(k), k), (k - 1, k, value[k - 1] ^ ONE)]
+    )
+
+
+def interval(
+    value: Sequence[Label], low: Sequence[Label], high: Sequence[Label]
+) -> BranchingProgram:
+    """Return [low <= value <= high], bounds included, with 2k - 1 inner nodes.
+
+    It is [x <= high] + [x < low] mod 2: two chains from one source to one sink. Their last terms
+    are h (1 + x (1 + c)) and l c (1 + x), with h, l the two chains' nodes k - 1 and x, c the last
+    bits. Both have the form a + b x, so a single node in front of an edge labelled x serves both.
+
+    The interval is empty if low = high + 1. With low > high + 1 the sum is 1 between the bounds:
+    canonicalise empty intervals first.
+    """
+    check_widths(value, low)
+    check_widths(value, high)
+    k = len(value)
+    low_chain = [0, *range(k, 2 * k - 1)]
+    last, sink = 2 * k - 1, 2 * k
+    high_end, low_end = k - 1, low_chain[-1]
+    edges = [
+        *_chain(value, high, range(k), sink),
+        *_chain(value, low, low_chain, sink),
+        (high_end, sink, ONE),
+        (high_end, last, ONE ^ high[-1]),
+        (low_end, sink, low[-1]),
+        (low_end, last, low[-1]),
+        (last, sink, value[-1]),
+    ]
+    return BranchingProgram.from_edges(sink, edges)
+
+
+def _chain(
+    value: Sequence[Label], bound: Sequence[Label], nodes: Sequence[int], sink: int
+) -> list[tuple[int, int, Label]]:
+    """Return the equality chain over all bits but the last, and the exits (e_i + e_{i+1}) c_i."""
+    edges = []
+    for i in range(len(value) - 1):
+        edges.append((nodes[i], nodes[i + 1], value[i] ^ bound[i] ^ ONE))
+        edges.append((nodes[i], sink, bound[i]))
+        edges.append((nodes[i + 1], sink, bound[i]))
+    return edges
+
+
+# -- counting: graphs with a node for each place and each number so far ---------------------------
+
+
+def hamming_within(value: Sequence[Label], other: Sequence[Label], limit: int) -> BranchingProgram:
+    """Return [Hamming distance of two bit strings <= limit].
+
+    It has a node for each bit and each distance so far.
+    """
+    check_widths(value, other)
+    if not 0 <= limit < len(value):
+        return constant(limit >= 0)
+    graph = _Graph()
+    row = {0: graph.source}
+    for x, c in zip(value, other, strict=True):
+        following: dict[int, int] = {}
+        for distance, node in row.items():
+            for reached, label in ((distance, x ^ c ^ ONE), (distance + 1, x ^ c)):
+                if reached <= limit:
+                    following.setdefault(reached, graph.node())
+                    graph.add(node, following[reached], label)
+        row = following
+    for node in row.values():
+        graph.add(node, graph.sink, ONE)
+    return graph.program()
+
+
+def at_least(count: int, programs: Sequence[BranchingProgram]) -> BranchingProgram:
+    """Return [at least `count` of the programs are true].
+
+    It has a node for each program and each number so far.
+    """
+    if not 0 < count <= len(programs):
+        return constant(count <= 0)
+    graph = _Graph()
+    row = {0: graph.source}
+    for done, program in enumerate(programs):
+        following: dict[int, int] = {}
+        for true, node in row.items():
+            left = len(programs) - done - 1
+            if true + 1 == count:
+                graph.embed(program, node, graph.sink)
+            else:
+                following.setdefault(true + 1, graph.node())
+                graph.embed(program, node, following[true + 1])
+            if true + left >= count:
+                following.setdefault(true, graph.node())
+                graph.embed(negation(program), node, following[true])
+        row = following
+    return graph.program()
+
+
+def at_least_size(count: int, sizes: Sequence[int]) -> int:
+    """Return the size of `at_least` of programs of some sizes, before any node is dropped."""
+    if count <= 0 or count > len(sizes):
+        return 1
+    nodes, row = 0, {0}
+    for done, size in enumerate(sizes):
+        following = set()
+        for true in row:
+            nodes += size - 1
+            if true + 1 < count:
+                following.add(true + 1)
+            if true + len(sizes) - done - 1 >= count:
+                nodes += size - 1
+                following.add(true)
+        nodes += len(following)
+        row = following
+    return nodes + 1
+
+
+class _Graph:
+    """A DAG under construction with a source and a sink. Its nodes are numbered at the end."""
+
+    source = 0
+    sink = 1
+
+    def __init__(self) -> None:
+        self._nodes = 2
+        self._edges: dict[tuple[int, int], Label] = {}
+
+    def node(self) -> int:
+        self._nodes += 1
+        return self._nodes - 1
+
+    def add(self, u: int, v: int, label: Label) -> None:
+        self._edges[u, v] = self._edges.get((u, v), ZERO) ^ label
+
+    def embed(self, program: BranchingProgram, u: int, v: int) -> None:
+        """Insert a program between two nodes."""
+        inner = [u, *(self.node() for _ in range(program.inner_nodes)), v]
+        for (a, b), label in program.edges.items():
+            self.add(inner[a], inner[b], label)
+
+    def program(self) -> BranchingProgram:
+        """Return the program of the nodes on a path from source to sink, in reverse postorder."""
+        forward: dict[int, list[int]] = {}
+        for (u, v), label in self._edges.items():
+            if label:
+                forward.setdefault(u, []).append(v)
+        useful = {self.sink: None}
+        for node in self._postorder(forward):  # targets come before their sources
+            if any(target in useful for target in forward.get(node, ())):
+                useful[node] = None
+        if self.source not in useful:
+            return constant(False)
+        _, *order = useful
+        order = [*reversed(order), self.sink]
+        number = {node: i for i, node in enumerate(order)}
+        return BranchingProgram.from_edges(
+            len(order) - 1,
+            [
+                (number[u], number[v], label)
+                for (u, v), label in self._edges.items()
+                if u in number and v in number
+            ],
+        )
+
+    def _postorder(self, forward: dict[int, list[int]]) -> list[int]:
+        order: list[int] = []
+        seen = {self.source}
+        stack = [(self.source, iter(forward.get(self.source, ())))]
+        while stack:
+            node, targets = stack[-1]
+            for target in targets:
+                if target not in seen:
+                    seen.add(target)
+                    stack.append((target, iter(forward.get(target, ()))))
+                    break
+            else:
+                order.append(node)
+                stack.pop()
+        return order

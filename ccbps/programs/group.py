@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.group import Group
-from ccbps.algebra.lookup import pair_table, tree
 from ccbps.arrays import Index, Ranks
 from ccbps.errors import ParameterError, ShapeError
 
@@ -60,7 +59,7 @@ class GroupProgram:
         padded = np.zeros((len(bits), bits.shape[1] + 1), dtype=np.bool_)  # False for `NONE`
         padded[:, :-1] = bits
         chosen = np.where(padded[:, self.index], self.one, self.zero)
-        return tree(pair_table(self.group.multiplication), chosen)
+        return self.group.row_products(chosen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from ccbps.algebra.group import Group
 from ccbps.arrays import Index, Ranks
 from ccbps.checks import whole
-from ccbps.circuits.builder import CircuitBuilder
+from ccbps.circuits.circuit import CircuitBuilder
 from ccbps.errors import ParameterError
 from ccbps.programs.barrington import partner_of, preserving
 from ccbps.programs.group import PreservingProgram

@@ -12,11 +12,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps.algebra.curve import P, Q, secp256k1_group
-from ccbps.algebra.modp import ModpGroup
+from ccbps.algebra import prime_order
 from ccbps.algebra.modular import is_prime, is_safe_prime, powmod
-from ccbps.algebra.named_groups import GROUPS, prime_order_group
-from ccbps.algebra.prime_order import PrimeOrderGroup
+from ccbps.algebra.prime_order import (
+    GROUPS,
+    ModpGroup,
+    P,
+    PrimeOrderGroup,
+    Q,
+    prime_order_group,
+)
 from ccbps.errors import DecodeError, ParameterError
 
 FAST = ["toy64", "secp256k1"]
@@ -187,7 +192,7 @@ def test_names() -> None:
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    secp256k1_group.cache_clear()
+    prime_order._group.cache_clear()
     monkeypatch.setitem(sys.modules, "coincurve", None)
     with pytest.raises(ParameterError, match=r"pip install 'ccbps\[groups\]'"):
         prime_order_group("secp256k1")

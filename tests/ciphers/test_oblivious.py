@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps.algebra.named_groups import prime_order_group
-from ccbps.algebra.prime_order import PrimeOrderGroup
+from ccbps.algebra.prime_order import PrimeOrderGroup, prime_order_group
 from ccbps.ciphers.oblivious import AGREED_KEY_BYTES, EqCot
 from ccbps.ciphers.slots import SlotKey
 from ccbps.errors import DecodeError, ParameterError

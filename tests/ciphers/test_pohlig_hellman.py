@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps.algebra.named_groups import prime_order_group
+from ccbps.algebra.prime_order import prime_order_group
 from ccbps.ciphers.group_layers import GroupLayers
 from ccbps.ciphers.pohlig_hellman import MODP_2048, TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.errors import KeyMismatchError, ParameterError, SerializationError

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ccbps.algebra.modp import ModpGroup
-from ccbps.algebra.named_groups import prime_order_group
+from ccbps.algebra.prime_order import ModpGroup, prime_order_group
 from ccbps.ciphers.possession import PossessionProofs
 from ccbps.errors import ParameterError
 

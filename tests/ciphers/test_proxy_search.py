@@ -8,7 +8,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from ccbps.algebra.named_groups import prime_order_group
+from ccbps.algebra.prime_order import prime_order_group
 from ccbps.ciphers.proxy_search import ProxySearch, SearchForm
 
 WORDS = [b"army", b"movies", b"music", b"army"]

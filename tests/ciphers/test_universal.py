@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbps.algebra.named_groups import prime_order_group
+from ccbps.algebra.prime_order import prime_order_group
 from ccbps.ciphers.universal import UniversalCipher
 from ccbps.errors import DecodeError, ParameterError
 

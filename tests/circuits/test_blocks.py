@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from ccbps.circuits import CircuitBuilder, Wire, balance, blocks, counting, negation_normal_form
+from ccbps.circuits import CircuitBuilder, Wire, balance, blocks, negation_normal_form, networks
 from ccbps.circuits.networks import batcher
 from ccbps.errors import ParameterError, ShapeError
 from tests.support.circuit_strategies import all_rows, bits_of, numbers_of
@@ -158,7 +158,7 @@ def test_addition(block, k):
 def test_popcount(n):
     b = CircuitBuilder()
     rows = all_rows(n)
-    out = b.build(*counting.popcount(b.inputs(n))).evaluate(rows)
+    out = b.build(*networks.popcount(b.inputs(n))).evaluate(rows)
     assert out.shape[1] == n.bit_length()
     assert numbers_of(out) == rows.sum(axis=1).tolist()
 
@@ -169,7 +169,7 @@ def test_at_least(n):
     wires, rows = b.inputs(n), all_rows(n)
     lines = batcher(n).circuit().output_depths
     for k in range(-1, n + 2):
-        wire = counting.at_least(k, wires)
+        wire = networks.at_least(k, wires)
         assert_array_equal(b.build(wire).evaluate(rows)[:, 0], rows.sum(axis=1) >= k)
         if 1 <= k <= n:
             assert wire.depth <= lines[n - k]
@@ -178,9 +178,9 @@ def test_at_least(n):
 @pytest.mark.parametrize("n", [4, 16, 23, 32])
 def test_depth_of_extreme_thresholds(n):
     wires = CircuitBuilder().inputs(n)
-    assert counting.at_least(1, wires).depth == counting.at_least(n, wires).depth == log2(n)
+    assert networks.at_least(1, wires).depth == networks.at_least(n, wires).depth == log2(n)
     for k in (2, n - 1):
-        assert counting.at_least(k, wires).depth <= log2(n) + log2(log2(n))
+        assert networks.at_least(k, wires).depth <= log2(n) + log2(log2(n))
 
 
 @given(st.integers(1, 4), st.data())
@@ -216,10 +216,10 @@ def test_blocks_refuse_misuse():
     with pytest.raises(ShapeError, match="as many bits"):
         blocks.equal([], 0)
     with pytest.raises(ShapeError, match="at least 1"):
-        counting.popcount([])
+        networks.popcount([])
     with pytest.raises(ParameterError, match="needs a builder"):
-        counting.at_least(0, [])
-    assert counting.at_least(0, [], b).constant is True
+        networks.at_least(0, [])
+    assert networks.at_least(0, [], b).constant is True
     with pytest.raises(ParameterError, match=r"items must be 1\.\.4"):
         blocks.select(x, [True] * 5)
     with pytest.raises(ShapeError, match="as many bits"):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import ccbps
-from ccbps.algebra.named_groups import prime_order_group
+from ccbps.algebra.prime_order import prime_order_group
 from ccbps.ciphers.group_layers import GroupKey, GroupLayers
 from ccbps.ciphers.paillier_keys import PaillierSecretKey
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from ccbps.errors import EventError, PredicateTypeError
 from ccbps.predicates import AttributeType, Category, Decimal, Int, Schema, UInt
 from ccbps.predicates.codes import unpack
-from ccbps.predicates.literals import compares_like_float
+from ccbps.predicates.syntax import compares_like_float
 from tests.support.effort import examples
 
 D = decimal.Decimal

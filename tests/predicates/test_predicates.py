@@ -25,7 +25,6 @@ from ccbps.errors import (
 )
 from ccbps.predicates import (
     AllOf,
-    Always,
     AnyOf,
     AtLeastOf,
     Bool,
@@ -38,7 +37,6 @@ from ccbps.predicates import (
     InRange,
     Int,
     Keyword,
-    Never,
     Predicate,
     Schema,
     Text,
@@ -47,7 +45,8 @@ from ccbps.predicates import (
     iter_leaves,
 )
 from ccbps.predicates.codes import pack
-from ccbps.predicates.expression import And, Not
+from ccbps.predicates.expression import AtLeast, Not
+from ccbps.predicates.form import ALWAYS, NEVER
 from tests.support.effort import examples
 from tests.support.strategies import Drawn, predicates, record, rows, schemas, small_types
 
@@ -491,7 +490,7 @@ def test_places_are_found_in_long_texts(text: str) -> None:
 
 def test_long_chains_are_not_deep() -> None:
     chain = SCHEMA.parse(" AND ".join(f"price != {number % 200}" for number in range(2000)))
-    assert isinstance(chain.expression, And) and len(chain.expression.parts) == 2000
+    assert isinstance(chain.expression, AtLeast) and len(chain.expression.parts) == 2000
     assert chain.box().ranges["price"] == (200, 255)
     members = SCHEMA.parse(f"price IN ({', '.join(str(number) for number in range(5000))})")
     assert members.box().ranges["price"] == (0, 255)
@@ -658,14 +657,14 @@ NOT_NULL = leaf("volume", 1, 256, False, False)
         ("volume != 3", all_of(NOT_NULL, equal("volume", 4, negated=True))),
         ("volume IS NULL", equal("volume", 0)),
         ("volume IS NOT NULL", NOT_NULL),
-        ("price IS NULL", Never()),
-        ("price IS NOT NULL", Always()),
-        ("price = NULL", Never()),
-        ("NOT price = NULL", Never()),
-        ("NOT NULL", Never()),
+        ("price IS NULL", NEVER),
+        ("price IS NOT NULL", ALWAYS),
+        ("price = NULL", NEVER),
+        ("NOT price = NULL", NEVER),
+        ("NOT NULL", NEVER),
         ("price IN (1, 3, 1)", any_of(equal("price", 1), equal("price", 3), disjoint=True)),
         ("volume NOT IN (1)", all_of(NOT_NULL, equal("volume", 2, negated=True))),
-        ("volume NOT IN (1, NULL)", Never()),
+        ("volume NOT IN (1, NULL)", NEVER),
         ("note LIKE :x", InRange("note", None, None, equal=False, negated=False, prefix=True)),
         ("flag", equal("flag", 1)),
         ("NOT flag", equal("flag", 1, negated=True)),
@@ -676,11 +675,15 @@ NOT_NULL = leaf("volume", 1, 256, False, False)
             any_of(equal("price", 1, negated=True), equal("flag", 1)),
         ),
         (
-            "NOT at_least(1, price = 1, flag, price = 2)",
-            AtLeastOf(3, tuple(equal(*pair, negated=True)
-                               for pair in (("price", 1), ("flag", 1), ("price", 2)))),
+            "NOT at_least(2, price = 1, flag, price = 2, maybe IS NULL)",
+            AtLeastOf(3, (equal("price", 1, negated=True), equal("flag", 1, negated=True),
+                          equal("price", 2, negated=True), leaf("maybe", 1, 2, False, False))),
         ),
-        ("NOT price BETWEEN NULL AND 5", any_of(Never(), leaf("price", 0, 5, False, True))),
+        (
+            "NOT at_least(1, price = 1, flag)",
+            all_of(equal("price", 1, negated=True), equal("flag", 1, negated=True)),
+        ),
+        ("NOT price BETWEEN NULL AND 5", any_of(NEVER, leaf("price", 0, 5, False, True))),
     ],
 )  # fmt: skip
 def test_lowering(text: str, form: Form) -> None:
@@ -709,8 +712,8 @@ def test_a_private_duplicate_changes_no_public_constant() -> None:
             all_of(NOT_NULL, leaf("volume", 2, 4, False, True), equal("volume", 10, negated=True)),
         ),
         ("issue IN ('SAP', 'IBM', 'IBN')", AnyOf((leaf("issue", 0, 2, False, False),), True)),
-        ("price IN (300, 999)", Never()),
-        ("price NOT IN (300, 999)", Always()),
+        ("price IN (300, 999)", NEVER),
+        ("price NOT IN (300, 999)", ALWAYS),
         ("volume NOT IN (999)", all_of(NOT_NULL)),
         ("price IN (:x, 300)", any_of(equal("price", None), disjoint=True)),
     ],
@@ -947,7 +950,7 @@ def test_a_box_checks_itself() -> None:
 
 def test_not_keeps_its_place() -> None:
     expression = SCHEMA.parse("flag AND NOT (price = 3)").expression
-    assert isinstance(expression, And) and isinstance(expression.parts[1], Not)
+    assert isinstance(expression, AtLeast) and isinstance(expression.parts[1], Not)
     assert expression.parts[1].position == 14
 
 

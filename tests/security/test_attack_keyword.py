@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from ccbps import Category, Schema, UInt
-from ccbps.algebra.named_groups import prime_order_group
+from ccbps.algebra.prime_order import prime_order_group
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
 from ccbps.matching import Broker, KeywordMatch
 from ccbps.matching.broken import AccessTreeMatch

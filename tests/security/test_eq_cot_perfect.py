@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ccbps.algebra.modp import ModpGroup
 from ccbps.algebra.modular import integer
+from ccbps.algebra.prime_order import ModpGroup
 from ccbps.ciphers.oblivious import EqCot
 
 

@@ -92,7 +92,7 @@ class AccessTreeMatch(ProxySearchMatcher):
         schema: at most 65,535 bits.
         leaves: slots of an interest; by default twice the schema's bits, which is enough for
             one interval on each attribute.
-        group: name of a group, see `ccbps.algebra.named_groups`.
+        group: name of a group, see `ccbps.algebra.prime_order`.
 
     Raises:
         ParameterError: a parameter is out of range, or the group needs a library that is not

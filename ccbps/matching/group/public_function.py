@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ccbps.algebra import Group
 from ccbps.arrays import Bools
-from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, Wire, blocks, counting
+from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, Wire, blocks, networks
 from ccbps.circuits.bristol import BristolCircuit
 from ccbps.circuits.networks import NETWORKS, NetworkName
 from ccbps.errors import EventError, ParameterError, PredicateTypeError
@@ -121,7 +121,7 @@ class PublicFunctionMatch(GroupMatch):
             limit: t where it is public. None: it is a private value, too, which costs a choice
                 among all limits, log2 n more levels.
             network: the sorting network, "batcher" or "bose-nelson". None: the shortest program
-                of both and of `ccbps.circuits.counting.at_least`.
+                of both and of `ccbps.circuits.networks.at_least`.
             group: as for the class.
         """
         if type(bits) is not int or bits < 1:
@@ -280,7 +280,7 @@ def _hamming_by(
     def more_than(value: int) -> Wire:
         # Line n - k of a sorting network is set where at least k bits differ.
         if lines is None or not 0 <= value < bits:
-            return counting.at_least(value + 1, differ)
+            return networks.at_least(value + 1, differ)
         return lines[bits - value - 1]
 
     if limit is not None:

@@ -23,9 +23,8 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.broadcast.encoding import LAYOUT, BroadcastEncoding
 from ccbps.encodings.labels import NONCE_BYTES
 from ccbps.errors import ParameterError
-from ccbps.forms.formula import FormulaForm
-from ccbps.forms.hidden_formula import HiddenForm
-from ccbps.forms.window_leaves import WindowLeaves, digit_values
+from ccbps.forms.formula import FormulaForm, HiddenForm
+from ccbps.forms.leaves import WindowLeaves, digit_values
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.costs import Cost, Operation

@@ -31,8 +31,7 @@ from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.formula.ahead import AheadEncoding
 from ccbps.encodings.formula.encoding import LAYOUT, FormulaEncoding
-from ccbps.forms.formula import FormulaForm
-from ccbps.forms.hidden_formula import HiddenForm
+from ccbps.forms.formula import FormulaForm, HiddenForm
 from ccbps.forms.leaves import BitLeaves
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.seeds import SharedSeed

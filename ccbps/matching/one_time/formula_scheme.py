@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Final, Self, get_args
 from ccbps.arrays import Bools, Words
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.branching import box_form
-from ccbps.forms.formula import FormulaForm, TooManyGates
-from ccbps.forms.hidden_formula import HiddenForm
+from ccbps.forms.formula import FormulaForm, HiddenForm, TooManyGates
 from ccbps.forms.leaves import Leaves
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.interests import Interest, bound_predicate

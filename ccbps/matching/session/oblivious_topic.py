@@ -55,8 +55,7 @@ from typing import Any
 
 import numpy as np
 
-from ccbps.algebra.named_groups import prime_order_group
-from ccbps.algebra.prime_order import PrimeOrderGroup
+from ccbps.algebra.prime_order import PrimeOrderGroup, prime_order_group
 from ccbps.arrays import Randomness
 from ccbps.checks import whole
 from ccbps.ciphers.oblivious import EqCot
@@ -87,7 +86,7 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         schema: the events' attributes.
         attributes: names of the topic's attributes; all by default.
         payload_bytes: longest payload; 0 for none, and events then tell only whether they match.
-        group: a name that `ccbps.algebra.named_groups.prime_order_group` knows.
+        group: a name that `ccbps.algebra.prime_order.prime_order_group` knows.
 
     Raises:
         ParameterError: an attribute is not in the schema or named twice; payload_bytes is

@@ -79,7 +79,7 @@ class KeywordMatch(ProxySearchMatcher):
     Args:
         schema: at most 255 attributes.
         equalities: number m of an interest's slots; by default as many as attributes.
-        group: name of a group, see `ccbps.algebra.named_groups`.
+        group: name of a group, see `ccbps.algebra.prime_order`.
         trapdoors: the side that sends trapdoors, "interests" or "events".
 
     Raises:

@@ -31,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.algebra.named_groups import prime_order_group
+from ccbps.algebra.prime_order import prime_order_group
 from ccbps.arrays import Bytes, Index, Randomness
 from ccbps.checks import octets
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey

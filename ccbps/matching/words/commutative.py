@@ -24,9 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ccbps.algebra.modp import ModpGroup
-from ccbps.algebra.named_groups import prime_order_group
-from ccbps.algebra.prime_order import PrimeOrderGroup
+from ccbps.algebra.prime_order import ModpGroup, PrimeOrderGroup, prime_order_group
 from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.ciphers.group_layers import GroupLayers
 from ccbps.ciphers.pohlig_hellman import PohligHellman
@@ -52,7 +50,7 @@ class CommutativeMatch(TopicMatcher):
         schema: the events' attributes.
         attributes: names of the topic's attributes; all by default. A subscription names one
             value of each of them and nothing else.
-        group: a name that `ccbps.algebra.named_groups.prime_order_group` knows. Modulo a safe
+        group: a name that `ccbps.algebra.prime_order.prime_order_group` knows. Modulo a safe
             prime the cipher is `PohligHellman`, on a curve `GroupLayers`, which is 10 times as
             fast or more.
 
