@@ -2,13 +2,15 @@
 
 Group programs compute with 5-cycles: the product of a sequence is alpha or the identity. `Group`
 offers what their encodings need: multiplication tables, Barrington's constants, and bulk operations
-on sequences of millions of elements. `S5` performs these by table look-up, `A5` by word operations
-on bit-planes.
+on sequences of millions of elements. It performs these by table look-up, on bulks that are the
+arrays of ranks themselves: shape (batch, length), uint8, as on the wire. `S5` is such a group. `A5`
+performs them by word operations on bit-planes (`ccbps.algebra.alternating`).
 
 Conventions: products run left to right, ``p * q`` is first p, then q. Points are 1..5 in text.
 Elements are *ranks*: 0 .. order - 1 in lexicographic order of their one-line forms, so the identity
 is 0. Sequences are *bulks*, opaque arrays that only their group's methods read. A bulk holds a
-batch of sequences of one length.
+batch of sequences of one length. Bytes that are not ranks are refused by products and inverses with
+a `ParameterError`.
 
 Hazard: `S5` looks secret elements up in tables, so its running time depends on them through the
 caches. `A5` multiplies, inverts, blinds, loads and stores without secret addresses or branches. Its
@@ -19,8 +21,10 @@ Sources: [SSM] sections 1.2 and 4, Lemma 29; [Bar89].
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterator
 from itertools import combinations, permutations
+from math import isqrt
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +35,8 @@ from ccbps.checks import array, whole
 from ccbps.errors import ParameterError, SamplingError, ShapeError
 
 POINTS: Final = 5
+ACCEPTED: Final = 240
+"""Bound of the random bytes that are kept: twice the order of S5, so that two bytes give a rank."""
 BLOCK: Final = 1 << 14
 """Ranks looked up at a time: indices and results stay in the cache."""
 
@@ -40,8 +46,12 @@ Bulk = NDArray[Any]
 """A batch of sequences, in the form of its group."""
 
 
-class Group(ABC):
+class Group:
     """A group of permutations of five points that contains the 5-cycle alpha.
+
+    Args:
+        name: name of the group.
+        only_even: whether it has the even permutations only.
 
     Attributes:
         name: "S5" or "A5".
@@ -73,7 +83,10 @@ class Group(ABC):
         self.inverses.flags.writeable = False
         self._elements = tuple(elements)
         self._ranks = {element: rank for rank, element in enumerate(elements)}
-        self._products = pair_table(self.multiplication)
+        self._products = _pair_table(self.multiplication)
+        self._quotients = _pair_table(self.multiplication[self.inverses])
+        self._inverses = np.zeros(256, dtype=np.uint8)
+        self._inverses[: self.order] = self.inverses
         self.alpha = self.rank("(1 2 3 4 5)")
         self.beta = self.rank("(1 2 4 5 3)")
 
@@ -174,79 +187,98 @@ class Group(ABC):
 
     # --- sequences -----------------------------------------------------------------------------
 
-    @abstractmethod
     def padded(self, length: int) -> int:
         """Return the positions that a sequence of `length` elements takes.
 
         The other methods call this number length. Fill the positions past `length` with the
         identity.
         """
+        return whole("length", length, 1)
 
-    @abstractmethod
     def element_bytes(self, length: int) -> int:
         """Return the bytes of a sequence on the wire."""
+        return length
 
-    @abstractmethod
     def random_bytes(self, length: int) -> int:
-        """Return the bytes that `uniform` takes for a sequence."""
+        """Return the bytes that `uniform` takes for a sequence: one per element, and a reserve.
 
-    @abstractmethod
+        The reserve is for one element in 15, with a slack of 3 standard units.
+        """
+        return length + _reserve(length)
+
     def from_ranks(self, ranks: Ranks) -> Bulk:
         """Convert ranks of shape (batch, length) to sequences.
 
         Raises:
             ParameterError: a rank is out of range, or length is not a padded one.
         """
+        self._require_ranks(ranks)
+        return ranks.copy()
 
-    @abstractmethod
     def to_ranks(self, bulk: Bulk) -> Ranks:
         """Convert sequences to ranks of shape (batch, length)."""
+        return bulk.copy()
 
-    @abstractmethod
     def pack(self, bits: NDArray[np.bool_]) -> Bits:
         """Pack bits of shape (batch, length) in the form that `choose` reads fastest."""
+        return bits
 
-    @abstractmethod
     def pack_periodic(self, bits: NDArray[np.bool_], length: int) -> Bits:
         """Pack bits of shape (batch, period), repeated until `length` is reached."""
+        times = -(-length // bits.shape[1])
+        return np.tile(bits, (1, times))[:, :length]
 
-    @abstractmethod
     def choose(self, bits: Bits, one: int, zero: int) -> Bulk:
         """Return the element `one` where the bit is 1, and `zero` where it is 0."""
+        self._require_rank(one)
+        self._require_rank(zero)
+        out = np.multiply(bits, np.uint8(one ^ zero), dtype=np.uint8)
+        return np.bitwise_xor(out, np.uint8(zero), out=out)
 
     def powers(self, bits: Bits, element: int) -> Bulk:
         """Return the element where the bit is 1, and the identity where it is 0."""
         return self.choose(bits, element, 0)
 
-    @abstractmethod
     def divides(self, every: int, length: int) -> bool:
         """Return whether `put` and `invert` can treat each `every`-th position of a sequence."""
+        return length % every == 0
 
-    @abstractmethod
     def put(self, x: Bulk, every: int, ranks: Ranks) -> None:
         """Write ranks, shape (batch, length // every), to positions 0, every, 2 every and so on."""
+        self._require_ranks(ranks)
+        x[:, ::every] = ranks
 
-    @abstractmethod
     def invert(self, x: Bulk, every: int) -> None:
         """Invert the elements at positions 0, every, 2 every and so on, in place."""
+        x[:, ::every] = self._inverses.take(x[:, ::every])
 
-    @abstractmethod
     def take(self, x: Bulk, rows: NDArray[np.intp]) -> Bulk:
         """Select sequences of a batch by row number. A row may be selected repeatedly."""
+        return x.take(rows, axis=0)
 
-    @abstractmethod
     def multiply(self, x: Bulk, y: Bulk, out: Bulk | None = None) -> Bulk:
         """Return x * y at each position; `out` may be x or y."""
+        self._require_ranks(x)
+        self._require_ranks(y)
+        return _products(self._products, x, y, out)
 
-    @abstractmethod
     def inverse(self, x: Bulk, out: Bulk | None = None) -> Bulk:
         """Return x^-1 at each position; `out` may be x."""
+        self._require_ranks(x)
+        return self._inverses.take(x, out=out, mode="clip")
 
-    @abstractmethod
     def blind(self, left: Bulk, x: Bulk, right: Bulk, out: Bulk | None = None) -> Bulk:
         """Return left^-1 * x * right at each position, in one pass; `out` may be any of them."""
+        if left.shape != x.shape or x.shape != right.shape:
+            raise ShapeError(f"shapes differ: {left.shape}, {x.shape}, {right.shape}")
+        for bulk in (left, x, right):
+            self._require_ranks(bulk)
+        out = np.empty_like(x) if out is None else out
+        for at in _blocks(x):
+            part = _products(self._quotients, left[at], x[at])
+            _products(self._products, part, right[at], out[at])
+        return out
 
-    @abstractmethod
     def delay(self, x: Bulk, first: Ranks, out: Bulk | None = None) -> Bulk:
         """Move the sequences one position later.
 
@@ -255,16 +287,23 @@ class Group(ABC):
             first: new elements at position 0, shape (batch,).
             out: bulk for the result; may be `x`.
         """
+        out = np.empty_like(x) if out is None else out
+        out[:, 1:] = x[:, :-1]
+        out[:, 0] = first
+        return out
 
-    @abstractmethod
     def last(self, x: Bulk) -> Ranks:
         """Return the last element of each sequence, shape (batch,)."""
+        return x[:, -1].copy()
 
-    @abstractmethod
     def product(self, x: Bulk) -> Ranks:
-        """Return the product of each whole sequence, left to right, shape (batch,)."""
+        """Return the product of each whole sequence, left to right, shape (batch,).
 
-    @abstractmethod
+        Cost: one look-up per product, about 0.7 ns.
+        """
+        self._require_ranks(x)
+        return self.row_products(x)
+
     def uniform(self, randomness: Bytes) -> Bulk:
         """Draw independent, exactly uniform elements from uniform bytes (batch, random_bytes).
 
@@ -274,12 +313,24 @@ class Group(ABC):
             SamplingError: too many draws were rejected, which happens with probability below
                 2^-64 per sequence. Otherwise the elements are exactly uniform.
         """
+        width = randomness.shape[1]
+        length = 1 + bisect_left(range(1, width), width, key=self.random_bytes)
+        require_rows("randomness", randomness, self.random_bytes(length))
+        spare = Reserve(_reduced(randomness[:, length:]))
+        result = _reduced(randomness[:, :length])
+        draws = result.reshape(-1)
+        rejected = np.flatnonzero(draws >= self.order)
+        while len(rejected):
+            fresh = spare.take(rejected, length)
+            draws[rejected] = fresh
+            rejected = rejected[fresh >= self.order]
+        return result
 
-    @abstractmethod
     def store(self, x: Bulk, out: Bytes) -> None:
         """Write the wire form to `out`, shape (batch, element_bytes), rows contiguous."""
+        require_rows("out", out, x.shape[1])
+        np.copyto(out, x)
 
-    @abstractmethod
     def load(self, rows: Bytes) -> tuple[Bulk, NDArray[np.bool_]]:
         """Load sequences from the wire, shape (batch, element_bytes).
 
@@ -287,14 +338,29 @@ class Group(ABC):
             The sequences, and for each whether it is valid. An invalid sequence holds bytes that
             are not elements: its values mean nothing, and operations may refuse it.
         """
+        require_rows("rows", rows)
+        return rows.copy(), self._valid(rows)
 
-    @abstractmethod
     def product_of(self, x: Bytes, y: Bytes) -> tuple[Ranks, NDArray[np.bool_]]:
         """Multiply x_1 y_1 x_2 y_2 ... of two messages on the wire, in one pass over them.
 
         Returns:
             Products, shape (batch,), and for each pair whether both messages are valid.
         """
+        require_rows("x", x)
+        require_rows("y", y, x.shape[1])
+        if len(x) != len(y):
+            raise ShapeError(f"{len(x)} sequences do not pair with {len(y)}")
+        partial = np.empty((len(x), -(-x.shape[1] // BLOCK)), dtype=np.uint8)
+        for rows, part in _blocks(x):
+            # Bytes that are not ranks count as the identity here, and their row is not valid.
+            both = _products(self._products, x[rows, part], y[rows, part])
+            partial[rows, part.start // BLOCK] = self.row_products(both)
+        return self.product(partial), self._valid(x) & self._valid(y)
+
+    def _valid(self, rows: Bytes) -> NDArray[np.bool_]:
+        valid: NDArray[np.bool_] = rows.max(axis=1) < self.order
+        return valid
 
     def _require_rank(self, rank: int) -> None:
         whole(f"a rank of {self.name}", rank, 0, self.order - 1)
@@ -305,7 +371,7 @@ class Group(ABC):
             raise ParameterError(f"ranks of {self.name} must be 0 to {self.order - 1}")
 
 
-def pair_table(products: Bytes) -> Bytes:
+def _pair_table(products: Bytes) -> Bytes:
     """Return a table of shape (65536,) with products[p, q] at p + 256 q.
 
     It has zeros for bytes that are not ranks, so bytes from the wire cannot reach beyond it.
@@ -370,3 +436,37 @@ def require_rows(name: str, rows: Bytes, width: int | str = "width") -> None:
     array(name, rows, np.uint8, ("batch", width))
     if rows.size and rows.strides[1] != 1:
         raise ShapeError(f"{name} must have contiguous rows, got strides {rows.strides}; copy it")
+
+
+def _products(table: Bytes, x: Bytes, y: Bytes, out: Bytes | None = None) -> Bytes:
+    """Return x * y at each position of two arrays (batch, length); `out` may be one of them."""
+    if x.shape != y.shape:
+        raise ShapeError(f"shapes differ: {x.shape} and {y.shape}")
+    out = np.empty(x.shape, dtype=np.uint8) if out is None else out
+    for at in _blocks(x):
+        pairs = np.empty((*x[at].shape, 2), dtype=np.uint8)
+        pairs[..., 0], pairs[..., 1] = x[at], y[at]
+        out[at] = table.take(pairs.view("<u2")[..., 0])
+    return out
+
+
+def _blocks(x: Bytes) -> Iterator[tuple[slice, slice]]:
+    """Yield parts of an array (batch, length), about `BLOCK` elements each."""
+    step = max(1, BLOCK // max(1, x.shape[1]))
+    for row in range(0, len(x), step):
+        for start in range(0, x.shape[1], BLOCK):
+            yield slice(row, row + step), slice(start, start + BLOCK)
+
+
+def _reduced(draws: Bytes) -> Bytes:
+    """Reduce bytes below 240 mod 120, and map the others to numbers from 120 up."""
+    reduced: Bytes = np.minimum(draws, draws - np.uint8(ACCEPTED // 2))
+    return reduced
+
+
+def _reserve(length: int) -> int:
+    """Return the number of spare draws: mean length / 15, standard deviation 0.27 sqrt(length)."""
+    return length // 15 + 3 * isqrt(length) + 22
+
+
+S5: Final = Group("S5", only_even=False)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ccbps.algebra import A5, S5, Group, alternating, sl24
-from ccbps.algebra import permutations as s5
+from ccbps.algebra import group as s5
 from ccbps.errors import CcbpsError, ParameterError, SamplingError, ShapeError
 from tests.reference.group_wire import wire_planes
 
