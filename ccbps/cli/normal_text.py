@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from decimal import localcontext
-from fractions import Fraction
 from typing import Final
 
 from ccbps.predicates import (
@@ -28,17 +27,10 @@ from ccbps.predicates import (
 from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.codes import Intervals, complement
 from ccbps.predicates.normal import AtLeast, Conjunction, NormalForm, Part
-from ccbps.predicates.temporal import Instant
+from ccbps.predicates.temporal import UNITS, Instant
 
 SHOWN: Final = 8
 """Values or intervals of a set that are spelled out."""
-_SECONDS: Final = {
-    "day": Fraction(86_400),
-    "s": Fraction(1),
-    "ms": Fraction(1, 10**3),
-    "us": Fraction(1, 10**6),
-    "ns": Fraction(1, 10**9),
-}
 
 
 def normal_text(predicate: Predicate, most: int = SHOWN) -> str:
@@ -199,7 +191,7 @@ def _value(kind: AttributeType, code: int) -> str:
     if isinstance(kind, Bool):
         return "TRUE" if number else "FALSE"
     if isinstance(kind, Timestamp):
-        return _quoted(Instant(kind.start.seconds + number * _SECONDS[kind.unit]).iso())
+        return _quoted(Instant(kind.start.seconds + number * UNITS[kind.unit]).iso())
     if isinstance(kind, Text):
         return _quoted(_bytes(kind, code).decode("utf-8", "backslashreplace"))
     return f"#{number:x}"

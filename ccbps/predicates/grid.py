@@ -28,7 +28,8 @@ class Grid:
         low: least number.
         step: distance of neighbours, > 0.
         count: number of numbers, at most 2**64.
-        between: reason for refusing a number between two of the grid.
+        between: reason for refusing a number between two of the grid, or less than a step beyond
+            the greatest.
     """
 
     low: Fraction
@@ -43,7 +44,7 @@ class Grid:
             Refused: not on the grid.
         """
         number, rest = self._divided(value)
-        if not 0 <= number < self.count or (rest and number == self.count - 1):
+        if not 0 <= number < self.count:
             raise Refused("out of range")
         if rest:
             raise Refused(self.between)
@@ -63,15 +64,13 @@ class Grid:
         common = value.denominator * low.denominator
         return divmod(above * step.denominator, common * step.numerator)
 
-    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome:
-        """Return the numbers of the exact ``values * 10**-scale``; `values` are of kind i or u."""
-        unit = Fraction(10) ** -scale
+    def numbers_of(self, values: npt.NDArray[Any], unit: Fraction) -> Outcome:
+        """Return the numbers of the exact ``values * unit``; `values` are of kind i or u."""
         limits = np.iinfo(values.dtype)
         # Within the dtype, so that no difference of two values exceeds 64 bits.
         least = max(math.ceil(self.low / unit), int(limits.min))
-        greatest = min(
-            math.floor((self.low + (self.count - 1) * self.step) / unit), int(limits.max)
-        )
+        end = math.ceil((self.low + self.count * self.step) / unit)
+        greatest = min(end - 1, int(limits.max))
         # Exact: NumPy compares integer arrays with Python integers of any size exactly.
         outside = (values < least) | (values > greatest)
         problems = [(outside, "out of range")]

@@ -116,7 +116,7 @@ class _Number(AttributeType):
 
     def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
         if values.dtype.kind in "iu":
-            return self._grid.numbers_of(values, scale)
+            return self._grid.numbers_of(values, Fraction(10) ** -scale)
         return self._numbers_of_floats(values) if values.dtype.kind == "f" else None
 
     def number_of(self, value: Any) -> int:
@@ -172,7 +172,7 @@ class _WholeNumber(_Number):
         inexact = np.abs(values) > _EXACT_FLOAT
         values = np.where(inexact, 0.0, values)
         integers = np.rint(values)
-        numbers, problems = self._grid.numbers_of(integers.astype(np.int64), 0)
+        numbers, problems = self._grid.numbers_of(integers.astype(np.int64), Fraction(1))
         return numbers, [
             (infinite, "not finite"),
             (values != integers, "not a whole number"),

@@ -31,7 +31,7 @@ from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.attributes import Attributes, closest, named_columns
 from ccbps.predicates.columns import column_of, comes_from, length_of
 from ccbps.predicates.numeric import Bool, Decimal, Int, UInt
-from ccbps.predicates.temporal import Instant, Timestamp
+from ccbps.predicates.temporal import UNITS, Instant, Timestamp
 from ccbps.predicates.textual import Category, Keyword, Text
 from ccbps.predicates.types import AttributeType
 
@@ -142,10 +142,6 @@ _CLOSE: Final = 5e-4  # in steps; half of what a Decimal accepts of a float
 _MOST_WORDS: Final = 64
 _REPEATED: Final = 4
 _SHORT: Final = 8
-_UNITS: Final = {"day": Fraction(86_400)} | {
-    name: Fraction(1, 1000**power) for power, name in enumerate(("s", "ms", "us", "ns"))
-}
-
 
 S = TypeVar("S", bound=Attributes)
 
@@ -465,7 +461,7 @@ def _of_times(values: npt.NDArray[Any], nullable: bool) -> _Choice:
 
 def _of_instants(instants: list[Instant], nullable: bool) -> _Choice:
     unit = next(
-        (name for name, size in _UNITS.items() if all(i.seconds % size == 0 for i in instants)),
+        (name for name, size in UNITS.items() if all(i.seconds % size == 0 for i in instants)),
         "ns",
     )
     clock = "" if unit == "day" else "T23:59:59"

@@ -11,7 +11,6 @@ Convention: proleptic Gregorian calendar, years 1..9999, no leap seconds.
 from __future__ import annotations
 
 import datetime
-import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,14 +26,10 @@ from ccbps.predicates.codes import BoolArray
 from ccbps.predicates.grid import Grid
 from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
 
-_NANOSECONDS: Final = {
-    "day": 86_400 * 10**9,
-    "s": 10**9,
-    "ms": 10**6,
-    "us": 10**3,
-    "ns": 1,
+UNITS: Final = {"day": Fraction(86_400)} | {
+    name: Fraction(1, 1000**power) for power, name in enumerate(("s", "ms", "us", "ns"))
 }
-_NUMPY_UNIT: Final = {"D": "day", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
+"""Units of time, in seconds."""
 _EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
 _ISO: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)"
@@ -99,7 +94,7 @@ class Instant:
             converted = _ticks_of(np.array([value]))
             if converted is None or converted[2][0]:
                 raise ValueError("too far away" if converted else "finer than a nanosecond")
-            return cls(Fraction(int(converted[0][0]) * _NANOSECONDS[converted[1]], 10**9))
+            return cls(int(converted[0][0]) * UNITS[converted[1]])
         if isinstance(value, datetime.datetime):
             # Not astimezone(), which overflows in the first and last hours of the calendar.
             offset = value.utcoffset() or datetime.timedelta()
@@ -113,17 +108,11 @@ class Instant:
             return cls(Fraction((value.toordinal() - _EPOCH) * 86_400))
         raise TypeError("not a date or timestamp")
 
-    def date(self) -> Instant:
-        """Return midnight (UTC) at the start of the day."""
-        return Instant(Fraction(math.floor(self.seconds / 86_400) * 86_400))
-
     def iso(self) -> str:
         """Write ISO text: a date at midnight, else date and time with the decimals it takes."""
         days, rest = divmod(self.seconds, 86_400)
         day = datetime.date.fromordinal(int(days) + _EPOCH).isoformat()
-        if rest == 0:
-            return day
-        return f"{day}T{_clock(rest)}"
+        return f"{day}T{_clock(rest)}" if rest else day
 
 
 def _ticks_of(
@@ -137,12 +126,13 @@ def _ticks_of(
     """
     unit, _ = np.datetime_data(values.dtype)
     unit = {"Y": "D", "M": "D", "W": "D", "h": "s", "m": "s"}.get(unit, unit)
-    if unit not in _NUMPY_UNIT:
+    name = "day" if unit == "D" else unit
+    if name not in UNITS:
         return None
     converted = values.astype(f"M8[{unit}]", copy=False)
     # NumPy wraps around where 64 bits do not hold the result.
     overflowed = converted.astype(values.dtype, copy=False) != values
-    return converted.astype(np.int64), _NUMPY_UNIT[unit], overflowed
+    return converted.astype(np.int64), name, overflowed
 
 
 def _clock(seconds: Fraction) -> str:
@@ -193,13 +183,13 @@ class Timestamp(AttributeType):
     @explained('"day", "2024-01-01", "2024-12-31"')
     def __init__(self, unit: str, start: Any, end: Any, *, nullable: bool = False) -> None:
         self._set(
-            unit=choice("Timestamp unit", unit, _NANOSECONDS),
+            unit=choice("Timestamp unit", unit, UNITS),
             start=_parameter("start", start),
             end=_parameter("end", end),
             nullable=bool(nullable),
         )
         for name, value in (("start", self.start), ("end", self.end)):
-            ticks = self._ticks(value)
+            ticks = value.seconds / UNITS[unit]
             if ticks.denominator != 1:
                 raise ParameterError(f"Timestamp {name} is finer than the unit {unit!r}")
             if abs(ticks) > _INT64_MAX:
@@ -212,29 +202,19 @@ class Timestamp(AttributeType):
         else:
             # A bare date would read as the whole of the last day, and is its first moment.
             first, last = (
-                f"{instant.date().iso()} {_clock(instant.seconds % 86_400)}"
+                f"{instant.iso()[:10]} {_clock(instant.seconds % 86_400)}"
                 for instant in (self.start, self.end)
             )
             accepts = (
                 f"a date or timestamp from {first} to {last} (UTC), in whole units of {unit!r}"
             )
-        cardinality = int(self._ticks(self.end)) - self._first + 1
-        self._set(accepts=accepts, cardinality=cardinality)
-
-    def _ticks(self, instant: Instant) -> Fraction:
-        """Return the time since 1970 in units."""
-        return instant.seconds * 10**9 / _NANOSECONDS[self.unit]
-
-    @cached_property
-    def _first(self) -> int:
-        return int(self._ticks(self.start))
+        units = (self.end.seconds - self.start.seconds) / UNITS[unit]
+        self._set(accepts=accepts, cardinality=int(units) + 1)
 
     @cached_property
     def _grid(self) -> Grid:
-        step = Fraction(_NANOSECONDS[self.unit], 10**9)
-        return Grid(
-            self.start.seconds, step, self.cardinality, f"finer than the unit {self.unit!r}"
-        )
+        finer = f"finer than the unit {self.unit!r}"
+        return Grid(self.start.seconds, UNITS[self.unit], self.cardinality, finer)
 
     def parameters(self) -> dict[str, Any]:
         return {"unit": self.unit, "start": self.start.iso(), "end": self.end.iso()}
@@ -255,38 +235,18 @@ class Timestamp(AttributeType):
 
     def number_of(self, value: Any) -> int:
         try:
-            position = self._ticks(Instant.of(value)) - self._first
+            instant = Instant.of(value)
         except TypeError:
             raise Refused(f"wrong type ({type(value).__name__})") from None
         except ValueError as problem:
             raise Refused(str(problem)) from None
-        # Later on the last day, a value is in the range of days, and finer than they are.
-        if not 0 <= math.floor(position) < self.cardinality:
-            raise Refused("out of range")
-        if position.denominator != 1:
-            raise Refused(f"finer than the unit {self.unit!r}")
-        return int(position)
+        return self._grid.number_of(instant.seconds)
 
     def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
-        if values.dtype.kind != "M":
-            return None
-        converted = _ticks_of(values)
+        converted = _ticks_of(values) if values.dtype.kind == "M" else None
         if converted is None:
             return None
         ticks, unit, overflowed = converted
-        theirs, ours = _NANOSECONDS[unit], _NANOSECONDS[self.unit]
-        first, last = self._first, self._first + self.cardinality - 1
-        if theirs <= ours:
-            ratio = ours // theirs
-            whole, rest = np.divmod(ticks, ratio)
-            outside = (whole < first) | (whole > last)
-            finer = (rest != 0) & ~outside
-        else:
-            # Compare before multiplying: far-away dates would overflow in the finer unit.
-            ratio = theirs // ours
-            outside = (ticks < -(-first // ratio)) | (ticks > last // ratio)
-            whole = np.where(outside, 0, ticks) * ratio
-            finer = np.zeros(len(ticks), dtype=np.bool_)
-        numbers = whole.astype(np.uint64) - np.uint64(first % 2**64)
-        reason = f"finer than the unit {self.unit!r}"
-        return numbers, [(outside | overflowed, "out of range"), (finer & ~overflowed, reason)]
+        numbers, problems = self._grid.numbers_of(ticks, UNITS[unit])
+        problems = [(mask & ~overflowed, reason) for mask, reason in problems]
+        return numbers, [*problems, (overflowed, "out of range")]
