@@ -25,10 +25,10 @@ from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_o
 from ccbps.predicates.types import AttributeType
 
 
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class Attributes:
     """An ordered, immutable mapping of attribute names to attribute types; see `Schema`."""
 
-    __slots__ = ("_attributes",)
     _attributes: dict[str, AttributeType]
 
     def __init__(
@@ -46,12 +46,6 @@ class Attributes:
                 raise ParameterError(f"attribute name {name!r} is not an identifier")
             instance(f"attribute {name!r}", kind, AttributeType, hint="write for example UInt(16)")
         object.__setattr__(self, "_attributes", merged)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Schema is immutable")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError("a Schema is immutable")
 
     def __reduce__(self) -> tuple[type[Self], tuple[dict[str, AttributeType]]]:
         return type(self), (self._attributes,)

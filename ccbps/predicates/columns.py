@@ -20,7 +20,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -170,31 +170,34 @@ def _equal_to_na(texts: npt.NDArray[Any]) -> BoolArray:
     return _identical(texts.tolist(), na)
 
 
+_DTYPES: Final[dict[type, tuple[type, ...]]] = {
+    int: (np.int64, np.uint64),
+    bool: (np.bool_,),
+    float: (np.float64,),
+}
+
+
 def _from_objects(values: list[Any]) -> Column:
     """Convert Python objects: by way of NumPy if all are of one plain type, else a dictionary."""
     kinds = set(map(type, values))
-    has_none = type(None) in kinds
-    kinds.discard(type(None))
-    missing = _identical(values, None) if has_none else np.zeros(len(values), dtype=np.bool_)
+    missing = np.zeros(len(values), dtype=np.bool_)
+    if type(None) in kinds:
+        missing = _identical(values, None)
+        kinds.discard(type(None))
     if kinds == {str}:
         return _dictionary(["" if value is None else value for value in values], missing)
-    if kinds <= {int} or kinds <= {bool} or kinds <= {float}:
-        if has_none:
-            values = [0 if value is None else value for value in values]
-        if kinds == {int}:
-            for integers in (np.int64, np.uint64):
-                try:
-                    return Column(missing, np.array(values, dtype=integers))
-                except OverflowError:
-                    continue
-        elif kinds == {bool}:
-            return Column(missing, np.array(values, dtype=np.bool_))
-        else:
-            floats = np.array(values, dtype=np.float64)
-            return Column(missing | np.isnan(floats), floats)
-        # Integers beyond 64 bits stay Python integers, so that the range check is exact.
-        return _dictionary(values, missing)
-    return _tagged_dictionary(values)
+    if len(kinds) > 1 or not kinds <= _DTYPES.keys():
+        return _tagged_dictionary(values)
+    if missing.any():
+        values = [0 if value is None else value for value in values]
+    for dtype in _DTYPES[next(iter(kinds), float)]:
+        try:
+            array: npt.NDArray[Any] = np.array(values, dtype=dtype)
+        except OverflowError:
+            continue
+        return Column(missing | np.isnan(array), array)
+    # Integers beyond 64 bits stay Python integers, so that the range check is exact.
+    return _dictionary(values, missing)
 
 
 def _identical(values: list[Any], other: object) -> BoolArray:
@@ -322,8 +325,8 @@ def _integers_of(array: Any) -> tuple[npt.NDArray[Any], int] | None:
     ends = compute.min_max(array)
     low, high = (int(Fraction(ends[name].as_py()) * unit) for name in ("min", "max"))
     surplus = 0
-    while (dtype := _dtype_of(low // 10**surplus, high // 10**surplus)) is None:
-        surplus += 1
+    while not -(2**63) <= low <= high < 2**64 or (low < 0 and high >= 2**63):
+        low, high, surplus = low // 10, high // 10, surplus + 1
     if surplus:
         arrow: Any = importlib.import_module("pyarrow")
         make = arrow.decimal128 if array.type.bit_width == 128 else arrow.decimal256
@@ -332,15 +335,8 @@ def _integers_of(array: Any) -> tuple[npt.NDArray[Any], int] | None:
             array = array.cast(make(array.type.precision, array.type.scale - surplus))
         except arrow.ArrowInvalid:
             return None
+    dtype = np.dtype(np.int64 if high < 2**63 else np.uint64)
     return _lowest_words(array, dtype), array.type.scale
-
-
-def _dtype_of(low: int, high: int) -> np.dtype[Any] | None:
-    """Return the dtype of 64 bits that holds all of low..high."""
-    for dtype in (np.int64, np.uint64):
-        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
-            return np.dtype(dtype)
-    return None
 
 
 def _lowest_words(array: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -15,11 +15,11 @@ Not protected: a normal form is the subscription itself. Its repr shows nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.codes import Intervals, common, complement, joined
@@ -29,6 +29,8 @@ MAX_HAMMING_CODES: Final = 1024
 """Most codes that a Hamming distance, or its negation, is spelled out to."""
 MAX_PRODUCTS: Final = 256
 _MAX_CHOICES: Final = 64
+
+T = TypeVar("T")
 
 Product: TypeAlias = dict[str, Intervals]
 """Allowed codes of the attributes that are constrained; never an empty set of codes."""
@@ -128,7 +130,7 @@ class NormalForm:
             others.extend(part.parts)
             for name, allowed in part.sets.items():
                 sets.setdefault(name, []).append(allowed)
-        merged = {name: _in_all(alternatives) for name, alternatives in sets.items()}
+        merged = {name: _by_halves(alternatives, common, ()) for name, alternatives in sets.items()}
         if not all(merged.values()):
             return NEVER
         if len(others) == 1 and not merged:
@@ -164,12 +166,13 @@ class NormalForm:
         return self.negation(inside) if form.negated else inside
 
 
-def _in_all(sets: Sequence[Intervals]) -> Intervals:
-    """Intersect sets by halves: thousands of constants cost about as much as sorting them."""
-    if len(sets) == 1:
-        return sets[0]
-    middle = len(sets) // 2
-    return common(_in_all(sets[:middle]), _in_all(sets[middle:]))
+def _by_halves(items: Sequence[T], join: Callable[[T, T], T], nothing: T) -> T:
+    """Join items by halves: thousands of constants then cost about as much as sorting them."""
+    if len(items) < 2:
+        return items[0] if items else nothing
+    middle = len(items) // 2
+    first = _by_halves(items[:middle], join, nothing)
+    return join(first, _by_halves(items[middle:], join, nothing))
 
 
 def _ball(bits: int, limit: int) -> int:
@@ -267,28 +270,18 @@ def _attributes_of(part: Part) -> set[str]:
     return set(names).union(*map(_attributes_of, part.parts))
 
 
-# Both combine halves rather than one part after another: a list of thousands of constants then
-# costs about as much as sorting it.
-
-
 def _all_of(schema: Attributes, unions: list[list[Product]], most_pairs: int) -> list[Product]:
-    if len(unions) < 2:
-        return unions[0] if unions else [{}]
-    middle = len(unions) // 2
-    first = _all_of(schema, unions[:middle], most_pairs)
-    second = _all_of(schema, unions[middle:], most_pairs)
-    if len(first) * len(second) > most_pairs:
-        raise _too_many([*first, *second])
-    pairs = (_intersection(left, right) for left in first for right in second)
-    return _merged(schema, [product for product in pairs if product is not None])
+    def both(first: list[Product], second: list[Product]) -> list[Product]:
+        if len(first) * len(second) > most_pairs:
+            raise _too_many([*first, *second])
+        pairs = (_intersection(left, right) for left in first for right in second)
+        return _merged(schema, [product for product in pairs if product is not None])
+
+    return _by_halves(unions, both, [{}])
 
 
 def _any_of(schema: Attributes, unions: list[list[Product]]) -> list[Product]:
-    if len(unions) < 2:
-        return unions[0] if unions else []
-    middle = len(unions) // 2
-    first, second = _any_of(schema, unions[:middle]), _any_of(schema, unions[middle:])
-    return _merged(schema, first + second)
+    return _by_halves(unions, lambda first, second: _merged(schema, first + second), [])
 
 
 def _merged(schema: Attributes, products: list[Product]) -> list[Product]:

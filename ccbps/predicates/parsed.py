@@ -222,12 +222,12 @@ class ParsedPredicates:
         if shape is not None and shape.schema == schema:
             filled = shape.fill(literals)
             if filled is not None:
-                return Predicate(schema, text, filled, private_names=shape.private_names)
+                return Predicate(schema, text, filled, shape.private_names)
         expression, readings = read_sql(schema, text)
         shape = Shape(schema, text, expression, readings)
         if shape.usable:
             self._shapes.put((between, names), shape, len(text))
-        return Predicate(schema, text, expression)
+        return Predicate(schema, text, expression, shape.private_names)
 
 
 PARSED: Final = ParsedPredicates(1 << 20)

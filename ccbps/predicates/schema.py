@@ -12,7 +12,8 @@ repr shows attribute names only, and `evaluate` is plaintext.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Self
 
 from ccbps.errors import (
@@ -22,7 +23,7 @@ from ccbps.errors import (
     PredicateTypeError,
     UnsupportedPredicateError,
 )
-from ccbps.predicates.attributes import Attributes, Events
+from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.box import Box, box_of, is_empty
 from ccbps.predicates.codes import BoolArray
 from ccbps.predicates.described import from_text, to_text, types_of
@@ -189,9 +190,10 @@ class Schema(Attributes):
         """
         text = single_quoted(text) if double_quoted_strings else text
         expression, _ = read_sql(self, text)
-        return Predicate(self, text, expression)
+        return Predicate(self, text, expression, private_names_of(expression))
 
 
+@dataclass(eq=False, repr=False)
 class Predicate:
     """A parsed predicate, made by `Schema.parse`.
 
@@ -211,25 +213,11 @@ class Predicate:
         private_names: names of the placeholders, in order of first appearance.
     """
 
-    __slots__ = ("_box", "_constants", "_form", "expression", "private_names", "schema", "text")
-
-    def __init__(
-        self,
-        schema: Schema,
-        text: str,
-        expression: Expression,
-        constants: Mapping[str, Any] | None = None,
-        private_names: tuple[str, ...] | None = None,
-    ) -> None:
-        self.schema = schema
-        self.text = text
-        self.expression = expression
-        self._constants: dict[str, Any] = dict(constants or {})
-        self._box: Box | None = None
-        self._form: Form | None = None
-        self.private_names = (
-            private_names_of(expression) if private_names is None else private_names
-        )
+    schema: Schema
+    text: str
+    expression: Expression
+    private_names: tuple[str, ...]
+    _constants: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         names = ", ".join(attributes_of(self.expression)) or "no attribute"
@@ -307,7 +295,7 @@ class Predicate:
             raise ParameterError(f"bind {problem}; private constants of this predicate: {names}")
         for attribute, use, operand in privates_of(self.expression):
             self._check(attribute, use, operand, values[operand.name])
-        return Predicate(self.schema, self.text, self.expression, values, self.private_names)
+        return Predicate(self.schema, self.text, self.expression, self.private_names, values)
 
     def identity(self) -> Hashable:
         """Return a key that equals that of predicates with the same schema, text and constants.
@@ -352,8 +340,7 @@ class Predicate:
             EventError: the records do not fit the schema.
         """
         self._require_bound()
-        events: Events = self.schema.encode(records)
-        return evaluate(self.expression, events, MappingProxyType(self._constants))
+        return evaluate(self.expression, self.schema.encode(records), self._constants)
 
     @property
     def never_matches(self) -> bool:
@@ -377,9 +364,11 @@ class Predicate:
 
     def true_form(self) -> Form:
         """Return the code form of "the predicate is TRUE"; bounds that are unbound are None."""
-        if self._form is None:
-            self._form = lower(self.schema, self.expression, self._constants)
         return self._form
+
+    @cached_property
+    def _form(self) -> Form:
+        return lower(self.schema, self.expression, self._constants)
 
     def box(self) -> Box:
         """Write the predicate as one range of codes for every attribute.
@@ -395,11 +384,13 @@ class Predicate:
             UnsupportedPredicateError: the predicate is not a box; names the attribute that needs
                 more.
         """
-        if self._box is None:
-            self._require_bound()
-            self._box = box_of(self.schema, self.true_form(), self.expression, self.text)
         # Its dict is the caller's; this predicate may be others' too.
         return Box(self.schema, dict(self._box.ranges))
+
+    @cached_property
+    def _box(self) -> Box:
+        self._require_bound()
+        return box_of(self.schema, self._form, self.expression, self.text)
 
 
 def told_apart(constants: Mapping[Any, Any]) -> Hashable | None:
