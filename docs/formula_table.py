@@ -17,7 +17,7 @@ from leakage_table import table
 from ccbps import Category, Decimal, Schema, UInt
 from ccbps.encodings.formula.rank_one import RankOne
 from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch
-from ccbps.programs import event_bit, interest_bit
+from ccbps.programs.branching import event_bit, interest_bit
 from ccbps.programs.formula import And, Formula, gates, total
 
 DOCS = Path(__file__).resolve().parent

@@ -25,7 +25,7 @@ from ccbps.encodings.formula.gates import GATE_ONE, Gate
 from ccbps.encodings.formula.rank_one import RankOne
 from ccbps.forms.leaves import BitLeaves
 from ccbps.matching import BranchingMatch, FormulaMatch
-from ccbps.programs import event_bit, interest_bit
+from ccbps.programs.branching import event_bit, interest_bit
 from ccbps.programs.formula import And
 
 RHO, LOW = "\N{GREEK SMALL LETTER RHO}", "₁₂₃₄"

@@ -1,9 +1,8 @@
 """Filters: sets of keys in little memory that know for sure which keys are absent."""
 
-from ccbps.filters.bloom import BloomFilter, CountingBloomFilter
-from ccbps.filters.cuckoo import CuckooFilter
+from ccbps.filters.bloom import BloomFilter, CountingBloomFilter, bloom_size
+from ccbps.filters.cuckoo import CuckooFilter, cuckoo_buckets
 from ccbps.filters.hashing import Hashing, Murmur3, SipHash
-from ccbps.filters.sizing import bloom_size, cuckoo_buckets
 from ccbps.filters.tokens import TopicTokens
 from ccbps.keys.filter_key import FilterKey
 

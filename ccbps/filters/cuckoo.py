@@ -14,6 +14,7 @@ Source: Fan, Andersen, Kaminsky and Mitzenmacher, CoNEXT 2014.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -25,7 +26,6 @@ from ccbps.errors import FilterFullError, ParameterError
 from ccbps.filters.filter import Filter, Numbers
 from ccbps.filters.hashing import Hashing, kernels
 from ccbps.filters.keys import Keys, as_key_bytes, one_key
-from ccbps.filters.sizing import cuckoo_buckets, cuckoo_rate
 
 MOST_BUCKETS: Final = (1 << 32) - 1
 MOST_SLOTS: Final = 64
@@ -37,6 +37,24 @@ MARKS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 Marks: TypeAlias = NDArray[np.unsignedinteger[Any]]
 _HALF: Final = np.uint64(32)
 _MASK: Final = (1 << 64) - 1
+
+
+def cuckoo_rate(slots: int, fingerprint_bytes: int, load: float) -> float:
+    """Return the rate of false positives: 1 - (1 - 1 / F)^(2 b a), F fingerprints, load a."""
+    fingerprints = 256**fingerprint_bytes - 1
+    return float(1 - (1 - 1 / fingerprints) ** (2 * slots * load))
+
+
+def cuckoo_buckets(capacity: int, slots: int) -> int:
+    """Return the buckets for so many keys, at a load that is nearly always reached.
+
+    Example:
+        >>> from ccbps.filters import cuckoo_buckets
+        >>> cuckoo_buckets(380_000, 4)
+        100000
+    """
+    load = {1: 0.45, 2: 0.84, 3: 0.91}.get(whole("slots", slots, 1), 0.95)
+    return max(1, ceil(capacity / slots / load - 1e-9))
 
 
 class CuckooFilter(Filter):

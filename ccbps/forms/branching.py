@@ -26,7 +26,6 @@ from typing import Final
 
 import numpy as np
 
-from ccbps import programs
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
 from ccbps.forms.bits import WORD
@@ -41,7 +40,8 @@ from ccbps.predicates.form import (
     InRange,
     iter_leaves,
 )
-from ccbps.programs import ONE, ZERO, BranchingProgram, Label
+from ccbps.programs import branching as programs
+from ccbps.programs.branching import ONE, ZERO, BranchingProgram, Label
 
 FAR: Final = 8
 """How many times the limit a program must have for its nodes not to be counted to the end."""

@@ -63,7 +63,7 @@ from ccbps.predicates.form import (
 )
 from ccbps.predicates.hiding import AnyLeaf, HiddenTree, LeafKind, LiteralLeaf, RangeLeaf, block
 from ccbps.predicates.types import EMPTY
-from ccbps.programs import ONE, ZERO, interest_bit
+from ccbps.programs.branching import ONE, ZERO, interest_bit
 from ccbps.programs.formula import (
     And,
     Formula,

@@ -18,7 +18,7 @@ from ccbps.arrays import Bytes
 from ccbps.forms.bits import WORD, code_bits
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.form import Form
-from ccbps.programs import ONE, ZERO, Label, event_bit, interest_bit
+from ccbps.programs.branching import ONE, ZERO, Label, event_bit, interest_bit
 from ccbps.programs.formula import And, Chain, Formula, Lookup, Scan, total
 
 

@@ -14,7 +14,7 @@ from ccbps.encodings.formula.ahead import AheadEncoding
 from ccbps.encodings.formula.encoding import FormulaEncoding
 from ccbps.encodings.labels import LABEL_BYTES, NONCE_BYTES
 from ccbps.errors import ShapeError
-from ccbps.programs import ONE, event_bit, interest_bit
+from ccbps.programs.branching import ONE, event_bit, interest_bit
 from ccbps.programs.formula import And, Formula, Sum
 from tests.reference.rank_one_gates import RankOneTwin
 from tests.support.effort import examples

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ccbps.encodings import BranchingEncoding
 from ccbps.errors import ShapeError
-from ccbps.programs import ONE, BranchingProgram
+from ccbps.programs.branching import ONE, BranchingProgram
 from tests.reference import ishai_kushilevitz as twin
 from tests.support.effort import examples
 from tests.support.kernels import Recorder

@@ -19,7 +19,7 @@ from ccbps.encodings.broadcast.encoding import BroadcastEncoding
 from ccbps.encodings.broadcast.window_slots import _Splits
 from ccbps.encodings.labels import LABEL_BYTES, NONCE_BYTES
 from ccbps.errors import ShapeError
-from ccbps.programs import ONE, ZERO, event_bit, interest_bit
+from ccbps.programs.branching import ONE, ZERO, event_bit, interest_bit
 from ccbps.programs.formula import And, Chain, Formula, Lookup, Sum, evaluate
 from tests.reference.broadcast_labels import BroadcastTwin, best_cut
 from tests.support.digit_formulas import (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ccbps.encodings.formula.encoding import FormulaEncoding
 from ccbps.encodings.formula.rank_one import RankOne
 from ccbps.errors import ParameterError, ShapeError
-from ccbps.programs import ONE, ZERO, Label, event_bit, interest_bit
+from ccbps.programs.branching import ONE, ZERO, Label, event_bit, interest_bit
 from ccbps.programs.formula import (
     And,
     Chain,

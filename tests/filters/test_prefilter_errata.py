@@ -13,7 +13,7 @@ import pytest
 
 from ccbps.errors import FilterFullError
 from ccbps.filters import CuckooFilter, Murmur3, bloom_size
-from ccbps.filters.sizing import cuckoo_rate
+from ccbps.filters.cuckoo import cuckoo_rate
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "reproduce" / "prefilter.py"
 GEOMETRIES = {(100_000, 4): 26.43, (50_000, 8): 13.15, (25_000, 16): 6.68}

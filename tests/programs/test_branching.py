@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from ccbps import programs
 from ccbps.errors import ParameterError, ShapeError
-from ccbps.programs import ONE, ZERO, BranchingProgram, Label
+from ccbps.programs import branching as programs
+from ccbps.programs.branching import ONE, ZERO, BranchingProgram, Label
 from tests.reference.gf2 import determinant
 from tests.support.program_strategies import (
     bit_rows,

@@ -21,7 +21,6 @@ PACKAGES = (
     "ccbps.delivery",
     "ccbps.filters",
     "ccbps.circuits",
-    "ccbps.programs",
     "ccbps.encodings",
     "ccbps.overlay",
     "ccbps.sharing",

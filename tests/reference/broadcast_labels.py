@@ -45,7 +45,7 @@ from functools import cache
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from ccbps.programs import Label
+from ccbps.programs.branching import Label
 from ccbps.programs.formula import And, Formula, Lookup, Scan, Sum
 
 Product = frozenset[int]

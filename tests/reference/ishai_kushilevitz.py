@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.encodings import TriangleLayout
-from ccbps.programs import BranchingProgram, Label
+from ccbps.programs.branching import BranchingProgram, Label
 
 Bytes = NDArray[np.uint8]
 Bits = NDArray[np.uint8]

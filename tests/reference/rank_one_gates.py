@@ -28,7 +28,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ccbps.programs import Label
+from ccbps.programs.branching import Label
 from ccbps.programs.formula import And, Chain, Formula, Sum
 
 Vector = Sequence[int | None]

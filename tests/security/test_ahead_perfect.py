@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ccbps.encodings.formula.ahead import AheadEncoding
 from ccbps.encodings.formula.encoding import FormulaEncoding
 from ccbps.encodings.straight_line.planes import planes
-from ccbps.programs import event_bit, interest_bit
+from ccbps.programs.branching import event_bit, interest_bit
 from ccbps.programs.formula import And, Formula, Sum, evaluate
 from tests.support.formula_strategies import (
     comparison,

@@ -16,9 +16,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from ccbps import programs
 from ccbps.encodings import BranchingEncoding
-from ccbps.programs import BranchingProgram
+from ccbps.programs import branching as programs
+from ccbps.programs.branching import BranchingProgram
 from tests.reference.ishai_kushilevitz import positions
 from tests.support.program_strategies import (
     bit_rows,

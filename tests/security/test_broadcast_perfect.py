@@ -22,7 +22,7 @@ from ccbps.encodings.broadcast.window_programs import Frame, broker_program, sub
 from ccbps.encodings.broadcast.window_slots import WindowSlots
 from ccbps.encodings.straight_line.planes import planes
 from ccbps.encodings.straight_line.program import StraightLine
-from ccbps.programs import ONE, interest_bit
+from ccbps.programs.branching import ONE, interest_bit
 from ccbps.programs.formula import And, Formula, Lookup, Sum, conjunction, evaluate
 from tests.support.digit_formulas import (
     comparison,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ccbps.encodings.formula.encoding import FormulaEncoding
-from ccbps.programs import event_bit, interest_bit
+from ccbps.programs.branching import event_bit, interest_bit
 from ccbps.programs.formula import And, Formula, Sum, evaluate
 from tests.reference.rank_one_gates import RankOneTwin
 from tests.support.effort import examples

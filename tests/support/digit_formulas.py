@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.programs import ONE, ZERO, Label, interest_bit
+from ccbps.programs.branching import ONE, ZERO, Label, interest_bit
 from ccbps.programs.formula import And, Formula, Lookup, Scan, Sum, conjunction, total
 from tests.support.formula_strategies import hidden_tree, packed, unpacked
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.encodings.formula.encoding import FormulaEncoding
-from ccbps.programs import ONE, ZERO, Label, event_bit, interest_bit
+from ccbps.programs.branching import ONE, ZERO, Label, event_bit, interest_bit
 from ccbps.programs.formula import And, Chain, Formula, Sum, conjunction, total
 
 Bits = NDArray[np.bool_]

@@ -12,9 +12,9 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbps import programs
 from ccbps.circuits import Circuit, Gate, Op
-from ccbps.programs import BranchingProgram, Label
+from ccbps.programs import branching as programs
+from ccbps.programs.branching import BranchingProgram, Label
 from tests.support.circuit_strategies import all_rows
 
 Bits = NDArray[np.uint8]
