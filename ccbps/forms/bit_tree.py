@@ -20,13 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ccbps.predicates import Schema
-from ccbps.predicates.form import (
-    AllOf,
-    AtLeastOf,
-    Form,
-    HammingWithin,
-    InRange,
-)
+from ccbps.predicates.form import AllOf, AtLeastOf, Form, HammingWithin, InRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,15 +31,7 @@ from ccbps.errors import ParameterError
 from ccbps.forms.bits import WORD
 from ccbps.predicates import Schema
 from ccbps.predicates.box import Box
-from ccbps.predicates.form import (
-    AllOf,
-    AnyOf,
-    AtLeastOf,
-    Form,
-    HammingWithin,
-    InRange,
-    iter_leaves,
-)
+from ccbps.predicates.form import AllOf, AnyOf, AtLeastOf, Form, HammingWithin, InRange, iter_leaves
 from ccbps.programs import branching as programs
 from ccbps.programs.branching import ONE, ZERO, BranchingProgram, Label
 

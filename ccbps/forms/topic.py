@@ -59,8 +59,7 @@ def topic_of(predicate: Predicate, attributes: Sequence[str]) -> Words:
             continue
         if low != high:
             raise UnsupportedPredicateError(
-                f"a topic has one value of {name!r}: use = on each of {names}",
-                text=predicate.text,
+                f"a topic has one value of {name!r}: use = on each of {names}", text=predicate.text
             )
         codes.append(pack([low], schema[name].limbs)[:, 0])
     return np.concatenate(codes)

@@ -9,15 +9,7 @@ from __future__ import annotations
 
 from ccbps.predicates.attributes import Events
 from ccbps.predicates.box import Box
-from ccbps.predicates.form import (
-    AllOf,
-    AnyOf,
-    AtLeastOf,
-    Form,
-    HammingWithin,
-    InRange,
-    iter_leaves,
-)
+from ccbps.predicates.form import AllOf, AnyOf, AtLeastOf, Form, HammingWithin, InRange, iter_leaves
 from ccbps.predicates.numeric import Bool, Decimal, Int, UInt
 from ccbps.predicates.schema import Predicate, Schema
 from ccbps.predicates.suggest import Suggestion

@@ -401,11 +401,7 @@ class _Reader:
     # -- complaints -----------------------------------------------------------------------------
 
     def _error(
-        self,
-        kind: type[PredicateError],
-        message: str,
-        node: exp.Expr,
-        summary: str | None = None,
+        self, kind: type[PredicateError], message: str, node: exp.Expr, summary: str | None = None
     ) -> PredicateError:
         position = self.syntax.position(node)
         return kind(message, text=self.syntax.text, position=position, summary=summary)

@@ -461,8 +461,7 @@ def _of_times(values: npt.NDArray[Any], nullable: bool) -> _Choice:
 
 def _of_instants(instants: list[Instant], nullable: bool) -> _Choice:
     unit = next(
-        (name for name, size in UNITS.items() if all(i.seconds % size == 0 for i in instants)),
-        "ns",
+        (name for name, size in UNITS.items() if all(i.seconds % size == 0 for i in instants)), "ns"
     )
     clock = "" if unit == "day" else "T23:59:59"
     latest = 2261 if unit == "ns" else 9999  # nanoseconds of later years do not fit 64 bits

@@ -115,9 +115,7 @@ class Instant:
         return f"{day}T{_clock(rest)}" if rest else day
 
 
-def _ticks_of(
-    values: npt.NDArray[Any],
-) -> tuple[npt.NDArray[np.int64], str, BoolArray] | None:
+def _ticks_of(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], str, BoolArray] | None:
     """Convert datetime64 values to whole numbers of a unit.
 
     Returns:

@@ -151,9 +151,7 @@ class BranchingProgram:
         return paths[:, self.size].astype(bool)
 
 
-def sorted_edges(
-    edges: dict[tuple[int, int], Label],
-) -> list[tuple[tuple[int, int], Label]]:
+def sorted_edges(edges: dict[tuple[int, int], Label]) -> list[tuple[tuple[int, int], Label]]:
     """Return edges by target, then by source: the order in which columns of L are built."""
     return sorted(edges.items(), key=lambda item: (item[0][1], item[0][0]))
 

@@ -113,13 +113,7 @@ def test_a5_has_two_classes_of_five_cycles() -> None:
 
 @pytest.mark.parametrize(
     "orders, expected",
-    [
-        ((5, 5), {3, 5}),
-        ((2, 5), {3, 5}),
-        ((3, 3), {2, 3}),
-        ((2, 3), {2, 3, 5}),
-        ((2, 2), {3, 5}),
-    ],
+    [((5, 5), {3, 5}), ((2, 5), {3, 5}), ((3, 3), {2, 3}), ((2, 3), {2, 3, 5}), ((2, 2), {3, 5})],
 )
 def test_commutators_in_a5_have_few_orders(orders: tuple[int, int], expected: set[int]) -> None:
     a, b = ([p for p in alternating() if order_of(p) == n] for n in orders)

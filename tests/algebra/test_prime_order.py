@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 
 from ccbps.algebra import prime_order
 from ccbps.algebra.modular import is_prime, is_safe_prime, powmod
-from ccbps.algebra.prime_order import (
-    GROUPS,
-    ModpGroup,
-    P,
-    PrimeOrderGroup,
-    Q,
-    prime_order_group,
-)
+from ccbps.algebra.prime_order import GROUPS, ModpGroup, P, PrimeOrderGroup, Q, prime_order_group
 from ccbps.errors import DecodeError, ParameterError
 
 FAST = ["toy64", "secp256k1"]

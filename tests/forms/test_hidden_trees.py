@@ -524,11 +524,7 @@ def test_reprs_show_nothing_of_the_subscription() -> None:
 
 @pytest.mark.parametrize(
     ("depth", "nodes", "leaves", "message"),
-    [
-        (-1, 0, 1, "leaves"),
-        (1, 1, 1, "leaves"),
-        (1, 0, 2, "nodes"),
-    ],
+    [(-1, 0, 1, "leaves"), (1, 1, 1, "leaves"), (1, 0, 2, "nodes")],
 )
 def test_a_tree_has_all_its_nodes_and_leaves(
     depth: int, nodes: int, leaves: int, message: str
