@@ -16,7 +16,7 @@ INDOCRYPT 2012, and its reference implementation for 128 bits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -58,9 +58,21 @@ class Hashing(ABC):
     def one(self, key: bytes) -> tuple[int, int]:
         """Return both halves for a key."""
 
-    @abstractmethod
     def many(self, keys: KeyBytes) -> tuple[Words, Words]:
         """Return both halves for each key, two arrays of shape (keys,)."""
+        first, second = (np.empty(len(keys), dtype=np.uint64) for _ in range(2))
+        if compiled := kernels(len(keys), 4):
+            self._compute(compiled, keys, first, second)
+        else:
+            for start in range(0, len(keys), _AT_ONCE):
+                place = slice(start, start + _AT_ONCE)
+                part = KeyBytes(keys.data, keys.offsets[start : start + _AT_ONCE + 1])
+                self._compute(None, part, first[place], second[place])
+        return first, second
+
+    @abstractmethod
+    def _compute(self, compiled: Any, keys: KeyBytes, first: Words, second: Words) -> None:
+        """Write both halves for each key, by compiled kernels or, for None, by NumPy."""
 
     @abstractmethod
     def identity(self) -> bytes:
@@ -86,14 +98,12 @@ class Murmur3(Hashing):
         first, second = mmh3.hash64(key, self.seed, signed=False)
         return int(first), int(second)
 
-    def many(self, keys: KeyBytes) -> tuple[Words, Words]:
-        first, second = (np.full(len(keys), self.seed, dtype=np.uint64) for _ in range(2))
-        if compiled := kernels(len(keys), 4):
+    def _compute(self, compiled: Any, keys: KeyBytes, first: Words, second: Words) -> None:
+        first[:] = second[:] = self.seed
+        if compiled:
             compiled.murmur(keys.data, keys.offsets, first, second)
         else:
-            for place, part in _parts(keys):
-                _murmur(part, first[place], second[place])
-        return first, second
+            _murmur(keys, first, second)
 
     def identity(self) -> bytes:
         return b"mmh3" + self.seed.to_bytes(4)
@@ -124,25 +134,15 @@ class SipHash(Hashing):
         words = [int.from_bytes(key[at : at + 8], "little") for at in range(0, tail, 8)]
         words.append(int.from_bytes(key[tail:], "little") | (len(key) & 0xFF) << 56)
         for word in words:
-            v[3] ^= word
-            _rounds(v, 2)
-            v[0] ^= word
-        v[2] ^= 0xEE
-        _rounds(v, 4)
-        first = v[0] ^ v[1] ^ v[2] ^ v[3]
-        v[1] ^= 0xDD
-        _rounds(v, 4)
-        return first, v[0] ^ v[1] ^ v[2] ^ v[3]
+            _absorb(v, word, _rounds)
+        return _finished(v, _rounds)
 
-    def many(self, keys: KeyBytes) -> tuple[Words, Words]:
+    def _compute(self, compiled: Any, keys: KeyBytes, first: Words, second: Words) -> None:
         start = np.array(self._start(), dtype=np.uint64)
-        first, second = (np.empty(len(keys), dtype=np.uint64) for _ in range(2))
-        if compiled := kernels(len(keys), 4):
+        if compiled:
             compiled.siphash(keys.data, keys.offsets, start, first, second)
         else:
-            for place, part in _parts(keys):
-                _siphash(part, start, first[place], second[place])
-        return first, second
+            _siphash(keys, start, first, second)
 
     def identity(self) -> bytes:
         return blake2b(self._key.fingerprint().encode(), digest_size=8, person=b"siphash").digest()
@@ -159,6 +159,22 @@ class SipHash(Hashing):
 
     def __repr__(self) -> str:
         return f"<SipHash of {self._key!r}>"
+
+
+def _absorb(v: list[Any], word: Any, rounds: Callable[[list[Any], int], None]) -> None:
+    v[3] = v[3] ^ word
+    rounds(v, 2)
+    v[0] = v[0] ^ word
+
+
+def _finished(v: list[Any], rounds: Callable[[list[Any], int], None]) -> tuple[Any, Any]:
+    """Return both halves of the output."""
+    v[2] = v[2] ^ 0xEE
+    rounds(v, 4)
+    first = v[0] ^ v[1] ^ v[2] ^ v[3]
+    v[1] = v[1] ^ 0xDD
+    rounds(v, 4)
+    return first, v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
 def _rounds(v: list[int], count: int) -> None:
@@ -179,13 +195,6 @@ def _rounds(v: list[int], count: int) -> None:
 
 
 # -- columns in NumPy ---------------------------------------------------------------------------
-
-
-def _parts(keys: KeyBytes) -> Iterator[tuple[slice, KeyBytes]]:
-    """Yield parts of the keys, each with its place."""
-    for start in range(0, len(keys), _AT_ONCE):
-        place = slice(start, start + _AT_ONCE)
-        yield place, KeyBytes(keys.data, keys.offsets[start : start + _AT_ONCE + 1])
 
 
 def _blocks(keys: KeyBytes, width: int) -> Iterator[tuple[Index, Index]]:
@@ -247,24 +256,15 @@ def _siphash(keys: KeyBytes, start: Words, first: Words, second: Words) -> None:
     words, lengths = _words(keys), np.diff(keys.offsets)
     state = np.repeat(start[:, None], len(keys), axis=1)
     for rows, places in _blocks(keys, 8):
-        v, word = [*state[:, rows]], words[places]
-        v[3] = v[3] ^ word
-        _array_rounds(v, 2)
-        v[0] = v[0] ^ word
+        v = [*state[:, rows]]
+        _absorb(v, words[places], _array_rounds)
         state[:, rows] = v
     left = lengths % 8
     last = _low(words[keys.offsets[:-1] + lengths - left], left)
     last |= lengths.astype(np.uint64) << np.uint64(56)
     v = [*state]
-    v[3] = v[3] ^ last
-    _array_rounds(v, 2)
-    v[0] = v[0] ^ last
-    v[2] = v[2] ^ np.uint64(0xEE)
-    _array_rounds(v, 4)
-    first[:] = v[0] ^ v[1] ^ v[2] ^ v[3]
-    v[1] = v[1] ^ np.uint64(0xDD)
-    _array_rounds(v, 4)
-    second[:] = v[0] ^ v[1] ^ v[2] ^ v[3]
+    _absorb(v, last, _array_rounds)
+    first[:], second[:] = _finished(v, _array_rounds)
 
 
 def _array_rounds(v: list[Words], count: int) -> None:
