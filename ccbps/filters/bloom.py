@@ -23,8 +23,7 @@ from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.checks import number, whole
 from ccbps.errors import FilterFullError, ParameterError
 from ccbps.filters.filter import Filter, Numbers
-from ccbps.filters.hashing import Hashing, kernels
-from ccbps.filters.keys import Keys, as_key_bytes, one_key
+from ccbps.filters.hashing import Hashing, Keys, as_key_bytes, kernels, one_key
 
 MOST_BITS: Final = (1 << 32) - 1
 MOST_COUNT: Final = 255

@@ -24,8 +24,7 @@ from ccbps.arrays import Bools, Index, Words
 from ccbps.checks import choice, flag, whole
 from ccbps.errors import FilterFullError, ParameterError
 from ccbps.filters.filter import Filter, Numbers
-from ccbps.filters.hashing import Hashing, kernels
-from ccbps.filters.keys import Keys, as_key_bytes, one_key
+from ccbps.filters.hashing import Hashing, Keys, as_key_bytes, kernels, one_key
 
 MOST_BUCKETS: Final = (1 << 32) - 1
 MOST_SLOTS: Final = 64

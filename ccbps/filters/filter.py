@@ -8,8 +8,7 @@ from typing import ClassVar, Final, Self
 from ccbps.arrays import Bools
 from ccbps.checks import instance
 from ccbps.errors import DecodeError, ParameterError, ShapeError
-from ccbps.filters.hashing import Hashing, Murmur3
-from ccbps.filters.keys import Keys
+from ccbps.filters.hashing import Hashing, Keys, Murmur3
 from ccbps.records import Number, Record, read, write
 
 MAGIC: Final = b"ccbps filter\0\2"

@@ -27,7 +27,7 @@ from ccbps.filters import (
     cuckoo_buckets,
 )
 from ccbps.filters.cuckoo import cuckoo_rate
-from ccbps.filters.keys import as_key_bytes
+from ccbps.filters.hashing import as_key_bytes
 from tests.support.effort import examples
 from tests.support.kernels import both_kernels, each_kernel, wished  # noqa: F401  (a fixture)
 
