@@ -128,16 +128,12 @@ class CuckooFilter(Filter):
             FilterFullError: there is no room. Nothing was changed.
         """
         mark, first = self._one(key)
-        places = first, self._other(mark, first)
-        rows = [self._cells[place].tolist() for place in places]
-        if self.once and any(mark in row for row in rows):
+        if self.once and self._holds(mark, first):
             return
-        for place, row in zip(places, rows, strict=True):
-            if 0 in row:
-                self._cells[place, row.index(0)] = mark
-                self.count += 1
-                return
-        self.add_all([key])  # which moves others
+        if self._exchange(mark, first, 0, mark):
+            self.count += 1
+        else:
+            self.add_all([key])  # which moves others
 
     def remove(self, key: str | bytes) -> None:
         """Remove a copy of a key that was added.
@@ -148,18 +144,26 @@ class CuckooFilter(Filter):
             ParameterError: the key is certainly absent, or the filter stores each key once.
         """
         mark, first = self._one(key)
-        for place in (first, self._other(mark, first)):
-            row = self._cells[place].tolist()
-            if mark in row and not self.once:
-                self._cells[place, row.index(mark)] = 0
-                self.count -= 1
-                return
-        self.remove_all([key])  # which refuses
+        if not self.once and self._exchange(mark, first, mark, 0):
+            self.count -= 1
+        else:
+            self.remove_all([key])  # which refuses
 
     def __contains__(self, key: str | bytes) -> bool:
-        mark, place = self._one(key)
+        return self._holds(*self._one(key))
+
+    def _holds(self, mark: int, first: int) -> bool:
         cells = self._cells
-        return mark in cells[place].tolist() or mark in cells[self._other(mark, place)].tolist()
+        return mark in cells[first].tolist() or mark in cells[self._other(mark, first)].tolist()
+
+    def _exchange(self, mark: int, first: int, old: int, new: int) -> bool:
+        """Put `new` in place of `old` in a bucket of a fingerprint, if one has it; tell whether."""
+        for place in (first, self._other(mark, first)):
+            row = self._cells[place].tolist()
+            if old in row:
+                self._cells[place, row.index(old)] = new
+                return True
+        return False
 
     # -- columns ---------------------------------------------------------------------------------
 

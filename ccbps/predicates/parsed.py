@@ -127,36 +127,35 @@ class Shape:
                 return None
             values[start] = value
         places = {place: place + moved[before] for place, before in self._places}
-        return _Filling(values, places).node(self._expression)
+        return _filled(self._expression, values, places)
+
+
+def _filled(
+    node: tree.Expression, values: Mapping[int, Any], places: Mapping[int, int]
+) -> tree.Expression:
+    """Return a tree with other constants, by their position, in other places."""
+    place = places[node.position]
+    if isinstance(node, tree.Condition):
+        operands = tuple(
+            tree.Private(operand.name, places[operand.position])
+            if isinstance(operand, tree.Private)
+            else tree.Constant(
+                values.get(operand.position, operand.value), places[operand.position]
+            )
+            for operand in node.operands
+        )
+        return tree.Condition(node.attribute, node.operator, operands, place, node.limit)
+    if isinstance(node, tree.Not):
+        return tree.Not(_filled(node.part, values, places), place)
+    if isinstance(node, tree.AtLeast):
+        parts = tuple(_filled(part, values, places) for part in node.parts)
+        return tree.AtLeast(node.count, parts, place)
+    return tree.Truth(node.value, place)
 
 
 def _check(kind: AttributeType, use: str) -> Callable[[Any], object]:
     """Return a check of constants for a use that fits the type."""
     return partial(kind.code_range, use) if use in ("like", "hamming") else kind.bisect
-
-
-class _Filling:
-    """A tree with other constants in other places."""
-
-    def __init__(self, values: dict[int, Any], places: dict[int, int]) -> None:
-        self.values, self.places = values, places
-
-    def operand(self, operand: tree.Operand) -> tree.Operand:
-        place = self.places[operand.position]
-        if isinstance(operand, tree.Private):
-            return tree.Private(operand.name, place)
-        return tree.Constant(self.values.get(operand.position, operand.value), place)
-
-    def node(self, node: tree.Expression) -> tree.Expression:
-        place = self.places[node.position]
-        if isinstance(node, tree.Condition):
-            operands = tuple(map(self.operand, node.operands))
-            return tree.Condition(node.attribute, node.operator, operands, place, node.limit)
-        if isinstance(node, tree.Not):
-            return tree.Not(self.node(node.part), place)
-        if isinstance(node, tree.AtLeast):
-            return tree.AtLeast(node.count, tuple(map(self.node, node.parts)), place)
-        return tree.Truth(node.value, place)
 
 
 class _Kept(Generic[V]):
