@@ -106,28 +106,22 @@ def test_event_bits_are_the_codes_in_schema_order_most_significant_first(
 # -- programs mean what predicates mean ---------------------------------------------------------
 
 
-@given(schema=schemas(), data=st.data())
-@settings(max_examples=examples(150))
-def test_program_of_a_predicate_means_the_predicate(schema: Schema, data: st.DataObject) -> None:
-    drawn = data.draw(predicates(schema))
-    events = schema.encode([record(row) for row in data.draw(rows(schema))])
-    template = schema.parse(drawn.text)
+def check_meaning(drawn: Drawn, events: Events) -> None:
+    template = drawn.schema.parse(drawn.text)
     bound = template.bind(**drawn.private)
-    compiled = CompiledForm(schema, template.true_form())
+    compiled = CompiledForm(drawn.schema, template.true_form())
     assert_array_equal(evaluated(compiled, events, bound.true_form()), bound.evaluate(events))
 
 
+@pytest.mark.parametrize("hides_all", [False, True])
 @given(schema=schemas(), data=st.data())
 @settings(max_examples=examples(150))
-def test_program_with_all_constants_private_means_the_predicate(
-    schema: Schema, data: st.DataObject
+def test_program_of_a_predicate_means_the_predicate(
+    hides_all: bool, schema: Schema, data: st.DataObject
 ) -> None:
-    drawn = all_private(data.draw(predicates(schema, private=False)))
+    drawn = data.draw(predicates(schema, private=not hides_all))
     events = schema.encode([record(row) for row in data.draw(rows(schema))])
-    template = schema.parse(drawn.text)
-    bound = template.bind(**drawn.private)
-    compiled = CompiledForm(schema, template.true_form())
-    assert_array_equal(evaluated(compiled, events, bound.true_form()), bound.evaluate(events))
+    check_meaning(all_private(drawn) if hides_all else drawn, events)
 
 
 def every_event(schema: Schema) -> Events:
@@ -157,12 +151,7 @@ def every_event(schema: Schema) -> Events:
 def test_program_means_the_predicate_for_every_event_of_a_small_schema(
     schema: Schema, data: st.DataObject
 ) -> None:
-    drawn = data.draw(predicates(schema))
-    template = schema.parse(drawn.text)
-    bound = template.bind(**drawn.private)
-    events = every_event(schema)
-    compiled = CompiledForm(schema, template.true_form())
-    assert_array_equal(evaluated(compiled, events, bound.true_form()), bound.evaluate(events))
+    check_meaning(data.draw(predicates(schema)), every_event(schema))
 
 
 @given(schema=schemas(), data=st.data())

@@ -108,6 +108,13 @@ def fits(leaf: AnyLeaf, kind: LeafKind) -> bool:
     return kind == "box" or (len(leaf.ranges) <= 1 and (kind == "interval" or compared))
 
 
+def hidden(schema: Schema, form: Form, depth: int, kind: LeafKind, events: Events) -> HiddenTree:
+    """Return the form's tree, which is true of the same events."""
+    tree = hide(schema, form, depth, kind)
+    assert_array_equal(tree.evaluate(events), form.evaluate(events))
+    return tree
+
+
 # -- truth --------------------------------------------------------------------------------------
 
 
@@ -126,10 +133,9 @@ def check(schema: Schema, form: Form, depth: int, kind: LeafKind, events: Events
         if enough > 11:
             return
         depth = enough
-    tree = hide(schema, form, depth, kind)
+    tree = hidden(schema, form, depth, kind, events)
     assert tree.depth == depth
     assert all(fits(leaf, kind) for leaf in tree.leaves)
-    assert_array_equal(tree.evaluate(events), form.evaluate(events))
 
 
 @settings(max_examples=examples(150))
@@ -176,8 +182,7 @@ def test_every_range_of_a_small_attribute(kind: LeafKind, type_: Any) -> None:
         form = InRange("x", low, high, equal=False, negated=negated)
         depth = needed(schema, form, kind)
         assert depth is not None
-        tree = hide(schema, form, depth, kind)
-        assert_array_equal(tree.evaluate(events), form.evaluate(events))
+        tree = hidden(schema, form, depth, kind, events)
         inside = [code for code in range(size) if low <= code <= high]
         if kind == "compare":
             length = len(inside)
@@ -226,9 +231,7 @@ def test_sets_of_few_codes_have_about_the_least_depth(bits: int, more: int) -> N
         depth = needed(schema, form, "literal")
         assert depth is not None
         assert least <= depth <= least + more
-        assert_array_equal(
-            hide(schema, form, depth, "literal").evaluate(events), form.evaluate(events)
-        )
+        hidden(schema, form, depth, "literal", events)
 
 
 @pytest.mark.parametrize("size", range(1, 9))
@@ -239,7 +242,7 @@ def test_every_set_of_codes_of_a_small_attribute(size: int) -> None:
     for table in range(1, 1 << size):
         chosen = [f"'{name}'" for place, name in enumerate(names) if table >> place & 1]
         form = schema.parse(f"x IN ({', '.join(chosen)})").true_form()
-        assert_array_equal(hide(schema, form, 6, "literal").evaluate(events), form.evaluate(events))
+        hidden(schema, form, 6, "literal", events)
 
 
 # -- depths -------------------------------------------------------------------------------------
@@ -291,14 +294,9 @@ def test_a_conjunction_over_ten_attributes_is_one_box() -> None:
     schema = Schema({f"a{number}": UInt(16) for number in range(10)})
     text = " AND ".join(f"a{n} BETWEEN {n + 3} AND {n + 9} AND a{n} <> {n + 3}" for n in range(10))
     form = schema.parse(text).true_form()
-    tree = hide(schema, form, 0, "box")
-    (leaf,) = tree.leaves
+    (leaf,) = hidden(schema, form, 0, "box", telling_events(schema, form, 0)).leaves
     assert isinstance(leaf, RangeLeaf)
     assert dict(leaf.ranges) == {f"a{n}": (n + 4, n + 9) for n in range(10)}
-    assert_array_equal(
-        tree.evaluate(telling_events(schema, form, 0)),
-        form.evaluate(telling_events(schema, form, 0)),
-    )
 
 
 def test_codes_that_do_not_occur_are_free() -> None:
@@ -324,9 +322,7 @@ def test_deep_formulas_become_products(kind: LeafKind) -> None:
     depth = needed(schema, text, kind)
     assert depth is not None
     assert depth <= 6
-    form = schema.parse(text).true_form()
-    events = all_events(schema)
-    assert_array_equal(hide(schema, form, depth, kind).evaluate(events), form.evaluate(events))
+    hidden(schema, schema.parse(text).true_form(), depth, kind, all_events(schema))
 
 
 @pytest.mark.parametrize("first", ["a{n} < 5 AND b{n} > 3", "a{n} < 5"])
@@ -339,9 +335,7 @@ def test_a_box_moves_into_alternatives(first: str) -> None:
     assert needed(schema, text, "box") == needed(schema, f"{text} AND c < 9", "box") == 4
     assert needed(schema, " AND ".join(pairs), "box") == 5
     form = schema.parse(f"{text} AND c < 9").true_form()
-    tree = hide(schema, form, 4, "box")
-    events = telling_events(schema, form, 1)
-    assert_array_equal(tree.evaluate(events), form.evaluate(events))
+    hidden(schema, form, 4, "box", telling_events(schema, form, 1))
 
 
 def test_a_box_stays_where_an_alternative_has_none() -> None:
@@ -359,11 +353,10 @@ def test_spare_leaves_are_constants(kind: LeafKind) -> None:
     schema = Schema(x=UInt(4), y=UInt(8))
     form = schema.parse("x < 8").true_form()
     for depth in range(5):
-        tree = hide(schema, form, depth, kind)
+        tree = hidden(schema, form, depth, kind, all_events(schema))
         assert len(tree.leaves) == 2**depth
         assert len(tree.nodes) == 2**depth - 1
         assert sum(not constant(leaf) for leaf in tree.leaves) == 1
-        assert_array_equal(tree.evaluate(all_events(schema)), form.evaluate(all_events(schema)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -371,11 +364,8 @@ def test_spare_leaves_are_constants(kind: LeafKind) -> None:
 def test_constants_need_no_leaf(kind: LeafKind, text: str) -> None:
     schema = Schema(x=UInt(4))
     form = schema.parse(text).true_form()
-    events = all_events(schema)
     for depth in (0, 2):
-        tree = hide(schema, form, depth, kind)
-        assert all(map(constant, tree.leaves))
-        assert_array_equal(tree.evaluate(events), form.evaluate(events))
+        assert all(map(constant, hidden(schema, form, depth, kind, all_events(schema)).leaves))
 
 
 # -- hostile predicates -------------------------------------------------------------------------
@@ -522,21 +512,23 @@ def test_reprs_show_nothing_of_the_subscription() -> None:
         assert str(problem.value) == f"needs depth {problem.value.needed_depth}"
 
 
+LEAF = LiteralLeaf(False, 0)
+
+
 @pytest.mark.parametrize(
     ("depth", "nodes", "leaves", "message"),
-    [(-1, 0, 1, "leaves"), (1, 1, 1, "leaves"), (1, 0, 2, "nodes")],
+    [
+        (-1, 0, [LEAF], "leaves must be 2"),
+        (1, 1, [LEAF], "leaves must be 2"),
+        (1, 0, [LEAF, LEAF], "nodes must be"),
+        (1, 1, [LEAF, RangeLeaf(False, {})], "one kind"),
+    ],
 )
-def test_a_tree_has_all_its_nodes_and_leaves(
-    depth: int, nodes: int, leaves: int, message: str
+def test_a_tree_has_all_its_nodes_and_leaves_of_one_kind(
+    depth: int, nodes: int, leaves: list[AnyLeaf], message: str
 ) -> None:
     with pytest.raises(ParameterError, match=message):
-        HiddenTree(depth, (TreeNode(False, False),) * nodes, (LiteralLeaf(False, 0),) * leaves)
-
-
-def test_a_tree_has_leaves_of_one_kind() -> None:
-    leaves = (LiteralLeaf(False, 0), RangeLeaf(False, {}))
-    with pytest.raises(ParameterError, match="one kind"):
-        HiddenTree(1, (TreeNode(False, False),), leaves)
+        HiddenTree(depth, (TreeNode(False, False),) * nodes, tuple(leaves))
 
 
 def test_arguments_are_checked() -> None:
