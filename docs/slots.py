@@ -23,7 +23,7 @@ from formula_table import bound, box_schema, halves
 from ccbps import Schema, UInt
 from ccbps.encodings.formula.gates import GATE_ONE, Gate
 from ccbps.encodings.formula.rank_one import RankOne
-from ccbps.forms.leaves import BitLeaves
+from ccbps.forms.leaves import Leaves
 from ccbps.matching import BranchingMatch, FormulaMatch
 from ccbps.programs.branching import event_bit, interest_bit
 from ccbps.programs.formula import And
@@ -106,7 +106,7 @@ def draw_gate() -> str:
 
 def draw_slots() -> str:
     """The slots of an interval: a panel for each gate, under the gate that it delivers to."""
-    slots = RankOne(BitLeaves(Schema(x=UInt(BITS))).interval("x", 0))
+    slots = RankOne(Leaves(Schema(x=UInt(BITS))).interval("x", 0))
     height = 420
     title = f"The slots of an interval of {BITS} bits, gate by gate"
     drawing = Drawing(title, height)

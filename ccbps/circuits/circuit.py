@@ -64,6 +64,7 @@ class Op(IntEnum):
 
 _OPERANDS = (0, 0, 1, 2, 2, 2)
 _LEVELS = (0, 0, 0, 1, 1, 2)
+_WORD_OPERATIONS = {Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor}
 
 
 class Gate(NamedTuple):
@@ -185,12 +186,8 @@ class Circuit:
             values = np.empty((self.wires, part.shape[1]), dtype=np.uint64)
             values[: self.inputs] = part
             for op, wires, left, right in self._schedule:
-                if op == Op.AND:
-                    values[wires] = values[left] & values[right]
-                elif op == Op.OR:
-                    values[wires] = values[left] | values[right]
-                elif op == Op.XOR:
-                    values[wires] = values[left] ^ values[right]
+                if op.operands == 2:
+                    values[wires] = _WORD_OPERATIONS[op](values[left], values[right])
                 elif op == Op.NOT:
                     values[wires] = ~values[left]
                 else:

@@ -1,6 +1,6 @@
 """Conditions on one attribute as an encoding takes them: formulas, and private bits to fill them.
 
-An encoding reads an event as bits (`BitLeaves`) or as digits, which are windows of several bits
+An encoding reads an event as bits (`Leaves`) or as digits, which are windows of several bits
 (`WindowLeaves`). Either writes a comparison, an equality and a literal as a formula over private
 bits, and a condition as the private bits that make the formula say it. Private bits are numbers
 with the first bit lowest.
@@ -8,7 +8,6 @@ with the first bit lowest.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ from ccbps.forms.bits import WORD, code_bits
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.form import Form
 from ccbps.programs.branching import ONE, ZERO, Label, event_bit, interest_bit
-from ccbps.programs.formula import And, Chain, Formula, Lookup, Scan, total
+from ccbps.programs.formula import And, Chain, Formula, Lookup, Scan, negation, total
 
 
 def reversed_bits(value: int, bits: int) -> int:
@@ -27,11 +26,15 @@ def reversed_bits(value: int, bits: int) -> int:
     return int(f"{value:0{bits}b}"[::-1], 2)
 
 
-class Leaves(ABC):
-    """Conditions on the attributes of a schema.
+class Leaves:
+    """Conditions on an event of bits: those of all codes, then those that are computed.
 
     A *chain* on an attribute is any of: code < bound, "the first bits of the code are these", and
     false. Attributes are given by their name, `first` is the number of the first private bit.
+
+    The bits of a chain on k bits, from its first one on: the k - 1 first bits of the bound or the
+    prefix, inverted; the k - 1 first addends; the last map's slope and offset. Both blocks have the
+    most significant bit first.
 
     Attributes:
         schema: the attributes.
@@ -44,49 +47,72 @@ class Leaves(ABC):
         self.bits = schema.widths
         self.first_bits = schema.first_bits
 
-    @abstractmethod
     def chain(self, name: str, first: int) -> Formula:
         """Write a chain."""
+        start, count = self.first_bits[name], self.bits[name] - 1
+        maps = tuple(
+            (event_bit(start + i) ^ interest_bit(first + i), interest_bit(first + count + i))
+            for i in range(count)
+        )
+        last = first + 2 * count
+        return Chain(maps, event_bit(start + count), interest_bit(last), interest_bit(last + 1))
 
-    @abstractmethod
     def chain_bits(self, name: str) -> int:
         """Count the private bits of a chain."""
+        return 2 * self.bits[name]
 
-    @abstractmethod
     def below(self, name: str, bound: int) -> int:
         """Return a chain's private bits for code < bound, 0 <= bound <= 2^k for k bits."""
+        bits = self.bits[name]
+        if bound >> bits:
+            # Always true: the first addend is 1, and all others are 0.
+            return 1 << (bits - 1 if bits > 1 else 1)
+        return self._chain_row(bits, bound, bound ^ bound >> 1, bool(bound & 1))
 
-    @abstractmethod
     def prefix(self, name: str, value: int, length: int) -> int:
         """Return a chain's private bits for "the first `length` bits are those of `value`"."""
+        bits = self.bits[name]
+        addends = 0 if length == bits else 1 << (bits - 1 - length)
+        return self._chain_row(bits, value, addends, length == bits)
 
-    @abstractmethod
+    @staticmethod
+    def _chain_row(bits: int, value: int, addends: int, slope: bool) -> int:
+        """Return a chain's bits for a number, k addends (first one highest) and the last slope."""
+        last = not value & 1 and slope
+        offset = bool(addends & 1) ^ last
+        different = (~value & (1 << bits) - 1) >> 1
+        in_order = (different << (bits - 1) | addends >> 1) << 2 | slope << 1 | offset
+        return reversed_bits(in_order, 2 * bits)
+
     def never(self, name: str) -> int:
         """Return a chain's private bits for false."""
+        return 0
 
-    @abstractmethod
     def equality(self, name: str, first: int) -> Sequence[Formula]:
         """Write parts that all hold where the code is a private one."""
+        return [negation(part) for part in self.each_bit(name, first)]
 
-    @abstractmethod
     def equality_bits(self, name: str) -> int:
         """Count the private bits of `equality`."""
+        return self.bits[name]
 
-    @abstractmethod
     def equal(self, name: str, value: int) -> int:
         """Return the private bits of `equality` for a code."""
+        return reversed_bits(value, self.bits[name])
 
-    @abstractmethod
     def each_bit(self, name: str, first: int) -> Sequence[Formula]:
         """Write, for each bit of the code, whether it differs from a private bit."""
+        start = self.first_bits[name]
+        return [event_bit(start + i) ^ interest_bit(first + i) for i in range(self.bits[name])]
 
-    @abstractmethod
     def parity(self, first: int) -> Formula:
         """Write the sum of those bits of all codes whose private bit is 1."""
+        bits = range(self.schema.bits)
+        return total([And(event_bit(i), interest_bit(first + i)) for i in bits])
 
-    @abstractmethod
     def computed(self, number: int) -> Formula:
         """Write a bit that the publisher computes of an event, by its number."""
+        return event_bit(self.schema.bits + number)
 
     def interval(self, name: str, first: int) -> Formula:
         """Write low <= code <= high: the sum of two chains."""
@@ -103,70 +129,6 @@ class Leaves(ABC):
             low, high = 0, -1
         second = self.below(name, low) << self.chain_bits(name)
         return self.below(name, high + 1) | second
-
-
-class BitLeaves(Leaves):
-    """Conditions on an event of bits: those of all codes, then those that are computed.
-
-    The bits of a chain on k bits, from its first one on: the k - 1 first bits of the bound or the
-    prefix, inverted; the k - 1 first addends; the last map's slope and offset. Both blocks have the
-    most significant bit first.
-    """
-
-    def chain(self, name: str, first: int) -> Formula:
-        addends = first + self.bits[name] - 1
-        *factors, _ = self.each_bit(name, first)
-        maps = tuple((factor, interest_bit(addends + i)) for i, factor in enumerate(factors))
-        last = addends + len(factors)
-        bit = event_bit(self.first_bits[name] + len(factors))
-        return Chain(maps, bit, interest_bit(last), interest_bit(last + 1))
-
-    def chain_bits(self, name: str) -> int:
-        return 2 * self.bits[name]
-
-    def below(self, name: str, bound: int) -> int:
-        bits = self.bits[name]
-        if bound >> bits:
-            # Always true: the first addend is 1, and all others are 0.
-            return 1 << (bits - 1 if bits > 1 else 1)
-        return self._chain_row(bits, bound, bound ^ bound >> 1, bool(bound & 1))
-
-    def prefix(self, name: str, value: int, length: int) -> int:
-        bits = self.bits[name]
-        addends = 0 if length == bits else 1 << (bits - 1 - length)
-        return self._chain_row(bits, value, addends, length == bits)
-
-    @staticmethod
-    def _chain_row(bits: int, value: int, addends: int, slope: bool) -> int:
-        """Return a chain's bits for a number, k addends (first one highest) and the last slope."""
-        last = not value & 1 and slope
-        offset = bool(addends & 1) ^ last
-        different = (~value & (1 << bits) - 1) >> 1
-        in_order = (different << (bits - 1) | addends >> 1) << 2 | slope << 1 | offset
-        return reversed_bits(in_order, 2 * bits)
-
-    def never(self, name: str) -> int:
-        return 0
-
-    def equality(self, name: str, first: int) -> list[Label]:
-        return [label ^ ONE for label in self.each_bit(name, first)]
-
-    def equality_bits(self, name: str) -> int:
-        return self.bits[name]
-
-    def equal(self, name: str, value: int) -> int:
-        return reversed_bits(value, self.bits[name])
-
-    def each_bit(self, name: str, first: int) -> list[Label]:
-        start = self.first_bits[name]
-        return [event_bit(start + i) ^ interest_bit(first + i) for i in range(self.bits[name])]
-
-    def parity(self, first: int) -> Formula:
-        bits = range(self.schema.bits)
-        return total([And(event_bit(i), interest_bit(first + i)) for i in bits])
-
-    def computed(self, number: int) -> Formula:
-        return event_bit(self.schema.bits + number)
 
 
 class WindowLeaves(Leaves):

@@ -155,16 +155,13 @@ class Attributes:
                         problem = f"is missing from the records{closest(name, names)}"
                     raise EventError(f"attribute {name!r} {problem}", attribute=name)
             return {name: column(name) for name in self}
-        if isinstance(records, Sequence) and not isinstance(records, str | bytes):
-            return self._columns_of_rows(records)
-        raise EventError(
-            "records must be a mapping of names to columns, a list of mappings, a pandas or polars "
-            "DataFrame, a pyarrow Table or a structured NumPy array, got "
-            f"{type(records).__name__}"
-        )
-
-    def _columns_of_rows(self, rows: Sequence[Any]) -> dict[str, Any]:
-        for row, record in enumerate(rows):
+        if isinstance(records, str | bytes) or not isinstance(records, Sequence):
+            raise EventError(
+                "records must be a mapping of names to columns, a list of mappings, a pandas or "
+                "polars DataFrame, a pyarrow Table or a structured NumPy array, got "
+                f"{type(records).__name__}"
+            )
+        for row, record in enumerate(records):
             if not isinstance(record, Mapping):
                 raise EventError(
                     f"row {row} is a {type(record).__name__}, expected a mapping of attribute "
@@ -172,12 +169,14 @@ class Attributes:
                     row=row,
                 )
         try:
-            return {name: [record[name] for record in rows] for name in self}
+            return {name: [record[name] for record in records] for name in self}
         except KeyError:
-            missing = ((row, n) for n in self for row, record in enumerate(rows) if n not in record)
+            missing = (
+                (row, n) for n in self for row, record in enumerate(records) if n not in record
+            )
             row, name = next(missing)
         raise EventError(
-            f"attribute {name!r} is missing from row {row}{closest(name, list(rows[row]))}; "
+            f"attribute {name!r} is missing from row {row}{closest(name, list(records[row]))}; "
             "NULL is written as None",
             attribute=name,
             row=row,

@@ -33,7 +33,6 @@ Not protected: a tree is the subscription itself. No repr shows its contents.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
@@ -268,8 +267,8 @@ def _unfolded(circuit: Circuit, writer: Writer, depth: int) -> HiddenTree:
     return HiddenTree(depth, tuple(nodes), tuple(leaves))
 
 
-class Writer(ABC):
-    """A writer of normal forms as wires of a circuit over leaves.
+class Writer:
+    """A writer of normal forms as wires of a circuit over leaves: by default ``interval`` leaves.
 
     Attributes:
         normal: the maker of normal forms.
@@ -304,9 +303,9 @@ class Writer(ABC):
         wire = self.builder.any_of(map(self.wire, parts))
         return balance(negation_normal_form(self.builder.build(wire)))
 
-    @abstractmethod
     def inside(self, attribute: str, low: int, high: int) -> list[Wire]:
         """Return wires whose AND is [the code is in the range]; the range is never all codes."""
+        return [self.box({attribute: (low, high)})]
 
     def leaf(self, content: Hashable, leaf: AnyLeaf) -> Wire:
         """Return the wire of a leaf; `content` tells leaves apart."""
@@ -358,13 +357,6 @@ class Writer(ABC):
 def _weight(wires: list[Wire]) -> int:
     """Return how much of a tree an AND of these takes; its depth is the binary logarithm."""
     return sum(1 << wire.depth for wire in wires)
-
-
-class Ranges(Writer):
-    """A writer of ``interval`` leaves: a range on one attribute each."""
-
-    def inside(self, attribute: str, low: int, high: int) -> list[Wire]:
-        return [self.box({attribute: (low, high)})]
 
 
 class Comparisons(Writer):
@@ -445,7 +437,7 @@ def _decision(builder: CircuitBuilder, bits: list[Wire], allowed: Intervals, siz
     return (first & if_one) | (~first & if_zero)
 
 
-class Boxes(Ranges):
+class Boxes(Writer):
     """A writer of ``box`` leaves: ranges on many attributes each, and few leaves."""
 
     def conjuncts(self, part: Conjunction) -> list[Wire]:
@@ -503,6 +495,6 @@ class Boxes(Ranges):
 _WRITERS: Final[dict[str, type[Writer]]] = {
     "literal": Literals,
     "compare": Comparisons,
-    "interval": Ranges,
+    "interval": Writer,
     "box": Boxes,
 }

@@ -29,7 +29,6 @@ from ccbps.predicates.codes import BoolArray
 from ccbps.predicates.described import from_text, to_text, types_of
 from ccbps.predicates.expression import (
     Expression,
-    Private,
     attributes_of,
     evaluate,
     private_names_of,
@@ -294,7 +293,18 @@ class Predicate:
             problem = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
             raise ParameterError(f"bind {problem}; private constants of this predicate: {names}")
         for attribute, use, operand in privates_of(self.expression):
-            self._check(attribute, use, operand, values[operand.name])
+            try:
+                if values[operand.name] is None:
+                    raise ConstantError("a private constant cannot be NULL")
+                self.schema[attribute].code_range(use, values[operand.name])
+                continue
+            except ConstantError as error:
+                problem = str(error)
+                unsupported = isinstance(error, PatternError)
+            refuse = UnsupportedPredicateError if unsupported else PredicateTypeError
+            message = f"private constant :{operand.name}, attribute {attribute!r}: {problem}"
+            # Raised outside the handler: the cause's frames would hold the private value.
+            raise refuse(message, text=self.text, position=operand.position)
         return Predicate(self.schema, self.text, self.expression, self.private_names, values)
 
     def identity(self) -> Hashable:
@@ -307,20 +317,6 @@ class Predicate:
         constants = told_apart(self._constants)
         # Not the schema itself: to compare it takes as long as to prepare a predicate.
         return id(self) if constants is None else (id(self.schema), self.text, constants)
-
-    def _check(self, attribute: str, use: str, operand: Private, value: Any) -> None:
-        try:
-            if value is None:
-                raise ConstantError("a private constant cannot be NULL")
-            self.schema[attribute].code_range(use, value)
-            return
-        except ConstantError as error:
-            problem = str(error)
-            unsupported = isinstance(error, PatternError)
-        refuse = UnsupportedPredicateError if unsupported else PredicateTypeError
-        subject = f"private constant :{operand.name}, attribute {attribute!r}"
-        # Raised outside the handler: the cause's frames would hold the private value.
-        raise refuse(f"{subject}: {problem}", text=self.text, position=operand.position)
 
     def _require_bound(self) -> None:
         if self.unbound_names:

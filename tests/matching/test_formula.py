@@ -34,7 +34,7 @@ from ccbps import (
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import DecodeError, ParameterError, PredicateTypeError, UnsupportedPredicateError
 from ccbps.forms.formula import FormulaForm
-from ccbps.forms.leaves import BitLeaves
+from ccbps.forms.leaves import Leaves
 from ccbps.leakage import Protects
 from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, Matcher, from_json
 from ccbps.matching.one_time import formula_scheme
@@ -159,7 +159,7 @@ def test_every_interval_is_its_own_whatever_its_order(kind: AttributeType, box: 
 def test_a_range_of_codes_that_is_empty_never_holds_however_it_is_written() -> None:
     """Predicates come with one kind of empty range; the formula would take others amiss."""
     schema = Schema(x=UInt(3))
-    form = FormulaForm(BitLeaves(schema), InRange("x", None, None, equal=False, negated=False), 99)
+    form = FormulaForm(Leaves(schema), InRange("x", None, None, equal=False, negated=False), 99)
     events = schema.encode({"x": range(8)})
     sent, rounds = form.event_rows(events), np.arange(8)
     for low, high in np.ndindex(8, 8):

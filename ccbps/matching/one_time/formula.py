@@ -32,7 +32,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.formula.ahead import AheadEncoding
 from ccbps.encodings.formula.encoding import LAYOUT, FormulaEncoding
 from ccbps.forms.formula import FormulaForm, HiddenForm
-from ccbps.forms.leaves import BitLeaves
+from ccbps.forms.leaves import Leaves
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract.bodies import Draw, Sizes
@@ -159,8 +159,8 @@ class FormulaMatch(FormulaScheme):
         matcher._use_hidden(schema, leaves, depth, leaf, max_gates)
         return matcher
 
-    def _leaves(self, schema: Schema) -> BitLeaves:
-        return BitLeaves(schema)
+    def _leaves(self, schema: Schema) -> Leaves:
+        return Leaves(schema)
 
     def _use(self, schema: Schema, form: FormulaForm | HiddenForm) -> None:
         self._keep(form)
