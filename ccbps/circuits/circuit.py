@@ -286,10 +286,14 @@ class Wire:
     Attributes:
         builder: builder of the circuit.
         number: number in the builder, not in the finished circuit.
+        gate: gate that drives the wire; None for an input.
+        depth: depth of the wire: AND and OR 1, XOR 2, NOT 0.
     """
 
     builder: CircuitBuilder = field(repr=False)
     number: int
+    gate: Gate | None = field(repr=False)
+    depth: int = field(repr=False)
 
     def __and__(self, other: Wire | bool) -> Wire:
         return self.builder.gate(Op.AND, self, other)
@@ -309,15 +313,9 @@ class Wire:
         raise TypeError("a wire has no truth value yet; write & | ^ ~ instead of and, or, not")
 
     @property
-    def depth(self) -> int:
-        """Depth of the wire: AND and OR 1, XOR 2, NOT 0."""
-        return self.builder._depths[self.number]
-
-    @property
     def constant(self) -> bool | None:
         """Value of a wire that folding has reduced to a constant; None for any other wire."""
-        gate = self.builder._gates[self.number]
-        return bool(gate.op) if gate is not None and gate.op in _CONSTANTS else None
+        return bool(self.gate.op) if self.gate and self.gate.op in _CONSTANTS else None
 
 
 class CircuitBuilder:
@@ -338,8 +336,6 @@ class CircuitBuilder:
     def __init__(self) -> None:
         # An input is a node without a gate. Wires of equal structure are one wire, so that
         # comparing numbers compares structure.
-        self._gates: list[Gate | None] = []
-        self._depths: list[int] = []
         self._wires: list[Wire] = []
         self._by_gate: dict[Gate, Wire] = {}
         self._inputs: list[int] = []
@@ -357,16 +353,12 @@ class CircuitBuilder:
         raise ParameterError(f"operands must be wires or bools, got {type(wire).__name__}")
 
     def _new(self, gate: Gate | None) -> Wire:
-        wire = Wire(self, len(self._wires))
-        if gate is None:
-            depth = 0
-        else:
+        depth = 0
+        if gate is not None:
             read = (gate.a, gate.b)[: gate.op.operands]
-            depth = gate.op.levels + max((self._depths[a] for a in read), default=0)
-        self._gates.append(gate)
-        self._depths.append(depth)
-        self._wires.append(wire)
-        return wire
+            depth = gate.op.levels + max((self._wires[a].depth for a in read), default=0)
+        self._wires.append(Wire(self, len(self._wires), gate, depth))
+        return self._wires[-1]
 
     def _once(self, gate: Gate) -> Wire:
         if gate not in self._by_gate:
@@ -385,9 +377,8 @@ class CircuitBuilder:
 
     def _unnegated(self, wire: Wire) -> tuple[Wire, bool]:
         """Return (x, True) for ~x, and (x, False) for any other x."""
-        gate = self._gates[wire.number]
-        if gate is not None and gate.op == Op.NOT:
-            return self._wires[gate.a], True
+        if wire.gate is not None and wire.gate.op == Op.NOT:
+            return self._wires[wire.gate.a], True
         return wire, False
 
     def gate(self, op: Op, a: Wire | bool, b: Wire | bool = False) -> Wire:
@@ -469,7 +460,7 @@ class CircuitBuilder:
         if not distinct:
             return self.constant(not absorbing)
         # Ties go to the older wire, so that equal chains become equal gates.
-        heap = [(self._depths[number], number) for number in distinct]
+        heap = [(self._wires[number].depth, number) for number in distinct]
         heapq.heapify(heap)
         while len(heap) > 1:
             _, first = heapq.heappop(heap)
@@ -508,4 +499,4 @@ class CircuitBuilder:
     def build(self, *outputs: Wire | bool) -> Circuit:
         """Build the circuit of some outputs: all inputs so far, and the gates it needs."""
         numbers = [self._wire(wire).number for wire in outputs]
-        return needed_part(self._gates, self._inputs, numbers)
+        return needed_part([wire.gate for wire in self._wires], self._inputs, numbers)

@@ -29,7 +29,6 @@ from ccbps.algebra.group import Group
 from ccbps.circuits import Circuit, balance, without_xor
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
-from ccbps.predicates.form import Form
 from ccbps.predicates.hiding import Literals
 from ccbps.programs.barrington import fixed_structure, preserving_length
 from ccbps.programs.group import PreservingProgram
@@ -43,15 +42,10 @@ def predicate_circuit(predicate: Predicate) -> Circuit:
     Raises:
         ParameterError: a private constant has no value; bind it first.
     """
-    return form_circuit(predicate.schema, predicate.true_form())
-
-
-def form_circuit(schema: Schema, form: Form) -> Circuit:
-    """Write a code form, all its bounds filled in, as `predicate_circuit` does."""
-    writer = Literals(schema, work=inf)
-    for name in schema:  # so that the inputs are all bits, in order
+    writer = Literals(predicate.schema, work=inf)
+    for name in predicate.schema:  # so that the inputs are all bits, in order
         writer.bits(name)
-    return writer.circuit([writer.normal.of(form)])
+    return writer.circuit([writer.normal.of(predicate.true_form())])
 
 
 def subscribed(schema: Schema, interest: Predicate | Circuit) -> Circuit:

@@ -96,18 +96,15 @@ class _Reader:
         self.syntax = syntax
         self.readings: dict[int, Reading] = {}
         self._conditions: dict[str, Callable[[Any], tree.Expression]] = {
-            "And": self._connective,
-            "Or": self._connective,
+            **dict.fromkeys(("And", "Or"), self._connective),
             "Not": self._not,
             "Between": self._between,
             "In": self._in,
             "Like": self._like,
             "Is": self._is,
             "Column": self._bare_attribute,
-            "Boolean": self._truth,
-            "Null": self._truth,
-            "NullSafeEQ": self._same,
-            "NullSafeNEQ": self._same,
+            **dict.fromkeys(("Boolean", "Null"), self._truth),
+            **dict.fromkeys(("NullSafeEQ", "NullSafeNEQ"), self._same),
             "Anonymous": self._call,
             **dict.fromkeys(_COMPARISONS, self._compare),
         }

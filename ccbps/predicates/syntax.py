@@ -16,12 +16,10 @@ import decimal
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -55,6 +53,11 @@ _WIDTHS: Final = {"Y": 8, "S": 16, "L": 64}
 
 Reading: TypeAlias = Callable[[str], Any]
 """A function from the text of a literal to its value; it raises ConstantError."""
+
+
+# sqlglot does not log parts of a predicate: it is refused or it is not.
+_parsing: ContextVar[bool] = ContextVar("parsing", default=False)
+logging.getLogger("sqlglot").addFilter(lambda record: not _parsing.get())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +119,10 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     tokens = _suffixed(tokens)
     _check_operators(text, tokens)
     _check_nesting(text, tokens)
+    parsing = _parsing.set(True)
     try:
         parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
-        with _quiet():
-            trees = parser.parse_into(exp.Condition, tokens, text)
+        trees = parser.parse_into(exp.Condition, tokens, text)
     except ParseError as error:
         problem, position = _explain(text, error)
     except (AttributeError, IndexError, TypeError, ValueError):
@@ -130,6 +133,8 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
             return Syntax(text, trees[0])
         separators = [token.start for token in tokens if token.text == ";"]
         problem, position = "expected one condition", separators[0] if separators else 0
+    finally:
+        _parsing.reset(parsing)
     reserved = {token.text.lower() for token in tokens if token.token_type.name not in _NAMES}
     hints = [name for name in names if name.lower() in reserved]
     if hints:
@@ -138,25 +143,6 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     raise PredicateSyntaxError(
         problem, text=text, position=position, summary="the text is not one condition in SQL"
     )
-
-
-_parsing: ContextVar[bool] = ContextVar("parsing", default=False)
-
-
-@cache
-def _filter_log() -> None:
-    logging.getLogger("sqlglot").addFilter(lambda record: not _parsing.get())
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep sqlglot from logging parts of a predicate: it is refused or it is not."""
-    _filter_log()
-    token = _parsing.set(True)
-    try:
-        yield
-    finally:
-        _parsing.reset(token)
 
 
 _NAMES: Final = frozenset({"VAR", "IDENTIFIER", "STRING", "NUMBER"})
