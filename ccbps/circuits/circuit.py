@@ -338,7 +338,6 @@ class CircuitBuilder:
         # comparing numbers compares structure.
         self._wires: list[Wire] = []
         self._by_gate: dict[Gate, Wire] = {}
-        self._inputs: list[int] = []
 
     def _wire(self, wire: Wire | bool) -> Wire:
         if isinstance(wire, Wire):
@@ -367,9 +366,7 @@ class CircuitBuilder:
 
     def inputs(self, count: int) -> list[Wire]:
         """Add the next `count` inputs of the circuit."""
-        wires = [self._new(None) for _ in range(whole("count", count, 0))]
-        self._inputs.extend(wire.number for wire in wires)
-        return wires
+        return [self._new(None) for _ in range(whole("count", count, 0))]
 
     def constant(self, value: bool) -> Wire:
         """Return the wire that is always `value`."""
@@ -499,4 +496,6 @@ class CircuitBuilder:
     def build(self, *outputs: Wire | bool) -> Circuit:
         """Build the circuit of some outputs: all inputs so far, and the gates it needs."""
         numbers = [self._wire(wire).number for wire in outputs]
-        return needed_part([wire.gate for wire in self._wires], self._inputs, numbers)
+        gates = [wire.gate for wire in self._wires]
+        inputs = [number for number, gate in enumerate(gates) if gate is None]
+        return needed_part(gates, inputs, numbers)

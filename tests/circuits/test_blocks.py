@@ -207,20 +207,24 @@ def test_select_one_hot():
     assert wire.depth == 1 + 2
 
 
-def test_blocks_refuse_misuse():
+@pytest.mark.parametrize(
+    ("misuse", "error", "message"),
+    [
+        *(
+            (lambda x, y, block=block: block(x, y), ShapeError, "as many bits")
+            for block in (
+                blocks.equal, blocks.less_than, blocks.at_most, blocks.add, blocks.add_parallel
+            )
+        ),
+        (lambda x, y: blocks.equal([], 0), ShapeError, "as many bits"),
+        (lambda x, y: networks.popcount([]), ShapeError, "at least 1"),
+        (lambda x, y: networks.at_least(0, []), ParameterError, "needs a builder"),
+        (lambda x, y: blocks.select(x, [True] * 5), ParameterError, r"items must be 1\.\.4"),
+        (lambda x, y: blocks.select_one_hot(x, [True]), ShapeError, "as many bits"),
+    ],
+)  # fmt: skip
+def test_blocks_refuse_misuse(misuse, error, message):
     b = CircuitBuilder()
-    x, y = b.inputs(2), b.inputs(3)
-    for block in (blocks.equal, blocks.less_than, blocks.at_most, blocks.add, blocks.add_parallel):
-        with pytest.raises(ShapeError, match="as many bits"):
-            block(x, y)
-    with pytest.raises(ShapeError, match="as many bits"):
-        blocks.equal([], 0)
-    with pytest.raises(ShapeError, match="at least 1"):
-        networks.popcount([])
-    with pytest.raises(ParameterError, match="needs a builder"):
-        networks.at_least(0, [])
+    with pytest.raises(error, match=message):
+        misuse(b.inputs(2), b.inputs(3))
     assert networks.at_least(0, [], b).constant is True
-    with pytest.raises(ParameterError, match=r"items must be 1\.\.4"):
-        blocks.select(x, [True] * 5)
-    with pytest.raises(ShapeError, match="as many bits"):
-        blocks.select_one_hot(x, [True])

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.forms.bits import event_words
+from ccbps.forms.bits import event_bits, event_words
 from ccbps.forms.branching import CompiledForm, box_form
 from ccbps.predicates import (
     AllOf,
@@ -89,15 +89,16 @@ def test_event_bits_are_the_codes_in_schema_order_most_significant_first(
     schema: Schema, data: st.DataObject
 ) -> None:
     events = schema.encode([record(row) for row in data.draw(rows(schema))])
-    words = event_words(events)
-    assert words.dtype == np.uint64
-    assert words.shape == (-(-schema.bits // 64), events.count)
     texts = [
         "".join(f"{code:0{schema[name].bits}b}" for name, code in zip(schema, codes, strict=True))
         for codes in zip(*(unpack(events.codes[name]) for name in schema), strict=True)
     ]
-    found = ["".join(map(str, row)) for row in unpacked(words, schema.bits).tolist()]
-    assert found == texts
+    words, bits = event_words(events), event_bits(events)
+    assert words.dtype == np.uint64 and bits.dtype == np.bool_
+    assert words.shape == (-(-schema.bits // 64), events.count)
+    assert bits.shape == (events.count, schema.bits)
+    for read in (unpacked(words, schema.bits), bits.view(np.uint8)):
+        assert ["".join(map(str, row)) for row in read.tolist()] == texts
     for row in range(events.count):
         packed = sum(int(word) << 64 * i for i, word in enumerate(words[:, row]))
         assert packed >> schema.bits == 0

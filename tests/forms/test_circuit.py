@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,41 +12,19 @@ from ccbps.errors import ParameterError
 from ccbps.forms.bits import event_bits
 from ccbps.forms.circuit import predicate_circuit
 from ccbps.predicates import Category, Schema, Text, UInt
-from ccbps.predicates.codes import unpack
 from tests.support.strategies import predicates, record, rows, schemas, small_types
 
 
 @given(st.one_of(schemas(), schemas(small_types())), st.data())
-def test_circuit_is_the_plaintext_meaning(schema, data):
+def test_circuit_is_the_plaintext_meaning_in_negation_normal_form(schema, data):
     drawn = data.draw(predicates(schema))
     events = schema.encode([record(row) for row in data.draw(rows(schema))])
     predicate = schema.parse(drawn.text).bind(**drawn.private)
     circuit = predicate_circuit(predicate)
     assert circuit.inputs == schema.bits and len(circuit.outputs) == 1
     assert_array_equal(circuit.evaluate(event_bits(events))[:, 0], predicate.evaluate(events))
-
-
-@given(st.one_of(schemas(), schemas(small_types())), st.data())
-def test_circuit_is_in_negation_normal_form(schema, data):
-    drawn = data.draw(predicates(schema))
-    circuit = predicate_circuit(schema.parse(drawn.text).bind(**drawn.private))
     for op, a, _ in circuit.gates:
         assert op != Op.XOR and (op != Op.NOT or a < circuit.inputs)
-
-
-@given(schemas(), st.data())
-def test_event_bits_are_codes_most_significant_bit_first(schema, data):
-    events = schema.encode([record(row) for row in data.draw(rows(schema))])
-    expected = ["" for _ in range(events.count)]
-    for name in schema:
-        codes = unpack(events.codes[name])
-        expected = [
-            text + f"{code:0{schema[name].bits}b}"
-            for text, code in zip(expected, codes, strict=True)
-        ]
-    bits = event_bits(events)
-    assert bits.shape == (events.count, schema.bits) and bits.dtype == np.bool_
-    assert ["".join("01"[bit] for bit in row) for row in bits.tolist()] == expected
 
 
 def depths(schema: Schema, texts: list[str]) -> int:
