@@ -36,7 +36,7 @@ from ccbps.predicates.expression import (
 )
 from ccbps.predicates.form import Form, lower
 from ccbps.predicates.sql import read_sql
-from ccbps.predicates.suggest import Suggestion, suggest, types_of_arrow, types_of_spark
+from ccbps.predicates.suggest import Suggestion, suggest, types_of_columns
 from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
@@ -92,7 +92,7 @@ class Schema(Attributes):
         Raises:
             ParameterError: a column does not exist, or needs a type; says what to write.
         """
-        return cls(types_of_arrow(schema, columns, types))
+        return cls(types_of_columns(schema, "pyarrow", columns, types))
 
     @classmethod
     def from_spark(
@@ -105,7 +105,7 @@ class Schema(Attributes):
         Raises:
             ParameterError: as `from_arrow`.
         """
-        return cls(types_of_spark(schema, columns, types))
+        return cls(types_of_columns(schema, "pyspark", columns, types))
 
     @classmethod
     def suggest(cls, data: Any, /, **types: AttributeType) -> Suggestion[Self]:

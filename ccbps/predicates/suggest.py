@@ -52,36 +52,36 @@ _TIMES: Final = {"date": "day", "date32[day]": "day", "date64[ms]": "day"}
 _TIME: Final = re.compile(r"timestamp(?:_ntz|_ltz)?(?:\[(s|ms|us|ns)\b.*)?")
 
 
-def types_of_arrow(
-    schema: Any, columns: Iterable[str] | None, given: Mapping[str, AttributeType]
+_TABLES: Final = {
+    "pyarrow": ("from_arrow takes a pyarrow.Schema", "of a table, pass table.schema"),
+    "pyspark": ("from_spark takes a StructType", "of a DataFrame, pass df.schema"),
+}
+
+
+def types_of_columns(
+    schema: Any, library: str, columns: Iterable[str] | None, given: Mapping[str, AttributeType]
 ) -> dict[str, AttributeType]:
-    """Return attribute types of a ``pyarrow.Schema``; see `Schema.from_arrow`."""
-    if not (comes_from(schema, "pyarrow") and hasattr(schema, "field_by_name")):
-        raise ParameterError(
-            f"from_arrow takes a pyarrow.Schema, got {type(schema).__name__}; of a table, pass "
-            "table.schema"
-        )
-    return _types([(f.name, str(f.type), f.nullable) for f in schema], columns, given)
+    """Return attribute types of a ``pyarrow.Schema`` or a Spark ``StructType``.
 
+    Args:
+        schema: the table's schema.
+        library: "pyarrow" or "pyspark".
+        columns: as for `Schema.from_arrow`.
+        given: attribute types that the caller chose.
 
-def types_of_spark(
-    schema: Any, columns: Iterable[str] | None, given: Mapping[str, AttributeType]
-) -> dict[str, AttributeType]:
-    """Return attribute types of a Spark ``StructType``; see `Schema.from_spark`."""
-    if not (comes_from(schema, "pyspark") and hasattr(schema, "fields")):
-        raise ParameterError(
-            f"from_spark takes a StructType, got {type(schema).__name__}; of a DataFrame, pass "
-            "df.schema"
-        )
-    fields = [(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields]
-    return _types(fields, columns, given)
-
-
-def _types(
-    fields: list[tuple[str, str, bool]],
-    columns: Iterable[str] | None,
-    given: Mapping[str, AttributeType],
-) -> dict[str, AttributeType]:
+    Raises:
+        ParameterError: as `Schema.from_arrow`.
+    """
+    arrow = library == "pyarrow"
+    if not comes_from(schema, library) or not hasattr(
+        schema, "field_by_name" if arrow else "fields"
+    ):
+        takes, hint = _TABLES[library]
+        raise ParameterError(f"{takes}, got {type(schema).__name__}; {hint}")
+    fields = [
+        (f.name, str(f.type) if arrow else f.dataType.simpleString(), f.nullable)
+        for f in (schema if arrow else schema.fields)
+    ]
     present = [name for name, _, _ in fields]
     chosen = present if columns is None else list(columns)
     for name in (*chosen, *given):
