@@ -70,7 +70,7 @@ def test_curve_constants() -> None:
 
 
 @given(st.integers(1, int(Q) - 1))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_powers_on_the_curve_are_those_of_openssl(k: int) -> None:
     group = prime_order_group("secp256k1")
     numbers = ec.derive_private_key(k, ec.SECP256K1()).public_key().public_numbers()
@@ -80,7 +80,7 @@ def test_powers_on_the_curve_are_those_of_openssl(k: int) -> None:
 
 @pytest.mark.parametrize("name", FAST)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_laws(name: str, data: st.DataObject) -> None:
     group = prime_order_group(name)
     q = int(group.order)

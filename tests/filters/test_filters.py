@@ -47,7 +47,7 @@ def halves(hashing: Hashing, keys: Any) -> list[tuple[int, int]]:
 @both_kernels
 @pytest.mark.parametrize("name", HASHINGS)
 @given(keys=TEXTS)
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 def test_columns_are_hashed_as_single_keys(name: str, keys: list[str | bytes]) -> None:
     hashing = HASHINGS[name]
     raw = [key.encode() if isinstance(key, str) else key for key in keys]
@@ -242,9 +242,7 @@ class CompiledAgainstAMultiset(AgainstAMultiset):
 
 
 for machine in (AgainstAMultiset, CompiledAgainstAMultiset):
-    machine.TestCase.settings = settings(
-        max_examples=examples(30), stateful_step_count=20, deadline=None
-    )
+    machine.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=20)
 TestAgainstAMultiset = AgainstAMultiset.TestCase
 TestCompiledAgainstAMultiset = CompiledAgainstAMultiset.TestCase
 

@@ -69,7 +69,7 @@ def test_ranges_to_the_last_code_that_occurs() -> None:
 
 
 @given(schema=schemas(), data=st.data())
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 def test_trees_mean_what_predicates_mean(schema: Schema, data: st.DataObject) -> None:
     predicate = schema.parse(data.draw(predicates(schema, private=False)).text)
     events = schema.encode([record(row) for row in data.draw(rows(schema))])

@@ -41,6 +41,7 @@ from ccbps.predicates.hiding import (
     block,
     hide,
 )
+from ccbps.predicates.normal import NormalForm, NotABox, union_of
 from tests.support.effort import examples
 from tests.support.strategies import predicates, schemas, small_types
 
@@ -434,6 +435,14 @@ def test_the_work_is_bounded(kind: LeafKind, text: str, monkeypatch: pytest.Monk
     with pytest.raises(DoesNotFit):
         hide(STOCK, form, 3, kind)
     assert len(gates) < 400_000
+
+
+def test_pairs_of_products_are_counted_before_they_are_joined() -> None:
+    form = form_of("(price < 3 OR volume < 3) AND (price > 5 OR volume > 5)")
+    part = NormalForm(STOCK, spell_out=False).of(form)
+    assert len(union_of(STOCK, part, most_pairs=4)) == 2
+    with pytest.raises(NotABox, match="too many alternatives"):
+        union_of(STOCK, part, most_pairs=3)
 
 
 # -- trees --------------------------------------------------------------------------------------

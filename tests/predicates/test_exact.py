@@ -68,7 +68,7 @@ def number(kind: AttributeType, value: Fraction) -> int | None:
     st.fractions(-2, 2).map(lambda part: part.limit_denominator(10**4)),
     st.sampled_from([Fraction(1), Fraction(1, 10**12), Fraction(0)]),
 )
-@settings(deadline=None, max_examples=examples(400))
+@settings(max_examples=examples(400))
 def test_a_float_is_taken_where_it_compares_like_the_number(
     kind: AttributeType, place: int, part: Fraction, scale: Fraction
 ) -> None:
@@ -178,7 +178,6 @@ def columns(draw: st.DrawFn) -> tuple[AttributeType, list[int], int]:
 
 @pytest.mark.parametrize("container", CONTAINERS)
 @given(drawn=columns())
-@settings(deadline=None)
 def test_exact_numbers_are_on_the_grid_or_refused(
     container: str, drawn: tuple[AttributeType, list[int], int]
 ) -> None:

@@ -30,7 +30,7 @@ TEMPLATE = SCHEMA.parse("a < :limit AND d = 'it''s'")
 
 
 @given(schemas())
-@settings(deadline=None, max_examples=examples(200))
+@settings(max_examples=examples(200))
 def test_schemas_round_trip(schema: Schema) -> None:
     text = schema.to_json()
     again = Schema.from_json(text)
@@ -40,7 +40,7 @@ def test_schemas_round_trip(schema: Schema) -> None:
 
 
 @given(schemas().flatmap(predicates))
-@settings(deadline=None, max_examples=examples(200))
+@settings(max_examples=examples(200))
 def test_templates_round_trip(drawn: Any) -> None:
     template = drawn.schema.parse(drawn.text)
     again = Predicate.from_json(template.to_json())
@@ -200,7 +200,7 @@ def test_any_other_template_is_a_decode_error(field: str, value: Any) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 def test_damaged_text_is_refused_or_another_schema(data: st.DataObject) -> None:
     text = SCHEMA.to_json()
     place = data.draw(st.integers(0, len(text) - 1))

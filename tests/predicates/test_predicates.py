@@ -582,6 +582,7 @@ def test_bind_checks_types_and_keeps_the_secret(
     assert type(caught.value) is kind
     assert (caught.value.text, caught.value.position) == (plain, place)
     assert ":x" in str(caught.value)
+    assert ("cannot be NULL" in str(caught.value)) == (value is None)
     assert "classi" not in str(caught.value) and "7654321" not in str(caught.value)
     # Nor does the chain of exceptions, which a traceback prints.
     assert caught.value.__cause__ is None and caught.value.__context__ is None
@@ -745,7 +746,7 @@ def drawn_predicates(draw: st.DrawFn) -> Drawn:
 
 
 @given(drawn=drawn_predicates())
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 def test_private_constants_fill_bounds_and_change_nothing_else(drawn: Drawn) -> None:
     template = drawn.schema.parse(drawn.text)
     assert set(template.private_names) == set(drawn.private)
@@ -768,7 +769,7 @@ def test_private_constants_fill_bounds_and_change_nothing_else(drawn: Drawn) -> 
 
 
 @given(data=st.data(), schema=schemas())
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 def test_disjoint_alternatives_never_hold_together(data: st.DataObject, schema: Schema) -> None:
     drawn = data.draw(predicates(schema))
     batch = schema.encode([record(row) for row in data.draw(rows(schema))])
@@ -888,7 +889,7 @@ def every_event(schema: Schema) -> Events:
 
 
 @given(data=st.data(), schema=schemas(small_types(), max_attributes=3))
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 def test_box_is_found_exactly_when_there_is_one(data: st.DataObject, schema: Schema) -> None:
     drawn = data.draw(predicates(schema, private=False, hamming=False))
     predicate = schema.parse(drawn.text)
@@ -911,7 +912,7 @@ CORNERS = st.tuples(st.integers(0, 3), st.integers(0, 3)).map(sorted)
 
 
 @given(corners=st.lists(st.tuples(CORNERS, CORNERS), min_size=2, max_size=5))
-@settings(deadline=None, max_examples=examples(200))
+@settings(max_examples=examples(200))
 def test_a_union_of_rectangles_is_a_box_when_it_fills_one(corners: list[Any]) -> None:
     schema = Schema(a=UInt(2), b=UInt(2))
     predicate = schema.parse(

@@ -72,7 +72,6 @@ def test_codes_compare_like_integers(values: list[int], low: int, high: int) -> 
 
 
 @given(data=st.data(), kind=attribute_types())
-@settings(deadline=None)
 def test_codes_fit_their_width_and_null_is_zero(data: st.DataObject, kind: AttributeType) -> None:
     drawn = data.draw(st.lists(domain(kind), max_size=8))
     values = [value.iso() if isinstance(value, Moment) else value for value in drawn]
@@ -87,7 +86,6 @@ def test_codes_fit_their_width_and_null_is_zero(data: st.DataObject, kind: Attri
 
 
 @given(data=st.data(), kind=attribute_types())
-@settings(deadline=None)
 def test_codes_keep_the_order_of_values(data: st.DataObject, kind: AttributeType) -> None:
     left, right = data.draw(domain(kind)), data.draw(domain(kind))
 
@@ -104,7 +102,6 @@ def test_codes_keep_the_order_of_values(data: st.DataObject, kind: AttributeType
 
 
 @given(kind=attribute_types(), data=st.data())
-@settings(deadline=None)
 def test_code_range_of_a_value_brackets_its_code(data: st.DataObject, kind: AttributeType) -> None:
     drawn = data.draw(domain(kind))
     value = drawn.iso() if isinstance(drawn, Moment) else drawn
@@ -662,7 +659,7 @@ def test_events_take_and_hide_values() -> None:
 
 
 @given(data=st.data(), schema=schemas())
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_arrow_and_lists_agree(data: st.DataObject, schema: Schema) -> None:
     batch = [record(row) for row in data.draw(rows(schema))]
     lists = schema.encode(batch)

@@ -75,7 +75,7 @@ def twins(draw: st.DrawFn) -> tuple[Schema, str, str]:
 
 
 @given(twins())
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 def test_twins_are_read_as_each_alone(drawn: tuple[Schema, str, str]) -> None:
     schema, first, second = drawn
     check(schema, first, second, first)
@@ -92,7 +92,7 @@ HOSTILE = [
 
 
 @given(twins(), st.lists(st.tuples(st.sampled_from(HOSTILE), st.floats(0, 1)), max_size=3))
-@settings(deadline=None, max_examples=examples(500))
+@settings(max_examples=examples(500))
 def test_hostile_texts_are_read_as_each_alone(
     drawn: tuple[Schema, str, str], planted: list[tuple[str, float]]
 ) -> None:

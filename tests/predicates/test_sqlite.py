@@ -55,7 +55,7 @@ def check(predicate: Predicate, batch: list[dict[str, Any]], expected: list[int]
 
 
 @given(case=cases())
-@settings(max_examples=examples(600), deadline=None)
+@settings(max_examples=examples(600))
 def test_every_reading_selects_what_sqlite_selects(
     case: tuple[Drawn, list[dict[str, Any]]],
 ) -> None:
@@ -65,7 +65,7 @@ def test_every_reading_selects_what_sqlite_selects(
 
 
 @given(case=cases(), form=st.sampled_from(["TRUE", "NOT TRUE", "FALSE", "NOT FALSE"]))
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 def test_is_true_selects_what_sqlite_selects(
     case: tuple[Drawn, list[dict[str, Any]]], form: str
 ) -> None:

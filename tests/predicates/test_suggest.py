@@ -89,8 +89,9 @@ def test_columns_come_in_the_order_asked_for_and_exist() -> None:
     for other in (pa.table({"a": [1]}), {"a": "int8"}, None):
         with pytest.raises(ParameterError, match=r"pyarrow\.Schema"):
             Schema.from_arrow(other)
-    with pytest.raises(ParameterError, match="StructType"):
-        Schema.from_spark(schema)
+    for other in (schema, pa.struct([("a", pa.int8())])):
+        with pytest.raises(ParameterError, match="from_spark takes a StructType"):
+            Schema.from_spark(other)
 
 
 def test_spark_types() -> None:
@@ -233,7 +234,7 @@ def test_what_no_type_takes_is_left_out_with_the_reason(values: Any, reason: str
 
 
 @given(st.data(), schemas())
-@settings(deadline=None, max_examples=examples(200))
+@settings(max_examples=examples(200))
 def test_a_suggested_schema_takes_the_data(data: st.DataObject, schema: Schema) -> None:
     records = [record(row) for row in data.draw(rows(schema))]
     try:
