@@ -25,8 +25,8 @@ from ccbps.predicates import (
     UInt,
 )
 from ccbps.predicates.attributes import Attributes
+from ccbps.predicates.box import AtLeast, Conjunction, NormalForm, Part
 from ccbps.predicates.codes import Intervals, complement
-from ccbps.predicates.normal import AtLeast, Conjunction, NormalForm, Part
 from ccbps.predicates.temporal import UNITS, Instant
 
 SHOWN: Final = 8

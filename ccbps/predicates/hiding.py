@@ -53,9 +53,7 @@ from ccbps.circuits import (
 )
 from ccbps.errors import ParameterError
 from ccbps.predicates.attributes import Attributes, Events
-from ccbps.predicates.codes import Intervals, common, complement, conjunction, in_range
-from ccbps.predicates.form import AtLeastOf, Form
-from ccbps.predicates.normal import (
+from ccbps.predicates.box import (
     AtLeast,
     Conjunction,
     Distance,
@@ -64,6 +62,8 @@ from ccbps.predicates.normal import (
     Part,
     union_of,
 )
+from ccbps.predicates.codes import Intervals, common, complement, conjunction, in_range
+from ccbps.predicates.form import AtLeastOf, Form
 
 LeafKind: TypeAlias = Literal["literal", "compare", "interval", "box"]
 

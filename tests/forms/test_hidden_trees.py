@@ -27,6 +27,7 @@ from ccbps.predicates import (
     UInt,
     iter_leaves,
 )
+from ccbps.predicates.box import NormalForm, NotABox, union_of
 from ccbps.predicates.codes import limbs_for, pack
 from ccbps.predicates.form import NEVER
 from ccbps.predicates.hiding import (
@@ -41,7 +42,6 @@ from ccbps.predicates.hiding import (
     block,
     hide,
 )
-from ccbps.predicates.normal import NormalForm, NotABox, union_of
 from tests.support.effort import examples
 from tests.support.strategies import predicates, schemas, small_types
 
