@@ -31,9 +31,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ccbps.errors import ParameterError, ShapeError
 
 
@@ -116,39 +113,6 @@ class BranchingProgram:
     def interest_bits(self) -> int:
         """Return one more than the largest interest bit used."""
         return 1 + max((i for e in self.edges.values() for i in e.interest), default=-1)
-
-    def matrix(self, event: NDArray[np.uint8], interest: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the matrix L for each pair of 0/1 rows.
-
-        Args:
-            event: event bits, shape (batch, event bits).
-            interest: interest bits, shape (batch, interest bits).
-
-        Returns:
-            shape (batch, s, s).
-
-        Raises:
-            ShapeError: the batches differ.
-        """
-        if len(event) != len(interest):
-            raise ShapeError(f"{len(event)} event rows do not pair with {len(interest)} others")
-        out = np.zeros((len(event), self.size, self.size), dtype=np.uint8)
-        below = np.arange(1, self.size)
-        out[:, below, below - 1] = 1
-        for (u, v), label in self.edges.items():
-            ones = event[:, list(label.event)].sum(1) + interest[:, list(label.interest)].sum(1)
-            out[:, u, v - 1] = (ones + label.one) % 2
-        return out
-
-    def evaluate(self, event: NDArray[np.uint8], interest: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Count paths mod 2 for each pair of 0/1 rows, by the recurrence over nodes."""
-        matrix = self.matrix(event, interest)
-        paths = np.zeros((len(event), self.size + 1), dtype=np.uint8)
-        paths[:, 0] = 1
-        for node in range(1, self.size + 1):
-            arriving = paths[:, :node] & matrix[:, :node, node - 1]
-            paths[:, node] = np.bitwise_xor.reduce(arriving, axis=1)
-        return paths[:, self.size].astype(bool)
 
 
 def sorted_edges(edges: dict[tuple[int, int], Label]) -> list[tuple[tuple[int, int], Label]]:

@@ -34,9 +34,6 @@ from functools import cache
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ccbps.programs.branching import ONE, ZERO, Label
 
 
@@ -198,53 +195,6 @@ def disjunction(parts: Sequence[Formula], *, disjoint: bool = False) -> Formula:
     if disjoint:
         return total(parts)
     return negation(conjunction([negation(part) for part in parts]))
-
-
-def evaluate(
-    formula: Formula, event: NDArray[Any], interest: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Compute the plaintext value of a formula, shape (batch,).
-
-    Args:
-        formula: formula over the bits of both parties.
-        event: bits, or a whole number for each digit; shape (bits or digits, batch).
-        interest: bits, shape (bits, batch).
-    """
-    match formula:
-        case Sum(parts):
-            values = [evaluate(part, event, interest) for part in parts]
-            return np.asarray(np.bitwise_xor.reduce(values, axis=0))
-        case And(left, right):
-            return evaluate(left, event, interest) & evaluate(right, event, interest)
-        case Chain(maps, bit, slope, offset):
-            value = evaluate(bit, event, interest) & evaluate(slope, event, interest)
-            value ^= evaluate(offset, event, interest)
-            for factor, addend in reversed(maps):
-                value &= evaluate(factor, event, interest)
-                value ^= evaluate(addend, event, interest)
-            return value
-        case Lookup(digit, entries):
-            return _entry(entries, event, interest, digit)
-        case Scan(steps):
-            digit, _, less = steps[-1]
-            value = _entry(less, event, interest, digit)
-            for digit, equal, less in reversed(steps[:-1]):
-                value &= _entry(equal, event, interest, digit)
-                value ^= _entry(less, event, interest, digit)
-            return value
-    value = np.full(interest.shape[1], formula.one)
-    for i in formula.event:
-        value ^= event[i]
-    for i in formula.interest:
-        value ^= interest[i]
-    return value
-
-
-def _entry(
-    entries: tuple[Label, ...], event: NDArray[Any], interest: NDArray[np.bool_], digit: int
-) -> NDArray[np.bool_]:
-    values = np.array([evaluate(entry, event[:0], interest) for entry in entries])
-    return np.asarray(np.take_along_axis(values, event[digit][None].astype(np.intp), axis=0)[0])
 
 
 # -- at least k of n parts -------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from tests.support.program_strategies import (
     random_program,
     seeds,
 )
+from tests.support.program_values import value_of
 
 Bytes = NDArray[np.uint8]
 
@@ -48,7 +49,7 @@ def check_against_formula(program: BranchingProgram, batch: int, seed: int) -> N
     interests = encoding.encode_interest(input_words(interest), randomness)
     assert np.array_equal(events, twin.encode_event(program, event, randomness))
     assert np.array_equal(interests, twin.encode_interest(program, interest, randomness))
-    assert np.array_equal(encoding.decode(events, interests), program.evaluate(event, interest))
+    assert np.array_equal(encoding.decode(events, interests), value_of(program, event, interest))
 
 
 # -- the formula --------------------------------------------------------------------------------

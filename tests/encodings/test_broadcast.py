@@ -20,7 +20,7 @@ from ccbps.encodings.broadcast.window_slots import _Splits
 from ccbps.encodings.labels import LABEL_BYTES, NONCE_BYTES
 from ccbps.errors import ShapeError
 from ccbps.programs.branching import ONE, ZERO, event_bit, interest_bit
-from ccbps.programs.formula import And, Chain, Formula, Lookup, Sum, evaluate
+from ccbps.programs.formula import And, Chain, Formula, Lookup, Sum
 from tests.reference.broadcast_labels import BroadcastTwin, best_cut
 from tests.support.digit_formulas import (
     box,
@@ -42,6 +42,7 @@ from tests.support.digit_formulas import (
 from tests.support.effort import examples
 from tests.support.kernels import KERNELS, Recorder, both_kernels, each_kernel, wished  # noqa: F401
 from tests.support.program_strategies import seeds
+from tests.support.program_values import evaluate
 
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]

@@ -35,6 +35,7 @@ from ccbps.predicates import (
 )
 from ccbps.predicates.codes import unpack
 from tests.support.effort import examples
+from tests.support.program_values import value_of
 from tests.support.strategies import (
     Const,
     Drawn,
@@ -60,7 +61,7 @@ def evaluated(compiled: CompiledForm, events: Events, form: Form) -> NDArray[np.
     """The program's value for each event, no encoding in between."""
     event = unpacked(event_words(events), events.schema.bits)
     interest = unpacked(compiled.interest_words(form), max(1, compiled.private_bits))
-    return compiled.program.evaluate(event, np.repeat(interest, events.count, axis=0))
+    return value_of(compiled.program, event, np.repeat(interest, events.count, axis=0))
 
 
 def all_private(drawn: Drawn) -> Drawn:

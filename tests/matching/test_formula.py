@@ -42,9 +42,10 @@ from ccbps.matching.one_time.formula_scheme import MAX_GATES
 from ccbps.matching.one_time.templates import MAX_TEMPLATE
 from ccbps.predicates import AttributeType, Events, Predicate
 from ccbps.predicates.form import InRange
-from ccbps.programs.formula import depth, evaluate, gates
+from ccbps.programs.formula import depth, gates
 from ccbps.wire import ROUND_HEADER_BYTES, TAG_BYTES, Cause
 from tests.support.effort import examples
+from tests.support.program_values import evaluate
 from tests.support.strategies import Const, Node, predicates, record, render, rows, schemas
 
 SEED = SharedSeed(bytes(range(32)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from tests.support.program_strategies import (
     random_program,
     seeds,
 )
+from tests.support.program_values import matrix_of, value_of
 
 Bits = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
@@ -47,7 +49,7 @@ def all_pairs(k: int, constants: int = 1) -> tuple[Bits, Bits]:
 def values(program: BranchingProgram, event: Bits, interest: Bits | None = None) -> Bools:
     if interest is None:
         interest = np.zeros((len(event), 1), dtype=np.uint8)
-    return program.evaluate(event, interest)
+    return value_of(program, event, interest)
 
 
 # -- what the programs mean, exhaustively -------------------------------------------------------
@@ -252,7 +254,7 @@ def test_formula_means_what_its_parts_say(formula: Formula, seed: int) -> None:
 @given(formula=formulas, seed=seeds)
 def test_program_of_a_formula_evaluates_to_its_determinant(formula: Formula, seed: int) -> None:
     x, c = rows_of_inputs(seed, 8)
-    found = [determinant(matrix) for matrix in formula.program.matrix(x, c)]
+    found = [determinant(matrix) for matrix in matrix_of(formula.program, x, c)]
     assert_array_equal(values(formula.program, x, c), found)
 
 
@@ -260,14 +262,14 @@ def test_program_of_a_formula_evaluates_to_its_determinant(formula: Formula, see
 def test_any_program_evaluates_to_its_determinant(size: int, made: int, seed: int) -> None:
     program = random_program(size, made)
     x, c = input_bits(program, 6, seed)
-    found = [determinant(matrix) for matrix in program.matrix(x, c)]
+    found = [determinant(matrix) for matrix in matrix_of(program, x, c)]
     assert_array_equal(values(program, x, c), found)
 
 
 @given(formula=formulas, seed=seeds)
 def test_matrix_is_the_sum_of_both_parties_halves(formula: Formula, seed: int) -> None:
     x, c = rows_of_inputs(seed)
-    matrix = formula.program.matrix
+    matrix = partial(matrix_of, formula.program)
     only_event, only_interest = matrix(x, np.zeros_like(c)), matrix(np.zeros_like(x), c)
     neither = matrix(np.zeros_like(x), np.zeros_like(c))
     assert np.array_equal(matrix(x, c) ^ neither, only_event ^ only_interest)
@@ -275,7 +277,7 @@ def test_matrix_is_the_sum_of_both_parties_halves(formula: Formula, seed: int) -
 
 def test_matrix_is_a_triangle_above_a_line_of_ones() -> None:
     program = box_program([3, 2])
-    matrix = program.matrix(*input_bits(program, 20, 1))
+    matrix = matrix_of(program, *input_bits(program, 20, 1))
     assert (np.diagonal(matrix, -1, 1, 2) == 1).all()
     assert not np.tril(matrix, -2).any()
 
@@ -425,9 +427,3 @@ def test_comparison_refuses_sides_of_unequal_width(
 ) -> None:
     with pytest.raises(ShapeError, match="same number of bits, at least 1"):
         build(event_bits(0, k), interest_bits(0, other))
-
-
-def test_matrix_refuses_batches_of_unequal_length() -> None:
-    program = programs.equality(event_bits(0, 2), interest_bits(0, 2))
-    with pytest.raises(ShapeError, match="3 event rows"):
-        program.matrix(np.zeros((3, 2), np.uint8), np.zeros((2, 2), np.uint8))

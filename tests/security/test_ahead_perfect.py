@@ -16,7 +16,7 @@ from ccbps.encodings.formula.ahead import AheadEncoding
 from ccbps.encodings.formula.encoding import FormulaEncoding
 from ccbps.encodings.straight_line.planes import planes
 from ccbps.programs.branching import event_bit, interest_bit
-from ccbps.programs.formula import And, Formula, Sum, evaluate
+from ccbps.programs.formula import And, Formula, Sum
 from tests.support.formula_strategies import (
     comparison,
     interval,
@@ -25,6 +25,7 @@ from tests.support.formula_strategies import (
     random_formula,
 )
 from tests.support.program_strategies import bit_rows
+from tests.support.program_values import evaluate
 
 Bits = NDArray[np.bool_]
 Counts = NDArray[np.int64]

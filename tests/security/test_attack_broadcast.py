@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ccbps.encodings.broadcast.encoding import BroadcastEncoding
 from ccbps.encodings.labels import LABEL_BYTES, NONCE_BYTES
-from ccbps.programs.formula import evaluate
 from tests.support.digit_formulas import box, box_bits, cut, packed, unpacked, windows
+from tests.support.program_values import evaluate
 
 Bytes = NDArray[np.uint8]
 

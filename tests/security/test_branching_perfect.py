@@ -27,6 +27,7 @@ from tests.support.program_strategies import (
     input_words,
     interest_bits,
 )
+from tests.support.program_values import value_of
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
@@ -128,7 +129,7 @@ def real_views(name: str) -> dict[bool, Views]:
     )
     views: dict[bool, Views] = {}
     for x in range(len(event)):
-        answers = program.evaluate(np.repeat(event[x : x + 1], len(interest), axis=0), interest)
+        answers = value_of(program, np.repeat(event[x : x + 1], len(interest), axis=0), interest)
         for p, answer in enumerate(answers.tolist()):
             counts = occurrences(encoding, events[x], interests[p])
             known = views.setdefault(answer, Views(0, counts, []))

@@ -23,7 +23,7 @@ from ccbps.encodings.broadcast.window_slots import WindowSlots
 from ccbps.encodings.straight_line.planes import planes
 from ccbps.encodings.straight_line.program import StraightLine
 from ccbps.programs.branching import ONE, interest_bit
-from ccbps.programs.formula import And, Formula, Lookup, Sum, conjunction, evaluate
+from ccbps.programs.formula import And, Formula, Lookup, Sum, conjunction
 from tests.support.digit_formulas import (
     comparison,
     comparison_bits,
@@ -37,6 +37,7 @@ from tests.support.digit_formulas import (
 )
 from tests.support.effort import examples
 from tests.support.program_strategies import bit_rows
+from tests.support.program_values import evaluate
 
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]

@@ -20,7 +20,7 @@ from scipy import stats
 
 from ccbps.encodings.formula.encoding import FormulaEncoding
 from ccbps.programs.branching import event_bit, interest_bit
-from ccbps.programs.formula import And, Formula, Sum, evaluate
+from ccbps.programs.formula import And, Formula, Sum
 from tests.reference.rank_one_gates import RankOneTwin
 from tests.support.effort import examples
 from tests.support.formula_strategies import (
@@ -37,6 +37,7 @@ from tests.support.formula_strategies import (
     unpacked,
 )
 from tests.support.program_strategies import bit_rows
+from tests.support.program_values import evaluate
 
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
