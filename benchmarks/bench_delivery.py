@@ -22,14 +22,12 @@ from cryptography.hazmat.primitives.keywrap import aes_key_wrap
 from timing import machine, one_core, seconds
 
 from ccbps.arrays import Bytes, Index
-from ccbps.delivery.group_keys import group_key
-from ccbps.delivery.group_messages import SealedEvent
 from ccbps.delivery.group_opener import GroupOpener
+from ccbps.delivery.group_protocol import SealedEvent, group_key
 from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.groups import pack_groups
-from ccbps.delivery.names import group_name, personal
-from ccbps.delivery.plans import Plan, Strategy, Wrap
-from ccbps.delivery.whole_groups import Naive, SimpleCache
+from ccbps.delivery.plans import Plan, Strategy, Wrap, group_name, personal
+from ccbps.delivery.strategies import Naive, SimpleCache
 
 GOAL = 1.6
 REPEATS = 1000

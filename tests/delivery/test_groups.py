@@ -29,18 +29,23 @@ from ccbps.delivery import (
     GroupSealer,
     SealedEvent,
     SubscriberKey,
-    broker_keys,
     group_sealer,
 )
 from ccbps.delivery.clustered import ClusteredCache, ClusteredPopularCache
-from ccbps.delivery.group_keys import own_keys_of
-from ccbps.delivery.group_messages import GroupMessage, KeyRequest
+from ccbps.delivery.group_protocol import GroupMessage, KeyRequest, own_keys_of
 from ccbps.delivery.groups import Clusters, even_sizes, pack_groups
-from ccbps.delivery.hierarchy import KeyHierarchy
 from ccbps.delivery.learned import LearnedCache
-from ccbps.delivery.names import group_name, member_mask, node_name, personal, set_name
-from ccbps.delivery.plans import Plan, Strategy, Wrap
-from ccbps.delivery.whole_groups import BuildUpCache, Naive, SimpleCache
+from ccbps.delivery.plans import (
+    Plan,
+    Strategy,
+    Wrap,
+    group_name,
+    member_mask,
+    node_name,
+    personal,
+    set_name,
+)
+from ccbps.delivery.strategies import BuildUpCache, KeyHierarchy, Naive, SimpleCache
 from ccbps.errors import (
     DecodeError,
     MissingKeyError,
@@ -253,7 +258,8 @@ def key_bytes(opener: GroupOpener) -> bytes:
 
 def request_for(opener: GroupOpener, event: GroupMessage) -> bytes:
     """A request for exactly the keys of this message, whatever the opener holds."""
-    return opener._request(tuple(name for name, _ in event.wraps)).to_bytes()
+    request = KeyRequest(opener.number, tuple(name for name, _ in event.wraps), bytes(16))
+    return replace(request, tag=request.tag_under(opener._own)).to_bytes()
 
 
 # -- encryptions --------------------------------------------------------------------------------
@@ -277,7 +283,7 @@ class Counting:
 
 @pytest.fixture
 def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[bytes, bytes]]]:
-    for module in (broker_keys, group_sealer, payloads):
+    for module in (group_sealer, payloads):
         monkeypatch.setattr(module, "AESGCM", Counting)
     Counting.used.clear()
     yield Counting.used
@@ -370,7 +376,7 @@ def test_few_keys_held_ready_change_nothing(name: str) -> None:
             else:
                 messages.append(openers[one].open(message))  # needs no request
     assert {*messages} == {PAYLOAD}
-    assert len(few._keys.ready) == 1
+    assert len(few._ready) == 1
 
 
 # -- crashes ------------------------------------------------------------------------------------
@@ -444,11 +450,11 @@ def test_a_member_cannot_replace_the_keys_of_other_groups() -> None:
     first = sealer.seal(PAYLOAD, 0, group_of(mallory, victim)).to_bytes()
     for number in (mallory, victim):
         openers[number].open(first)
-    shared = sealer._keys.ready[group_name(group_of(mallory, victim))]
+    shared = sealer._ready[group_name(group_of(mallory, victim))]
     target = sealer.seal(PAYLOAD, 1, group_of(victim, 2))
     for number in (victim, 2):
         openers[number].open(target.to_bytes())
-    wanted = sealer._keys.ready[group_name(group_of(victim, 2))].sealed_name[:16]
+    wanted = sealer._ready[group_name(group_of(victim, 2))].sealed_name[:16]
     sealer.leave(mallory)
     for key, fits in ((bytes(range(32)), False), (None, True)):
         carried = b"" if key is None else wanted + key
@@ -852,12 +858,12 @@ def test_misuse_is_refused() -> None:
         event.for_subscriber(1)
     calls: list[tuple[Callable[[], object], str]] = [
         (lambda: sealer.join(0), "has joined already"),
-        (lambda: sealer.join(N), "0 .. 5, got 6"),
+        (lambda: sealer.join(N), "from 0 to 5, got 6"),
         (lambda: sealer.leave(-1), "got -1"),
         (lambda: (sealer.leave(3), sealer.leave(3)), "has not joined"),
         (lambda: sealer.seal("text", 1, group_of(0)), "payload must be bytes"),  # type: ignore[arg-type]
-        (lambda: sealer.seal(PAYLOAD, 1.0, group_of(0)), "event must be a whole number, 0"),  # type: ignore[arg-type]
-        (lambda: sealer.seal(PAYLOAD, -1, group_of(0)), "event must be a whole number, 0 .. 2"),
+        (lambda: sealer.seal(PAYLOAD, 1.0, group_of(0)), "event must be a whole number from 0"),  # type: ignore[arg-type]
+        (lambda: sealer.seal(PAYLOAD, -1, group_of(0)), "event must be a whole number from 0"),
         (lambda: sealer.restore("text"), "snapshot must be bytes"),  # type: ignore[arg-type]
         (lambda: openers[0].restore(None), "snapshot must be bytes"),  # type: ignore[arg-type]
         (lambda: GroupSealer(Naive(N), capacity=0), "capacity"),
@@ -882,7 +888,7 @@ def test_secrets_do_not_print_or_pickle() -> None:
     sealer, openers = broker()
     sealer.seal(PAYLOAD, 0, group_of(0, 1))
     secrets = [sealer.state.export_secret()[:32], openers[0]._own]
-    own, ready = own_keys_of(openers[0]._own, 0), sealer._keys.ready
+    own, ready = own_keys_of(openers[0]._own, 0), sealer._ready
     raw = [own.key, *(key.carried[-32:] for key in ready.values())]
     assert not any(repr(part)[2:-1] in repr((own, ready)) for part in raw)
     for thing in (sealer, sealer.state, openers[0], SubscriberKey(key_bytes(openers[0]))):
@@ -920,7 +926,7 @@ from pathlib import Path
 import numpy as np
 from ccbps.delivery import GroupSealer
 from ccbps.delivery.groups import pack_groups
-from ccbps.delivery.whole_groups import SimpleCache
+from ccbps.delivery.strategies import SimpleCache
 folder = Path(sys.argv[1])
 save = lambda state: (folder / "state").write_bytes(state.export_secret())
 sealer = GroupSealer(SimpleCache(3, 4), save=save)

@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from ccbps.arrays import Bytes
 from ccbps.delivery import expected
 from ccbps.delivery.clustered import ClusteredCache, ClusteredPopularCache
-from ccbps.delivery.groups import Clusters, even_sizes, group_sizes, members, pack_groups
-from ccbps.delivery.hierarchy import KeyHierarchy
+from ccbps.delivery.groups import Clusters, even_sizes, group_sizes, members_of, pack_groups
 from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.learned import LearnedCache, popularity
-from ccbps.delivery.names import member_mask, personal
-from ccbps.delivery.plans import Strategy
-from ccbps.delivery.whole_groups import BuildUpCache, Naive, SimpleCache
+from ccbps.delivery.plans import Strategy, member_mask, personal
+from ccbps.delivery.strategies import BuildUpCache, KeyHierarchy, Naive, SimpleCache
 from ccbps.errors import DecodeError, ParameterError, ShapeError
 from tests.support.effort import examples
 
@@ -86,7 +84,7 @@ def test_a_group_can_unwrap_and_nobody_else(
             name_ = b"h" + level.to_bytes(1) + node.to_bytes(4)
             holders[name_] = {*below} & {*range(subscribers)}
     for group in popular(seed, 60, subscribers, 0.6, 4):
-        wanted, plan = {*members(group, subscribers)}, strategy.plan(group)
+        wanted, plan = {*members_of(group, subscribers)}, strategy.plan(group)
         reached = [holders[wrap.under] for wrap in plan.wraps]
         assert set().union(*reached) == wanted
         assert sum(map(len, reached)) == len(wanted)  # nobody is reached twice
@@ -97,7 +95,7 @@ def test_a_group_can_unwrap_and_nobody_else(
         assert carried == {key: {*who} for key, who in plan.fresh.items()}
         assert all(len(who) > 1 for who in carried.values())
         holders |= carried
-        assert plan.encryptions <= len(wanted)
+        assert len(plan.wraps) <= len(wanted)
 
 
 @given(
@@ -114,13 +112,13 @@ def test_counts_are_those_of_plans(
     groups = popular(seed, 100, subscribers, share, 5)
     one, other = (strategy_of(name, subscribers, eviction) for _ in range(2))
     counts = [*one.count(groups[:33]), *one.count(groups[33:33]), *one.count(groups[33:])]
-    assert counts == [other.plan(group).encryptions for group in groups]
+    assert counts == [len(other.plan(group).wraps) for group in groups]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_empty_groups_and_single_members(name: str) -> None:
     strategy = strategy_of(name, 9)
-    assert strategy.plan(np.zeros(2, dtype=np.uint8)).encryptions == 0
+    assert not strategy.plan(np.zeros(2, dtype=np.uint8)).wraps
     for one in range(9):
         group = pack_groups(np.arange(9) == one)
         for _ in range(2):  # a key for one member would be no better than its own
@@ -199,7 +197,7 @@ def test_clustered_caches_are_simple_caches_of_parts(
     for group in popular(seed, 80, 6, 0.5, 3):
         count = 0
         for cluster, cache in zip(clusters.clusters, slow, strict=True):
-            part = sorted({*members(group, 6)} & {*cluster})
+            part = sorted({*members_of(group, 6)} & {*cluster})
             name = bytes(part)
             if cache.touch(name):
                 count += 1
@@ -236,7 +234,7 @@ def test_build_up_takes_the_largest_groups_first(seed: int, capacity: int) -> No
             count += len(rest)
             if len(wanted) > 1:
                 cache.add(bytes(sorted(wanted)))
-        assert strategy.plan(group).encryptions == count
+        assert len(strategy.plan(group).wraps) == count
 
 
 def packed(name: bytes) -> bytes:
@@ -562,7 +560,7 @@ def test_clusters_number_the_parts_of_groups(subscribers: int, events: int, seed
     ]
     assert clusters.values(groups).tolist() == wanted
     assert group_sizes(groups).tolist() == rows.sum(axis=1).tolist()
-    assert [members(group, subscribers) for group in groups] == [
+    assert [members_of(group, subscribers) for group in groups] == [
         np.flatnonzero(row).tolist() for row in rows
     ]
 
@@ -583,13 +581,13 @@ def test_even_sizes() -> None:
         (lambda: Clusters([[*range(25)]]), "each cluster must have 1 to 24 subscribers"),
         (
             lambda: Clusters.of_sizes([1], "best"),
-            "choice must be 'index', 'random' or 'similarity'",
+            "ordering must be 'index', 'random' or 'similarity'",
         ),
         (lambda: Clusters.of_sizes([1], "similarity"), "groups must be a sample of traffic"),
         (lambda: Clusters.of_sizes([1], groups=uniform(1, 1, 1)), "groups must be a sample"),
         (lambda: ClusteredCache(Clusters([[0]]), [1, 2]), "or 1 of them"),
-        (lambda: LearnedCache.learn(np.zeros((0, 1), np.uint8), 8, 3), "got 0 groups and keys=3"),
-        (lambda: LearnedCache.learn(np.zeros((1, 1), np.uint8), 8, -3), "keys=-3"),
+        (lambda: LearnedCache.learn(np.zeros((0, 1), np.uint8), 8, 3), "at least one, got none"),
+        (lambda: LearnedCache.learn(np.zeros((1, 1), np.uint8), 8, -3), "keys must be .* got -3"),
         (lambda: expected.key_hierarchy(12), "must be a power of two, got 12"),
     ],
 )
@@ -601,7 +599,7 @@ def test_arguments_are_checked(make: Callable[[], object], message: str) -> None
 def test_groups_are_checked() -> None:
     strategy = Naive(12)
     for wrong in (np.zeros(1, np.uint8), np.zeros(3, np.uint8), np.zeros(2, np.int64)):
-        with pytest.raises(ShapeError, match=r"packed, uint8 of shape \(count, 2\)"):
+        with pytest.raises(ShapeError, match=r"packed groups .* shape \(groups, 2\)"):
             strategy.plan(wrong)
     with pytest.raises(ParameterError, match="members beyond the 12 subscribers"):
         strategy.count(np.full((1, 2), 255, np.uint8))
