@@ -435,7 +435,9 @@ def test_refusals_name_the_argument() -> None:
     with pytest.raises(ParameterError, match=r"^enclaves .* 'B7' is none"):
         Collusion(HyShare(2, enclaves=["B7"]), Topology.line(2))
     for wrong in (np.zeros((1, 3), np.bool_), np.zeros(4, np.bool_), np.zeros((1, 4), np.uint8)):
-        with pytest.raises(ParameterError, match=r"^chosen must be bools of shape \(sets, 4\)"):
+        with pytest.raises(
+            ParameterError, match=r"^chosen must be a bool array of shape \(sets, 4\)"
+        ):
             case.recovers_each(wrong)  # type: ignore[arg-type]
     for share in (-0.1, 5, float("nan"), [0.5, 2]):
         with pytest.raises(ParameterError, match=r"^share must be"):
@@ -449,7 +451,7 @@ def test_refusals_name_the_argument() -> None:
         ({"share": 0.5, "count": 1}, "either share or count"),
         ({}, "either share or count"),
         ({"share": 1.5}, "^share must be"),
-        ({"count": 5}, "^count must be a whole number of 0 to 4"),
+        ({"count": 5}, "^count must be a whole number from 0 to 4"),
         ({"count": 0.5}, "^count must be"),
         ({"share": 0.5, "machines": {PhysicalBroker("B9", 1): "x"}}, "^machines must be"),
     ],

@@ -26,13 +26,25 @@ import ccbps
 from ccbps.ciphers.signatures import SigningKey
 from ccbps.errors import DecodeError, EnclaveError, ParameterError, SerializationError
 from ccbps.overlay.enclave import enclave as enclave_module
-from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Policy, Quote, measure
-from ccbps.overlay.enclave.enclave import SimulatedEnclave, SimulatedPlatform, introduce
-from ccbps.overlay.enclave.enclave_process import FAILED, _Inside
-from ccbps.overlay.enclave.frames import MOST_BYTES, pack, read_frame, unpack, write_frame
-from ccbps.overlay.enclave.sealed_queue import SealedQueue
+from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Opening, Policy, Quote, measure
+from ccbps.overlay.enclave.enclave import (
+    SealedQueue,
+    SimulatedEnclave,
+    SimulatedPlatform,
+    introduce,
+)
+from ccbps.overlay.enclave.enclave_process import (
+    DONE,
+    FAILED,
+    MOST_BYTES,
+    REFUSED,
+    _Inside,
+    read_frame,
+    write_frame,
+)
 from ccbps.overlay.enclave.sessions import WINDOW, Session, read_sealed
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
+from ccbps.records import write
 from tests.support.effort import examples
 
 SECRET = b"32 bytes of a seed for matching."
@@ -165,14 +177,14 @@ def test_enclaves_hand_the_whole_secret_on(place: Place) -> None:
         # Neither end of another session: a proof of one member is none of another.
         member = Member("before 1", KEYS["before 1"], place.policy)
         quote = place.enclave.attest(member.challenge("first"))
-        theirs, _, public, proof = unpack(member.accept("first", quote)[1])
+        opening = Opening.from_bytes(member.accept("first", quote)[1])
         with pytest.raises(DecodeError):
-            place.enclave.open(pack([theirs, b"second", public, proof]))
+            place.enclave.open(structs.replace(opening, name="second").to_bytes())
         own = place.platform.quote(
             "second", place.policy, bytes(32), Quote.from_bytes(quote).digest()
         )
         with pytest.raises(DecodeError, match="another key than its quote"):
-            place.enclave.open(pack([theirs, b"second", public, own]))
+            place.enclave.open(structs.replace(opening, name="second", proof=own).to_bytes())
 
 
 def test_what_a_member_alters_shows_where_there_are_more_than_needed(place: Place) -> None:
@@ -226,7 +238,7 @@ def test_what_it_says_of_errors_holds_no_secret(place: Place) -> None:
     assert not any(value in said for f in fragments for value in (f.value, f.value.hex().encode()))
     # An error that nobody thought of says nothing at all.
     inside = _Inside("first", place.policy)
-    assert inside.handle(pack([b"no such request", SECRET])) == FAILED == b"\2"
+    assert inside.handle(write([b"no such request", SECRET])) == FAILED == b"\2"
     with pytest.raises(EnclaveError, match="does not say why") as failed:
         place.enclave._ask(b"no such request", SECRET)
     assert SECRET.decode() not in str(failed.value)
@@ -330,17 +342,18 @@ def test_the_host_cannot_take_the_next_hops_place(place: Place) -> None:
 def test_openings_are_for_one_quote_and_one_time(place: Place) -> None:
     member = Member("before 0", KEYS["before 0"], place.policy)
     _, opening = member.accept("first", place.enclave.attest(member.challenge("first")))
-    public, name, theirs, proof = unpack(opening)
     for altered in (
-        [public, b"before 1", theirs, proof],
-        [public, b"nobody", theirs, proof],
-        [public, name, bytes(32), proof],
-        [public, name, theirs, bytes(64)],
-        [bytes(32), name, theirs, proof],
-        [public, name, theirs],
+        {"name": "before 1"},
+        {"name": "nobody"},
+        {"public": bytes(32)},
+        {"proof": bytes(64)},
+        {"enclave": bytes(32)},
     ):
         with pytest.raises(DecodeError):
-            place.enclave.open(pack(altered))
+            place.enclave.open(structs.replace(Opening.from_bytes(opening), **altered).to_bytes())
+    for malformed in (opening[:-1], opening + b"\0", b""):
+        with pytest.raises(DecodeError, match="not an opening"):
+            place.enclave.open(malformed)
     place.enclave.open(opening)
     with pytest.raises(DecodeError, match="replay"):
         place.enclave.open(opening)
@@ -628,23 +641,23 @@ def test_policies(place: Place) -> None:
 
 
 @settings(max_examples=examples(50))
-@given(st.lists(st.binary(max_size=20)), st.data())
-def test_frames(parts: list[bytes], data: st.DataObject) -> None:
-    packed = pack(parts)
-    assert unpack(packed, len(parts)) == parts
+@given(st.lists(st.binary(max_size=20)))
+def test_frames(parts: list[bytes]) -> None:
     stream = io.BytesIO()
     for part in parts:
         write_frame(stream, part)
     stream.seek(0)
     assert [read_frame(stream) for _ in parts] == parts
     assert read_frame(stream) is None
-    with pytest.raises(DecodeError, match="parts was expected"):
-        unpack(packed, len(parts) + 1)
-    if parts:
-        cut = packed[: -data.draw(st.integers(1, len(packed)))]
-        for wrong in (cut, packed + b"\0", packed + packed):
-            with pytest.raises(DecodeError, match="cut off"):
-                unpack(wrong)
+
+
+def test_requests_that_are_cut_off_or_longer_are_refused(place: Place) -> None:
+    inside, request = _Inside("first", place.policy), write([b"report", bytes(32)])
+    assert inside.handle(request)[:1] == DONE
+    for wrong in (request[:-1], b"", request + b"\0", request + request):
+        assert inside.handle(wrong)[:1] == REFUSED
+    for request in ([b"report"], [b"report", bytes(32), b""], [b"challenge", b"\xff"]):
+        assert inside.handle(write(request)) == FAILED
 
 
 def test_made_up_lengths_are_refused() -> None:

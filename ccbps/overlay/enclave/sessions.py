@@ -1,19 +1,19 @@
 """Sessions: keys that an enclave and another party share, and fragments encrypted under them.
 
 =========  =====  ====================================================================
-part       bytes  holds
+part       bytes  content
 =========  =====  ====================================================================
 kind           1  `Kind.SEALED_FRAGMENT`
 version        1  1
-session        8  names the session: public, different in every one
+session        8  name of the session: public, different in every session
 counter        8  of this session and direction, little-endian; the nonce
 fragment          head and path as in `ccbps.overlay.splits.fragments`, readable for routing
 value             encrypted, and 16 bytes of a tag
 =========  =====  ====================================================================
 
-Each direction has a key of its own; the cipher is AES-256-GCM. Everything in front of the value is
-authenticated, and so is the direction. A message that was opened is refused from then on; messages
-may overtake one another, but not by more than `WINDOW`.
+Each direction has a key of its own. The cipher is AES-256-GCM. Everything in front of the value is
+authenticated, and so is the direction. A message that was opened is refused from then on. Messages
+may overtake one another, but not by `WINDOW` messages or more.
 
 Source: [Survey] section 8.3 asks for session keys and names no cipher; [SP800-38D], [RFC5869].
 """
@@ -34,36 +34,36 @@ from ccbps.keys.secret import Confined
 from ccbps.overlay.splits.fragments import Fragment
 from ccbps.wire import Kind
 
-VERSION: Final = 1
+FRONT: Final = bytes([Kind.SEALED_FRAGMENT, 1])
+"""Kind and version."""
 ID_BYTES: Final = 8
-HEAD_BYTES: Final = 2 + ID_BYTES + 8
+HEAD_BYTES: Final = len(FRONT) + ID_BYTES + 8
 KEY_BYTES: Final = 32
 WINDOW: Final = 1024
-"""Messages that are behind the newest one by this many are refused as old."""
+"""Number of messages. A message that is behind the newest one by so many is refused as old."""
 
 SessionKeys = tuple[bytes, bytes, bytes]
-"""The session's name, the key to the enclave and the key from it."""
+"""Name of the session, key to the enclave, and key from it."""
 
 
 class Session(Confined):
-    """One party's end of a session.
+    """End of a session.
+
+    Args:
+        keys: keys from `derive_keys`.
+        enclave: True if this end is the enclave's.
 
     Attributes:
-        name: of the session, 8 bytes: in all its messages.
+        name: name of the session, 8 bytes, which is in all its messages.
     """
 
     def __init__(self, keys: SessionKeys, *, enclave: bool) -> None:
-        """
-        Args:
-            keys: from `derive_keys`.
-            enclave: whether this end is the enclave's.
-        """
-        self.name, to_enclave, from_enclave = keys
-        to, from_ = b"to enclave", b"from enclave"
-        self._sends, self._receives = (from_, to) if enclave else (to, from_)
-        ciphers = {to: AESGCM(to_enclave), from_: AESGCM(from_enclave)}
-        self._seal, self._open = ciphers[self._sends], ciphers[self._receives]
+        self.name, to_key, from_key = keys
+        # The names of the directions are authenticated, so messages do not pass for answers.
+        directions = (b"to enclave", AESGCM(to_key)), (b"from enclave", AESGCM(from_key))
+        self._sends, self._receives = directions[::-1] if enclave else directions
         self._next = 0
+        # Bit i of `_seen` is set if the message i before the newest one was opened.
         self._newest, self._seen = -1, 0
 
     def __repr__(self) -> str:
@@ -71,25 +71,26 @@ class Session(Confined):
 
     def seal(self, fragment: Fragment) -> bytes:
         """Encrypt a fragment's value for the other end."""
+        direction, cipher = self._sends
         counter = self._next.to_bytes(8, "little")
         self._next += 1
-        head = bytes([Kind.SEALED_FRAGMENT, VERSION]) + self.name + counter
-        bound = self._sends + head + public_part(fragment)
-        value = self._seal.encrypt(_nonce(counter), fragment.value, bound)
+        head = FRONT + self.name + counter
+        bound = direction + head + _public_part(fragment)
+        value = cipher.encrypt(bytes(4) + counter, fragment.value, bound)
         return head + replace(fragment, value=value).to_bytes()
 
     def open(self, message: bytes) -> Fragment:
         """Decrypt a message of the other end, once.
 
         Raises:
-            DecodeError: altered, of another session or direction, or opened before.
+            DecodeError: it is altered, of another session or direction, or was opened before.
         """
         fragment = self.peek(message)
         self.spend(message)
         return fragment
 
     def peek(self, message: bytes) -> Fragment:
-        """As `open`, but the message can be opened again until `spend` is called."""
+        """Decrypt a message as `open` does, but allow it again until `spend` is called."""
         name, fragment = read_sealed(message)
         counter = message[HEAD_BYTES - 8 : HEAD_BYTES]
         if name != self.name:
@@ -97,9 +98,10 @@ class Session(Confined):
         behind = self._newest - int.from_bytes(counter, "little")
         if behind >= WINDOW or (behind >= 0 and self._seen >> behind & 1):
             raise DecodeError("a replay: this message was opened before, or is too old to tell")
-        bound = self._receives + message[:HEAD_BYTES] + public_part(fragment)
+        direction, cipher = self._receives
+        bound = direction + message[:HEAD_BYTES] + _public_part(fragment)
         try:
-            value = self._open.decrypt(_nonce(counter), fragment.value, bound)
+            value = cipher.decrypt(bytes(4) + counter, fragment.value, bound)
         except InvalidTag:
             raise DecodeError(
                 "a sealed fragment was altered on its way, or is of another direction"
@@ -107,7 +109,7 @@ class Session(Confined):
         return replace(fragment, value=value)
 
     def spend(self, message: bytes) -> None:
-        """Refuse this message from now on. Only for what `peek` has accepted."""
+        """Refuse a message from now on, after `peek` accepted it."""
         counter = int.from_bytes(message[HEAD_BYTES - 8 : HEAD_BYTES], "little")
         if counter > self._newest:
             self._seen = self._seen << min(counter - self._newest, WINDOW) & (1 << WINDOW) - 1
@@ -116,16 +118,16 @@ class Session(Confined):
 
 
 def derive_keys(own: X25519PrivateKey, other: bytes, quote: bytes, publics: bytes) -> SessionKeys:
-    """The keys of a session, the same at both ends.
+    """Derive the keys of a session, the same at both ends.
 
     Args:
-        own: this end's key pair.
-        other: the other end's public key, 32 bytes.
-        quote: the digest of the enclave's quote.
+        own: key pair of this end.
+        other: public key of the other end, 32 bytes.
+        quote: digest of the enclave's quote.
         publics: both public keys, the enclave's first.
 
     Raises:
-        DecodeError: `other` is no public key to agree on a key with.
+        DecodeError: the other end's key is no public key with which a key can be agreed on.
     """
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(other))
@@ -133,28 +135,26 @@ def derive_keys(own: X25519PrivateKey, other: bytes, quote: bytes, publics: byte
         raise DecodeError("not an X25519 public key to agree on a session key with") from None
     info = b"ccbps simulated enclave session\0" + publics
     size = ID_BYTES + 2 * KEY_BYTES
-    made = HKDF(algorithm=SHA256(), length=size, salt=quote, info=info).derive(shared)
-    return made[:ID_BYTES], made[ID_BYTES:][:KEY_BYTES], made[ID_BYTES + KEY_BYTES :]
+    keys = HKDF(algorithm=SHA256(), length=size, salt=quote, info=info).derive(shared)
+    return keys[:ID_BYTES], keys[ID_BYTES:][:KEY_BYTES], keys[ID_BYTES + KEY_BYTES :]
 
 
 def read_sealed(message: bytes) -> tuple[bytes, Fragment]:
-    """What anybody can read of a sealed fragment: its session's name, and the fragment with the
-    encrypted value in place of the value.
+    """Read the public parts of a sealed fragment.
+
+    Returns:
+        the name of the session, and the fragment with its encrypted value.
 
     Raises:
         DecodeError: it is no sealed fragment of this version.
     """
-    if message[:2] != bytes([Kind.SEALED_FRAGMENT, VERSION]):
+    if not message.startswith(FRONT):
         raise DecodeError(
             f"not a sealed fragment of this version: {len(message)} bytes that do not begin as one"
         )
-    return message[2 : 2 + ID_BYTES], Fragment.from_bytes(message[HEAD_BYTES:])
+    return message[len(FRONT) :][:ID_BYTES], Fragment.from_bytes(message[HEAD_BYTES:])
 
 
-def public_part(fragment: Fragment) -> bytes:
-    """Everything of a fragment but its value."""
+def _public_part(fragment: Fragment) -> bytes:
+    """Write everything of a fragment but its value."""
     return fragment.to_bytes()[: -len(fragment.value)]
-
-
-def _nonce(counter: bytes) -> bytes:
-    return bytes(4) + counter
