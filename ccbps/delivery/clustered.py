@@ -55,10 +55,7 @@ class ClusteredCache(Strategy):
     """
 
     def __init__(
-        self,
-        clusters: Clusters,
-        capacity: int | Sequence[int],
-        eviction: Eviction = "frequency",
+        self, clusters: Clusters, capacity: int | Sequence[int], eviction: Eviction = "frequency"
     ) -> None:
         super().__init__(clusters.subscribers)
         count = len(clusters.sizes)
@@ -74,10 +71,7 @@ class ClusteredCache(Strategy):
         self._now = 0
         self._names: dict[tuple[int, int], bytes] = {}
 
-    def _plan(self, group: Bytes) -> Plan:
-        return self.plan_with(group, ())
-
-    def plan_with(self, group: Bytes, carries: tuple[bytes, ...]) -> Plan:
+    def _plan(self, group: Bytes, carries: tuple[bytes, ...] = ()) -> Plan:
         """Plan the delivery to a group, with keys that every wrap carries beside those of parts."""
         values = self.clusters.values(group[None])[0]
         hits, fresh = self._touch(values)
@@ -225,8 +219,8 @@ class ClusteredPopularCache(Strategy):
             return Plan((Wrap(name),), {})
         members = members_of(group, self.subscribers)
         if len(members) < 2 or not self._add(name):
-            return self.parts.plan_with(group, ())
-        plan = self.parts.plan_with(group, (name,))
+            return self.parts._plan(group)
+        plan = self.parts._plan(group, (name,))
         plan.fresh[name] = (*members,)
         return plan
 

@@ -133,11 +133,7 @@ class PayloadSealer:
         return ciphertexts
 
     def wrap(
-        self,
-        events: ArrayLike,
-        rounds: ArrayLike,
-        *,
-        pairs: DictionaryColumn[str] | Sequence[str],
+        self, events: ArrayLike, rounds: ArrayLike, *, pairs: DictionaryColumn[str] | Sequence[str]
     ) -> Bytes:
         """Wrap each event's key for the subscriber and round of its row.
 

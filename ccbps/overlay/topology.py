@@ -125,8 +125,7 @@ class Topology:
     @classmethod
     def star(cls, leaves: int) -> Self:
         """Make a star: B1 with the publisher, linked to brokers with one subscriber each."""
-        whole("leaves", leaves, 1)
-        root, *names = _brokers("leaves", leaves + 1)
+        root, *names = [*_brokers("leaves", leaves), f"B{leaves + 1}"]
         return cls([(root, leaf) for leaf in names], root, _subscribers(names))
 
     @classmethod

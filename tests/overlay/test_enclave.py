@@ -656,7 +656,7 @@ def test_requests_that_are_cut_off_or_longer_are_refused(place: Place) -> None:
     assert inside.handle(request)[:1] == DONE
     for wrong in (request[:-1], b"", request + b"\0", request + request):
         assert inside.handle(wrong)[:1] == REFUSED
-    for request in ([b"report"], [b"report", bytes(32), b""], [b"challenge", b"\xff"]):
+    for request in ([b"report"], [b"report", bytes(32), b""], [b"challenge_for", b"\xff"]):
         assert inside.handle(write(request)) == FAILED
 
 

@@ -176,7 +176,7 @@ class SimulatedEnclave(Confined):
 
     def challenge(self, enclave: str) -> bytes:
         """Return this enclave's challenge for another one, as `introduce` needs it."""
-        return self._ask(b"challenge", enclave.encode())[0]
+        return self._ask(b"challenge_for", enclave.encode())[0]
 
     def accept(self, enclave: str, quote: bytes) -> bytes:
         """Return this enclave's opening for another one, whose quote it checks.

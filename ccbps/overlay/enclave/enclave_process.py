@@ -10,9 +10,8 @@ Messages on a pipe are frames: four bytes of length, little-endian, and as many 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import IO, Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -44,27 +43,13 @@ MOST_BYTES: Final = 1 << 24
 """Largest length of a frame. Otherwise an invented length could take all memory."""
 
 
-class Reader(Protocol):
-    """Pipe or file from which frames are read."""
-
-    def read(self, size: int, /) -> bytes | None: ...
-
-
-class Writer(Protocol):
-    """Pipe or file to which frames are written."""
-
-    def write(self, data: bytes, /) -> int | None: ...
-
-    def flush(self) -> None: ...
-
-
-def write_frame(to: Writer, message: bytes) -> None:
+def write_frame(to: IO[bytes], message: bytes) -> None:
     """Write a frame, and send it."""
     to.write(len(message).to_bytes(LENGTH_BYTES, "little") + message)
     to.flush()
 
 
-def read_frame(source: Reader) -> bytes | None:
+def read_frame(source: IO[bytes]) -> bytes | None:
     """Read the message of the next frame; return None if there are no more.
 
     Raises:
@@ -92,13 +77,8 @@ class _Inside(Challenger):
         self.sessions: dict[bytes, Session] = {}
         self.to: dict[str, Session] = {}
         self.done: dict[bytes, None] = {}
-        self.requests: dict[bytes, Callable[..., list[bytes]]] = {
-            b"report": self.report,
-            b"open": self.open,
-            b"challenge": self.challenge_for,
-            b"accept": self.accept,
-            b"regenerate": self.regenerate,
-        }
+        requests = ("report", "open", "challenge_for", "accept", "regenerate")
+        self.requests = {name.encode(): getattr(self, name) for name in requests}
 
     def handle(self, message: bytes) -> bytes:
         """Answer a request."""

@@ -66,9 +66,6 @@ class Session(Confined):
         # Bit i of `_seen` is set if the message i before the newest one was opened.
         self._newest, self._seen = -1, 0
 
-    def __repr__(self) -> str:
-        return f"<Session {self.name.hex()}>"
-
     def seal(self, fragment: Fragment) -> bytes:
         """Encrypt a fragment's value for the other end."""
         direction, cipher = self._sends

@@ -82,8 +82,9 @@ class Collusion:
         # Otherwise they all do together, as one with `_copies` brokers of each number.
         self._split = protocol.splits(Party.BROKER, Party.BROKER)
         self._groups, self._copies = (hops, 1) if self._split else (1, hops)
-        points = [len(protocol.points(number)) for number in range(1, protocol.m + 1)]
-        self._points = np.array(points, np.float32)
+        # Points of each split that physical brokers 1 .. m receive.
+        points = np.arange(protocol.n) % protocol.m
+        self._points = np.bincount(points).astype(np.float32)
         self._light = self._count_light()
 
     def __repr__(self) -> str:

@@ -69,9 +69,10 @@ class _Protocol:
         self.check(topology)
         return [broker for name in topology.route for broker in self.hosts(name)]
 
-    def points(self, number: int) -> range:
-        """Return the points of each split that physical broker 1 .. m of a logical one receives."""
-        return range(number, self.n + 1, self.m)
+    def receivers(self, topology: Topology, broker: str) -> dict[str, Party]:
+        """Return the parties to which a broker of the route sends, by name."""
+        brokers = {child: self.party(child) for child in topology.children[broker]}
+        return brokers | dict.fromkeys(topology.clients[broker], Party.SUBSCRIBER)
 
     def splits(self, at: Party, to: Party) -> bool:
         """Tell whether a party splits each fragment, or the secret, for the next party."""
@@ -91,19 +92,13 @@ class _Protocol:
             ParameterError: an enclave is no broker of the topology.
         """
         self.check(topology)
-        counts: dict[str, int] = {}
-
-        def send(at: Party, fragments: int, name: str, to: Party) -> None:
-            counts[name] = fragments * (self.n if self.splits(at, to) else 1)
-
-        send(Party.PUBLISHER, 1, topology.root, self.party(topology.root))
+        first = self.splits(Party.PUBLISHER, self.party(topology.root))
+        counts = {topology.root: self.n if first else 1}
         for broker in topology.route:
-            party = self.party(broker)
-            fragments = 1 if party is Party.ENCLAVE else counts[broker]
-            for child in topology.children[broker]:
-                send(party, fragments, child, self.party(child))
-            for client in topology.clients[broker]:
-                send(party, fragments, client, Party.SUBSCRIBER)
+            at = self.party(broker)
+            fragments = 1 if at is Party.ENCLAVE else counts[broker]
+            for name, to in self.receivers(topology, broker).items():
+                counts[name] = fragments * (self.n if self.splits(at, to) else 1)
         return counts
 
     def messages(self, topology: Topology, secrets: int = 1) -> int:

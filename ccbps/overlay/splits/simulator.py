@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -91,7 +91,7 @@ class Outcome:
     intact: dict[str, Bools] = field(default_factory=dict)
     wrong: dict[str, Bools] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
-    views: dict[PhysicalBroker, list[Bundle]] = field(default_factory=dict)
+    views: dict[Node, list[Bundle]] = field(default_factory=dict)
     time: float = 0.0
 
     @property
@@ -156,14 +156,15 @@ class Simulation:
         self.seed = whole("seed", seed, 0)
         self.patience = number("patience", patience, 0)
         self.topology, self.protocol = topology, protocol
-        self.behaviours = dict(behaviours or {})
+        self.behaviours: dict[Node, Behaviour] = {}
         brokers = protocol.brokers(topology)
-        for broker in self.behaviours:
+        for broker, behaviour in (behaviours or {}).items():
             if not isinstance(broker, PhysicalBroker) or broker not in brokers:
                 raise ParameterError(
                     f"behaviours has {broker!r}, which is not on the route: its brokers are "
                     f"{', '.join(map(str, brokers[:4]))}, ..."
                 )
+            self.behaviours[broker] = behaviour
         self.scheme = scheme_of(protocol.k, protocol.n, checked=checked)
 
     def __repr__(self) -> str:
@@ -217,8 +218,9 @@ class _Run:
         # `Any`: bundles or tallies, never both.
         self.simulation, self.start = simulation, start
         self.topology, self.protocol = simulation.topology, simulation.protocol
-        curious = [b for b, behaviour in simulation.behaviours.items() if behaviour.curious]
-        self.outcome = Outcome(views={broker: [] for broker in curious})
+        self.behaviours = simulation.behaviours
+        curious = [node for node, behaviour in self.behaviours.items() if behaviour.curious]
+        self.outcome = Outcome(views={node: [] for node in curious})
         self.arriving = self.protocol.arriving(self.topology)
         self.rng = np.random.default_rng(simulation.seed)
         self.events: list[tuple[float, int, Node]] = []
@@ -230,7 +232,8 @@ class _Run:
     def run(self) -> Outcome:
         """Run until no message is on its way."""
         last = 0.0
-        self.send(0.0, PUBLISHER, Party.PUBLISHER, self.topology.root, self.start)
+        root = self.topology.root
+        self.send(0.0, PUBLISHER, Party.PUBLISHER, root, self.protocol.party(root), self.start)
         while self.events:
             time, _, receiver = heapq.heappop(self.events)
             loads = self.inbox.pop((time, receiver))
@@ -241,15 +244,9 @@ class _Run:
             self.finish(subscriber)
         return replace(self.outcome, time=last)
 
-    def behaviour(self, node: Node) -> Behaviour:
-        """Return the behaviour of a broker. Clients are honest."""
-        if isinstance(node, str):
-            return HONEST
-        return self.simulation.behaviours.get(node, HONEST)
-
     def receive(self, time: float, receiver: Node, loads: list[Any], *, over: bool) -> None:
         """Handle the loads that arrive at one time, or on the end of an enclave's patience."""
-        behaviour = self.behaviour(receiver)
+        behaviour = self.behaviours.get(receiver, HONEST)
         if time >= behaviour.crash:
             return
         if isinstance(receiver, str):
@@ -288,54 +285,37 @@ class _Run:
             return Tally(self.start.secrets, self.start.secrets)
         return recovered(loads, self.simulation.scheme)
 
-    def forward(self, time: float, sender: PhysicalBroker, party: Party, load: Any) -> None:
+    def forward(self, time: float, sender: PhysicalBroker, at: Party, load: Any) -> None:
         """Send a load to all next hops."""
-        name = sender.broker
-        for receiver in [*self.topology.children[name], *self.topology.clients[name]]:
-            self.send(time, sender, party, receiver, load)
+        for name, to in self.protocol.receivers(self.topology, sender.broker).items():
+            self.send(time, sender, at, name, to, load)
 
-    def send(self, time: float, sender: Node, at: Party, to: str, load: Any) -> None:
+    def send(self, time: float, sender: Node, at: Party, name: str, to: Party, load: Any) -> None:
         """Send a load to one logical broker or subscriber, split if the protocol says so."""
-        client = to in self.topology.subscribers
-        party = Party.SUBSCRIBER if client else self.protocol.party(to)
+        behaviour, split = self.behaviours.get(sender, HONEST), self.protocol.splits(at, to)
         parts = [load]
-        if self.protocol.splits(at, party):
-            parts = load.split(self.simulation.scheme, to, self.rng.bytes)
-        for place, part in self.numbered(sender, parts):
-            receiver: Node = to
-            if party is Party.ENCLAVE:
-                receiver = PhysicalBroker(to, 1)
-            elif party is Party.BROKER:
-                receiver = PhysicalBroker(to, place)
-            self.send_one(time, sender, at, receiver, part)
-
-    def numbered(self, sender: Node, parts: list[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield the parts of a load with the numbers of the physical brokers that get them.
-
-        A load that is not split keeps its number.
-        """
-        if len(parts) == 1 and isinstance(sender, PhysicalBroker):
-            yield sender.number, parts[0]
-            return
-        for place in range(1, self.protocol.m + 1):
-            for point in self.protocol.points(place):
-                if point <= len(parts):
-                    yield place, parts[point - 1]
-
-    def send_one(self, time: float, sender: Node, at: Party, receiver: Node, load: Any) -> None:
-        """Send a load to one physical broker or client, as the sender's behaviour says."""
-        behaviour = self.behaviour(sender)
-        if behaviour.drop:
-            load = load.only(~self.chosen(load, behaviour.drop))
-        if not load.count or time + behaviour.delay >= behaviour.crash:
-            return
-        self.outcome.links[str(sender), str(receiver)] += load.count
-        if behaviour.alter and at is Party.ENCLAVE:
-            chosen = self.chosen(load, behaviour.alter)
-            self.outcome.refused[str(receiver)] += int(chosen.sum())
-            load = load.only(~chosen)
-        if load.count:
-            self.push(time + LINK + behaviour.delay, receiver, load)
+        if split:
+            parts = load.split(self.simulation.scheme, name, self.rng.bytes)
+        for place, part in enumerate(parts):
+            receiver: Node = name
+            if to is Party.ENCLAVE:
+                receiver = PhysicalBroker(name, 1)
+            elif to is Party.BROKER:
+                receiver = PhysicalBroker(name, place % self.protocol.m + 1)
+                if isinstance(sender, PhysicalBroker) and not split:
+                    # A load that is not split stays on brokers of one number.
+                    receiver = PhysicalBroker(name, sender.number)
+            if behaviour.drop:
+                part = part.only(~self.chosen(part, behaviour.drop))
+            if not part.count or time + behaviour.delay >= behaviour.crash:
+                continue
+            self.outcome.links[str(sender), str(receiver)] += part.count
+            if behaviour.alter and at is Party.ENCLAVE:
+                chosen = self.chosen(part, behaviour.alter)
+                self.outcome.refused[str(receiver)] += int(chosen.sum())
+                part = part.only(~chosen)
+            if part.count:
+                self.push(time + LINK + behaviour.delay, receiver, part)
 
     def chosen(self, load: Bundle, share: float) -> Bools:
         """Choose a share of the fragments at random."""
