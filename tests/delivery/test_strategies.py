@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import product
 
 import numpy as np
@@ -11,56 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps.arrays import Bytes
+from ccbps.arrays import Bytes, Index
 from ccbps.delivery import expected
 from ccbps.delivery.clustered import ClusteredCache, ClusteredPopularCache
 from ccbps.delivery.groups import Clusters, even_sizes, group_sizes, members_of, pack_groups
 from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.learned import LearnedCache, popularity
-from ccbps.delivery.plans import Strategy, member_mask, personal
+from ccbps.delivery.plans import member_mask, personal
 from ccbps.delivery.strategies import BuildUpCache, KeyHierarchy, Naive, SimpleCache
 from ccbps.errors import DecodeError, ParameterError, ShapeError
+from tests.support.altered import altered
+from tests.support.delivery_strategies import EVICTIONS, NAMES, popular, strategy_of, uniform
 from tests.support.effort import examples
-
-EVICTIONS: tuple[Eviction, ...] = ("frequency", "recency")
-
-
-def uniform(seed: int, events: int, subscribers: int) -> Bytes:
-    rng = np.random.default_rng(seed)
-    return pack_groups(rng.integers(0, 2, (events, subscribers)).astype(np.bool_))
-
-
-def popular(seed: int, events: int, subscribers: int, share: float, groups: int) -> Bytes:
-    """Uniform groups, and with probability `share` one of a few that come again."""
-    rng = np.random.default_rng(seed)
-    again = uniform(12345, groups, subscribers)
-    found = uniform(seed + 1, events, subscribers)
-    rows = rng.random(events) < share
-    found[rows] = again[rng.integers(0, groups, int(rows.sum()))]
-    return found
-
-
-def makers(subscribers: int, eviction: Eviction = "frequency") -> dict[str, Callable[[], Strategy]]:
-    clusters = Clusters.of_sizes(even_sizes(subscribers, -(-subscribers // 4)), "random", seed=2)
-    sample = popular(3, 200, subscribers, 0.7, 6)
-    return {
-        "naive": lambda: Naive(subscribers),
-        "simple": lambda: SimpleCache(subscribers, 5, eviction),
-        "build-up": lambda: BuildUpCache(subscribers, 5, eviction),
-        "clustered": lambda: ClusteredCache(clusters, 4, eviction),
-        "clustered-popular": lambda: ClusteredPopularCache(clusters, 3, 4, eviction),
-        "hierarchy": lambda: KeyHierarchy(subscribers),
-        "learned": lambda: LearnedCache.learn(sample, subscribers, 30, eviction),
-        "nothing": lambda: ClusteredPopularCache(clusters, 0, 0, eviction),
-    }
-
-
-def strategy_of(name: str, subscribers: int, eviction: Eviction = "frequency") -> Strategy:
-    return makers(subscribers, eviction)[name]()
-
-
-NAMES = [*makers(8)]
-
 
 # -- plans reach exactly their groups ------------------------------------------------------------
 
@@ -183,9 +145,7 @@ def test_caches_evict_what_they_should(
 
 
 @given(
-    capacity=st.integers(0, 5),
-    eviction=st.sampled_from(EVICTIONS),
-    seed=st.integers(0, 1 << 30),
+    capacity=st.integers(0, 5), eviction=st.sampled_from(EVICTIONS), seed=st.integers(0, 1 << 30)
 )
 @settings(max_examples=examples(60), deadline=None)
 def test_clustered_caches_are_simple_caches_of_parts(
@@ -215,18 +175,20 @@ def test_build_up_takes_the_largest_groups_first(seed: int, capacity: int) -> No
     cache = SlowCache(capacity, "frequency")
     rng = np.random.default_rng(seed)
     pools = [rng.permutation(70)[: rng.integers(2, 40)] for _ in range(6)]
+
+    def packed(members: Iterable[int]) -> Bytes:
+        return pack_groups(np.isin(np.arange(70), [*members]))
+
     for _ in range(60):
-        chosen = np.zeros(70, dtype=np.bool_)
-        for pool in rng.permutation(6)[: rng.integers(1, 4)]:
-            chosen[pools[pool]] = True
-        group = pack_groups(chosen)
-        wanted = frozenset(np.flatnonzero(chosen).tolist())
+        chosen = rng.permutation(6)[: rng.integers(1, 4)]
+        wanted = {int(one) for pool in chosen for one in pools[pool]}
+        group = packed(wanted)
         if cache.touch(bytes(sorted(wanted))):
             count = 1
         else:
-            rest, count = set(wanted), 0
+            rest, count = {*wanted}, 0
             inside = [name for name in cache.rows if {*name} <= wanted]
-            for name in sorted(inside, key=lambda n: (-len(n), packed(n))):
+            for name in sorted(inside, key=lambda n: (-len(n), packed(n).tobytes())):
                 if {*name} <= rest:
                     rest -= {*name}
                     cache.touch(name)
@@ -235,12 +197,6 @@ def test_build_up_takes_the_largest_groups_first(seed: int, capacity: int) -> No
             if len(wanted) > 1:
                 cache.add(bytes(sorted(wanted)))
         assert len(strategy.plan(group).wraps) == count
-
-
-def packed(name: bytes) -> bytes:
-    chosen = np.zeros(70, dtype=np.bool_)
-    chosen[[*name]] = True
-    return pack_groups(chosen).tobytes()
 
 
 # -- the tree ------------------------------------------------------------------------------------
@@ -406,11 +362,15 @@ def test_learned_caches_need_fewer_encryptions_with_as_many_keys(share: float) -
     assert (learned.whole.capacity > 0) == (share > 0)
 
 
-def test_similar_subscribers_come_into_one_cluster() -> None:
-    rng = np.random.default_rng(5)
+def alike(seed: int) -> tuple[Index, Bytes]:
+    """Draw the groups of 6 kinds of 8 subscribers, who have the same interests."""
+    rng = np.random.default_rng(seed)
     kinds = rng.permutation(np.repeat(np.arange(6), 8))
-    interested = rng.random((4000, 6)) < 0.5
-    groups = pack_groups(interested[:, kinds])
+    return kinds, pack_groups((rng.random((6000, 6)) < 0.5)[:, kinds])
+
+
+def test_similar_subscribers_come_into_one_cluster() -> None:
+    kinds, groups = alike(5)
     learned = LearnedCache.learn(groups, 48, 30)
     for cluster in learned.parts.clusters.clusters:
         assert len({*kinds[cluster].tolist()}) == 1
@@ -420,18 +380,16 @@ def test_similar_subscribers_come_into_one_cluster() -> None:
 
 
 def test_clusters_by_similarity_take_fewer_encryptions_where_interests_are_alike() -> None:
-    rng = np.random.default_rng(8)
-    kinds = rng.permutation(np.repeat(np.arange(6), 8))
-    groups = pack_groups((rng.random((6000, 6)) < 0.5)[:, kinds])
+    kinds, groups = alike(8)
     choices = {
         "index": Clusters.of_sizes([8] * 6),
         "random": Clusters.of_sizes([8] * 6, "random", seed=3),
         "similarity": Clusters.of_sizes([8] * 6, "similarity", groups=groups[:1000]),
     }
-    means = {}
-    for name, clusters in choices.items():
-        cache = ClusteredCache(clusters, capacity=8)
-        means[name] = cache.count(groups)[1000:].mean()
+    means = {
+        name: ClusteredCache(clusters, capacity=8).count(groups)[1000:].mean()
+        for name, clusters in choices.items()
+    }
     assert sorted(map(sorted, choices["similarity"].clusters)) == sorted(
         np.flatnonzero(kinds == kind).tolist() for kind in range(6)
     )
@@ -501,12 +459,9 @@ def test_other_bytes_are_no_snapshots(name: str) -> None:
     snapshot = strategy.snapshot()
     with pytest.raises(DecodeError, match="not a snapshot of"):
         other.restore(snapshot)
-    for wrong in (snapshot + b"\0", *(snapshot[:size] for size in range(len(snapshot)))):
+    for wrong in altered(snapshot):
         with pytest.raises(DecodeError):
             strategy.restore(wrong)
-    for at in range(len(snapshot)):
-        with pytest.raises(DecodeError):
-            strategy.restore(snapshot[:at] + bytes([snapshot[at] ^ 4]) + snapshot[at + 1 :])
     assert strategy.snapshot() == snapshot
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from itertools import combinations
 
 import numpy as np
@@ -409,43 +410,56 @@ def test_rows_are_the_fragments_of_messages() -> None:
 # -- arguments ----------------------------------------------------------------------------------
 
 
-def test_arguments_are_checked() -> None:
-    line = Topology.line(2)
-    with pytest.raises(
-        ParameterError, match=r"behaviours has .*'B3', number=1\), which is not on the route"
-    ):
-        Simulation(line, ISSPS(2), behaviours={PhysicalBroker("B3", 1): HONEST})
-    with pytest.raises(ParameterError, match=r"behaviours has .*'B1', number=2\)"):
-        Simulation(line, HyShare(2, enclaves=["B1"]), behaviours={PhysicalBroker("B1", 2): HONEST})
-    curious = {PhysicalBroker("B1", 1): Behaviour(curious=True)}
-    with pytest.raises(ParameterError, match="count is for honest brokers"):
-        Simulation(line, ISSPS(2), behaviours=curious).count()
-    with pytest.raises(ParameterError, match="secrets must be a whole number, at least 1, got 0"):
-        Simulation(line, ISSPS(2)).count(0)
-    with pytest.raises(
-        ShapeError, match=r"secrets must be a uint8 array of shape \(count, bytes\)"
-    ):
-        Simulation(line, ISSPS(2)).share(np.zeros(3, dtype=np.uint8))
-    with pytest.raises(ParameterError, match="delay must be a finite number, at least 0"):
-        Behaviour(delay=-1)
-    for patience in (-1.0, float("nan")):
-        with pytest.raises(ParameterError, match="patience must be a finite number, at least 0"):
-            Simulation(line, ISSPS(2), patience=patience)
-    with pytest.raises(ParameterError, match="seed must be a whole number, at least 0"):
-        Simulation(line, ISSPS(2), seed=-1)
-    simulation = Simulation(line, ISSPS(2), behaviours=curious)
-    outcome = simulation.share(secrets(1))
-    assert simulation.recovered(outcome, [PhysicalBroker("B1", 1)]).count == 0
-    with pytest.raises(ParameterError, match=r"B1.2 kept nothing that it saw"):
-        simulation.recovered(outcome, [PhysicalBroker("B1", 2)])
-    with pytest.raises(ParameterError, match="secrets must be a whole number"):
-        ISSPS(2).messages(line, -3)
-    for enclaves in (None, 5, [1, "B1"]):
-        with pytest.raises(ParameterError, match="enclaves must be a list of names"):
-            HyShare(2, enclaves=enclaves)
+LINE = Topology.line(2)
+FIRST, SECOND = PhysicalBroker("B1", 1), PhysicalBroker("B1", 2)
+CURIOUS = Simulation(LINE, ISSPS(2), behaviours={FIRST: Behaviour(curious=True)})
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (
+            lambda: Simulation(LINE, ISSPS(2), behaviours={PhysicalBroker("B3", 1): HONEST}),
+            r"behaviours has .*'B3', number=1\), which is not on the route",
+        ),
+        (
+            lambda: Simulation(LINE, HyShare(2, enclaves=["B1"]), behaviours={SECOND: HONEST}),
+            r"behaviours has .*'B1', number=2\)",
+        ),
+        (CURIOUS.count, "count is for honest brokers"),
+        (lambda: Simulation(LINE, ISSPS(2)).count(0), "secrets must be .*, at least 1, got 0"),
+        (lambda: Simulation(LINE, ISSPS(2), patience=-1.0), "patience must be .* at least 0"),
+        (lambda: Simulation(LINE, ISSPS(2), patience=math.nan), "patience must be a finite number"),
+        (lambda: Simulation(LINE, ISSPS(2), seed=-1), "seed must be a whole number, at least 0"),
+        (lambda: Behaviour(delay=-1), "delay must be a finite number, at least 0"),
+        (lambda: Behaviour(crash=math.nan), "crash must be a finite number, at least 0"),
+        (lambda: Behaviour(crash=-1), "crash must be a finite number, at least 0"),
+        (lambda: Behaviour(alter=1.5), "alter must be a finite number from 0 to 1"),
+        (
+            lambda: CURIOUS.recovered(CURIOUS.share(secrets(1)), [SECOND]),
+            r"B1.2 kept nothing that it saw",
+        ),
+        (lambda: ISSPS(2).messages(LINE, -3), "secrets must be a whole number"),
+        (lambda: HyShare(2, enclaves=None), "enclaves must be a list of names"),
+        (lambda: HyShare(2, enclaves=5), "enclaves must be a list of names"),
+        (lambda: HyShare(2, enclaves=[1, "B1"]), "enclaves must be a list of names"),
+        (lambda: HyShare(2, enclaves="B1"), "enclaves must be a list of names"),
+    ],
+)
+def test_arguments_are_checked(use: Callable[[], object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        use()
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 4), (4, 0)])
+def test_secrets_are_rows_of_bytes(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match="secrets must"):
+        CURIOUS.share(np.zeros(shape, dtype=np.uint8))
+
+
+def test_a_broker_that_saw_too_little_recovers_nothing() -> None:
+    assert CURIOUS.recovered(CURIOUS.share(secrets(1)), [FIRST]).count == 0
     assert "direct=True" in repr(HyShare(2, enclaves=["B1"], direct=True))
-    with pytest.raises(ParameterError, match="crash must be a finite number"):
-        Behaviour(crash=float("nan"))
 
 
 @pytest.mark.parametrize(
@@ -463,8 +477,6 @@ def test_thresholds_are_checked(arguments: tuple[int, ...], message: str) -> Non
     for make in (SSPS, ISSPS):
         with pytest.raises(ParameterError, match=message):
             make(k, n, m=m)
-    with pytest.raises(ParameterError, match="enclaves must be a list of names"):
-        HyShare(2, enclaves="B1")
 
 
 def test_enclaves_are_brokers_of_the_topology() -> None:

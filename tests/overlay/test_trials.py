@@ -63,10 +63,7 @@ def test_failing_brokers_lose_secrets_as_often_as_they_should() -> None:
 
 @pytest.mark.parametrize(
     ("protocol", "safe"),
-    [
-        ("ISSPS", (0.7**2 + 2 * 0.7 * 0.3) ** 3),
-        ("SSPS", 1 - (1 - 0.7**3) ** 2),
-    ],
+    [("ISSPS", (0.7**2 + 2 * 0.7 * 0.3) ** 3), ("SSPS", 1 - (1 - 0.7**3) ** 2)],
 )
 def test_colluders_recover_secrets_as_often_as_they_should(protocol: str, safe: float) -> None:
     results = [trial(protocol=protocol, colluding=0.3, seed=seed).run() for seed in range(400)]
