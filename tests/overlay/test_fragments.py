@@ -30,8 +30,10 @@ def joined(fragments: Iterable[Fragment], n: int = 0) -> bytes:
     )
 
 
-def split_often(secret: bytes, k: int, n: int, splits: int) -> list[Fragment]:
-    fragments: list[Fragment] = [Fragment.of(secret, k)]
+def split_often(
+    secret: bytes, k: int, n: int, splits: int, *, checked: bool = False
+) -> list[Fragment]:
+    fragments: list[Fragment] = [Fragment.of(secret, k, checked=n * checked)]
     for _ in range(splits):
         fragments = [part for one in fragments for part in one.split(n)]
     return fragments
@@ -121,22 +123,17 @@ def test_checks_tell_altered_fragments_while_they_are_fewer_than_half(
     sizes: tuple[int, int], splits: int, data: st.DataObject
 ) -> None:
     (k, n), secret = sizes, b"a secret"
-    fragments: list[Fragment] = [Fragment.of(secret, k, checked=n)]
-    for _ in range(splits):
-        fragments = [part for one in fragments for part in one.split(n)]
+    fragments = split_often(secret, k, n, splits, checked=True)
     assert {len(one.value) for one in fragments} == {len(secret) + splits * (8 + 48 * (n - 1))}
     bad = min(n - k, (n - 1) // 2)
     points = data.draw(st.permutations(range(1, n + 1)))[:bad]
     level = data.draw(st.integers(0, splits - 1))
-    sent = [
-        Fragment.from_bytes(
-            replace(one, value=data.draw(st.binary(min_size=size, max_size=size))).to_bytes()
-            if one.path[level] in points
-            else one.to_bytes()
-        )
-        for one in fragments
-        for size in [len(one.value)]
-    ]
+    sent = []
+    for fragment in fragments:
+        if fragment.path[level] in points:
+            size = len(fragment.value)
+            fragment = replace(fragment, value=data.draw(st.binary(min_size=size, max_size=size)))
+        sent.append(Fragment.from_bytes(fragment.to_bytes()))
     assert joined(data.draw(st.permutations(sent))) == secret
 
 
