@@ -37,7 +37,7 @@ from ccbps.matching import FormulaMatch
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
 from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Policy, measure
 from ccbps.overlay.enclave.enclave import SealedQueue, SimulatedEnclave, SimulatedPlatform
-from ccbps.overlay.enclave.sessions import Session, read_sealed
+from ccbps.overlay.enclave.sessions import SealedFragment, Session
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
 from ccbps.records import read, write
 from ccbps.wire import Kind
@@ -299,9 +299,11 @@ class Broker:
                 out = self.enclave.regenerate(enough)
                 self.queue.done(message)
         else:
-            sealed = message[0] == Kind.SEALED_FRAGMENT
-            session = self.sessions[read_sealed(message)[0]] if sealed else None
-            fragment = session.open(message) if session else Fragment.from_bytes(message)
+            if message[0] == Kind.SEALED_FRAGMENT:
+                session = SealedFragment.from_bytes(message).session
+                fragment = self.sessions[session].open(message)
+            else:
+                fragment = Fragment.from_bytes(message)
             parts = fragment.split(K) if len(self.next) == K else [fragment]
             seal = self.to_enclave.seal if self.to_enclave else Fragment.to_bytes
             out = [seal(part) for part in parts]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -42,7 +42,7 @@ from ccbps.overlay.enclave.enclave_process import (
     read_frame,
     write_frame,
 )
-from ccbps.overlay.enclave.sessions import WINDOW, Session, read_sealed
+from ccbps.overlay.enclave.sessions import WINDOW, SealedFragment, Session
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
 from ccbps.records import write
 from tests.support.altered import altered
@@ -170,7 +170,7 @@ def test_enclaves_hand_the_whole_secret_on(place: Place) -> None:
         introduce(second, third)
         session = attest(second, "before 0")
         (between,) = second.regenerate([session.seal(f) for f in resplit(1)])
-        assert SECRET not in between and read_sealed(between)[1].path == ()
+        assert SECRET not in between and SealedFragment.from_bytes(between).fragment.path == ()
         after = {name: attest(third, name) for name in AFTER}
         assert Place(third, after).joined([between]) == SECRET
         # Neither end of another session: a proof of one member is none of another.
@@ -188,7 +188,7 @@ def test_enclaves_hand_the_whole_secret_on(place: Place) -> None:
 
 def test_what_a_member_alters_shows_where_there_are_more_than_needed(place: Place) -> None:
     fragments = resplit(1)
-    fragments[1] = replace(fragments[1], value=bytes(len(SECRET)))
+    fragments[1] = structs.replace(fragments[1], value=bytes(len(SECRET)))
     with pytest.raises(DecodeError, match="more were altered than can be told"):
         place.enclave.regenerate(place.sealed(fragments))
 
@@ -435,7 +435,7 @@ def test_messages_may_overtake_one_another_and_come_once(
     order: list[int], data: st.DataObject
 ) -> None:
     member, enclave = ends()
-    sent = [member.seal(replace(resplit(0)[0], value=bytes([i]))) for i in range(12)]
+    sent = [member.seal(structs.replace(resplit(0)[0], value=bytes([i]))) for i in range(12)]
     lost = data.draw(st.sets(st.sampled_from(order)))
     came = [i for i in order if i not in lost]
     for place, i in enumerate(came):
@@ -488,7 +488,7 @@ def test_an_enclave_ends_with_its_host(place: Place) -> None:
 def test_fragments_with_checks_survive_a_member_that_alters_them(place: Place) -> None:
     """Before it seals them, so that no tag of the session tells."""
     fragments = Fragment.of(SECRET, K, checked=N).split(N)
-    fragments[0] = replace(fragments[0], value=bytes(len(fragments[0].value)))
+    fragments[0] = structs.replace(fragments[0], value=bytes(len(fragments[0].value)))
     with another(place, checked=True) as other:
         queue, fresh = SealedQueue(other.policy.agreed("first")), None
         for number, ciphertext in enumerate(other.sealed(fragments), 1):

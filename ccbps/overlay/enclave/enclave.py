@@ -28,7 +28,7 @@ from ccbps.errors import DecodeError, EnclaveError, ParameterError
 from ccbps.keys.secret import Confined
 from ccbps.overlay.enclave.attestation import ENCLAVE, Opening, Policy, Quote, measure
 from ccbps.overlay.enclave.enclave_process import DONE, REFUSED, read_frame, write_frame
-from ccbps.overlay.enclave.sessions import read_sealed
+from ccbps.overlay.enclave.sessions import SealedFragment
 from ccbps.overlay.splits.fragments import Agreed
 from ccbps.records import read, write
 
@@ -279,7 +279,7 @@ class SealedQueue:
         Raises:
             DecodeError: it is no sealed fragment, or not as agreed.
         """
-        _, fragment = read_sealed(ciphertext)
+        fragment = SealedFragment.from_bytes(ciphertext).fragment
         misfit = self.agreed.misfit(fragment, number)
         if misfit:
             raise DecodeError(f"a sealed fragment that is not as agreed: {misfit}")
@@ -297,7 +297,7 @@ class SealedQueue:
     def drop(self, ciphertexts: Iterable[bytes]) -> None:
         """Remove the fragments that the enclave refused."""
         for ciphertext in ciphertexts:
-            _, fragment = read_sealed(ciphertext)
+            fragment = SealedFragment.from_bytes(ciphertext).fragment
             paths = self._waiting.get(fragment.name, {})
             several = paths.get(fragment.path, [])
             if ciphertext in several:
@@ -311,7 +311,7 @@ class SealedQueue:
         Raises:
             DecodeError: it is no sealed fragment.
         """
-        _, fragment = read_sealed(ciphertext)
+        fragment = SealedFragment.from_bytes(ciphertext).fragment
         self._waiting.pop(fragment.name, None)
         self._done[fragment.name] = None
         _forget(self._done, self.most)

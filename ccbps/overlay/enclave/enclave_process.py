@@ -10,10 +10,10 @@ Messages on a pipe are frames: four bytes of length, little-endian, and as many 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import IO, Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from msgspec.structs import replace
 
 from ccbps.ciphers.signatures import signed_by
 from ccbps.errors import DecodeError
@@ -26,7 +26,7 @@ from ccbps.overlay.enclave.attestation import (
     Policy,
     Quote,
 )
-from ccbps.overlay.enclave.sessions import Session, derive_keys, read_sealed
+from ccbps.overlay.enclave.sessions import SealedFragment, Session, derive_keys
 from ccbps.overlay.splits.fragments import Fragment, join_fragments
 from ccbps.records import read, write
 
@@ -138,7 +138,7 @@ class _Inside(Challenger):
 
     def regenerate(self, *ciphertexts: bytes) -> list[bytes]:
         """Join the fragments, split the secret afresh, and encrypt it for the next hop."""
-        fragments = self.open_all(ciphertexts)
+        sealed, fragments = self.open_all(ciphertexts)
         value = join_fragments(fragments, self.policy.agreed(self.name))
         secret = replace(fragments[0], path=(), value=value)
         if secret.name in self.done:
@@ -149,29 +149,34 @@ class _Inside(Challenger):
         if missing:
             raise DecodeError(f"no session with {missing}: they have to attest this enclave first")
         parts = [secret] if len(route) == 1 else secret.split(self.policy.n)
-        for message in ciphertexts:
-            self.sessions[read_sealed(message)[0]].spend(message)
+        for message in sealed:
+            self.sessions[message.session].spend(message)
         self.done[secret.name] = None
         if len(self.done) > MOST_DONE:
             del self.done[next(iter(self.done))]
         return [self.to[name].seal(part) for name, part in zip(route, parts, strict=True)]
 
-    def open_all(self, ciphertexts: tuple[bytes, ...]) -> list[Fragment]:
-        """Decrypt all fragments. None of the messages is spent yet."""
+    def open_all(
+        self, ciphertexts: tuple[bytes, ...]
+    ) -> tuple[list[SealedFragment], list[Fragment]]:
+        """Read and decrypt all fragments. None of the messages is spent yet."""
+        opened: list[SealedFragment] = []
         fragments: list[Fragment] = []
         causes: dict[int, str] = {}
         for row, message in enumerate(ciphertexts):
             try:
-                name, _ = read_sealed(message)
+                sealed = SealedFragment.from_bytes(message)
+                name = sealed.session
                 if name not in self.sessions:
                     raise DecodeError(f"no session {name.hex()} at this enclave")
                 if message in ciphertexts[:row]:
                     raise DecodeError("a replay: this message came twice")
-                fragment = self.sessions[name].peek(message)
+                fragment = self.sessions[name].peek(sealed)
                 sender = next(member for member in self.to if self.to[member].name == name)
                 misfit = self.policy.misfit(self.name, sender, fragment)
                 if misfit or (fragments and fragment.name != fragments[0].name):
                     raise DecodeError(misfit or "a fragment of another secret")
+                opened.append(sealed)
                 fragments.append(fragment)
             except DecodeError as error:
                 causes[row] = str(error)
@@ -184,7 +189,7 @@ class _Inside(Challenger):
             )
         if not fragments:
             raise DecodeError("no fragments: a secret needs at least one")
-        return fragments
+        return opened, fragments
 
 
 def main() -> None:

@@ -1,49 +1,60 @@
 """Sessions: keys that an enclave and another party share, and fragments encrypted under them.
 
-=========  =====  ====================================================================
-part       bytes  content
-=========  =====  ====================================================================
-kind           1  `Kind.SEALED_FRAGMENT`
-version        1  1
-session        8  name of the session: public, different in every session
-counter        8  of this session and direction, little-endian; the nonce
-fragment          head and path as in `ccbps.overlay.splits.fragments`, readable for routing
-value             encrypted, and 16 bytes of a tag
-=========  =====  ====================================================================
-
-Each direction has a key of its own. The cipher is AES-256-GCM. Everything in front of the value is
-authenticated, and so is the direction. A message that was opened is refused from then on. Messages
-may overtake one another, but not by `WINDOW` messages or more.
+Each direction has a key of its own. The cipher is AES-256-GCM, and the nonce is the number of the
+message. Everything but the value of a fragment is readable for routing, and authenticated together
+with the direction. A message that was opened is refused from then on. Messages may overtake one
+another, but not by `WINDOW` messages or more.
 
 Source: [Survey] section 8.3 asks for session keys and names no cipher; [SP800-38D], [RFC5869].
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Meta
+from msgspec.structs import replace
 
 from ccbps.errors import DecodeError
 from ccbps.keys.secret import Confined
 from ccbps.overlay.splits.fragments import Fragment
+from ccbps.records import Message, Number, write
 from ccbps.wire import Kind
 
-FRONT: Final = bytes([Kind.SEALED_FRAGMENT, 1])
-"""Kind and version."""
 ID_BYTES: Final = 8
-HEAD_BYTES: Final = len(FRONT) + ID_BYTES + 8
 KEY_BYTES: Final = 32
 WINDOW: Final = 1024
 """Number of messages. A message that is behind the newest one by so many is refused as old."""
 
 SessionKeys = tuple[bytes, bytes, bytes]
 """Name of the session, key to the enclave, and key from it."""
+
+
+class SealedFragment(Message, frozen=True):
+    """Fragment that is encrypted for the other end of a session.
+
+    Attributes:
+        session: name of the session: public, different in every session.
+        counter: number of the message in this session and direction.
+        fragment: fragment with its encrypted value, which is 16 bytes longer.
+    """
+
+    front: ClassVar[bytes] = bytes([Kind.SEALED_FRAGMENT, 2])
+    what: ClassVar[str] = "a sealed fragment"
+    session: Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+    counter: Number
+    fragment: Fragment
+
+    def bound(self, direction: bytes) -> bytes:
+        """Return the bytes that the value is bound to: the direction, and everything else."""
+        part = self.fragment
+        public = self.session, self.counter, part.name, part.k, part.path, part.checked
+        return write((direction, *public))
 
 
 class Session(Confined):
@@ -69,12 +80,10 @@ class Session(Confined):
     def seal(self, fragment: Fragment) -> bytes:
         """Encrypt a fragment's value for the other end."""
         direction, cipher = self._sends
-        counter = self._next.to_bytes(8, "little")
+        sealed = SealedFragment(self.name, self._next, fragment)
         self._next += 1
-        head = FRONT + self.name + counter
-        bound = direction + head + _public_part(fragment)
-        value = cipher.encrypt(bytes(4) + counter, fragment.value, bound)
-        return head + replace(fragment, value=value).to_bytes()
+        value = cipher.encrypt(_nonce(sealed), fragment.value, sealed.bound(direction))
+        return replace(sealed, fragment=replace(fragment, value=value)).to_bytes()
 
     def open(self, message: bytes) -> Fragment:
         """Decrypt a message of the other end, once.
@@ -82,36 +91,40 @@ class Session(Confined):
         Raises:
             DecodeError: it is altered, of another session or direction, or was opened before.
         """
-        fragment = self.peek(message)
-        self.spend(message)
+        sealed = SealedFragment.from_bytes(message)
+        fragment = self.peek(sealed)
+        self.spend(sealed)
         return fragment
 
-    def peek(self, message: bytes) -> Fragment:
+    def peek(self, sealed: SealedFragment) -> Fragment:
         """Decrypt a message as `open` does, but allow it again until `spend` is called."""
-        name, fragment = read_sealed(message)
-        counter = message[HEAD_BYTES - 8 : HEAD_BYTES]
-        if name != self.name:
-            raise DecodeError(f"a message of session {name.hex()}, not of {self.name.hex()}")
-        behind = self._newest - int.from_bytes(counter, "little")
+        if sealed.session != self.name:
+            raise DecodeError(
+                f"a message of session {sealed.session.hex()}, not of {self.name.hex()}"
+            )
+        behind = self._newest - sealed.counter
         if behind >= WINDOW or (behind >= 0 and self._seen >> behind & 1):
             raise DecodeError("a replay: this message was opened before, or is too old to tell")
         direction, cipher = self._receives
-        bound = direction + message[:HEAD_BYTES] + _public_part(fragment)
         try:
-            value = cipher.decrypt(bytes(4) + counter, fragment.value, bound)
+            value = cipher.decrypt(_nonce(sealed), sealed.fragment.value, sealed.bound(direction))
         except InvalidTag:
             raise DecodeError(
                 "a sealed fragment was altered on its way, or is of another direction"
             ) from None
-        return replace(fragment, value=value)
+        return replace(sealed.fragment, value=value)
 
-    def spend(self, message: bytes) -> None:
+    def spend(self, sealed: SealedFragment) -> None:
         """Refuse a message from now on, after `peek` accepted it."""
-        counter = int.from_bytes(message[HEAD_BYTES - 8 : HEAD_BYTES], "little")
-        if counter > self._newest:
-            self._seen = self._seen << min(counter - self._newest, WINDOW) & (1 << WINDOW) - 1
-            self._newest = counter
-        self._seen |= 1 << self._newest - counter
+        ahead = sealed.counter - self._newest
+        if ahead > 0:
+            self._seen = self._seen << min(ahead, WINDOW) & (1 << WINDOW) - 1
+            self._newest = sealed.counter
+        self._seen |= 1 << self._newest - sealed.counter
+
+
+def _nonce(sealed: SealedFragment) -> bytes:
+    return sealed.counter.to_bytes(12, "little")
 
 
 def derive_keys(own: X25519PrivateKey, other: bytes, quote: bytes, publics: bytes) -> SessionKeys:
@@ -134,24 +147,3 @@ def derive_keys(own: X25519PrivateKey, other: bytes, quote: bytes, publics: byte
     size = ID_BYTES + 2 * KEY_BYTES
     keys = HKDF(algorithm=SHA256(), length=size, salt=quote, info=info).derive(shared)
     return keys[:ID_BYTES], keys[ID_BYTES:][:KEY_BYTES], keys[ID_BYTES + KEY_BYTES :]
-
-
-def read_sealed(message: bytes) -> tuple[bytes, Fragment]:
-    """Read the public parts of a sealed fragment.
-
-    Returns:
-        the name of the session, and the fragment with its encrypted value.
-
-    Raises:
-        DecodeError: it is no sealed fragment of this version.
-    """
-    if not message.startswith(FRONT):
-        raise DecodeError(
-            f"not a sealed fragment of this version: {len(message)} bytes that do not begin as one"
-        )
-    return message[len(FRONT) :][:ID_BYTES], Fragment.from_bytes(message[HEAD_BYTES:])
-
-
-def _public_part(fragment: Fragment) -> bytes:
-    """Write everything of a fragment but its value."""
-    return fragment.to_bytes()[: -len(fragment.value)]

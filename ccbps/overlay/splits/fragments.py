@@ -4,24 +4,12 @@ A publisher splits a secret. In ISSPS every broker splits each fragment again, a
 secret. So a fragment has a path: the point of each split that it went through, the first one first.
 Fragments are joined from the last split to the first.
 
-==========  =====  ====================================================================
-part        bytes  content
-==========  =====  ====================================================================
-kind            1  `Kind.FRAGMENT`
-version         1  1
-threshold       1  k: number of fragments of each split that are needed
-checked         1  number of fragments of each split if they carry checks; otherwise 0
-length          1  length of the path; 0 for the secret itself
-name            8  name of the secret: uniform, the same in all its fragments
-path               a byte for each split, 1 .. 255
-value              as many bytes as the secret has; with checks 8 + 48 (n - 1) more for each split
-==========  =====  ====================================================================
-
 Everything but the value is public. Fragments that were split for different next hops may have the
 same path, and do not belong together: join only the fragments of one receiver.
 
-A fragment of a split with checks consists of its share's name, value and checks, one behind the
-other, so it can be split again like any other value.
+The value of a fragment has as many bytes as the secret. With checks it has 8 + 48 (n - 1) more for
+each split: it consists of its share's name, value and checks, one behind the other, so it can be
+split again like any other value.
 Sources: [YK16] for SSPS and ISSPS; [Survey] section 2.3.
 """
 
@@ -31,21 +19,22 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Final, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Self, TypeAlias
+
+from msgspec import Meta
+from msgspec.structs import replace
 
 from ccbps.arrays import Randomness
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.secret import Confined
+from ccbps.records import Message, SecretRecord
 from ccbps.sharing import CheckedShamir, Shamir, Share
 from ccbps.sharing.share import as_secret, check_threshold
 from ccbps.wire import Kind
 
 Scheme: TypeAlias = Shamir | CheckedShamir
-VERSION: Final = 1
-FRONT: Final = bytes([Kind.FRAGMENT, VERSION])
 NAME_BYTES: Final = 8
-HEAD_BYTES: Final = 5 + NAME_BYTES
+Point: TypeAlias = Annotated[int, Meta(ge=1, le=255)]
 CHECK_BYTES: Final = 48
 """Bytes that a share carries for each other share to check it and be checked by it."""
 
@@ -86,22 +75,21 @@ def join_values(scheme: Scheme, values: Mapping[int, bytes]) -> bytes:
     return scheme.join(shares)
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment(Confined):
-    """Fragment of a secret. Its value is secret and does not print.
+class Fragment(SecretRecord, Message, frozen=True):
+    """Fragment of a secret. Its value is secret, so it neither prints nor pickles.
 
     With checks, joining the fragments of a split leaves out those that were altered, even by
     brokers that work together, if they are fewer than half of all n: `ccbps.sharing.CheckedShamir`.
 
     Attributes:
         name: name of the secret, 8 bytes.
-        k: number of fragments of each split that are needed.
-        path: point of each split, the first one first; () for the secret itself.
+        k: number of fragments of each split that are needed, 1 to 255.
+        path: point of each split, 1 to 255, the first one first; () for the secret itself.
         value: as many bytes as the secret has, or more with checks.
         checked: number n of fragments of every split, if they carry checks of one another; else 0.
 
     Example:
-        >>> from dataclasses import replace
+        >>> from msgspec.structs import replace
         >>> from ccbps.overlay import Agreed, Fragment, join_fragments
         >>> first, second, third = Fragment.of(b"a seed", 2, checked=3).split(3)
         >>> altered = replace(second, value=bytes(len(second.value)))
@@ -109,11 +97,17 @@ class Fragment(Confined):
         b'a seed'
     """
 
-    name: bytes
-    k: int
-    path: tuple[int, ...]
-    value: bytes = field(repr=False)
-    checked: int = 0
+    front: ClassVar[bytes] = bytes([Kind.FRAGMENT, 2])
+    what: ClassVar[str] = "a fragment"
+    name: Annotated[bytes, Meta(min_length=NAME_BYTES, max_length=NAME_BYTES)]
+    k: Point
+    path: tuple[Point, ...]
+    value: Annotated[bytes, Meta(min_length=1)]
+    checked: Annotated[int, Meta(ge=0, le=255)] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_threshold(self.k, self.checked or 255, 255)
 
     @classmethod
     def of(
@@ -130,7 +124,6 @@ class Fragment(Confined):
         Raises:
             ParameterError: the secret is empty, or not ``1 <= k <= 255``, or k is more than n.
         """
-        check_threshold(k, checked or 255, 255)
         return cls(randomness(NAME_BYTES), k, (), as_secret(secret), checked)
 
     def split(self, n: int, *, randomness: Randomness = os.urandom) -> list[Fragment]:
@@ -146,32 +139,6 @@ class Fragment(Confined):
             replace(self, path=(*self.path, point), value=value)
             for point, value in enumerate(split_value(scheme, self.value, randomness), 1)
         ]
-
-    def to_bytes(self) -> bytes:
-        """Write the fragment as a message."""
-        head = FRONT + bytes([self.k, self.checked, len(self.path)])
-        return head + self.name + bytes(self.path) + self.value
-
-    @classmethod
-    def from_bytes(cls, message: bytes) -> Self:
-        """Read a message.
-
-        Raises:
-            DecodeError: it is no fragment of this version, or cut off.
-        """
-        message = bytes(message)
-        if len(message) < HEAD_BYTES or not message.startswith(FRONT):
-            raise DecodeError(
-                f"not a fragment of this version: {len(message)} bytes that do not begin as one"
-            )
-        k, checked, length = message[2:5]
-        path, value = message[HEAD_BYTES:][:length], message[HEAD_BYTES + length :]
-        if not value or not k or 0 in path or 0 < checked < k:
-            raise DecodeError(
-                f"a fragment that was cut off or damaged: threshold {k}, checks for {checked}, "
-                f"path {[*path]}, {len(value)} bytes of value"
-            )
-        return cls(message[5:HEAD_BYTES], k, tuple(path), value, checked)
 
 
 @dataclass(frozen=True, slots=True)
