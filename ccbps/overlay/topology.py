@@ -49,7 +49,7 @@ class Topology:
     """Logical brokers, their links, and the places of clients.
 
     Args:
-        edges: pairs of brokers that are linked.
+        edges: pairs of brokers that are linked, such as the edges of a networkx graph.
         root: broker of the publisher.
         subscribers: broker of each subscriber, by the subscriber's name.
 
@@ -158,19 +158,6 @@ class Topology:
         edges = [(names[(place - 1) // fanout], names[place]) for place in range(1, count)]
         leaves = names[-(fanout ** (depth - 1)) :]
         return cls(edges, "B1", _subscribers([leaf for leaf in leaves for _ in range(subscribers)]))
-
-    @classmethod
-    def from_graph(
-        cls, graph: networkx.Graph[str], root: str, subscribers: Mapping[str, str]
-    ) -> Self:
-        """Take a networkx graph, whose nodes are logical brokers.
-
-        ``networkx.read_edgelist`` reads a file of edges.
-
-        Raises:
-            ParameterError: the graph is no `Topology`.
-        """
-        return cls(graph.edges(), root, subscribers)
 
     # -- routes -----------------------------------------------------------------------------------
 
