@@ -74,7 +74,8 @@ class _Inside(Challenger):
         super().__init__(policy)
         self.name = name
         self.pending: dict[bytes, tuple[X25519PrivateKey, Quote]] = {}
-        self.sessions: dict[bytes, Session] = {}
+        # Sessions by their names, with the member at the other end; and by this member.
+        self.sessions: dict[bytes, tuple[str, Session]] = {}
         self.to: dict[str, Session] = {}
         self.done: dict[bytes, None] = {}
         requests = ("report", "open", "challenge_for", "accept", "regenerate")
@@ -134,13 +135,13 @@ class _Inside(Challenger):
         """Keep the session of a member, in place of its last one."""
         if name in self.to:
             del self.sessions[self.to[name].name]
-        self.to[name] = self.sessions[session.name] = session
+        self.to[name], self.sessions[session.name] = session, (name, session)
 
     def regenerate(self, *ciphertexts: bytes) -> list[bytes]:
         """Join the fragments, split the secret afresh, and encrypt it for the next hop."""
-        sealed, fragments = self.open_all(ciphertexts)
-        value = join_fragments(fragments, self.policy.agreed(self.name))
-        secret = replace(fragments[0], path=(), value=value)
+        opened = self.open_all(ciphertexts)
+        value = join_fragments(opened.values(), self.policy.agreed(self.name))
+        secret = replace(next(iter(opened.values())), path=(), value=value)
         if secret.name in self.done:
             # The host could mix the fragments of two splits of one secret.
             raise DecodeError("a replay: this secret was regenerated before")
@@ -149,35 +150,31 @@ class _Inside(Challenger):
         if missing:
             raise DecodeError(f"no session with {missing}: they have to attest this enclave first")
         parts = [secret] if len(route) == 1 else secret.split(self.policy.n)
-        for message in sealed:
-            self.sessions[message.session].spend(message)
+        for sealed in opened:
+            self.sessions[sealed.session][1].spend(sealed)
         self.done[secret.name] = None
         if len(self.done) > MOST_DONE:
             del self.done[next(iter(self.done))]
         return [self.to[name].seal(part) for name, part in zip(route, parts, strict=True)]
 
-    def open_all(
-        self, ciphertexts: tuple[bytes, ...]
-    ) -> tuple[list[SealedFragment], list[Fragment]]:
-        """Read and decrypt all fragments. None of the messages is spent yet."""
-        opened: list[SealedFragment] = []
-        fragments: list[Fragment] = []
+    def open_all(self, ciphertexts: tuple[bytes, ...]) -> dict[SealedFragment, Fragment]:
+        """Decrypt all fragments. None of the messages is spent yet."""
+        opened: dict[SealedFragment, Fragment] = {}
         causes: dict[int, str] = {}
+        secret = b""
         for row, message in enumerate(ciphertexts):
             try:
                 sealed = SealedFragment.from_bytes(message)
-                name = sealed.session
-                if name not in self.sessions:
-                    raise DecodeError(f"no session {name.hex()} at this enclave")
-                if message in ciphertexts[:row]:
+                if sealed.session not in self.sessions:
+                    raise DecodeError(f"no session {sealed.session.hex()} at this enclave")
+                if sealed in opened:
                     raise DecodeError("a replay: this message came twice")
-                fragment = self.sessions[name].peek(sealed)
-                sender = next(member for member in self.to if self.to[member].name == name)
+                sender, session = self.sessions[sealed.session]
+                fragment = session.peek(sealed)
                 misfit = self.policy.misfit(self.name, sender, fragment)
-                if misfit or (fragments and fragment.name != fragments[0].name):
+                if misfit or secret not in (b"", fragment.name):
                     raise DecodeError(misfit or "a fragment of another secret")
-                opened.append(sealed)
-                fragments.append(fragment)
+                secret, opened[sealed] = fragment.name, fragment
             except DecodeError as error:
                 causes[row] = str(error)
         if causes:
@@ -187,9 +184,9 @@ class _Inside(Challenger):
                 "refused, none was used up: send the others",
                 rows=tuple(causes),
             )
-        if not fragments:
+        if not opened:
             raise DecodeError("no fragments: a secret needs at least one")
-        return opened, fragments
+        return opened
 
 
 def main() -> None:
