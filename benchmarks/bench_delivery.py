@@ -45,7 +45,7 @@ class Fixed(Strategy):
         return self._fixed
 
     def _count(self, groups: Bytes) -> Index:
-        return np.full(len(groups), self._fixed.encryptions)
+        return np.full(len(groups), len(self._fixed))
 
 
 def joined(strategy: Strategy) -> GroupSealer:
@@ -98,8 +98,8 @@ def main() -> None:
     own = tuple(Wrap(personal(one)) for one in range(SUBSCRIBERS))
     name = group_name(everybody)
     carrying = tuple(Wrap(wrap.under, (name,)) for wrap in own)
-    fixed = joined(Fixed(SUBSCRIBERS, Plan(own, {})))
-    carries = joined(Fixed(SUBSCRIBERS, Plan(carrying, {name: (*range(SUBSCRIBERS),)})))
+    fixed = joined(Fixed(SUBSCRIBERS, own))
+    carries = joined(Fixed(SUBSCRIBERS, carrying))
     naive, hit = joined(Naive(SUBSCRIBERS)), joined(SimpleCache(SUBSCRIBERS, 10))
     hit.leave(0)
     key = hit.join(0)

@@ -8,7 +8,7 @@ from ccbps.delivery.groups import Clusters, pack_groups
 from ccbps.delivery.key_cache import KeyCache
 from ccbps.delivery.learned import LearnedCache
 from ccbps.delivery.naive import PayloadOpener, PayloadSealer
-from ccbps.delivery.plans import Plan, Strategy, Wrap
+from ccbps.delivery.plans import Strategy, Wrap
 from ccbps.delivery.strategies import BuildUpCache, KeyHierarchy, Naive, SimpleCache
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 
@@ -26,7 +26,6 @@ __all__ = [
     "Naive",
     "PayloadOpener",
     "PayloadSealer",
-    "Plan",
     "SealedEvent",
     "SimpleCache",
     "Strategy",

@@ -15,7 +15,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.checks import whole
-from ccbps.delivery.groups import Clusters, group_sizes, members_of
+from ccbps.delivery.groups import Clusters, group_sizes
 from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.plans import NO_SNAPSHOT, Plan, Strategy, Wrap, group_name, set_name
 from ccbps.delivery.strategies import restore_groups
@@ -76,18 +76,14 @@ class ClusteredCache(Strategy):
         values = self.clusters.values(group[None])[0]
         hits, fresh = self._touch(values)
         wraps: list[Wrap] = []
-        new_keys: dict[bytes, tuple[int, ...]] = {}
         for cluster in np.flatnonzero(values).tolist():
             value = int(values[cluster])
             if hits[cluster]:
                 wraps.append(Wrap(self._name(cluster, value), carries))
-                continue
-            part, carried = self._part(cluster, value), carries
-            if fresh[cluster]:
-                name = self._name(cluster, value)
-                new_keys[name], carried = (*part,), (*carries, name)
-            wraps += self._each(part, carried)
-        return Plan((*wraps,), new_keys)
+            else:
+                new = (self._name(cluster, value),) if fresh[cluster] else ()
+                wraps += self._each(self._part(cluster, value), (*carries, *new))
+        return (*wraps,)
 
     def _part(self, cluster: int, value: int) -> list[int]:
         """List the members of a part."""
@@ -216,13 +212,9 @@ class ClusteredPopularCache(Strategy):
     def _plan(self, group: Bytes) -> Plan:
         name = group_name(group)
         if self.whole.touch(name):
-            return Plan((Wrap(name),), {})
-        members = members_of(group, self.subscribers)
-        if len(members) < 2 or not self._add(name):
-            return self.parts._plan(group)
-        plan = self.parts._plan(group, (name,))
-        plan.fresh[name] = (*members,)
-        return plan
+            return (Wrap(name),)
+        new = np.bitwise_count(group).sum() > 1 and self._add(name)
+        return self.parts._plan(group, (name,) if new else ())
 
     def _count(self, groups: Bytes) -> Index:
         counts, sizes = np.ones(len(groups), dtype=np.intp), group_sizes(groups)

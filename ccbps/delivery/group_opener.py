@@ -43,6 +43,8 @@ from ccbps.keys.secret import Confined
 from ccbps.records import SecretRecord, read, write
 
 _ALTERED: Final = "a message to a group was altered, or is of another key"
+_NO_ANSWER: Final = "an answer with a key was altered, or is to another request: open it again"
+_NO_SNAPSHOT: Final = "a snapshot was altered, or is another subscriber's"
 
 
 class _Snapshot(SecretRecord, frozen=True):
@@ -151,13 +153,8 @@ class GroupOpener(Confined):
         """
         key_answer, event = KeyAnswer.from_bytes(answer), self._read(message)
         bound = key_answer.bound(self._request(event).tag)
-        try:
-            cipher = AESGCM(derive(self._own, b"answer"))
-            content = cipher.decrypt(key_answer.nonce, key_answer.content, bound)
-        except (InvalidTag, ValueError):
-            raise DecodeError(
-                "an answer with a key was altered, or is to another request: open the message again"
-            ) from None
+        cipher = AESGCM(derive(self._own, b"answer"))
+        content = _decrypt(cipher, key_answer.nonce, key_answer.content, bound, _NO_ANSWER)
         name, key = content[:ID_BYTES], content[ID_BYTES:]
         if len(key) != KEY_BYTES or key_id(key) != name:
             raise DecodeError(_ALTERED)
@@ -188,10 +185,8 @@ class GroupOpener(Confined):
         """
         snapshot = octets("snapshot", snapshot)
         nonce, content = snapshot[:NONCE_BYTES], snapshot[NONCE_BYTES:]
-        try:
-            content = AESGCM(derive(self._own, b"snapshot")).decrypt(nonce, content, None)
-        except (InvalidTag, ValueError):
-            raise DecodeError("a snapshot was altered, or is another subscriber's") from None
+        cipher = AESGCM(derive(self._own, b"snapshot"))
+        content = _decrypt(cipher, nonce, content, None, _NO_SNAPSHOT)
         memory = read(_Snapshot, content, refusal="not a snapshot of this version")
         self._cache.restore(memory.cache)
         self._keys, self._too_old, self._in_order = dict(memory.keys), memory.too_old, memory.opened
@@ -209,10 +204,7 @@ class GroupOpener(Confined):
 
     def _unwrap(self, event: GroupMessage, wrap: WrapBytes, cipher: AESGCM) -> bytes:
         sealed_name, encrypted = wrap
-        try:
-            content = cipher.decrypt(event.nonce, encrypted, event.head + sealed_name)
-        except (InvalidTag, ValueError):
-            raise DecodeError(_ALTERED) from None
+        content = _decrypt(cipher, event.nonce, encrypted, event.head + sealed_name, _ALTERED)
         if len(content) % CARRIED_BYTES != KEY_BYTES:
             raise DecodeError(_ALTERED)
         payload = open_sealed(event.payload, content[:KEY_BYTES], event.head)
@@ -254,3 +246,12 @@ class GroupOpener(Confined):
         names = tuple(name for name, _ in event.wraps if len(name) > ID_BYTES)
         request = KeyRequest(self.number, names, bytes(TAG_BYTES))
         return replace(request, tag=request.tag_under(self._own))
+
+
+def _decrypt(
+    cipher: AESGCM, nonce: bytes, content: bytes, bound: bytes | None, refusal: str
+) -> bytes:
+    try:
+        return cipher.decrypt(nonce, content, bound)
+    except (InvalidTag, ValueError):
+        raise DecodeError(refusal) from None

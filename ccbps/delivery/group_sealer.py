@@ -330,7 +330,7 @@ class GroupSealer(Confined):
         reached, keys, get_ready = 0, [], self._ready.get
         # By the keys that a wrap carries: its content, and the mask of those who must not read it.
         contents: dict[tuple[bytes, ...], tuple[bytes, int]] = {(): (event_key, ~group_mask)}
-        for under, carries in plan.wraps:
+        for under, carries in plan:
             if carries not in contents:
                 content, others = event_key, ~group_mask
                 for name in carries:

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ccbps.arrays import Bytes, Index
 from ccbps.checks import octets, whole
@@ -101,25 +100,8 @@ class Wrap(NamedTuple):
     carries: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Wraps that bring one event to one group.
-
-    Attributes:
-        wraps: encryptions of the event's key.
-        fresh: new keys that travel with the event: the members of each key, by its name.
-
-    Example:
-        >>> import numpy as np
-        >>> from ccbps.delivery import SimpleCache, pack_groups
-        >>> group = pack_groups(np.array([True, False, True, True]))
-        >>> plan = SimpleCache(4, capacity=10).plan(group)
-        >>> len(plan.wraps), list(plan.fresh.values())
-        (3, [(0, 2, 3)])
-    """
-
-    wraps: tuple[Wrap, ...]
-    fresh: dict[bytes, tuple[int, ...]]
+Plan: TypeAlias = tuple[Wrap, ...]
+"""Wraps that bring one event to one group."""
 
 
 class Strategy(ABC):
@@ -142,13 +124,26 @@ class Strategy(ABC):
         self._own = [Wrap(personal(number)) for number in range(self.subscribers)]
 
     def plan(self, group: Bytes) -> Plan:
-        """Plan the delivery to one group. The keys that it hands out are in the cache then.
+        """Plan the delivery to one group. The new keys that wraps carry are in the cache then.
 
         Args:
             group: packed group, shape (subscribers / 8, rounded up), from `pack_groups`.
 
+        Returns:
+            wraps that reach each member of the group once.
+
         Raises:
             ShapeError: the group has another shape.
+
+        Example:
+            >>> import numpy as np
+            >>> from ccbps.delivery import SimpleCache, pack_groups
+            >>> group = pack_groups(np.array([True, False, True, True]))
+            >>> cache = SimpleCache(4, capacity=10)
+            >>> [len(wrap.carries) for wrap in cache.plan(group)]    # each brings the group's key
+            [1, 1, 1]
+            >>> [wrap.under for wrap in cache.plan(group)]           # under the group's key
+            [b'g\\r']
         """
         check_groups(group[None], self.subscribers)
         return self._plan(group)
@@ -178,10 +173,10 @@ class Strategy(ABC):
             >>> from ccbps.delivery import SimpleCache, pack_groups
             >>> group = pack_groups(np.array([True, False, True, True]))
             >>> before, after = SimpleCache(4, capacity=10), SimpleCache(4, capacity=10)
-            >>> len(before.plan(group).wraps)
+            >>> len(before.plan(group))
             3
             >>> after.restore(before.snapshot())
-            >>> len(after.plan(group).wraps)
+            >>> len(after.plan(group))
             1
         """
         content = self._snapshot()

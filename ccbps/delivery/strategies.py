@@ -39,7 +39,7 @@ class Naive(Strategy):
     """
 
     def _plan(self, group: Bytes) -> Plan:
-        return Plan((*self._each(members_of(group, self.subscribers)),), {})
+        return (*self._each(members_of(group, self.subscribers)),)
 
     def _count(self, groups: Bytes) -> Index:
         return group_sizes(groups)
@@ -72,14 +72,12 @@ class SimpleCache(Strategy):
     def _plan(self, group: Bytes) -> Plan:
         name = group_name(group)
         if self.cache.touch(name):
-            return Plan((Wrap(name),), {})
+            return (Wrap(name),)
         members = members_of(group, self.subscribers)
         parts, rest = self._parts(group, members)
         # A single member's own key serves as well.
-        fresh = {name: (*members,)} if len(members) > 1 and self._add(name, group) else {}
-        carries = (*fresh,)
-        wraps = [Wrap(part, carries) for part in parts]
-        return Plan((*wraps, *self._each(rest, carries)), fresh)
+        carries = (name,) if len(members) > 1 and self._add(name, group) else ()
+        return (*(Wrap(part, carries) for part in parts), *self._each(rest, carries))
 
     def _parts(self, group: Bytes, members: list[int]) -> tuple[list[bytes], list[int]]:
         """Return names of disjoint cached groups inside a group, and the members outside them."""
@@ -142,7 +140,7 @@ class BuildUpCache(SimpleCache):
         self._free = [*range(capacity)]
 
     def _count(self, groups: Bytes) -> Index:
-        return np.array([len(self._plan(group).wraps) for group in groups], dtype=np.intp)
+        return np.array([len(self._plan(group)) for group in groups], dtype=np.intp)
 
     def _as_words(self, group: Bytes) -> Words:
         words = np.zeros(self._rows.shape[1], dtype=np.uint64)
@@ -224,7 +222,7 @@ class KeyHierarchy(Strategy):
                     wraps.append(Wrap(node_name(level, node)))
                 else:  # a single subscriber below
                     wraps += self._each([first])
-        return Plan((*wraps,), {})
+        return (*wraps,)
 
     def _count(self, groups: Bytes) -> Index:
         counts = np.zeros(len(groups), dtype=np.intp)
