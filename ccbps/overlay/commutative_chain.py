@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -105,13 +105,21 @@ class ChainNode:
             )
         return self.keys[name]
 
+    def _add(self, element: int, names: Sequence[str]) -> int:
+        """Add the layers that are shared with some nodes."""
+        (layered,) = self.cipher.add([element], *map(self.key, names))
+        return int(layered)
+
+    def _remove(self, element: int, names: Sequence[str]) -> int:
+        """Remove the layers that are shared with some nodes."""
+        (rest,) = self.cipher.remove([element], *map(self.key, names))
+        return int(rest)
+
     # -- the four primitives ------------------------------------------------------------------
 
     def encrypt_filter(self, word: bytes) -> FilterMessage:
         """Encrypt a subscriber's filter for its parent."""
-        keys = [self.key(name) for name in self.ancestors]
-        (element,) = self.cipher.add([self.cipher.encode(word)], *keys)
-        return FilterMessage(int(element), (self.name,))
+        return FilterMessage(self._add(self.cipher.encode(word), self.ancestors), (self.name,))
 
     def encrypt_notification(self, word: bytes, trail: Trail, layers: int) -> NotificationMessage:
         """Encrypt a publisher's notification for the subscribers that one trail reaches.
@@ -122,9 +130,7 @@ class ChainNode:
             layers: number r of layers.
         """
         names = [trail[max(len(trail) - hops, 0)] for hops in range(1, layers + 1)]
-        keys = [self.key(name) for name in names]
-        (element,) = self.cipher.add([self.cipher.encode(word)], *keys)
-        return NotificationMessage(int(element), trail[-1])
+        return NotificationMessage(self._add(self.cipher.encode(word), names), trail[-1])
 
     def secure_table_building(self, message: FilterMessage) -> FilterMessage | None:
         """Add a filter to the broker's table.
@@ -138,15 +144,15 @@ class ChainNode:
         """
         if not message.trail:
             raise ParameterError("a filter needs a trail: the nodes it came through")
-        (entry,) = self.cipher.remove([message.element], self.key(message.trail[0]))
-        trails = self.table.setdefault(int(entry), [])
+        entry = self._remove(message.element, message.trail[:1])
+        trails = self.table.setdefault(entry, [])
         first = not trails
         if message.trail not in trails:
             trails.append(message.trail)
         if not first:
             return None
-        (element,) = self.cipher.add([entry], self.key(self.ancestors[-1]))
-        return FilterMessage(int(element), (*message.trail, self.name)[-len(self.ancestors) :])
+        element = self._add(entry, self.ancestors[-1:])
+        return FilterMessage(element, (*message.trail, self.name)[-len(self.ancestors) :])
 
     def secure_look_up(self, message: NotificationMessage) -> tuple[int, list[Trail]]:
         """Look up a notification, without the layer that is removed here, in the table.
@@ -154,8 +160,8 @@ class ChainNode:
         Returns:
             the element without this layer, and the trails of equal filters.
         """
-        (entry,) = self.cipher.remove([message.element], self.key(self.ancestors[-1]))
-        return int(entry), self.table.get(int(entry), [])
+        entry = self._remove(message.element, self.ancestors[-1:])
+        return entry, self.table.get(entry, [])
 
     # -- what follows from them ---------------------------------------------------------------
 
@@ -166,16 +172,11 @@ class ChainNode:
             ParameterError: the message holds no element.
         """
         entry, trails = self.secure_look_up(message)
-        copies = []
-        for trail in trails:
-            (element,) = self.cipher.add([entry], self.key(trail[0]))
-            copies.append(NotificationMessage(int(element), trail[-1]))
-        return copies
+        return [NotificationMessage(self._add(entry, trail[:1]), trail[-1]) for trail in trails]
 
     def reads(self, message: NotificationMessage, word: bytes) -> bool:
         """Tell whether a notification that reached this subscriber is about a word."""
-        keys = [self.key(name) for name in self.ancestors]
-        return self.cipher.remove([message.element], *keys)[0] == self.cipher.encode(word)
+        return self._remove(message.element, self.ancestors) == self.cipher.encode(word)
 
 
 class Chain:
