@@ -47,8 +47,8 @@ def clustered(subscribers: int, cache: float, clusters: int) -> float:
 
     The source has no equation for popular groups, which cost the same.
     """
-    size, each = subscribers / clusters, cache / clusters
-    hit = each / 2.0**size
+    size, keys = subscribers / clusters, cache / clusters
+    hit = keys / 2.0**size
     return float(clusters * (hit + (1 - hit) * size / 2))
 
 

@@ -26,22 +26,10 @@ import ccbps
 from ccbps.ciphers.signatures import SigningKey
 from ccbps.errors import DecodeError, EnclaveError, ParameterError, SerializationError
 from ccbps.overlay.enclave import enclave as enclave_module
+from ccbps.overlay.enclave import enclave_process
 from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Opening, Policy, Quote, measure
-from ccbps.overlay.enclave.enclave import (
-    SealedQueue,
-    SimulatedEnclave,
-    SimulatedPlatform,
-    introduce,
-)
-from ccbps.overlay.enclave.enclave_process import (
-    DONE,
-    FAILED,
-    MOST_BYTES,
-    REFUSED,
-    _Inside,
-    read_frame,
-    write_frame,
-)
+from ccbps.overlay.enclave.enclave import SealedQueue, SimulatedEnclave, SimulatedPlatform
+from ccbps.overlay.enclave.enclave_process import _Inside, read_frame, write_frame
 from ccbps.overlay.enclave.sessions import WINDOW, SealedFragment, Session
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
 from ccbps.records import write
@@ -167,7 +155,7 @@ def test_as_many_as_needed_are_enough(place: Place) -> None:
 def test_enclaves_hand_the_whole_secret_on(place: Place) -> None:
     launch = place.platform.launch
     with launch("second", place.policy) as second, launch("third", place.policy) as third:
-        introduce(second, third)
+        enclave_module.introduce(second, third)
         session = attest(second, "before 0")
         (between,) = second.regenerate([session.seal(f) for f in resplit(1)])
         assert SECRET not in between and SealedFragment.from_bytes(between).fragment.path == ()
@@ -237,7 +225,7 @@ def test_what_it_says_of_errors_holds_no_secret(place: Place) -> None:
     assert not any(value in said for f in fragments for value in (f.value, f.value.hex().encode()))
     # An error that nobody thought of says nothing at all.
     inside = _Inside("first", place.policy)
-    assert inside.handle(write([b"no such request", SECRET])) == FAILED == b"\2"
+    assert inside.handle(write([b"no such request", SECRET])) == enclave_process.FAILED == b"\2"
     with pytest.raises(EnclaveError, match="does not say why") as failed:
         place.enclave._ask(b"no such request", SECRET)
     assert SECRET.decode() not in str(failed.value)
@@ -633,14 +621,18 @@ def test_frames(parts: list[bytes]) -> None:
 
 def test_requests_that_are_cut_off_or_longer_are_refused(place: Place) -> None:
     inside, request = _Inside("first", place.policy), write([b"report", bytes(32)])
-    assert inside.handle(request)[:1] == DONE
+    assert inside.handle(request)[:1] == enclave_process.DONE
     for wrong in (request[:-1], b"", request + b"\0", request + request):
-        assert inside.handle(wrong)[:1] == REFUSED
+        assert inside.handle(wrong)[:1] == enclave_process.REFUSED
     for request in ([b"report"], [b"report", bytes(32), b""], [b"challenge_for", b"\xff"]):
-        assert inside.handle(write(request)) == FAILED
+        assert inside.handle(write(request)) == enclave_process.FAILED
 
 
 def test_made_up_lengths_are_refused() -> None:
-    for stream in (b"\1\0", (MOST_BYTES + 1).to_bytes(4, "little"), b"\5\0\0\0four"):
+    for stream in (
+        b"\1\0",
+        (enclave_process.MOST_BYTES + 1).to_bytes(4, "little"),
+        b"\5\0\0\0four",
+    ):
         with pytest.raises(DecodeError):
             read_frame(io.BytesIO(stream))

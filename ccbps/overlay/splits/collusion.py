@@ -96,12 +96,12 @@ class Collusion:
         Some numbers, `more` of them, hold one point more than the rest.
         """
         k, m = self.protocol.k, self.protocol.m
-        each, more = divmod(self.protocol.n, m)
+        points, more = divmod(self.protocol.n, m)
         return [
             sum(
                 comb(more, a) * comb(m - more, s - a)
                 for a in range(min(s, more) + 1)
-                if each * s + a < k
+                if points * s + a < k
             )
             for s in range(m + 1)
         ]
@@ -257,10 +257,10 @@ class Collusion:
         with np.errstate(divide="ignore"):  # the logarithm of 0
             untouched = (1 - x) ** self._copies
             touched = -np.expm1(self._copies * np.log1p(-x))
-            m, each = self.protocol.m, np.zeros_like(x)
+            m, group = self.protocol.m, np.zeros_like(x)
             for s, light in enumerate(self._light):
-                each += float(comb(m, s) - light) * touched**s * untouched ** (m - s)
-            return np.asarray(-np.expm1(self._groups * np.log1p(-np.minimum(each, 1))))
+                group += float(comb(m, s) - light) * touched**s * untouched ** (m - s)
+            return np.asarray(-np.expm1(self._groups * np.log1p(-np.minimum(group, 1))))
 
 
 class Estimate(NamedTuple):

@@ -202,10 +202,10 @@ def join_fragments(fragments: Iterable[Fragment], agreed: Agreed) -> bytes:
         >>> join_fragments(Fragment.of(b"a seed", 2).split(3)[1:], Agreed(k=2, n=3, splits=1))
         b'a seed'
     """
-    given = {fragment for fragment in fragments if agreed.misfit(fragment) is None}
-    usual = Counter((fragment.name, len(fragment.value)) for fragment in given).most_common(1)
+    fitting = {fragment for fragment in fragments if agreed.misfit(fragment) is None}
+    usual = Counter((fragment.name, len(fragment.value)) for fragment in fitting).most_common(1)
     values: dict[tuple[int, ...], set[bytes]] = defaultdict(set)
-    for fragment in given:
+    for fragment in fitting:
         if (fragment.name, len(fragment.value)) == usual[0][0]:
             values[fragment.path].add(fragment.value)
     level = {path: several.pop() for path, several in values.items() if len(several) == 1}
@@ -220,7 +220,7 @@ def join_fragments(fragments: Iterable[Fragment], agreed: Agreed) -> bytes:
                 level[path] = join_values(scheme, parts)
     if not level:
         raise DecodeError(
-            f"{len(given)} fragments do not give their secret back: of some split fewer than "
+            f"{len(fitting)} fragments do not give their secret back: of some split fewer than "
             f"{agreed.k} came, or more were altered than can be told; get more fragments"
         )
     return level[()]
