@@ -22,14 +22,12 @@ from cryptography.hazmat.primitives.keywrap import aes_key_wrap
 from timing import machine, one_core, seconds
 
 from ccbps.arrays import Bytes, Index
-from ccbps.delivery.group_keys import group_key
-from ccbps.delivery.group_messages import SealedEvent
 from ccbps.delivery.group_opener import GroupOpener
+from ccbps.delivery.group_protocol import SealedEvent, group_key
 from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.groups import pack_groups
-from ccbps.delivery.names import group_name, personal
-from ccbps.delivery.plans import Plan, Strategy, Wrap
-from ccbps.delivery.whole_groups import Naive, SimpleCache
+from ccbps.delivery.plans import Plan, Strategy, Wrap, group_name, personal
+from ccbps.delivery.strategies import Naive, SimpleCache
 
 GOAL = 1.6
 REPEATS = 1000
@@ -47,7 +45,7 @@ class Fixed(Strategy):
         return self._fixed
 
     def _count(self, groups: Bytes) -> Index:
-        return np.full(len(groups), self._fixed.encryptions)
+        return np.full(len(groups), len(self._fixed))
 
 
 def joined(strategy: Strategy) -> GroupSealer:
@@ -100,8 +98,8 @@ def main() -> None:
     own = tuple(Wrap(personal(one)) for one in range(SUBSCRIBERS))
     name = group_name(everybody)
     carrying = tuple(Wrap(wrap.under, (name,)) for wrap in own)
-    fixed = joined(Fixed(SUBSCRIBERS, Plan(own, {})))
-    carries = joined(Fixed(SUBSCRIBERS, Plan(carrying, {name: (*range(SUBSCRIBERS),)})))
+    fixed = joined(Fixed(SUBSCRIBERS, own))
+    carries = joined(Fixed(SUBSCRIBERS, carrying))
     naive, hit = joined(Naive(SUBSCRIBERS)), joined(SimpleCache(SUBSCRIBERS, 10))
     hit.leave(0)
     key = hit.join(0)

@@ -97,7 +97,7 @@ class Kind(IntEnum):
     SEALED_FRAGMENT = 12
     """A fragment on its way to or from a simulated enclave: `ccbps.overlay.enclave.sessions`."""
     GROUP_EVENT = 13
-    """An event for a group of subscribers: `ccbps.delivery.group_messages`."""
+    """An event for a group of subscribers: `ccbps.delivery.group_protocol`."""
     KEY_REQUEST = 14
     """A subscriber's request to the broker for a key of a group."""
     KEY_ANSWER = 15

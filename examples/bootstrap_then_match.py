@@ -36,15 +36,15 @@ from ccbps.errors import DecodeError
 from ccbps.matching import FormulaMatch
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
 from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Policy, measure
-from ccbps.overlay.enclave.enclave import SimulatedEnclave, SimulatedPlatform
-from ccbps.overlay.enclave.frames import pack, unpack
-from ccbps.overlay.enclave.sealed_queue import SealedQueue
-from ccbps.overlay.enclave.sessions import Session, read_sealed
+from ccbps.overlay.enclave.enclave import SealedQueue, SimulatedEnclave, SimulatedPlatform
+from ccbps.overlay.enclave.sessions import SealedFragment, Session
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
+from ccbps.records import read, write
 from ccbps.wire import Kind
 
 HOPS, K = 5, 3
 MOST: Final = 1 << 20  # bytes of a message
+REFUSAL: Final = "not a request and its content"
 SECONDS: Final = 30.0  # after which everybody gives up
 LAYOUTS: Final = {  # at which hops there is an enclave, in place of three brokers
     "ISSPS": (),
@@ -93,9 +93,12 @@ def bootstrap(brokers: Brokers, platform: bytes, own: Identity) -> tuple[int, Se
             for name, plan in make_plans(enclaves, brokers, platform, place).items():
                 ask(links[name], b"configure", json.dumps(plan).encode())
             for name, part in zip(of_hop(1), Fragment.of(seed, K).split(K), strict=True):
-                links[name].send(pack([b"fragment", part.to_bytes()]))
+                links[name].send(write((b"fragment", part.to_bytes())))
             seeds[layout] = seed, end.secret.result(SECONDS)
-            seen[layout] = {name: unpack(ask(links[name], b"seen")) for name in links}
+            seen[layout] = {
+                name: read(list[bytes], ask(links[name], b"seen"), refusal=REFUSAL)
+                for name in links
+            }
         received = [len(messages) for messages in seen[layout].values()]
         count = sum(received) + len(end.came)
         print(f"{layout:<36}{count:>8}{formula(enclaves):>10}{max(received):>19}")
@@ -218,7 +221,7 @@ def reach(place: Place, own: Identity) -> Channel:
 
 def ask(link: Channel, request: bytes, content: bytes = b"") -> bytes:
     """Send a request and wait for its answer."""
-    link.send(pack([request, content]))
+    link.send(write((request, content)))
     return bytes(link.receive(MOST))
 
 
@@ -250,12 +253,12 @@ class Broker:
     def handle(self, link: Channel) -> None:
         """Answer what comes on one connection."""
         while True:
-            request, content = unpack(bytes(link.receive(MOST)), 2)
+            request, content = read(tuple[bytes, bytes], link.receive(MOST), refusal=REFUSAL)
             with self.lock:
                 if request == b"fragment":
                     self.forward(content)
                     continue
-                answer = pack(self.seen) if request == b"seen" else b""
+                answer = write(self.seen) if request == b"seen" else b""
                 if request == b"pin":
                     self.peers += pinned(json.loads(content))
                 elif request == b"configure":
@@ -296,14 +299,16 @@ class Broker:
                 out = self.enclave.regenerate(enough)
                 self.queue.done(message)
         else:
-            sealed = message[0] == Kind.SEALED_FRAGMENT
-            session = self.sessions[read_sealed(message)[0]] if sealed else None
-            fragment = session.open(message) if session else Fragment.from_bytes(message)
+            if message[0] == Kind.SEALED_FRAGMENT:
+                session = SealedFragment.from_bytes(message).session
+                fragment = self.sessions[session].open(message)
+            else:
+                fragment = Fragment.from_bytes(message)
             parts = fragment.split(K) if len(self.next) == K else [fragment]
             seal = self.to_enclave.seal if self.to_enclave else Fragment.to_bytes
             out = [seal(part) for part in parts]
         for link, part in zip(self.next if out else [], out, strict=True):
-            link.send(pack([b"fragment", part]))
+            link.send(write((b"fragment", part)))
 
 
 class Subscriber:
@@ -315,7 +320,7 @@ class Subscriber:
 
     def handle(self, link: Channel) -> None:
         while True:
-            _, message = unpack(bytes(link.receive(MOST)), 2)
+            _, message = read(tuple[bytes, bytes], link.receive(MOST), refusal=REFUSAL)
             with self.lock:
                 self.came.append(Fragment.from_bytes(message))
                 if len(self.came) == K**self.agreed.splits:

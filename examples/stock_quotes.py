@@ -57,7 +57,7 @@ from ccbps.delivery import (
     SubscriberRing,
     pack_groups,
 )
-from ccbps.delivery.group_messages import GroupMessage
+from ccbps.delivery.group_protocol import GroupMessage
 from ccbps.errors import DecodeError, MissingKeyError
 from ccbps.matching import FormulaMatch
 from ccbps.wire import ROUND_HEADER_BYTES

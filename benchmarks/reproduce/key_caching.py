@@ -33,12 +33,11 @@ from tqdm import tqdm
 
 from ccbps.delivery import expected
 from ccbps.delivery.clustered import ClusteredCache, ClusteredPopularCache
+from ccbps.delivery.expected import PopularSet, uniform_groups
 from ccbps.delivery.groups import Clusters, even_sizes
-from ccbps.delivery.hierarchy import KeyHierarchy
 from ccbps.delivery.learned import LearnedCache
 from ccbps.delivery.plans import Strategy
-from ccbps.delivery.whole_groups import BuildUpCache, Naive, SimpleCache
-from ccbps.delivery.workloads import PopularSet, uniform_groups
+from ccbps.delivery.strategies import BuildUpCache, KeyHierarchy, Naive, SimpleCache
 
 Draw = Callable[[int], np.ndarray]
 Line = dict[str, list[tuple[float, float]]]

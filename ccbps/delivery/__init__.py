@@ -1,16 +1,15 @@
-"""Delivery: the payload reaches the matched subscribers, and nobody else can read it."""
+"""Delivery of payloads to matched subscribers; nobody else can read them."""
 
 from ccbps.delivery.clustered import ClusteredCache, ClusteredPopularCache
-from ccbps.delivery.group_messages import SealedEvent
 from ccbps.delivery.group_opener import GroupOpener
+from ccbps.delivery.group_protocol import SealedEvent
 from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.groups import Clusters, pack_groups
-from ccbps.delivery.hierarchy import KeyHierarchy
 from ccbps.delivery.key_cache import KeyCache
 from ccbps.delivery.learned import LearnedCache
 from ccbps.delivery.naive import PayloadOpener, PayloadSealer
-from ccbps.delivery.plans import Plan, Strategy, Wrap
-from ccbps.delivery.whole_groups import BuildUpCache, Naive, SimpleCache
+from ccbps.delivery.plans import Strategy, Wrap
+from ccbps.delivery.strategies import BuildUpCache, KeyHierarchy, Naive, SimpleCache
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "Naive",
     "PayloadOpener",
     "PayloadSealer",
-    "Plan",
     "SealedEvent",
     "SimpleCache",
     "Strategy",

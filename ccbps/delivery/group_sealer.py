@@ -1,76 +1,110 @@
-"""The broker's side of delivery to groups: payloads encrypted, keys wrapped as a plan says.
+"""Delivery to groups, the broker's side: it encrypts payloads, and wraps keys as a plan says.
 
 A payload is encrypted once, with AES-256-GCM, under a random key of its event. Each wrap of the
-plan is one more encryption: AES-256-GCM over the event's key and the keys that travel with it,
-which NIST SP 800-38F allows for wrapping keys, as an approved authenticated mode, beside AES-KW of
-RFC 3394. AES-KW needs no nonce; it also binds nothing, takes three times as long here, and each
-wrap is bound to event, epoch, group and the name of its key. For nonces, and for why no key
-need be stored, see `ccbps.delivery.group_keys`.
+plan is one more encryption: AES-256-GCM over the event's key and the keys that travel with it. NIST
+SP 800-38F allows that for wrapping keys, as an approved authenticated mode, beside AES-KW of RFC
+3394. AES-KW needs no nonce. It binds nothing, whereas each wrap here is bound to event, epoch,
+group and the name of its key; and it takes three times as long. `ccbps.delivery.group_protocol`
+describes the nonces, and tells why no key need be stored.
 
-*Leaving.* Nothing is sent. A key is used for events of groups that all its members are in, which
-`seal` checks for every wrap, whatever the strategy says, and a group with somebody who is not there
-is refused. So no key that a leaver had is used again (forward secrecy), also if several leavers
-pool theirs.
+*Leaving.* Nothing is sent. A key is used only for groups that contain all its members, which `seal`
+checks for every wrap, whatever the strategy says. A group with a subscriber that has not joined is
+refused. So no key of a leaver is used again (forward secrecy), even if several leavers pool theirs.
 
 *Joining.* A subscriber number that is given out, also again, has a new key of its own, and so has
-every group, set and node that it is in: they follow from the epoch of the latest join. So a
-newcomer cannot read earlier events (backward secrecy). The strategy forgets keys that change, so
-that new ones travel with events; nodes of a tree are asked for.
+every group, set and node that contains the number: they follow from the epoch of the latest join.
+So a newcomer cannot read earlier events (backward secrecy). The strategy forgets keys that change,
+so that new ones travel with events. The keys of a tree's nodes are requested.
 
-*Crash.* `state` holds all that a broker must not lose; it changes with a join, a leave or a
+*Crash.* `state` holds all that a broker must not lose. It changes with a join, a leave or a
 renewal, and is saved before that takes effect. A broker restored from it has the same keys, and
-answers requests for those of events that were sealed before the crash. `snapshot` holds what would
-be good to have: which keys the receivers have. Without it keys are carried once more.
+answers requests for the keys of events that were sealed before the crash. `snapshot` holds what is
+useful to have: which keys the receivers have. Without it keys travel once more.
 
-*Several sealers* may share a state, in as many processes, if one of them alone changes it. Each has
+*Several sealers* may share a state, in as many processes, if only one of them changes it. Each has
 a strategy of its own.
 
-*Trust.* The broker reads everything. Whoever steals its state reads all events of the past, too;
-to end that, start anew with a new state. Who holds a group's key can forge events to the group:
-keys are shared, and GCM does not commit to its key, so a forger can also show two members two
-payloads in one message. Who listens sees sizes, event numbers, epochs, and which wraps are under
-equal keys; from `for_subscriber` on the way to each, who is in the same group. It learns of a key's
-name only the length, so whether it is one subscriber's, a whole group's or another.
+*Trust.* The broker reads everything. A thief of its state reads all past events, too; to end that,
+start anew with a new state. A member of a group can forge events to the group, because keys are
+shared. GCM does not commit to its key, so a forger can also show two members two payloads in one
+message. An eavesdropper sees sizes, event numbers, epochs, and which wraps are under equal keys;
+from messages of `for_subscriber` it sees who is in the same group. It learns only the length of a
+key's name, so whether the key is a subscriber's, a whole group's or another.
 """
 
 from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Callable
-from typing import Final
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
-import numpy as np
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 from msgspec.structs import replace
 
 from ccbps.arrays import Bytes
-from ccbps.ciphers.payloads import NONCE_BYTES, PAD_TO, as_bytes, seal
-from ccbps.delivery.broker_keys import BrokerKeys
-from ccbps.delivery.group_keys import ID_BYTES, derive
-from ccbps.delivery.group_messages import (
-    TAG_BYTES,
+from ccbps.checks import octets, whole
+from ccbps.ciphers.payloads import NONCE_BYTES, PAD_TO, seal
+from ccbps.delivery.group_protocol import (
+    ID_BYTES,
     GroupMessage,
     KeyAnswer,
     KeyRequest,
     SealedEvent,
+    bits_of,
+    derive,
+    group_key,
+    key_id,
+    own_keys_of,
 )
-from ccbps.delivery.groups import require_groups
-from ccbps.delivery.plans import Plan, Strategy
+from ccbps.delivery.groups import check_groups
+from ccbps.delivery.plans import Plan, Strategy, member_mask, personal
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.delivery_keys import KEY_BYTES, BrokerState, SubscriberKey
+from ccbps.keys.delivery_keys import EPOCH_BYTES, KEY_BYTES, BrokerState, SubscriberKey
 from ccbps.keys.secret import Confined
 
 MOST_KEYS: Final = 1 << 16
 MOST_SUBSCRIBERS: Final = 500_000
+"""Largest number of subscribers, whose group fits into the name of a key."""
+
+
+class _NamedKey(NamedTuple):
+    """Key of the broker.
+
+    Attributes:
+        cipher: AES-256-GCM with this key.
+        sealed_name: name on the wire.
+        mask: members, bit i for subscriber i.
+        carried: content of a wrap that carries the key: its identifier and the key.
+    """
+
+    cipher: AESGCM
+    sealed_name: bytes
+    mask: int
+    carried: bytes
+
+    def __repr__(self) -> str:
+        return f"<key {self.sealed_name.hex()[:16]}>"
 
 
 class GroupSealer(Confined):
-    """Seals events for groups of subscribers, and answers their requests for keys.
+    """Sealer of events for groups of subscribers, which also answers their requests for keys.
+
+    Args:
+        strategy: planner with an empty cache. (Receivers would request the keys in its cache.)
+        state: state of a broker that ended; None for a new broker, which nobody has joined.
+        save: function that takes the state, and returns when it is safe. `join`, `leave` and
+            `renew` call it before they take effect.
+        capacity: largest number of keys that are held ready, some 3 KB of memory each. Other keys
+            are derived when they are needed.
+        pad_to: number of bytes. Payloads are padded to a multiple of it.
 
     Attributes:
-        strategy: which plans.
-        encryptions: done so far: payloads, wraps and answers.
+        encryptions: number of encryptions so far, of payloads, wraps and answers.
+        epoch: number that grows with every join, leave and renewal.
+        generation: epoch of the last renewal.
 
     Example:
         >>> from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
@@ -85,10 +119,14 @@ class GroupSealer(Confined):
         >>> len(again.message.wraps), openers[2].open(again.to_bytes())
         (1, b'IBM 121.00')
 
-    Hazards: a strategy's plans must all go through one sealer. A state that a sealer was given to
-    save is secret, and an old one must not be restored: who left since then would be back, and
-    whoever joins would get a key that was given out. Renew keys before one of them was used 2^32
+    Hazards: all plans of a strategy must go through one sealer. The state is secret, and an old
+    state must not be restored: subscribers that have left since then would be back, and a
+    newcomer would get a key that was given out before. Renew keys before one of them was used 2^32
     times.
+
+    Raises:
+        ParameterError: the state is not one for the strategy's number of subscribers, that number
+            is too large, or the capacity or pad_to is not at least 1.
     """
 
     def __init__(
@@ -100,94 +138,115 @@ class GroupSealer(Confined):
         capacity: int = MOST_KEYS,
         pad_to: int = PAD_TO,
     ) -> None:
-        """
-        Args:
-            strategy: plans; with nothing in its cache, or its receivers will ask for what is.
-            state: of a broker that ended; None for a new one, whom nobody has joined.
-            save: takes the state, and returns when it is safe; called by `join`, `leave` and
-                `renew` before they take effect.
-            capacity: keys that are held ready, some 3 KB of memory each; any other one is derived
-                when it is needed.
-            pad_to: payloads are padded to a multiple of so many bytes.
-
-        Raises:
-            ParameterError: the state is not one for so many subscribers, or capacity or pad_to is
-                not a number of at least 1.
-        """
-        for name, number in (("capacity", capacity), ("pad_to", pad_to)):
-            if type(number) is not int or number < 1:
-                raise ParameterError(f"{name} must be a whole number, at least 1, got {number!r}")
-        if strategy.subscribers > MOST_SUBSCRIBERS:
-            raise ParameterError(
-                f"strategy must be for at most {MOST_SUBSCRIBERS} subscribers, whose group fits "
-                f"into a name, got {strategy.subscribers}"
-            )
-        self._keys = BrokerKeys(strategy.subscribers, state, save, capacity)
-        self.strategy, self.encryptions, self._pad_to = strategy, 0, pad_to
+        self._capacity = whole("capacity", capacity, 1)
+        self._pad_to = whole("pad_to", pad_to, 1)
+        count = whole("strategy.subscribers", strategy.subscribers, 1, MOST_SUBSCRIBERS)
+        self.strategy, self.encryptions, self._save = strategy, 0, save
+        self._ready: OrderedDict[bytes, _NamedKey] = OrderedDict()
+        self._take_over(BrokerState.new(count) if state is None else state)
+        names = derive(self._secret, b"names, first") + derive(self._secret, b"names, second")
+        self._names = AESSIV(names)
 
     def __repr__(self) -> str:
-        return f"<GroupSealer, epoch {self._keys.epoch}, {self.strategy!r}>"
+        return f"<GroupSealer, epoch {self.epoch}, {self.strategy!r}>"
 
-    @property
-    def state(self) -> BrokerState:
-        """What to restore a broker from: secret."""
-        return self._keys.state
+    def _take_over(self, state: BrokerState) -> None:
+        parts = state.parts(self.strategy.subscribers)
+        self._secret, self.epoch, self.generation, self._joined = parts
+        # Bit i is set if subscriber i has joined.
+        self._present = sum(1 << number for number, since in enumerate(self._joined) if since)
+        self._ready.clear()
 
     # -- join and leave --------------------------------------------------------------------------
 
+    @property
+    def state(self) -> BrokerState:
+        """State from which a broker is restored; secret."""
+        return BrokerState.of(self._secret, self.epoch, self.generation, self._joined)
+
+    def since(self, subscriber: int) -> int:
+        """Return the epoch in which a subscriber joined; 0 if it has not joined.
+
+        Raises:
+            ParameterError: there is no such number.
+        """
+        return self._joined[whole("subscriber", subscriber, 0, self.strategy.subscribers - 1)]
+
     def join(self, subscriber: int) -> SubscriberKey:
-        """Let a subscriber in; returns its key, to be brought to it, and to nobody else.
+        """Let a subscriber in, and return its key, which nobody else may get.
 
         Raises:
             ParameterError: there is no such number, or it is taken.
         """
-        key = self._keys.join(subscriber)
-        self.strategy.forget(subscriber)
-        return key
+        if self.since(subscriber):
+            raise ParameterError(f"subscriber {subscriber} has joined already: it must leave first")
+        self._set_since(subscriber, self.epoch + 1)
+        return self._subscriber_key(subscriber)
 
     def leave(self, subscriber: int) -> None:
-        """Let a subscriber go; it can open no event from now on.
+        """Remove a subscriber, which can open no event from now on.
 
         Raises:
-            ParameterError: it is not there.
+            ParameterError: it has not joined.
         """
-        self._keys.leave(subscriber)
-        self.strategy.forget(subscriber)
+        if not self.since(subscriber):
+            raise ParameterError(f"subscriber {subscriber} has not joined, so it cannot leave")
+        self._set_since(subscriber, 0)
 
     def renew(self) -> None:
         """Give new keys to all groups, sets, nodes and, for wraps, subscribers.
 
-        Nobody who is there is shut out: subscribers' own keys go on.
+        Subscribers keep the keys that they got when they joined, so nobody is shut out.
         """
-        self._keys.renew()
+        self._next_epoch(self.epoch + 1, self._joined)
+        self._ready.clear()
         self.strategy.forget()
 
     def refresh(self, state: BrokerState) -> None:
-        """Take over a state that another sealer or process changed. A join or leave takes effect
-        once all sealers, and all who answer requests, know it.
+        """Take over a state that another sealer or process changed.
+
+        A join or leave takes effect once all sealers, and all who answer requests, know it.
 
         Raises:
             ParameterError: it is not a later state of this broker.
         """
+        secret, epoch, _, _ = state.parts(self.strategy.subscribers)
+        if secret != self._secret or epoch < self.epoch:
+            raise ParameterError(
+                f"state must be a later one of this broker, got {state!r} of epoch {epoch}, after "
+                f"epoch {self.epoch}"
+            )
         snapshot = self.snapshot()
-        self._keys.refresh(state)
+        self._take_over(state)
         self.restore(snapshot)
 
-    def since(self, subscriber: int) -> int:
-        """The epoch in which a subscriber joined; 0 if it is not there."""
-        return self._keys.since(subscriber)
+    def _set_since(self, subscriber: int, since: int) -> None:
+        joined = [*self._joined]
+        joined[subscriber] = since
+        self._next_epoch(self.generation, joined)
+        self._present ^= 1 << subscriber
+        for name in [name for name, key in self._ready.items() if key.mask >> subscriber & 1]:
+            del self._ready[name]
+        self.strategy.forget(subscriber)
 
-    # -- what it remembers -----------------------------------------------------------------------
+    def _next_epoch(self, generation: int, joined: list[int]) -> None:
+        """Save the state of the next epoch, and enter it then."""
+        if self._save is not None:
+            self._save(BrokerState.of(self._secret, self.epoch + 1, generation, joined))
+        self.epoch, self.generation, self._joined = self.epoch + 1, generation, joined
+
+    # -- memory of receivers' keys ---------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """Which keys the receivers have, as far as the strategy remembers: no key, but secret like
-        the groups."""
-        since = self._keys.epoch.to_bytes(8) + self._keys.generation.to_bytes(8)
-        snapshot = since + self.strategy.snapshot()
-        return self._keys.tag(snapshot) + snapshot
+        """Save the strategy's memory of the keys that receivers have.
+
+        A snapshot contains no key. It is as secret as the groups.
+        """
+        content = self.epoch.to_bytes(8) + self.generation.to_bytes(8) + self.strategy.snapshot()
+        return self._tag(content) + content
 
     def restore(self, snapshot: bytes) -> None:
-        """Go on from a snapshot. Keys that changed since are forgotten.
+        """Continue from a snapshot. Keys that have changed since then are forgotten.
 
         Example:
             >>> import numpy as np
@@ -203,20 +262,27 @@ class GroupSealer(Confined):
             1
 
         Raises:
-            DecodeError: another broker's, altered, or of a strategy with other parameters.
+            DecodeError: it is another broker's, altered, or of a strategy with other parameters.
         """
-        (snapshot,) = as_bytes("snapshot", [snapshot])
-        keys, tag, found = self._keys, snapshot[:ID_BYTES], snapshot[ID_BYTES:]
-        if not hmac.compare_digest(tag, keys.tag(found)):
+        snapshot = octets("snapshot", snapshot)
+        tag, content = snapshot[:ID_BYTES], snapshot[ID_BYTES:]
+        if not hmac.compare_digest(tag, self._tag(content)):
             raise DecodeError("not a snapshot of a sealer of this broker, or altered")
-        self.strategy.restore(found[16:])
-        epoch, generation = int.from_bytes(found[:8]), int.from_bytes(found[8:16])
-        if generation != keys.generation or epoch > keys.epoch:
+        self.strategy.restore(content[16:])
+        epoch, generation = int.from_bytes(content[:8]), int.from_bytes(content[8:16])
+        if generation != self.generation or epoch > self.epoch:
             self.strategy.forget()
             return
-        # Groups of who left since, and is not back, cannot be asked for.
-        for one in keys.joined_after(epoch):
-            self.strategy.forget(one)
+        # The groups of subscribers that left since then, and are not back, cannot be requested.
+        for subscriber in self._joined_after(epoch):
+            self.strategy.forget(subscriber)
+
+    def _tag(self, snapshot: bytes) -> bytes:
+        """Compute the tag that shows that this broker made a snapshot, 16 bytes."""
+        return derive(self._secret, b"snapshot", snapshot)[:ID_BYTES]
+
+    def _joined_after(self, epoch: int) -> list[int]:
+        return [number for number, since in enumerate(self._joined) if since > epoch]
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -227,94 +293,136 @@ class GroupSealer(Confined):
 
         Args:
             payload: any bytes.
-            event: its number, below 2^64. One number names one event, always: receivers refuse
-                another one as a replay. The same event may be sealed again.
-            group: packed, shape (subscribers / 8, rounded up).
-            as_of: the epoch in which the group was found. A number may have been given to somebody
-                else since: whoever joined later is refused then.
+            event: number of the event, below 2^64. One number names one event, always: receivers
+                refuse another one as a replay. The same event may be sealed again.
+            group: packed group, shape (subscribers / 8, rounded up).
+            as_of: epoch in which the group was computed. A number may have been given to another
+                subscriber since then. With this epoch, subscribers that joined later are refused.
 
         Raises:
             ShapeError: the group has another shape.
             ParameterError: somebody in the group has not joined, or joined after `as_of`; or the
                 plan does not reach exactly the group, or uses a key twice. Nothing is encrypted.
         """
-        require_groups(group[None], self.strategy.subscribers)
-        event = int(event) if isinstance(event, np.integer) else event
-        if type(event) is not int or not 0 <= event < 1 << 64:
-            raise ParameterError(f"event must be a whole number, 0 .. 2^64 - 1, got {event!r}")
-        (payload,) = as_bytes("payload", [payload])
+        check_groups(group[None], self.strategy.subscribers)
+        event = whole("event", event, 0, (1 << 64) - 1)
+        payload = octets("payload", payload)
         mask = int.from_bytes(group.tobytes(), "little")
-        if absent := mask & ~self._keys.present:
+        if absent := mask & ~self._present:
             raise ParameterError(f"subscriber {absent.bit_length() - 1} has not joined")
-        if as_of is not None and (later := mask & self._joined_after(as_of)):
-            raise ParameterError(
-                f"subscriber {later.bit_length() - 1} joined after epoch {as_of}, of the group"
-            )
+        if as_of is not None:
+            for late in self._joined_after(as_of):
+                if mask >> late & 1:
+                    raise ParameterError(
+                        f"subscriber {late} joined after epoch {as_of}, which the group is of"
+                    )
         return self._seal_plan(payload, event, group, mask, self.strategy.plan(group))
-
-    def _joined_after(self, epoch: int) -> int:
-        return sum(1 << one for one in self._keys.joined_after(epoch))
 
     def _seal_plan(
         self, payload: bytes, event: int, group: Bytes, group_mask: int, plan: Plan
     ) -> SealedEvent:
-        keys = self._keys
-        commitment = keys.commitment(event, group.tobytes())
+        # A keyed hash that binds the event's number to its group.
+        commitment = derive(self._secret, b"group", event.to_bytes(8), group.tobytes())[:ID_BYTES]
         drawn = os.urandom(KEY_BYTES + NONCE_BYTES)
         event_key, nonce = drawn[:KEY_BYTES], drawn[KEY_BYTES:]
-        message = GroupMessage(event, keys.epoch, keys.generation, nonce, commitment)
+        message = GroupMessage(event, self.epoch, self.generation, nonce, commitment)
         head = message.head
-        covered, used, ready = 0, [], keys.ready.get
+        reached, keys, get_ready = 0, [], self._ready.get
+        # By the keys that a wrap carries: its content, and the mask of those who must not read it.
         contents: dict[tuple[bytes, ...], tuple[bytes, int]] = {(): (event_key, ~group_mask)}
-        for under, carries in plan.wraps:
+        for under, carries in plan:
             if carries not in contents:
-                contents[carries] = self._content(event_key, ~group_mask, carries)
+                content, others = event_key, ~group_mask
+                for name in carries:
+                    key = get_ready(name) or self._make_ready(name)
+                    content, others = content + key.carried, others | ~key.mask
+                contents[carries] = content, others
             content, others = contents[carries]
-            cipher, name, mask, _ = ready(under) or keys.make_ready(under)
-            if mask & others:
+            key = get_ready(under) or self._make_ready(under)
+            if key.mask & others:
                 raise ParameterError(f"a plan of {self.strategy!r} gives a key to others")
-            covered |= mask
-            used.append((cipher, name, content, mask))
-        if covered != group_mask:
+            reached |= key.mask
+            keys.append((key, content))
+        if reached != group_mask:
             raise ParameterError(f"a plan of {self.strategy!r} does not reach all of its group")
         # The wraps have one nonce, so their keys must differ.
-        if len({name for _, name, _, _ in used}) != len(used):
+        if len({key.sealed_name for key, _ in keys}) != len(keys):
             raise ParameterError(f"a plan of {self.strategy!r} uses a key twice")
         wraps = [
-            (name, cipher.encrypt(nonce, content, head + name)) for cipher, name, content, _ in used
+            (key.sealed_name, key.cipher.encrypt(nonce, content, head + key.sealed_name))
+            for key, content in keys
         ]
         sealed = seal(payload, event_key, head, pad_to=self._pad_to)
         self.encryptions += len(wraps) + 1
         message = replace(message, payload=sealed, wraps=(*wraps,))
-        return SealedEvent(message, (*(mask for _, _, _, mask in used),))
+        return SealedEvent(message, (*(key.mask for key, _ in keys),))
 
-    def _content(
-        self, event_key: bytes, others: int, carries: tuple[bytes, ...]
-    ) -> tuple[bytes, int]:
-        """What wraps with these keys hold, and who must not read all of it."""
-        for name in carries:
-            key = self._keys.ready.get(name) or self._keys.make_ready(name)
-            event_key, others = event_key + key.carried, others | ~key.mask
-        return event_key, others
+    def _make_ready(self, name: bytes) -> _NamedKey:
+        """Derive a key, and hold it ready.
+
+        Raises:
+            ParameterError: there is no such name, or one of its members has not joined.
+        """
+        mask = member_mask(name, self.strategy.subscribers)
+        if mask & ~self._present:
+            raise ParameterError("a plan uses a key of somebody who has not joined")
+        last = mask.bit_length() - 1
+        if name == personal(last):
+            own = self._subscriber_key(last).export_secret_key()
+            sealed_name, secret = own_keys_of(own, self.generation)
+        else:
+            since = max(self.generation, *(self._joined[member] for member in bits_of(mask)))
+            secret = group_key(self._secret, since, name)
+            hidden = self._names.encrypt(since.to_bytes(EPOCH_BYTES) + name, None)
+            sealed_name = key_id(secret) + hidden
+        key = _NamedKey(AESGCM(secret), sealed_name, mask, sealed_name[:ID_BYTES] + secret)
+        if len(self._ready) >= self._capacity:
+            self._ready.popitem(last=False)
+        self._ready[name] = key
+        return key
+
+    def _subscriber_key(self, subscriber: int) -> SubscriberKey:
+        """Derive the key that a subscriber has since it joined."""
+        number, since = subscriber.to_bytes(4), self._joined[subscriber].to_bytes(EPOCH_BYTES)
+        return SubscriberKey(number + derive(self._secret, b"subscriber", number, since))
 
     # -- requests --------------------------------------------------------------------------------
 
     def answer(self, request: bytes) -> bytes:
-        """The key that a subscriber asks for, encrypted for it.
+        """Return the key that a subscriber requests, encrypted for it.
 
         Raises:
-            DecodeError: the request is malformed, not made by this subscriber or by one that left,
-                or for keys that it may not have.
+            DecodeError: the request is malformed, not made by this subscriber or made by one that
+                left, or for keys that the subscriber may not have.
         """
         asked = KeyRequest.from_bytes(request)
-        own = self._keys.own_key(asked.subscriber)
-        if own is None or not hmac.compare_digest(
-            derive(own, b"request", asked.unsigned())[:TAG_BYTES], asked.tag
-        ):
+        subscriber = asked.subscriber
+        own = b""
+        if subscriber < len(self._joined) and self._joined[subscriber]:
+            own = self._subscriber_key(subscriber).export_secret_key()
+        if not own or not hmac.compare_digest(asked.tag_under(own), asked.tag):
             raise DecodeError("a request that no subscriber of this broker made, or altered")
-        content = self._keys.for_member(asked.subscriber, asked.names)
+        content = self._key_for(subscriber, asked.names)
         answer = KeyAnswer(os.urandom(NONCE_BYTES))
         self.encryptions += 1
         cipher = AESGCM(derive(own, b"answer"))
         sealed = cipher.encrypt(answer.nonce, content, answer.bound(asked.tag))
         return replace(answer, content=sealed).to_bytes()
+
+    def _key_for(self, subscriber: int, sealed_names: Sequence[bytes]) -> bytes:
+        """Return the identifier and the key of the first name that a subscriber is a member of.
+
+        Raises:
+            DecodeError: there is no such name.
+        """
+        for sealed_name in sealed_names:
+            try:
+                opened = self._names.decrypt(sealed_name[ID_BYTES:], None)
+            except (InvalidTag, ValueError):
+                continue  # not a name of this broker, in front of or behind the right one
+            since, name = int.from_bytes(opened[:EPOCH_BYTES]), opened[EPOCH_BYTES:]
+            # A key that is older than its member belonged to another one with the same number.
+            member = member_mask(name, self.strategy.subscribers) >> subscriber & 1
+            if member and self._joined[subscriber] <= since:
+                return sealed_name[:ID_BYTES] + group_key(self._secret, since, name)
+        raise DecodeError("a request for keys of groups that the subscriber is not in")

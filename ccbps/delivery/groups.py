@@ -1,28 +1,29 @@
 """Groups of subscribers as rows of bits, and clusters of subscribers.
 
-A group is a packed row: bit i, counted from the low end of the first byte, is subscriber i.
+A group is a packed row. Subscriber i has bit i, counted from the low end of the first byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Reals
-from ccbps.errors import ParameterError, ShapeError
+from ccbps.checks import array, choice
+from ccbps.errors import ParameterError
 
 MOST_CLUSTER: Final = 24
-"""Subscribers of a cluster, whose subsets are numbered."""
-Choice: TypeAlias = Literal["index", "random", "similarity"]
+"""Largest number of subscribers of a cluster, whose subsets are numbered."""
+Ordering: TypeAlias = Literal["index", "random", "similarity"]
 
 
 def pack_groups(members: Bools) -> Bytes:
-    """Groups as packed rows.
+    """Pack groups into rows of bits.
 
     Args:
-        members: shape (groups, subscribers).
+        members: True for each member of a group, shape (groups, subscribers).
 
     Returns:
         uint8, shape (groups, subscribers / 8, rounded up).
@@ -36,39 +37,44 @@ def pack_groups(members: Bools) -> Bytes:
     return np.packbits(members, axis=-1, bitorder="little")
 
 
-def members(group: Bytes, subscribers: int) -> list[int]:
-    """The subscribers of one packed group, ascending."""
-    found: list[int] = np.flatnonzero(
-        np.unpackbits(group, count=subscribers, bitorder="little")
-    ).tolist()
-    return found
+def unpack_groups(groups: Bytes, subscribers: int) -> Bytes:
+    """Unpack groups, shape (..., bytes), into bits, uint8 of shape (..., subscribers)."""
+    return np.unpackbits(groups, axis=-1, count=subscribers, bitorder="little")
+
+
+def members_of(group: Bytes, subscribers: int) -> list[int]:
+    """List the members of one packed group in ascending order."""
+    members: list[int] = np.flatnonzero(unpack_groups(group, subscribers)).tolist()
+    return members
 
 
 def group_sizes(groups: Bytes) -> Index:
-    """How many subscribers each packed group has, shape (groups,)."""
+    """Count the members of each packed group, shape (groups,)."""
     return np.asarray(np.bitwise_count(groups).sum(axis=-1, dtype=np.intp))
 
 
-def require_groups(groups: Bytes, subscribers: int) -> None:
-    """Raise ShapeError unless these are packed rows for so many subscribers."""
+def check_groups(groups: Bytes, subscribers: int) -> None:
+    """Check that groups are packed rows for a number of subscribers.
+
+    Raises:
+        ShapeError: they have another type or shape.
+        ParameterError: a group has a member beyond the last subscriber.
+    """
     width = -(-subscribers // 8)
-    if groups.dtype != np.uint8 or groups.ndim != 2 or groups.shape[1] != width:
-        raise ShapeError(
-            f"groups must be packed, uint8 of shape (count, {width}) for {subscribers} "
-            f"subscribers, got {groups.dtype} {groups.shape}"
-        )
-    spare = 8 * width - subscribers
-    if spare and (groups[:, -1] >> np.uint8(8 - spare)).any():
+    array("packed groups", groups, np.uint8, ("groups", width))
+    if (groups[:, -1] > 255 >> 8 * width - subscribers).any():
         raise ParameterError(f"groups have members beyond the {subscribers} subscribers")
 
 
 class Clusters:
-    """Subscribers in disjoint clusters; a group is one number in each.
+    """Disjoint clusters of subscribers. A group is one number in each cluster.
+
+    Args:
+        clusters: subscribers of each cluster, 1 to 24. Each subscriber 0 .. N - 1 is in one.
 
     Attributes:
-        subscribers: how many.
-        clusters: the subscribers of each cluster, at most 24.
-        sizes: of the clusters, shape (clusters,).
+        subscribers: number N of subscribers.
+        sizes: number of subscribers of each cluster, shape (clusters,).
 
     Example:
         >>> import numpy as np
@@ -76,26 +82,23 @@ class Clusters:
         >>> group = pack_groups(np.array([[True, False, True, True]]))
         >>> Clusters([[0, 1], [2, 3]]).values(group)
         array([[1, 3]])
+
+    Raises:
+        ParameterError: a subscriber is not in exactly one cluster, or a cluster has no subscriber
+            or more than 24.
     """
 
     def __init__(self, clusters: Sequence[Sequence[int]]) -> None:
-        """
-        Args:
-            clusters: of subscribers 0 .. N - 1, each in one of them.
-
-        Raises:
-            ParameterError: they are not, or a cluster has no subscriber or more than 24.
-        """
         self.clusters = [[*cluster] for cluster in clusters]
-        everybody = sorted(one for cluster in self.clusters for one in cluster)
+        everybody = sorted(subscriber for cluster in self.clusters for subscriber in cluster)
         self.subscribers = len(everybody)
         if everybody != [*range(len(everybody))]:
             raise ParameterError("clusters must have each subscriber 0 .. N - 1 once")
-        if not all(1 <= len(cluster) <= MOST_CLUSTER for cluster in self.clusters):
-            raise ParameterError(f"each cluster must have 1 to {MOST_CLUSTER} subscribers")
         self.sizes = np.array([len(cluster) for cluster in self.clusters], dtype=np.intp)
         width = int(self.sizes.max(initial=1))
-        # Column N of the unpacked bits is zero: what clusters that are not full have in its place.
+        if not self.sizes.all() or width > MOST_CLUSTER:
+            raise ParameterError(f"each cluster must have 1 to {MOST_CLUSTER} subscribers")
+        # Column N of the unpacked bits is zero. It fills up the clusters that are not full.
         self._columns = np.full((len(self.clusters), width), self.subscribers, dtype=np.intp)
         for row, cluster in zip(self._columns, self.clusters, strict=True):
             row[: len(cluster)] = cluster
@@ -105,19 +108,19 @@ class Clusters:
     def of_sizes(
         cls,
         sizes: Sequence[int],
-        choice: Choice = "index",
+        ordering: Ordering = "index",
         *,
         seed: int = 0,
         groups: Bytes | None = None,
     ) -> Clusters:
-        """Clusters of these sizes.
+        """Form clusters of some sizes.
 
         Args:
-            sizes: of the clusters.
-            choice: "index", neighbours together; "random"; or "similarity", those together that are
-                often in the same groups.
-            seed: of what is random.
-            groups: for "similarity": a sample of traffic, packed.
+            sizes: number of subscribers of each cluster.
+            ordering: "index" puts neighbours together, "random" any subscribers, and "similarity"
+                subscribers that are often in the same groups.
+            seed: seed of the random ordering.
+            groups: packed sample of the traffic, for "similarity" only.
 
         Example:
             >>> import numpy as np
@@ -127,52 +130,55 @@ class Clusters:
             [[0, 2], [1, 3]]
 
         Raises:
-            ParameterError: there is no such choice, or groups are given for another one or missing.
+            ParameterError: there is no such ordering, or groups are missing or not needed.
         """
-        if choice not in ("index", "random", "similarity"):
+        choice("ordering", ordering, get_args(Ordering))
+        if (ordering == "similarity") != (groups is not None):
             raise ParameterError(
-                f"choice must be 'index', 'random' or 'similarity', got {choice!r}"
-            )
-        if (choice == "similarity") != (groups is not None):
-            raise ParameterError(
-                "groups must be a sample of traffic for choice='similarity', and for no other one"
+                "groups must be a sample of traffic for ordering='similarity', and for no other one"
             )
         order: Index = np.arange(sum(sizes))
-        if choice == "random":
+        if ordering == "random":
             order = np.random.default_rng(seed).permutation(len(order))
         elif groups is not None:
             order = similar_order(groups, len(order))
         return cls([part.tolist() for part in np.split(order, np.cumsum(sizes)[:-1])])
 
     def values(self, groups: Bytes) -> Index:
-        """The number of each group in each cluster, shape (groups, clusters): bit j is the
-        cluster's j-th subscriber."""
-        require_groups(groups, self.subscribers)
+        """Number each group in each cluster, shape (groups, clusters).
+
+        Bit j of a number stands for the j-th subscriber of the cluster.
+
+        Raises:
+            ShapeError: the groups have another shape.
+        """
+        check_groups(groups, self.subscribers)
         bits = np.zeros((len(groups), self.subscribers + 1), dtype=np.float32)
-        bits[:, :-1] = np.unpackbits(groups, axis=1, count=self.subscribers, bitorder="little")
+        bits[:, :-1] = unpack_groups(groups, self.subscribers)
         # Whole numbers below 2^24 are exact.
         return (bits[:, self._columns] @ self._powers).astype(np.intp)
 
 
 def similar_order(groups: Bytes, subscribers: int) -> Index:
-    """All subscribers in a row, from the first one on, each followed by the one of the rest that is
-    most often in the same groups (Jaccard's index)."""
-    require_groups(groups, subscribers)
-    bits = np.unpackbits(groups, axis=1, count=subscribers, bitorder="little")
-    rows = bits.T.astype(np.float32)
+    """Order the subscribers so that those with similar groups are neighbours.
+
+    Subscriber 0 is first. Each of the others follows the one with which it is most often in the
+    same groups (Jaccard's index).
+    """
+    check_groups(groups, subscribers)
+    rows = unpack_groups(groups, subscribers).T.astype(np.float32)
     both = rows @ rows.T
     alone = np.diagonal(both)
-    similar: Reals = both / np.maximum(1, alone[:, None] + alone - both)
+    similarity: Reals = both / np.maximum(1, alone[:, None] + alone - both)
     order, left = [0], np.ones(subscribers, dtype=np.bool_)
     left[0] = False
     while len(order) < subscribers:
-        near = np.where(left, similar[order[-1]], -1.0)
-        order.append(int(near.argmax()))
+        order.append(int(np.where(left, similarity[order[-1]], -1.0).argmax()))
         left[order[-1]] = False
     return np.array(order, dtype=np.intp)
 
 
 def even_sizes(subscribers: int, clusters: int) -> list[int]:
-    """Sizes of clusters that are as even as possible, larger ones first."""
-    each, more = divmod(subscribers, clusters)
-    return [each + 1] * more + [each] * (clusters - more)
+    """Return sizes of clusters that are as even as possible, the larger ones first."""
+    size, larger = divmod(subscribers, clusters)
+    return [size + 1] * larger + [size] * (clusters - larger)

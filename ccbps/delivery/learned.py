@@ -1,19 +1,20 @@
 """Clusters and capacities that are learned from traffic, for a given number of keys.
 
-Two things waste keys in the source's clustered and clustered-popular caches. All clusters have one
-size and one capacity, so that some keys serve no part and some parts have no key; and half of the
-keys are for whole groups, whether groups come again or not. Here a sample of traffic decides:
+The source's clustered and clustered-popular caches waste keys in two ways. All clusters have one
+size and one capacity, so some keys serve no part and some parts have no key. And half of the keys
+are for whole groups, whether groups come again or not. Here a sample of traffic decides:
 
-- Subscribers that are often in the same groups stand side by side, and a dynamic program cuts the
-  row into clusters: fewest wraps, where a key costs the same everywhere (a Lagrange multiplier).
-  A part of one member takes no key, since the member has one.
-- As many keys are for whole groups as is best, given how often groups come again, and those that
-  clusters have no use for. How often is estimated in two ways, of which the larger counts: by the
-  groups that come again in the sample, and, for groups that the sample is too small to show twice,
-  as if all were equally popular. When the cache is full, a group is taken in when it comes for the
-  second time, so that groups that come once push nothing out.
+- Subscribers that are often in the same groups stand side by side in a row. A dynamic program cuts
+  the row into the clusters that take fewest wraps. A key costs the same everywhere (a Lagrange
+  multiplier). A part of one member takes no key, since the member has one.
+- The number of keys for whole groups is the best one, given how often groups come again. Whole
+  groups also get the keys for which clusters have no use. How often groups come again is estimated
+  in two ways, and the larger estimate counts: by the groups that come again in the sample, and, for
+  groups of which the sample is too small to show two, as if all were equally popular. If the cache
+  is full, a group is added when it comes for the second time. So groups that come once evict
+  nothing.
 
-For uniform groups nothing comes again, so all keys are for parts, of two sizes of clusters.
+Uniform groups do not come again, so all keys are for parts of clusters of two sizes.
 """
 
 from __future__ import annotations
@@ -25,31 +26,37 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from ccbps.arrays import Bytes, Index, Reals
+from ccbps.checks import whole
 from ccbps.delivery.clustered import ClusteredPopularCache
-from ccbps.delivery.groups import Clusters, require_groups, similar_order
-from ccbps.delivery.key_cache import NO_SNAPSHOT, Eviction, KeyCache
+from ccbps.delivery.groups import Clusters, check_groups, similar_order, unpack_groups
+from ccbps.delivery.key_cache import Eviction, KeyCache
+from ccbps.delivery.plans import NO_SNAPSHOT
 from ccbps.errors import ParameterError
 from ccbps.records import read, write
 
 MOST: Final = 12
-"""Subscribers of a cluster."""
+"""Largest number of subscribers of a cluster."""
 SAMPLE: Final = 1 << 14
-"""Groups of the sample from which clusters are learned."""
+"""Number of groups of the sample from which clusters are learned."""
 SHARES: Final = 40
-"""Shares of keys for whole groups that are tried."""
+"""Number of shares of keys for whole groups that are tried."""
 NEARLY: Final = 0.75
-"""Of all parts of a cluster: if the sample has as many, there are keys for all of them."""
+"""Share of the parts of a cluster beyond which all of them get keys."""
 REMEMBERED: Final = 4
-"""Digests of groups that came once, for each key."""
+"""Digests of groups that came once, for each key of a whole group."""
 
 
 class LearnedCache(ClusteredPopularCache):
-    """Whole groups that came twice, before parts along clusters: all learned from a sample.
+    """Cache of whole groups that came twice, in front of a clustered cache, learned from a sample.
+
+    Args:
+        clusters: clusters of subscribers.
+        whole: largest number of groups in the cache of whole groups.
+        parts: largest number of parts in the cache of each cluster; one number for all clusters, or
+            one for each.
+        eviction: "frequency" or "recency".
 
     Attributes:
-        subscribers: N.
-        whole: names of whole groups.
-        parts: the clustered cache.
         seen: digests of groups that came once.
 
     Example:
@@ -71,13 +78,6 @@ class LearnedCache(ClusteredPopularCache):
         parts: int | list[int],
         eviction: Eviction = "frequency",
     ) -> None:
-        """
-        Args:
-            clusters: of subscribers.
-            whole: groups in the cache of whole groups.
-            parts: parts in the cache of each cluster; one number for all, or one for each.
-            eviction: "frequency" or "recency".
-        """
         super().__init__(clusters, whole, parts, eviction)
         self.seen = KeyCache(REMEMBERED * whole, "recency")
 
@@ -85,43 +85,40 @@ class LearnedCache(ClusteredPopularCache):
     def learn(
         cls, groups: Bytes, subscribers: int, keys: int, eviction: Eviction = "frequency"
     ) -> Self:
-        """What is best for traffic like this.
+        """Return the best strategy for traffic like a sample.
 
         Args:
-            groups: a sample, packed, shape (events, subscribers / 8, rounded up); some ten
-                thousand are enough for clusters, more for groups that seldom come again.
-            subscribers: N.
-            keys: of groups and parts, together; the subscribers' own keys are not counted.
+            groups: packed sample, shape (events, subscribers / 8, rounded up). Some ten thousand
+                events are enough for clusters. Groups that seldom come again need more.
+            subscribers: number N of subscribers.
+            keys: number of keys of groups and parts together, without the subscribers' own keys.
             eviction: "frequency" or "recency".
 
         Raises:
-            ParameterError: there is no group, or keys is negative.
+            ShapeError: the groups have another shape.
+            ParameterError: there is no group, or the number of keys is negative.
         """
-        require_groups(groups, subscribers)
-        if not len(groups) or type(keys) is not int or keys < 0:
-            raise ParameterError(
-                f"groups must be at least one, and keys a whole number, at least 0, got "
-                f"{len(groups)} groups and keys={keys!r}"
-            )
+        check_groups(groups, subscribers)
+        keys = whole("keys", keys, 0)
+        if not len(groups):
+            raise ParameterError("groups must be at least one, got none")
         again, different = popularity(groups)
-        seen = _seen_again(groups)
-        most = max(round(different), len(seen))
+        repeats = np.sort(_group_counts(groups) - 1)[::-1]  # of each group, in the sample
+        repeats = repeats[repeats > 0]
+        most = max(round(different), len(repeats))
         row = _Row(groups[:SAMPLE], subscribers)
-        best: tuple[float, int, _Cut] | None = None
+        tried: list[tuple[float, int, _Cut]] = []
         for share in range(SHARES + 1 if most else 1):
-            # Whole groups are worth most first, so shares are closer together near all keys.
-            whole = min(round(keys * (1 - (1 - share / SHARES) ** 2)), most)
-            cut = row.cut(keys - whole)
-            hit = again * min(1.0, whole / different) if different else 0.0
-            hit = max(hit, float(seen[:whole].sum()) / len(groups))
-            cost = hit + (1 - hit) * cut.wraps
-            if best is None or cost < best[0]:
-                best = cost, whole, cut
-        assert best is not None
-        _, whole, cut = best
-        if most:  # what clusters leave over
-            whole = keys - sum(cut.keys)
-        return cls(Clusters(cut.clusters), whole, cut.keys, eviction)
+            # The first keys of whole groups are worth most, so shares are closer near all keys.
+            for_groups = min(round(keys * (1 - (1 - share / SHARES) ** 2)), most)
+            cut = row.cut(keys - for_groups)
+            hit = again * min(1.0, for_groups / different) if different else 0.0
+            hit = max(hit, float(repeats[:for_groups].sum()) / len(groups))
+            tried.append((hit + (1 - hit) * cut.wraps, for_groups, cut))
+        _, for_groups, cut = min(tried, key=lambda option: option[0])
+        if most:  # add the keys that clusters leave over
+            for_groups = keys - sum(cut.keys)
+        return cls(Clusters(cut.clusters), for_groups, cut.keys, eviction)
 
     def _snapshot(self) -> bytes:
         return write([super()._snapshot(), self.seen.snapshot()])
@@ -131,25 +128,26 @@ class LearnedCache(ClusteredPopularCache):
         super()._restore(caches)
         self.seen.restore(seen)
 
-    def _take(self, name: bytes) -> bool:
+    def _add(self, name: bytes) -> bool:
         digest = blake2b(name, digest_size=8).digest()
         if len(self.whole) >= self.whole.capacity and not self.seen.touch(digest):
             self.seen.add(digest)
             return False
         self.seen.remove(digest)
-        return super()._take(name)
+        return super()._add(name)
 
 
 def popularity(groups: Bytes) -> tuple[float, float]:
-    """Of groups that come again, their share p of events, and how many there are, S.
+    """Estimate the share p of events whose groups come again, and the number S of these groups.
 
-    As if all were equally popular: then two events are equal with probability p^2 / S, three with
-    p^3 / S^2, which gives both. Groups of which no three are equal count as coming once.
+    All these groups are taken to be equally popular. Then two events have equal groups with
+    probability p^2 / S, and three events with p^3 / S^2, which gives both. Groups of which no three
+    are equal count as groups that come once.
 
     Args:
-        groups: a sample, packed.
+        groups: packed sample.
     """
-    counts = np.array([*Counter(group.tobytes() for group in groups).values()], dtype=np.float64)
+    counts = _group_counts(groups).astype(np.float64)
     events = float(len(groups))
     pairs = (counts * (counts - 1)).sum() / max(1.0, events * (events - 1))
     triples = (counts * (counts - 1) * (counts - 2)).sum()
@@ -160,14 +158,13 @@ def popularity(groups: Bytes) -> tuple[float, float]:
     return float(share), float(share * share / pairs)
 
 
-def _seen_again(groups: Bytes) -> Index:
-    """How often each group came again in the sample, the most popular one first; at least once."""
-    counts = np.array([*Counter(group.tobytes() for group in groups).values()], dtype=np.intp) - 1
-    return np.sort(counts[counts > 0])[::-1]
+def _group_counts(groups: Bytes) -> Index:
+    """Count the events of each different group."""
+    return np.array([*Counter(group.tobytes() for group in groups).values()], dtype=np.intp)
 
 
 class _Cut(NamedTuple):
-    """Clusters, keys for the parts of each, and wraps of an event."""
+    """Clusters, the keys for the parts of each, and the wraps of an event."""
 
     clusters: list[list[int]]
     keys: list[int]
@@ -178,15 +175,17 @@ class _Row:
     """Subscribers in a row, those that are often in the same groups side by side."""
 
     def __init__(self, groups: Bytes, subscribers: int) -> None:
-        bits = np.unpackbits(groups, axis=1, count=subscribers, bitorder="little").T
         self.order = similar_order(groups, subscribers)
-        self.wraps, self.keys, self.misses = _segments(bits[self.order])
+        self.wraps, self.keys, self.misses = _segments(
+            unpack_groups(groups, subscribers).T[self.order]
+        )
 
     def cut(self, keys: int) -> _Cut:
-        """The row in clusters, with at most so many keys.
+        """Cut the row into clusters that have at most a number of keys.
 
-        Of the two cuts on either side of that number the better one. That with too many keys gets
-        the same share of what it wants for each cluster, and misses the others."""
+        This is the better one of the cuts for the two prices nearest to that number. In the cut
+        with too many keys each cluster gets the same share of its keys, and misses the others.
+        """
         low, high = 0.0, 1.0
         for _ in range(40):
             price = (low + high) / 2
@@ -197,25 +196,24 @@ class _Row:
     def _fitted(self, price: float, keys: int) -> _Cut:
         ends, used = self._cut_at(price)
         share = min(1.0, keys / used) if used else 1.0
-        clusters, each, wraps = [], [], 0.0
+        clusters, keys_of, wraps = [], [], 0.0
         for start, end in ends:
             place = end - start - 1, start
-            clusters.append([int(one) for one in self.order[start:end]])
-            each.append(int(self.keys[place] * share))
+            clusters.append(self.order[start:end].tolist())
+            keys_of.append(int(self.keys[place] * share))
             wraps += float(self.wraps[place] + (1 - share) * self.misses[place])
-        return _Cut(clusters, each, wraps)
+        return _Cut(clusters, keys_of, wraps)
 
     def _cut_at(self, price: float) -> tuple[list[tuple[int, int]], int]:
-        """The best clusters where a key costs so many wraps; and keys of all of them."""
+        """Return the best clusters if a key costs a number of wraps, and the number of keys."""
         cost = self.wraps + price * self.keys
         count = cost.shape[1]
         best, last = np.zeros(count + 1), np.zeros(count + 1, dtype=np.intp)
         for end in range(1, count + 1):
-            most = min(MOST, end)
-            sizes = np.arange(most)
-            found = best[end - 1 - sizes] + cost[sizes, end - 1 - sizes]
-            size = int(found.argmin())
-            best[end], last[end] = found[size], size + 1
+            sizes = np.arange(min(MOST, end))
+            totals = best[end - 1 - sizes] + cost[sizes, end - 1 - sizes]
+            size = int(totals.argmin())
+            best[end], last[end] = totals[size], size + 1
         ends, end, used = [], count, 0
         while end:
             start = end - int(last[end])
@@ -226,28 +224,35 @@ class _Row:
 
 
 def _segments(rows: Bytes) -> tuple[Reals, Index, Reals]:
-    """Of clusters of each size, 1 .. `MOST`, from each place on: wraps of an event; keys; and how
-    many more wraps there are without keys; shape (sizes, subscribers). A cluster that does not fit
-    is worth nothing."""
+    """Evaluate the clusters of each size, 1 to `MOST`, that begin at each place of a row.
+
+    Args:
+        rows: groups of each subscriber, 0 or 1, shape (subscribers, events).
+
+    Returns:
+        wraps of an event, keys, and further wraps of an event without keys, each of shape (sizes,
+        subscribers). A cluster that does not fit has infinitely many wraps.
+    """
     count, events = rows.shape
     wraps = np.full((MOST, count), np.inf)
     keys, misses = np.zeros((MOST, count), dtype=np.intp), np.zeros((MOST, count))
-    multiple = np.bitwise_count(np.arange(1 << MOST)).astype(np.intp)
+    members = np.bitwise_count(np.arange(1 << MOST)).astype(np.intp)
     for start in range(count):
         values = np.zeros(events, dtype=np.intp)
         for size in range(min(MOST, count - start)):
             values |= rows[start + size].astype(np.intp) << size
             seen = np.bincount(values, minlength=2 << size)
-            parts = multiple[: 2 << size]
-            several = parts > 1
-            found, every = int((seen[several] > 0).sum()), int(several.sum())
+            more = members[: 2 << size] - 1  # wraps of a part without a key, beyond the first
+            several = more > 0
+            used, every = int((seen[several] > 0).sum()), int(several.sum())
             nonempty = events - seen[0]
-            misses[size, start] = ((parts - 1) * several * seen).sum() / events
-            if found >= NEARLY * every:
-                wraps[size, start], keys[size, start] = nonempty / events, every
-                continue
-            # What came once in the sample is as likely to be new next time (Good, Turing).
-            missed = ((parts - 1) * (several & (seen == 1))).sum()
-            wraps[size, start] = (nonempty + missed) / events
-            keys[size, start] = found
+            misses[size, start] = (more * several * seen).sum() / events
+            missed = 0
+            if used >= NEARLY * every:
+                used = every
+            else:
+                # A part that came once in the sample is as likely to be new next time (Good,
+                # Turing).
+                missed = (more * (several & (seen == 1))).sum()
+            wraps[size, start], keys[size, start] = (nonempty + missed) / events, used
     return wraps, keys, misses

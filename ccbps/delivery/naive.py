@@ -1,17 +1,17 @@
 """Naive delivery: one payload encryption per event, one wrapped key per subscriber.
 
 A payload is encrypted once, with AES-256-GCM under its event's own key. For each subscriber the
-32-byte key is wrapped: XORed with 32 bytes that publisher and subscriber share for that round. The
-broker holds ciphertexts and wrapped keys, and passes a wrapped key on where the pair matched. A
-subscriber that gets none learns nothing but the payload's padded length.
+32-byte key is wrapped: it is XORed with 32 bytes that publisher and subscriber share for that
+round. The broker holds ciphertexts and wrapped keys, and passes a wrapped key on if the pair
+matched. A subscriber without a wrapped key learns only the payload's padded length.
 
-"Naive" as in the literature: the publisher wraps once for every subscriber; key caches that wrap
-once for a group are measured against it.
+The literature calls this naive: the publisher wraps once for every subscriber. Key caches, which
+wrap once for a group, are measured against it.
 
-Not protected against: a broker that hands a wrapped key to a subscriber that did not match. The
-event's number and the payload's padded length are public: the length of an unpadded record would
-tell something about its content. A wrapped key is not authenticated on its own: a wrong one fails
-at the payload.
+There is no protection against a broker that hands a wrapped key to a subscriber that did not match.
+The event's number and the payload's padded length are public. (The length of an unpadded record
+would tell something about its content.) A wrapped key is not authenticated on its own: a wrong key
+is detected when the payload is opened.
 
 Sources: NIST SP 800-38D (GCM); Opyrchal and Prakash, USENIX Security 2001, section 3 (baseline).
 """
@@ -24,19 +24,13 @@ from hashlib import blake2b
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ccbps.arrays import Bytes
-from ccbps.ciphers.payloads import (
-    NONCE_BYTES,
-    PAD_TO,
-    SEAL_BYTES,
-    as_bytes,
-    open_sealed,
-    seal,
-)
+from ccbps.arrays import Bytes, Words
+from ccbps.checks import instance, whole
+from ccbps.ciphers.payloads import NONCE_BYTES, PAD_TO, SEAL_BYTES, as_bytes, open_sealed, seal
 from ccbps.dictionary import DictionaryColumn, pair_column
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.errors import DecodeError
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
@@ -45,11 +39,11 @@ from ccbps.wire import Kind
 
 KEY_BYTES: Final = 32
 VERSION: Final = 2
-"""Of sealed payloads."""
+"""Version of sealed payloads."""
 FRONT: Final = bytes([Kind.PAYLOAD, VERSION])
 NONCE_AT: Final = len(FRONT) + 8
 HEAD_BYTES: Final = NONCE_AT + NONCE_BYTES
-"""Kind, version, event number (big-endian) and nonce: what a payload is bound to."""
+"""Length of kind, version, event number (big-endian) and nonce, which a payload is bound to."""
 OVERHEAD_BYTES: Final = HEAD_BYTES + SEAL_BYTES
 
 _EVENT_KEY: Final = b"delivery: event key"
@@ -61,42 +55,37 @@ _ONE_EVENT: Final = (
 
 
 class PayloadSealer:
-    """The publisher's side: encrypts payloads and wraps their keys.
+    """Publisher's side: it encrypts payloads and wraps their keys.
 
-    Holds the master seed; each event's key is derived from it by the event's number, so encrypting
-    again after a failure gives the same keys.
+    The key of an event is derived from the master seed by the event's number. So encrypting again
+    after a failure gives the same keys.
+
+    Args:
+        seed: the publisher's master seed.
+        ledger: path of a file that remembers event numbers and rounds across sealers, processes and
+            restarts (`ccbps.rounds.disk_ledger`), created if missing. With it, an event may be
+            sealed and wrapped again unchanged.
 
     Example:
         >>> from ccbps import SharedSeed
         >>> from ccbps.delivery import PayloadOpener, PayloadSealer
         >>> master = SharedSeed.generate()
         >>> sealer = PayloadSealer(master)
-        >>> ciphertexts = sealer.seal([b"the record"], events=[7])        # once, whoever reads it
+        >>> ciphertexts = sealer.seal([b"the record"], events=[7])        # once for all subscribers
         >>> wrapped = sealer.wrap(events=[7, 7], rounds=[0, 0], pairs=["alice", "bob"])
         >>> wrapped.shape                                                 # 32 bytes per subscriber
         (2, 32)
 
     Hazards: without a ledger on disk, event numbers and rounds are remembered only as long as the
-    sealer lives. Whoever holds this seed can derive every event's key; subscribers get seeds of
+    sealer lives. A holder of this seed can derive every event's key, so subscribers get seeds of
     pairs.
+
+    Raises:
+        LedgerError: the file cannot be used.
     """
 
     def __init__(self, seed: SharedSeed, *, ledger: str | os.PathLike[str] | None = None) -> None:
-        """
-        Args:
-            seed: the publisher's master.
-            ledger: path of a file that remembers event numbers and rounds across sealers, processes
-                and restarts (`ccbps.rounds.disk_ledger`), created if missing. With it, an event may
-                be sealed and wrapped again unchanged.
-
-        Raises:
-            LedgerError: the file cannot be used.
-        """
-        if not isinstance(seed, SharedSeed):
-            raise ParameterError(
-                f"seed must be the publisher's master, a SharedSeed, got {type(seed).__name__}"
-            )
-        self._seed = seed
+        self._seed = instance("seed", seed, SharedSeed, hint="it is the publisher's master seed")
         again = ", or a new sealer to seal the same event again"
         self._ledger, self._sealed = RoundLedger(), RoundLedger("event number", _ONE_EVENT + again)
         self._disk = None
@@ -109,24 +98,23 @@ class PayloadSealer:
         """Encrypt payloads.
 
         Args:
-            payloads: one per row.
-            events: event numbers, 0 .. 2^64 - 1; one number names one event, always.
-            pad_to: pad each payload to a multiple of this many bytes; 1 shows its length.
+            payloads: payloads, one for each row.
+            events: event numbers, 0 .. 2^64 - 1. One number names one event, always.
+            pad_to: number of bytes. Payloads are padded to a multiple of it; 1 shows their lengths.
 
         Raises:
             ParameterError: a payload is not bytes, or an argument does not fit.
             RandomnessReuseError: an event number was used before, or occurs twice; with a ledger on
                 disk, for another payload. Nothing is encrypted.
-            LedgerError: the ledger on disk cannot be used; nothing is encrypted.
+            LedgerError: the ledger on disk cannot be used. Nothing is encrypted.
 
         Returns:
             a ciphertext for each payload, `OVERHEAD_BYTES` longer than the padded payload.
 
-        Cost: one AES-256 key schedule, one nonce and one GCM call per payload: a loop over rows, as
-        each event has its own key.
+        Cost: one AES-256 key schedule, one nonce and one GCM call per payload. Rows are a loop,
+        because each event has its own key.
         """
-        if type(pad_to) is not int or pad_to < 1:
-            raise ParameterError(f"pad_to must be a whole number, at least 1, got {pad_to!r}")
+        whole("pad_to", pad_to, 1)
         payloads = as_bytes("payloads", payloads)
         numbers = as_rounds(events, len(payloads), "events")
         if self._disk is None:
@@ -136,31 +124,31 @@ class PayloadSealer:
             content = np.frombuffer(hashed, dtype=np.uint8).reshape(-1, 32)
             self._disk[1].claim(numbers, self._seed.marks(_EVENT_KEY, numbers, None, content))
         keys = self._event_keys(numbers)
-        out = []
+        ciphertexts = []
         for payload, key, number in zip(payloads, keys, numbers.tolist(), strict=True):
             nonce = os.urandom(NONCE_BYTES)
             head = FRONT + number.to_bytes(8, "big") + nonce
-            out.append(head + seal(payload, key.tobytes(), head, pad_to=pad_to, nonce=nonce))
-        return out
+            sealed = seal(payload, key.tobytes(), head, pad_to=pad_to, nonce=nonce)
+            ciphertexts.append(head + sealed)
+        return ciphertexts
 
     def wrap(
-        self,
-        events: ArrayLike,
-        rounds: ArrayLike,
-        *,
-        pairs: DictionaryColumn[str] | Sequence[str],
+        self, events: ArrayLike, rounds: ArrayLike, *, pairs: DictionaryColumn[str] | Sequence[str]
     ) -> Bytes:
-        """Wrap each event's key for the subscriber and round of its row: uint8, (rows, 32).
+        """Wrap each event's key for the subscriber and round of its row.
 
         Args:
             events: event number of each row.
-            rounds: round of each row, those of the match messages; each serves one event, once.
+            rounds: round of each row, as of its match message. Each round serves one event, once.
             pairs: pair label of each row.
 
+        Returns:
+            wrapped keys, uint8, shape (rows, 32).
+
         Raises:
-            RandomnessReuseError: a pair's round was used before, with a ledger on disk for another
-                event; nothing is wrapped.
-            LedgerError: the ledger on disk cannot be used; nothing is wrapped.
+            RandomnessReuseError: a pair's round was used before; with a ledger on disk, for another
+                event. Nothing is wrapped.
+            LedgerError: the ledger on disk cannot be used. Nothing is wrapped.
         """
         numbers = as_rounds(events, None, "events")
         used = as_rounds(rounds, len(numbers))
@@ -173,18 +161,22 @@ class PayloadSealer:
             content = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
             self._disk[0].claim(used, self._seed.marks(_WRAP, used, column, content), column)
         distinct, index = np.unique(numbers, return_inverse=True)
-        keys = self._event_keys(distinct)
-        out: Bytes = keys[index] ^ masks(0, len(used)) if len(used) else keys[index]
-        return out
+        wrapped = self._event_keys(distinct)[index]
+        if len(used):
+            wrapped ^= masks(0, len(used))
+        return wrapped
 
-    def _event_keys(self, numbers: NDArray[np.uint64]) -> Bytes:
+    def _event_keys(self, numbers: Words) -> Bytes:
         if not len(numbers):
             return np.empty((0, KEY_BYTES), dtype=np.uint8)
         return self._seed.reader(_EVENT_KEY, KEY_BYTES, numbers, None)(0, len(numbers)).copy()
 
 
 class PayloadOpener:
-    """The subscriber's side: unwraps keys and decrypts payloads. Holds the pair's seed.
+    """Subscriber's side: it unwraps keys and decrypts payloads.
+
+    Args:
+        seed: seed of the pair, or a master seed or ring.
 
     Example:
         >>> from ccbps import SharedSeed
@@ -202,10 +194,7 @@ class PayloadOpener:
     """
 
     def __init__(self, seed: SharedSeed | SeedRing) -> None:
-        if not isinstance(seed, (SharedSeed, SeedRing)):
-            raise ParameterError(
-                f"seed must be a SharedSeed or a SeedRing, got {type(seed).__name__}"
-            )
+        instance("seed", seed, (SharedSeed, SeedRing))
         self._seed = seed
 
     def open(
@@ -219,10 +208,10 @@ class PayloadOpener:
         """Decrypt payloads.
 
         Args:
-            ciphertexts: from `PayloadSealer.seal`.
-            wrapped: uint8, shape (rows, 32), from `PayloadSealer.wrap` for this subscriber.
-            rounds: the rounds they were wrapped under.
-            pairs: pair label of each row, when the seed is a master or a ring.
+            ciphertexts: ciphertexts from `PayloadSealer.seal`.
+            wrapped: keys from `PayloadSealer.wrap` for this subscriber, uint8, shape (rows, 32).
+            rounds: rounds under which the keys were wrapped.
+            pairs: pair label of each row, if the seed is a master or a ring.
 
         Raises:
             DecodeError: a ciphertext is malformed, or its key, round or pair is another's.
@@ -241,7 +230,14 @@ class PayloadOpener:
         *,
         pairs: DictionaryColumn[str] | Sequence[str] | None = None,
     ) -> tuple[list[bytes | None], dict[int, str]]:
-        """As `open`, but rows that cannot be opened give None, and what is wrong, by row."""
+        """Decrypt payloads as `open` does, and give a cause where a row cannot be opened.
+
+        Returns:
+            payloads, None for a row that cannot be opened; and the cause by row.
+
+        Raises:
+            DecodeError: the wrapped keys have another type or shape.
+        """
         ciphertexts = as_bytes("ciphertexts", ciphertexts)
         used = as_rounds(rounds, len(ciphertexts))
         if wrapped.shape != (len(ciphertexts), KEY_BYTES) or wrapped.dtype != np.uint8:
@@ -253,15 +249,15 @@ class PayloadOpener:
             return [], {}
         column = pair_column(pairs, len(used))
         keys = wrapped ^ self._seed.reader(_WRAP, KEY_BYTES, used, column)(0, len(used))
-        out: list[bytes | None] = []
+        payloads: list[bytes | None] = []
         causes = {}
         for row, (ciphertext, key) in enumerate(zip(ciphertexts, keys, strict=True)):
             head, sealed = ciphertext[:HEAD_BYTES], ciphertext[HEAD_BYTES:]
             try:
                 if not head.startswith(FRONT):
                     raise DecodeError("not a sealed payload of this version")
-                out.append(open_sealed(sealed, key.tobytes(), head, nonce=head[NONCE_AT:]))
+                payloads.append(open_sealed(sealed, key.tobytes(), head, nonce=head[NONCE_AT:]))
             except DecodeError as error:
-                out.append(None)
+                payloads.append(None)
                 causes[row] = str(error)
-        return out, causes
+        return payloads, causes

@@ -1,37 +1,94 @@
-"""Delivery plans: under which keys an event's key is wrapped, and which keys travel with it.
+"""Delivery plans: the keys that wrap an event's key, the keys that travel with it, and their names.
 
 An event's payload is encrypted once, under a key of its own. A plan wraps that key so that the
-group, and nobody else, can unwrap it. A wrap may carry fresh keys of groups, too, so that a later
-event to the same group needs one wrap. Encryptions are wraps, whatever they carry; the one of the
-payload is not counted, and is the same for all strategies.
+group, and nobody else, can unwrap it. A wrap may also carry new keys of groups, so that a later
+event to the same group needs one wrap. The number of encryptions is the number of wraps, whatever
+they carry. The encryption of the payload is not counted, since it is the same for all strategies.
+
+The name of a key contains its members. So a key means the same members under every strategy, even
+under one that is set up again after a crash. The first byte tells the kind of name:
+
+- `p`: number of a subscriber, 4 bytes. It names the key that this subscriber shares with the
+  broker.
+- `g`: packed group. It names the key of the whole group.
+- `s`: numbers of the members, 4 bytes each, the last one repeated. It names the key of a small set.
+  All sets of one clustering have names of the same length.
+- `h`: level and node, 1 and 4 bytes. It names the key of a node of the binary tree over all
+  numbers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import Final, NamedTuple, TypeAlias
 
 from ccbps.arrays import Bytes, Index
-from ccbps.ciphers.payloads import as_bytes
-from ccbps.delivery.groups import members, require_groups
-from ccbps.delivery.key_cache import NO_SNAPSHOT
-from ccbps.delivery.names import personal
+from ccbps.checks import octets, whole
+from ccbps.delivery.groups import check_groups
 from ccbps.errors import DecodeError, ParameterError
 
 TAG_BYTES: Final = 8
+NO_SNAPSHOT: Final = "not a snapshot of a strategy, or cut off"
+_NUMBER: Final = 4
+
+
+def personal(subscriber: int) -> bytes:
+    """Return the name of the key that a subscriber shares with the broker."""
+    return b"p" + subscriber.to_bytes(_NUMBER)
+
+
+def group_name(group: Bytes) -> bytes:
+    """Return the name of the key of a whole group."""
+    return b"g" + group.tobytes()
+
+
+def set_name(members: Sequence[int], most: int) -> bytes:
+    """Return the name of the key of a small set.
+
+    Args:
+        members: subscribers of the set, at least one, in ascending order.
+        most: largest number of subscribers of a set.
+    """
+    padded = [*members, *[members[-1]] * (most - len(members))]
+    return b"s" + b"".join([member.to_bytes(_NUMBER) for member in padded])
+
+
+def node_name(level: int, node: int) -> bytes:
+    """Return the name of the key of a node of the tree. Level 0 has the subscribers."""
+    return b"h" + level.to_bytes(1) + node.to_bytes(_NUMBER)
+
+
+def member_mask(name: bytes, subscribers: int) -> int:
+    """Return the members of a key: bit i for subscriber i. Numbers from N on are ignored.
+
+    Raises:
+        ParameterError: there is no such name, or the key has no member.
+    """
+    kind, rest, everybody = name[:1], name[1:], (1 << subscribers) - 1
+    mask = 0
+    if kind == b"g" and len(rest) == -(-subscribers // 8):
+        mask = int.from_bytes(rest, "little") & everybody
+    elif (kind == b"p" and len(rest) == _NUMBER) or (kind == b"s" and not len(rest) % _NUMBER):
+        for at in range(0, len(rest), _NUMBER):
+            number = int.from_bytes(rest[at : at + _NUMBER])
+            mask |= 1 << number if number < subscribers else 0
+    elif kind == b"h" and len(rest) == 1 + _NUMBER and rest[0] <= subscribers.bit_length():
+        first = int.from_bytes(rest[1:]) << rest[0]
+        if first < subscribers:
+            mask = (1 << (1 << rest[0])) - 1 << first & everybody
+    if not mask:
+        raise ParameterError(f"no key of {subscribers} subscribers has the name {name.hex()}")
+    return mask
 
 
 class Wrap(NamedTuple):
-    """One encryption.
+    """An encryption of an event's key.
 
     Attributes:
-        under: the name of the key that it is under.
-        carries: names of fresh keys that travel with the event's key.
+        under: name of the key that encrypts.
+        carries: names of the new keys that travel with the event's key.
 
     Example:
         >>> from ccbps.delivery import Wrap
@@ -43,123 +100,113 @@ class Wrap(NamedTuple):
     carries: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How one event reaches one group.
-
-    Attributes:
-        wraps: the encryptions.
-        fresh: keys that are made for it, by name, each with its subscribers.
-
-    Example:
-        >>> import numpy as np
-        >>> from ccbps.delivery import SimpleCache, pack_groups
-        >>> group = pack_groups(np.array([True, False, True, True]))
-        >>> plan = SimpleCache(4, capacity=10).plan(group)
-        >>> plan.encryptions, list(plan.fresh.values())
-        (3, [(0, 2, 3)])
-    """
-
-    wraps: tuple[Wrap, ...]
-    fresh: dict[bytes, tuple[int, ...]]
-
-    @property
-    def encryptions(self) -> int:
-        """How many wraps."""
-        return len(self.wraps)
+Plan: TypeAlias = tuple[Wrap, ...]
+"""Wraps that bring one event to one group."""
 
 
 class Strategy(ABC):
-    """Plans deliveries, and remembers which keys their receivers have since.
+    """Planner of deliveries, which remembers the keys that receivers have.
 
-    Attributes:
-        subscribers: N, numbered from 0.
+    Args:
+        subscribers: number N of subscribers, numbered from 0.
 
     Example:
         >>> from ccbps.delivery import KeyHierarchy, Naive, Strategy
         >>> all(issubclass(kind, Strategy) for kind in (Naive, KeyHierarchy))
         True
+
+    Raises:
+        ParameterError: the number of subscribers is not at least 1.
     """
 
     def __init__(self, subscribers: int) -> None:
-        """
-        Raises:
-            ParameterError: not a number of at least 1.
-        """
-        if type(subscribers) is not int or subscribers < 1:
-            raise ParameterError(
-                f"subscribers must be a whole number, at least 1, got {subscribers!r}"
-            )
-        self.subscribers = subscribers
-        self._own = [Wrap(personal(one)) for one in range(subscribers)]
+        self.subscribers = whole("subscribers", subscribers, 1)
+        self._own = [Wrap(personal(number)) for number in range(self.subscribers)]
 
     def plan(self, group: Bytes) -> Plan:
-        """The plan for one group; the keys that it hands out are in the cache from now on.
+        """Plan the delivery to one group. The new keys that wraps carry are in the cache then.
 
         Args:
-            group: packed, shape (subscribers / 8, rounded up), as `pack_groups` makes.
+            group: packed group, shape (subscribers / 8, rounded up), from `pack_groups`.
+
+        Returns:
+            wraps that reach each member of the group once.
 
         Raises:
-            ShapeError: another shape.
+            ShapeError: the group has another shape.
+
+        Example:
+            >>> import numpy as np
+            >>> from ccbps.delivery import SimpleCache, pack_groups
+            >>> group = pack_groups(np.array([True, False, True, True]))
+            >>> cache = SimpleCache(4, capacity=10)
+            >>> [len(wrap.carries) for wrap in cache.plan(group)]    # each brings the group's key
+            [1, 1, 1]
+            >>> [wrap.under for wrap in cache.plan(group)]           # under the group's key
+            [b'g\\r']
         """
-        require_groups(group[None], self.subscribers)
+        check_groups(group[None], self.subscribers)
         return self._plan(group)
 
     def count(self, groups: Bytes) -> Index:
-        """Encryptions of many events, one after the other, without their plans: faster.
+        """Count the encryptions of many events, one after the other, faster than by their plans.
 
         Args:
-            groups: packed, shape (events, subscribers / 8, rounded up).
+            groups: packed groups, shape (events, subscribers / 8, rounded up).
 
         Returns:
-            shape (events,).
+            encryptions of each event, shape (events,).
+
+        Raises:
+            ShapeError: the groups have another shape.
         """
-        require_groups(groups, self.subscribers)
+        check_groups(groups, self.subscribers)
         return self._count(groups)
 
     def snapshot(self) -> bytes:
-        """Which keys the receivers have, as far as the strategy remembers; no key. Secret like the
-        groups that it saw.
+        """Save the memory of the keys that receivers have.
+
+        A snapshot contains no key. It is as secret as the groups that the strategy saw.
 
         Example:
             >>> import numpy as np
             >>> from ccbps.delivery import SimpleCache, pack_groups
             >>> group = pack_groups(np.array([True, False, True, True]))
             >>> before, after = SimpleCache(4, capacity=10), SimpleCache(4, capacity=10)
-            >>> before.plan(group).encryptions
+            >>> len(before.plan(group))
             3
             >>> after.restore(before.snapshot())
-            >>> after.plan(group).encryptions
+            >>> len(after.plan(group))
             1
         """
-        found = self._snapshot()
-        return self._tag(found) + found
+        content = self._snapshot()
+        return self._tag(content) + content
 
     def restore(self, snapshot: bytes) -> None:
-        """Go on from a snapshot.
+        """Continue from a snapshot.
 
         Raises:
-            DecodeError: malformed, or of a strategy with other parameters; nothing has changed. The
-                check finds accidents; `GroupSealer.restore` refuses what an attacker changed.
+            DecodeError: it is malformed, or of a strategy with other parameters. Nothing has
+                changed then. This detects accidents; `GroupSealer.restore` detects attacks.
         """
-        (snapshot,) = as_bytes("snapshot", [snapshot])
-        tag, found = snapshot[:TAG_BYTES], snapshot[TAG_BYTES:]
-        if tag != self._tag(found):
+        snapshot = octets("snapshot", snapshot)
+        tag, content = snapshot[:TAG_BYTES], snapshot[TAG_BYTES:]
+        if tag != self._tag(content):
             raise DecodeError(f"not a snapshot of {self!r} with these parameters, or cut off")
         before = self._snapshot()
         try:
-            self._restore(found)
+            self._restore(content)
         except DecodeError:
             self._restore(before)
             raise
 
     def _tag(self, snapshot: bytes) -> bytes:
-        """Says which strategy a snapshot is of, and that it is whole."""
+        """Hash the strategy's parameters and a snapshot, which shows that it fits and is whole."""
         identity = f"{type(self).__name__} {self.subscribers} {self._identity()}\0".encode()
         return blake2b(identity + snapshot, digest_size=TAG_BYTES).digest()
 
     def _identity(self) -> str:
-        """Parameters that a snapshot depends on."""
+        """Describe the parameters that a snapshot depends on."""
         return ""
 
     def _snapshot(self) -> bytes:
@@ -175,26 +222,18 @@ class Strategy(ABC):
     @abstractmethod
     def _count(self, groups: Bytes) -> Index: ...
 
-    def forget(self, subscriber: int | None = None) -> None:  # noqa: B027  (nothing, for some)
-        """Drop the keys of a subscriber's groups, or all keys, since they are made anew.
+    def forget(self, subscriber: int | None = None) -> None:  # noqa: B027  (some have no keys)
+        """Drop the keys of a subscriber's groups, or all keys, because they change.
 
-        A group that comes again then gets its new key with the event; nobody has to ask for it.
-        Where no keys travel with events, there is nothing to drop.
+        A group that comes again then gets its new key with the event, and nobody has to request
+        it. A strategy whose keys do not travel with events has nothing to drop.
         """
 
-    def _members(self, group: Bytes) -> list[int]:
-        return members(group, self.subscribers)
-
-    def _each(self, subscribers: Iterable[int], carries: tuple[bytes, ...] = ()) -> list[Wrap]:
-        """A wrap for each of them, under its own key."""
+    def _each(self, members: Iterable[int], carries: tuple[bytes, ...] = ()) -> list[Wrap]:
+        """Return a wrap for each member, under the member's own key."""
         if not carries:
-            return [self._own[one] for one in subscribers]
-        return [Wrap(self._own[one].under, carries) for one in subscribers]
+            return [self._own[member] for member in members]
+        return [Wrap(self._own[member].under, carries) for member in members]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} for {self.subscribers} subscribers>"
-
-
-def as_counts(counts: list[int]) -> Index:
-    """Encryptions of events."""
-    return np.array(counts, dtype=np.intp)

@@ -1,8 +1,6 @@
-"""Networks of brokers: how a first secret gets through one that nobody trusts."""
+"""Networks of brokers, and the way of a first secret through a network that nobody trusts."""
 
-from ccbps.overlay.splits.behaviour import HONEST, Behaviour, Outcome
-from ccbps.overlay.splits.collusion import Collusion
-from ccbps.overlay.splits.collusion_samples import Estimate, estimate_risk
+from ccbps.overlay.splits.collusion import Collusion, Estimate, estimate_risk
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
 from ccbps.overlay.splits.placement import (
     breadth_first,
@@ -12,10 +10,9 @@ from ccbps.overlay.splits.placement import (
     shortest_chains,
 )
 from ccbps.overlay.splits.protocols import ISSPS, SSPS, HyShare
-from ccbps.overlay.splits.simulator import Simulation
+from ccbps.overlay.splits.simulator import HONEST, Behaviour, Outcome, Simulation
 from ccbps.overlay.splits.trials import Trial, TrialResult
-from ccbps.overlay.topology.paths import parallel_paths, shared_brokers
-from ccbps.overlay.topology.topology import PhysicalBroker, Topology
+from ccbps.overlay.topology import PhysicalBroker, Topology, parallel_paths, shared_brokers
 
 __all__ = [
     "HONEST",

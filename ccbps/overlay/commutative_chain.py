@@ -5,23 +5,23 @@ key with each of its ancestors 1 to r hops up, and so with its descendants 1 to 
 the way between hops every message has r layers: one for each pair of nodes r hops apart that has
 the hop in between. A broker
 
-- takes the layer it shares with the node r hops back from where the message comes off,
-- compares the rest, r - 1 layers of which it holds no key, with what it has: a filter that is
-  there already is noted but not forwarded, a notification that is not there goes no further,
-- adds the layer it shares with the node r hops ahead, and forwards.
+- removes the layer that it shares with the node r hops back on the message's way,
+- compares the rest, r - 1 layers of which it holds no key, with its table. A filter that is in the
+  table is noted but not forwarded. A notification that is not in the table goes no further,
+- adds the layer that it shares with the node r hops ahead, and forwards.
 
-At an end of the chain there is no node r hops away: the publisher or the subscriber stands for
-the missing ones, and both have to share a key if they are less than r hops from each other.
+At an end of the chain there is no node r hops away. The publisher or the subscriber stands for the
+missing ones, and the two have to share a key if they are less than r hops from each other.
 
-Aggregation: filters are comparable once all layers of their subscribers are off. That is at the
-broker r hops up; from there on equal filters of different subscribers are forwarded once.
+Aggregation: filters are comparable once all layers of their subscribers are removed. That is at the
+broker r hops up. From there on equal filters of different subscribers are forwarded once.
 
-Not protected: equality of filters and notifications at each broker. Those who together hold the
-keys of all layers of a table try words: r nodes in a row, and no fewer if all are brokers. The
-publisher stands for many nodes: it and the last broker read all filters, whatever r is. And anyone
-who can send guesses needs no key: the publisher and any one broker find all filters, and so do a
-subscriber and the broker r hops above it. More layers do nothing against that. A node checks
-elements, not who sent them.
+Equality of filters and notifications is visible at each broker. Nodes that together hold the keys
+of all layers of a table can try words: r nodes in a row, and no fewer if all are brokers. The
+publisher stands for many nodes: it and the last broker read all filters, whatever r is. A node that
+can send guesses needs no key: the publisher and any one broker find all filters, and so do a
+subscriber and the broker r hops above it. More layers do not prevent that. A node checks elements,
+not their senders.
 Source: [SOM09]; [Survey] section 4.5, Table 4.2.
 """
 
@@ -29,28 +29,29 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ccbps.arrays import Randomness
+from ccbps.checks import whole
 from ccbps.ciphers.pohlig_hellman import LayerKey, PohligHellman
 from ccbps.errors import KeyMismatchError, ParameterError
 
 Trail = tuple[str, ...]
-"""Names of the nodes a filter came through, up to r of them, the nearest last. It starts with the
-subscriber where that is less than r hops away."""
+"""Names of the nodes that a filter came through, up to r of them, the nearest last. It starts with
+the subscriber if that is less than r hops away."""
 
 PUBLISHER: Final = "publisher"
 
 
 @dataclass(frozen=True, slots=True)
 class FilterMessage:
-    """An encrypted filter on its way up.
+    """Encrypted filter on its way up.
 
     Attributes:
-        element: the word under r layers.
-        trail: where it came from; names no node more than r hops back.
+        element: word under r layers.
+        trail: nodes that it came through. No node is more than r hops back.
     """
 
     element: int
@@ -59,11 +60,11 @@ class FilterMessage:
 
 @dataclass(frozen=True, slots=True)
 class NotificationMessage:
-    """An encrypted notification on its way down.
+    """Encrypted notification on its way down.
 
     Attributes:
-        element: the word under r layers.
-        to: the node it is sent to.
+        element: word under r layers.
+        to: name of the receiver.
     """
 
     element: int
@@ -72,27 +73,27 @@ class NotificationMessage:
 
 @dataclass(slots=True, repr=False)
 class ChainNode:
-    """A publisher, broker or subscriber: its keys, and a broker's routing table.
+    """Publisher, broker or subscriber, with its keys and a broker's routing table.
 
     Attributes:
-        name: unique in the chain.
-        cipher: public.
-        ancestors: nodes 1 to r hops up, nearest first; the publisher stands for missing ones.
-        keys: the key shared with each node 1 to r hops away, by its name.
-        table: for each filter, without the layer that came off here, where it came from.
+        name: name, unique in the chain.
+        cipher: public cipher.
+        ancestors: nodes 1 to r hops up, nearest first. The publisher stands for missing ones.
+        keys: key shared with each node 1 to r hops away, by its name.
+        table: trails of each filter, by its element without the layer that is removed here.
     """
 
     name: str
     cipher: PohligHellman
     ancestors: tuple[str, ...]
-    keys: dict[str, LayerKey]
+    keys: dict[str, LayerKey] = field(default_factory=dict)
     table: dict[int, list[Trail]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<ChainNode {self.name}: {len(self.keys)} keys, {len(self.table)} table entries>"
 
     def key(self, name: str) -> LayerKey:
-        """The key shared with a node.
+        """Return the key that is shared with a node.
 
         Raises:
             KeyMismatchError: there is none.
@@ -104,86 +105,101 @@ class ChainNode:
             )
         return self.keys[name]
 
+    def _add(self, element: int, names: Sequence[str]) -> int:
+        """Add the layers that are shared with some nodes."""
+        (layered,) = self.cipher.add([element], *map(self.key, names))
+        return int(layered)
+
+    def _remove(self, element: int, names: Sequence[str]) -> int:
+        """Remove the layers that are shared with some nodes."""
+        (rest,) = self.cipher.remove([element], *map(self.key, names))
+        return int(rest)
+
     # -- the four primitives ------------------------------------------------------------------
 
     def encrypt_filter(self, word: bytes) -> FilterMessage:
-        """A subscriber's filter, for its parent."""
-        keys = [self.key(name) for name in self.ancestors]
-        (element,) = self.cipher.add([self.cipher.encode(word)], *keys)
-        return FilterMessage(int(element), (self.name,))
+        """Encrypt a subscriber's filter for its parent."""
+        return FilterMessage(self._add(self.cipher.encode(word), self.ancestors), (self.name,))
 
     def encrypt_notification(self, word: bytes, trail: Trail, layers: int) -> NotificationMessage:
-        """A publisher's notification for the subscribers that are reached by one trail.
+        """Encrypt a publisher's notification for the subscribers that one trail reaches.
 
         Args:
-            word: what filters are compared with.
-            trail: the last nodes of the way up to the publisher, up to r, the nearest last.
-            layers: r.
+            word: word that is compared with filters.
+            trail: last nodes of the way up to the publisher, up to r, the nearest last.
+            layers: number r of layers.
         """
         names = [trail[max(len(trail) - hops, 0)] for hops in range(1, layers + 1)]
-        keys = [self.key(name) for name in names]
-        (element,) = self.cipher.add([self.cipher.encode(word)], *keys)
-        return NotificationMessage(int(element), trail[-1])
+        return NotificationMessage(self._add(self.cipher.encode(word), names), trail[-1])
 
     def secure_table_building(self, message: FilterMessage) -> FilterMessage | None:
-        """Take a filter into the broker's table.
+        """Add a filter to the broker's table.
 
         Returns:
-            What to send to the parent, or None if an equal filter was sent before.
+            the message for the parent, or None if an equal filter was sent before.
 
         Raises:
-            ParameterError: the message holds no element.
+            ParameterError: the message has no trail, or holds no element.
             KeyMismatchError: its trail starts with a node that shares no key with this one.
         """
         if not message.trail:
             raise ParameterError("a filter needs a trail: the nodes it came through")
-        (entry,) = self.cipher.remove([message.element], self.key(message.trail[0]))
-        known = self.table.setdefault(int(entry), [])
-        first = not known
-        if message.trail not in known:
-            known.append(message.trail)
+        entry = self._remove(message.element, message.trail[:1])
+        trails = self.table.setdefault(entry, [])
+        first = not trails
+        if message.trail not in trails:
+            trails.append(message.trail)
         if not first:
             return None
-        (element,) = self.cipher.add([entry], self.key(self.ancestors[-1]))
-        return FilterMessage(int(element), (*message.trail, self.name)[-len(self.ancestors) :])
+        element = self._add(entry, self.ancestors[-1:])
+        return FilterMessage(element, (*message.trail, self.name)[-len(self.ancestors) :])
 
     def secure_look_up(self, message: NotificationMessage) -> tuple[int, list[Trail]]:
-        """A notification without the layer that comes off here, and the trails of equal filters."""
-        (entry,) = self.cipher.remove([message.element], self.key(self.ancestors[-1]))
-        return int(entry), self.table.get(int(entry), [])
+        """Look up a notification, without the layer that is removed here, in the table.
+
+        Returns:
+            the element without this layer, and the trails of equal filters.
+        """
+        entry = self._remove(message.element, self.ancestors[-1:])
+        return entry, self.table.get(entry, [])
 
     # -- what follows from them ---------------------------------------------------------------
 
     def forward(self, message: NotificationMessage) -> list[NotificationMessage]:
-        """A broker's copies of a notification, one for each node r hops down that waits for it.
+        """Return a broker's copies of a notification, one for each trail of an equal filter.
 
         Raises:
             ParameterError: the message holds no element.
         """
         entry, trails = self.secure_look_up(message)
-        copies = []
-        for trail in trails:
-            (element,) = self.cipher.add([entry], self.key(trail[0]))
-            copies.append(NotificationMessage(int(element), trail[-1]))
-        return copies
+        return [NotificationMessage(self._add(entry, trail[:1]), trail[-1]) for trail in trails]
 
     def reads(self, message: NotificationMessage, word: bytes) -> bool:
-        """Whether a notification that reached this subscriber is about `word`."""
-        keys = [self.key(name) for name in self.ancestors]
-        return self.cipher.remove([message.element], *keys)[0] == self.cipher.encode(word)
+        """Tell whether a notification that reached this subscriber is about a word."""
+        return self._remove(message.element, self.ancestors) == self.cipher.encode(word)
 
 
 class Chain:
-    """A chain of brokers with one publisher at the top and subscribers at any of the brokers.
+    """Chain of brokers, with a publisher at the top and subscribers at any of the brokers.
 
-    It is the key server (gives all nodes their keys) and the network (carries their messages).
+    It is the key server, which gives all nodes their keys, and the network, which carries their
+    messages.
+
+    Args:
+        brokers: number of brokers, 1 or more.
+        subscribers: number of each subscriber's broker, by the subscriber's name.
+        layers: number r of layers, 2 or more.
+        cipher: cipher of the layers; over MODP_2048 by default.
+        randomness: source of the keys.
 
     Attributes:
-        layers: r.
         nodes: all nodes by name: "publisher", "broker 1" (farthest from the publisher), ..., and
             the subscribers.
-        sent_up: how many filters went from one node to another.
-        sent_down: how many notifications did.
+        sent_up: number of filters from one node to another.
+        sent_down: number of notifications from one node to another.
+
+    Raises:
+        ParameterError: an argument is out of range, or two nodes have one name.
     """
 
     def __init__(
@@ -195,41 +211,25 @@ class Chain:
         cipher: PohligHellman | None = None,
         randomness: Randomness = os.urandom,
     ) -> None:
-        """
-        Args:
-            brokers: how many, 1 or more.
-            subscribers: for each name the number of the broker it is connected to.
-            layers: r, 2 or more.
-            cipher: over MODP_2048 by default.
-            randomness: where keys are drawn from.
-
-        Raises:
-            ParameterError: an argument is outside these bounds.
-        """
-        if brokers < 1 or layers < 2:
-            raise ParameterError(
-                f"a chain needs 1 broker and 2 layers or more, got {brokers} and {layers}"
-            )
-        self.layers, self.cipher = layers, cipher or PohligHellman()
+        self.layers = whole("layers", layers, 2)
+        self.cipher = cipher or PohligHellman()
         self.nodes: dict[str, ChainNode] = {}
         self.sent_up: Counter[tuple[str, str]] = Counter()
         self.sent_down: Counter[tuple[str, str]] = Counter()
         self._filters: dict[str, set[bytes]] = {name: set() for name in subscribers}
-        names = [f"broker {number}" for number in range(1, brokers + 1)]
-        # Every node's way to the publisher, itself first.
+        names = [f"broker {number}" for number in range(1, whole("brokers", brokers, 1) + 1)]
+        # The way of each node to the publisher, itself first.
         ways = {name: (*names[place:], PUBLISHER) for place, name in enumerate(names)}
+        ways[PUBLISHER] = (PUBLISHER,)
         for name, place in subscribers.items():
-            if name in ways or name == PUBLISHER or not 1 <= place <= brokers:
+            if name in ways or not 1 <= place <= brokers:
                 raise ParameterError(
                     f"subscriber {name!r} needs a name of its own and a broker 1..{brokers}"
                 )
-        for name, place in subscribers.items():
             ways[name] = (name, *ways[names[place - 1]])
-        ways[PUBLISHER] = (PUBLISHER,)
-        for name, way in ways.items():
-            up = way[1:]
+        for name, (_, *up) in ways.items():
             ancestors = tuple(up[min(hop, len(up) - 1)] for hop in range(layers)) if up else ()
-            self.nodes[name] = ChainNode(name, self.cipher, ancestors, {})
+            self.nodes[name] = ChainNode(name, self.cipher, ancestors)
         for name, node in self.nodes.items():
             for ancestor in dict.fromkeys(node.ancestors):
                 key = self.cipher.generate(randomness)
@@ -248,15 +248,15 @@ class Chain:
         if subscriber not in self._filters:
             raise ParameterError(f"no subscriber is named {subscriber!r}")
         self._filters[subscriber].add(word)
-        at = self.nodes[subscriber]
-        message: FilterMessage | None = at.encrypt_filter(word)
-        while message is not None and at.ancestors[0] != PUBLISHER:
-            self.sent_up[at.name, at.ancestors[0]] += 1
-            at = self.nodes[at.ancestors[0]]
-            message = at.secure_table_building(message)
+        node = self.nodes[subscriber]
+        message: FilterMessage | None = node.encrypt_filter(word)
+        while message is not None and node.ancestors[0] != PUBLISHER:
+            self.sent_up[node.name, node.ancestors[0]] += 1
+            node = self.nodes[node.ancestors[0]]
+            message = node.secure_table_building(message)
 
     def publish(self, word: bytes) -> set[str]:
-        """Send a notification down; returns the subscribers that got it and read it as theirs."""
+        """Send a notification down; return the subscribers that got it and read it as theirs."""
         publisher = self.nodes[PUBLISHER]
         reached = set()
         waiting = [

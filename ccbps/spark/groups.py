@@ -16,7 +16,7 @@ from ccbps.arrow import chosen, is_valid, with_nulls
 from ccbps.ciphers.payloads import PAD_TO
 from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.plans import Strategy
-from ccbps.delivery.whole_groups import Naive
+from ccbps.delivery.strategies import Naive
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.sources import KeySource, broker_state
 from ccbps.spark.addressing import refuse_unstable

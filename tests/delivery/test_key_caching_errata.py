@@ -9,10 +9,9 @@ import pytest
 
 from ccbps.delivery import expected
 from ccbps.delivery.clustered import ClusteredCache
+from ccbps.delivery.expected import PopularSet, uniform_groups
 from ccbps.delivery.groups import Clusters, even_sizes, pack_groups
-from ccbps.delivery.hierarchy import KeyHierarchy
-from ccbps.delivery.whole_groups import BuildUpCache, SimpleCache
-from ccbps.delivery.workloads import PopularSet, uniform_groups
+from ccbps.delivery.strategies import BuildUpCache, KeyHierarchy, SimpleCache
 
 
 def test_the_rule_gives_113_clusters_and_not_114() -> None:

@@ -124,7 +124,7 @@ def test_look_up_says_where_equal_filters_came_from() -> None:
 
 def test_chains_and_messages_that_do_not_fit_are_refused() -> None:
     for brokers, layers in ((0, 2), (1, 1)):
-        with pytest.raises(ParameterError, match="1 broker and 2 layers"):
+        with pytest.raises(ParameterError, match=r"(brokers|layers) must be a whole number"):
             Chain(brokers, {}, layers=layers, cipher=TOY)
     for subscribers in ({"a": 0}, {"a": 3}, {"broker 1": 1}, {"publisher": 1}):
         with pytest.raises(ParameterError, match="a name of its own"):

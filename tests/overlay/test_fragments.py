@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import replace
+from contextlib import suppress
 from itertools import permutations, product
 
 import pytest
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 
 from ccbps.errors import DecodeError, ParameterError, SerializationError
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
+from ccbps.records import write
 from ccbps.sharing import CheckedShamir, Share
+from tests.support.altered import altered
 from tests.support.effort import examples
 
 
@@ -30,8 +33,10 @@ def joined(fragments: Iterable[Fragment], n: int = 0) -> bytes:
     )
 
 
-def split_often(secret: bytes, k: int, n: int, splits: int) -> list[Fragment]:
-    fragments: list[Fragment] = [Fragment.of(secret, k)]
+def split_often(
+    secret: bytes, k: int, n: int, splits: int, *, checked: bool = False
+) -> list[Fragment]:
+    fragments: list[Fragment] = [Fragment.of(secret, k, checked=n * checked)]
     for _ in range(splits):
         fragments = [part for one in fragments for part in one.split(n)]
     return fragments
@@ -90,17 +95,39 @@ def test_lost_branches_and_altered_fragments_lose_no_secret() -> None:
     assert joined([*fragments, *other]) == secret
 
 
-def test_messages_that_are_no_fragments_are_refused() -> None:
-    message = split_often(b"a secret", 2, 3, 2)[4].to_bytes()
-    head = len(message) - len(b"a secret")
-    for cut in range(head + 1):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": bytes(7)},
+        {"k": 0},
+        {"k": 256},
+        {"path": (1, 0)},
+        {"path": (1, 256)},
+        {"value": b""},
+        {"checked": 1},
+        {"checked": 256},
+    ],
+    ids=str,
+)
+def test_messages_that_are_no_fragments_are_refused(changes: dict[str, object]) -> None:
+    fragment = split_often(b"a secret", 2, 3, 2)[4]
+    fields = asdict(fragment)
+    assert write([*fields.values()], Fragment.front) == fragment.to_bytes()
+    with pytest.raises(DecodeError, match="not a fragment"):
+        Fragment.from_bytes(write([*{**fields, **changes}.values()], Fragment.front))
+    with pytest.raises(ParameterError):
+        replace(fragment, **changes)
+
+
+def test_messages_that_were_altered_are_other_fragments_or_none() -> None:
+    fragment = split_often(b"a secret", 2, 3, 2)[4]
+    for message in altered(fragment.to_bytes()):
+        with suppress(DecodeError):
+            assert Fragment.from_bytes(message) != fragment
+    message = fragment.to_bytes()
+    for wrong in (message + b"\0", *(message[:size] for size in range(len(message)))):
         with pytest.raises(DecodeError):
-            Fragment.from_bytes(message[:cut])
-    for place, value in ((0, 1), (1, 9), (2, 0), (3, 1), (13, 0)):
-        damaged = bytearray(message)
-        damaged[place] = value
-        with pytest.raises(DecodeError):
-            Fragment.from_bytes(bytes(damaged))
+            Fragment.from_bytes(wrong)
 
 
 def test_values_do_not_print_or_pickle() -> None:
@@ -121,39 +148,30 @@ def test_checks_tell_altered_fragments_while_they_are_fewer_than_half(
     sizes: tuple[int, int], splits: int, data: st.DataObject
 ) -> None:
     (k, n), secret = sizes, b"a secret"
-    fragments: list[Fragment] = [Fragment.of(secret, k, checked=n)]
-    for _ in range(splits):
-        fragments = [part for one in fragments for part in one.split(n)]
+    fragments = split_often(secret, k, n, splits, checked=True)
     assert {len(one.value) for one in fragments} == {len(secret) + splits * (8 + 48 * (n - 1))}
     bad = min(n - k, (n - 1) // 2)
     points = data.draw(st.permutations(range(1, n + 1)))[:bad]
     level = data.draw(st.integers(0, splits - 1))
-    sent = [
-        Fragment.from_bytes(
-            replace(one, value=data.draw(st.binary(min_size=size, max_size=size))).to_bytes()
-            if one.path[level] in points
-            else one.to_bytes()
-        )
-        for one in fragments
-        for size in [len(one.value)]
-    ]
+    sent = []
+    for fragment in fragments:
+        if fragment.path[level] in points:
+            size = len(fragment.value)
+            fragment = replace(fragment, value=data.draw(st.binary(min_size=size, max_size=size)))
+        sent.append(Fragment.from_bytes(fragment.to_bytes()))
     assert joined(data.draw(st.permutations(sent))) == secret
 
 
 def test_checks_refuse_what_they_cannot_mend() -> None:
     fragments = Fragment.of(b"a secret", 3, checked=3).split(3)
-    altered = replace(fragments[1], value=bytes(len(fragments[1].value)))
+    changed = replace(fragments[1], value=bytes(len(fragments[1].value)))
     with pytest.raises(DecodeError, match="do not give their secret back"):
-        joined([fragments[0], altered, fragments[2]])
+        joined([fragments[0], changed, fragments[2]])
     plain = Fragment.of(b"a secret", 3).split(3)
     wrong = replace(plain[1], value=bytes(len(plain[1].value)))
     assert joined([plain[0], wrong, plain[2]]) != b"a secret"
     with pytest.raises(ParameterError, match="n must be 3, as the secret's checks say, got 4"):
         fragments[0].split(4)
-    message = bytearray(fragments[0].to_bytes())
-    message[3] = 2
-    with pytest.raises(DecodeError, match="threshold 3, checks for 2"):
-        Fragment.from_bytes(bytes(message))
 
 
 def test_one_broker_cannot_speak_for_the_others() -> None:

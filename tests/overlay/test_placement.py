@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -109,11 +111,7 @@ def test_several_topologies_share_enclaves(seed: int, protocol: ISSPS) -> None:
         assert cost(greedy) == exact or count > 1
 
 
-@given(
-    seed=st.integers(0, 1 << 30),
-    brokers=st.integers(1, 7),
-    protocol=st.sampled_from(PROTOCOLS),
-)
+@given(seed=st.integers(0, 1 << 30), brokers=st.integers(1, 7), protocol=st.sampled_from(PROTOCOLS))
 @settings(max_examples=examples(60), deadline=None)
 def test_subscribers_with_secrets_of_their_own(seed: int, brokers: int, protocol: ISSPS) -> None:
     topology = random_network(seed, brokers)
@@ -259,29 +257,38 @@ def test_numbers_beyond_floats() -> None:
     assert fewest_messages(two, ISSPS(3), 1, rates={"S": 1, "T": 1e17}) == ["B3"]
 
 
-def test_arguments_are_checked() -> None:
-    line = Topology.line(2)
-    for use in (breadth_first, lambda t, c: fewest_messages(t, ISSPS(2), c)):
-        with pytest.raises(ParameterError, match="count must be a whole number, at least 0"):
-            use(line, -1)
-    for traffic in ([], [(line, 0.0)], [(line, -1.0)]):
-        with pytest.raises(ParameterError, match="pairs of one and a positive weight"):
-            fewest_messages(traffic, ISSPS(2), 1)
-    with pytest.raises(ParameterError, match="rates are for one topology"):
-        fewest_messages([(line, 1.0)], ISSPS(2), 1, rates={"S1": 1})
-    for rates in ({}, {"S1": -1}, {"S1": float("nan")}):
-        with pytest.raises(ParameterError, match="a number of at least 0 for each subscriber"):
-            fewest_messages(line, ISSPS(2), 1, rates=rates)
-    for protocol in (SSPS(2), HyShare(2, enclaves=["B1"])):
-        for use in (fewest_messages, shortest_chains):
-            with pytest.raises(ParameterError, match="protocol must be ISSPS, or HyShare without"):
-                use(line, protocol, 1)
-    for wrong in (float("inf"), float("nan")):
-        with pytest.raises(ParameterError, match="positive weight"):
-            fewest_messages([(line, wrong)], ISSPS(2), 1)
-        with pytest.raises(ParameterError, match="a number of at least 0"):
-            fewest_messages(line, ISSPS(2), 1, rates={"S1": wrong})
-    with pytest.raises(ParameterError, match="which is no ratio"):
-        most_enclaves(3, 0, 0)
-    with pytest.raises(ParameterError, match="others must be a whole number"):
-        most_enclaves(3, 1, -1)
+LINE = Topology.line(2)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: breadth_first(LINE, -1), "count must be a whole number, at least 0"),
+        (lambda: fewest_messages(LINE, ISSPS(2), -1), "count must be a whole number, at least 0"),
+        (lambda: most_enclaves(3, 0, 0), "which is no ratio"),
+        (lambda: most_enclaves(3, 1, -1), "others must be a whole number"),
+        (
+            lambda: fewest_messages([(LINE, 1.0)], ISSPS(2), 1, rates={"S1": 1}),
+            "rates are for one topology",
+        ),
+        *[
+            (partial(fewest_messages, traffic, ISSPS(2), 1), "pairs of one and a positive weight")
+            for traffic in ([], *([(LINE, weight)] for weight in (0.0, -1.0, math.inf, math.nan)))
+        ],
+        *[
+            (
+                partial(fewest_messages, LINE, ISSPS(2), 1, rates=rates),
+                r"rates\['S1'\] must be a finite number, at least 0",
+            )
+            for rates in ({}, *({"S1": rate} for rate in (-1, math.inf, math.nan)))
+        ],
+        *[
+            (partial(place, LINE, protocol, 1), "protocol must be ISSPS, or HyShare without")
+            for protocol in (SSPS(2), HyShare(2, enclaves=["B1"]))
+            for place in (fewest_messages, shortest_chains)
+        ],
+    ],
+)
+def test_arguments_are_checked(use: Callable[[], object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        use()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from ccbps.overlay import (
     Collusion,
     Fragment,
     HyShare,
+    Outcome,
     PhysicalBroker,
     Simulation,
     Topology,
@@ -133,119 +136,143 @@ FAULTS = {
     "late": Behaviour(delay=100),
     "crash later": Behaviour(crash=1.5),
 }
+ALTERS = Behaviour(alter=1)
+
+
+def at(names: str, **behaviour: Any) -> dict[PhysicalBroker, Behaviour]:
+    """Give brokers, such as "B1.1 B2.1", one behaviour."""
+    pairs = [name.split(".") for name in names.split()]
+    return {PhysicalBroker(name, int(number)): Behaviour(**behaviour) for name, number in pairs}
+
+
+def share(topology: Topology, protocol: SSPS | ISSPS, count: int = 3, **options: Any) -> Outcome:
+    return Simulation(topology, protocol, **options).share(secrets(count))
+
+
+def some_at(
+    data: st.DataObject, topology: Topology, protocol: HyShare, *behaviours: Behaviour
+) -> dict[PhysicalBroker, Behaviour]:
+    """Give n - k brokers of each logical one, but of no enclave, any of some behaviours."""
+    count = protocol.n - protocol.k
+    return {
+        host: data.draw(st.sampled_from(behaviours))
+        for broker in topology.route
+        if broker not in protocol.enclaves
+        for host in data.draw(st.permutations(protocol.hosts(broker)))[:count]
+    }
 
 
 @given(
     shape=st.sampled_from(["line of 4", "star", "tree", "imported"]),
     sizes=st.sampled_from([(2, 3), (2, 4), (3, 4), (2, 2)]),
-    enclave=st.booleans(),
+    enclaves=st.integers(0, 1),
     data=st.data(),
 )
 @settings(max_examples=examples(60), deadline=None)
 def test_dropped_fragments_of_n_minus_k_brokers_lose_no_secret(
-    shape: str, sizes: tuple[int, int], enclave: bool, data: st.DataObject
+    shape: str, sizes: tuple[int, int], enclaves: int, data: st.DataObject
 ) -> None:
-    (k, n), topology = sizes, SHAPES[shape]
-    enclaves = topology.route[1:2] if enclave else []
-    protocol = HyShare(k, n, enclaves=enclaves)
-    behaviours = {
-        PhysicalBroker(broker, number): data.draw(st.sampled_from([*FAULTS.values()]))
-        for broker in topology.route
-        if broker not in enclaves
-        for number in data.draw(st.permutations(range(1, n + 1)))[: n - k]
-    }
-    outcome = Simulation(topology, protocol, behaviours=behaviours).share(secrets(3))
-    assert all(found.all() for found in outcome.intact.values())
+    topology = SHAPES[shape]
+    protocol = HyShare(*sizes, enclaves=topology.route[1:2] * enclaves)
+    behaviours = some_at(data, topology, protocol, *FAULTS.values())
+    outcome = share(topology, protocol, behaviours=behaviours)
+    assert all(intact.all() for intact in outcome.intact.values())
+
+
+@given(
+    shape=st.sampled_from(["line of 4", "star", "tree"]),
+    sizes=st.sampled_from([(2, 3), (3, 4), (3, 5)]),
+    enclaves=st.integers(0, 1),
+    data=st.data(),
+)
+@settings(max_examples=examples(25), deadline=None)
+def test_altered_fragments_of_n_minus_k_brokers_lose_no_secret_if_they_are_checked(
+    shape: str, sizes: tuple[int, int], enclaves: int, data: st.DataObject
+) -> None:
+    topology = SHAPES[shape] if sizes == (2, 3) else Topology.line(2)
+    protocol = HyShare(*sizes, enclaves=topology.route[1:2] * enclaves)
+    behaviours = some_at(data, topology, protocol, ALTERS)
+    outcome = share(topology, protocol, 2, behaviours=behaviours, checked=True)
+    assert outcome.messages == protocol.messages(topology, 2)
+    assert all(intact.all() for intact in outcome.intact.values())
 
 
 @given(k=st.integers(2, 3), more=st.integers(0, 2), data=st.data())
 @settings(max_examples=examples(40), deadline=None)
 def test_dropped_paths_of_ssps_lose_no_secret(k: int, more: int, data: st.DataObject) -> None:
     line, n = SHAPES["line of 4"], k + more
-    broken = data.draw(st.permutations(range(1, n + 1)))[:more]
+    *broken, good = data.draw(st.permutations(range(1, n + 1)))[: more + 1]
     behaviours = {
         PhysicalBroker(data.draw(st.sampled_from(line.route)), number): data.draw(
             st.sampled_from([FAULTS["drop"], FAULTS["crash"]])
         )
         for number in broken
     }
-    outcome = Simulation(line, SSPS(k, n), behaviours=behaviours).share(secrets(3))
-    assert outcome.intact["S1"].all()
-    good = next(number for number in range(1, n + 1) if number not in broken)
+    assert share(line, SSPS(k, n), behaviours=behaviours).intact["S1"].all()
     behaviours[PhysicalBroker("B2", good)] = Behaviour(drop=1)
-    outcome = Simulation(line, SSPS(k, n), behaviours=behaviours).share(secrets(3))
+    outcome = share(line, SSPS(k, n), behaviours=behaviours)
     assert not outcome.intact["S1"].any() and not outcome.wrong["S1"].any()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("broker", ["B1", "B2", "B3", "B4"])
 def test_one_broker_more_loses_the_secret(fault: str, broker: str) -> None:
-    line = SHAPES["line of 4"]
     behaviours = {PhysicalBroker(broker, number): FAULTS[fault] for number in (1, 3)}
-    outcome = Simulation(line, ISSPS(2, 3), behaviours=behaviours).share(secrets(2))
-    if fault == "late":  # nobody waits for more than the subscriber does
-        assert outcome.intact["S1"].all()
-    elif (fault, broker) == ("crash later", "B1"):
-        assert outcome.intact["S1"].all()  # it had sent everything by then
-    else:
-        assert not outcome.intact["S1"].any()
+    outcome = share(SHAPES["line of 4"], ISSPS(2, 3), behaviours=behaviours)
+    # Nobody waits longer than the subscriber does; and B1 had sent everything by then.
+    arrives = fault == "late" or (fault, broker) == ("crash later", "B1")
+    assert {*outcome.intact["S1"].tolist()} == {arrives}
     assert not outcome.wrong["S1"].any()
 
 
-@given(
-    shape=st.sampled_from(["line of 4", "star", "tree"]),
-    sizes=st.sampled_from([(2, 3), (3, 4), (3, 5)]),
-    enclave=st.booleans(),
-    data=st.data(),
+HALF, PART = "B1.1 B2.1 B3.1", HyShare(2, 3, enclaves=["B2"])
+
+
+@pytest.mark.parametrize(
+    ("protocol", "behaviours", "result"),
+    [
+        # Reed-Solomon decoding finds half as many altered fragments as there are to spare.
+        *[(each, at(HALF, alter=1), "intact") for each in (SSPS(2, 4), ISSPS(2, 4), ISSPS(2, 5))],
+        (ISSPS(3, 5), at(HALF, alter=1), "intact"),
+        # With k fragments nobody notices an altered one.
+        (ISSPS(3), at("B2.1", alter=1), "wrong"),
+        # A broker that crashes before it sends does not send.
+        (ISSPS(2), at("B1.1", delay=5, crash=1.5), "lost"),
+        # One broker in each of two logical ones breaks two of three paths of SSPS.
+        (SSPS(2, 3), at("B1.1", crash=0) | at("B2.2", drop=1), "lost"),
+        (ISSPS(2, 3), at("B1.1", crash=0) | at("B2.2", drop=1), "intact"),
+        # One of three brokers that share four points has two of them.
+        (ISSPS(3, 4, m=3), at("B1.1", crash=0), "lost"),
+        # An enclave is a single point of failure.
+        (HyShare(2, 4, enclaves=["B2"]), at("B2.1", crash=0), "lost"),
+        # An enclave waits for late fragments until its patience ends.
+        (HyShare(2, enclaves=["B2"]), at("B1.1", delay=7.5), "intact"),
+        (HyShare(2, enclaves=["B2"]), at("B1.1", delay=8.0), "intact"),
+        (HyShare(2, enclaves=["B2"]), at("B1.1", delay=8.5), "lost"),
+        *[(PART, at("B1.1", delay=delay), "intact") for delay in (7.5, 8.0, 8.5)],
+    ],
 )
-@settings(max_examples=examples(25), deadline=None)
-def test_altered_fragments_of_n_minus_k_brokers_lose_no_secret_if_they_are_checked(
-    shape: str, sizes: tuple[int, int], enclave: bool, data: st.DataObject
+def test_faults_on_a_line_of_three(
+    protocol: SSPS | ISSPS, behaviours: dict[PhysicalBroker, Behaviour], result: str
 ) -> None:
-    (k, n), topology = sizes, SHAPES[shape]
-    if n**4 * 2 > 300:
-        topology = Topology.line(2)
-    protocol = HyShare(k, n, enclaves=topology.route[1:2] if enclave else [])
-    behaviours = {
-        PhysicalBroker(broker, number): Behaviour(alter=1)
-        for broker in topology.route
-        if broker not in protocol.enclaves
-        for number in data.draw(st.permutations(range(1, n + 1)))[: n - k]
-    }
-    simulation = Simulation(topology, protocol, behaviours=behaviours, checked=True)
-    outcome = simulation.share(secrets(2))
-    assert outcome.messages == protocol.messages(topology, 2)
-    assert all(found.all() for found in outcome.intact.values())
+    outcome = share(Topology.line(3), protocol, behaviours=behaviours)
+    intact, wrong = ({*each["S1"].tolist()} for each in (outcome.intact, outcome.wrong))
+    assert (intact, wrong) == ({result == "intact"}, {result == "wrong"})
+    if result == "wrong":
+        checked = share(Topology.line(3), protocol, behaviours=behaviours, checked=True)
+        assert not checked.wrong["S1"].any() and not checked.intact["S1"].any()
 
 
-@pytest.mark.parametrize("protocol", [SSPS(2, 4), ISSPS(2, 4), ISSPS(2, 5), ISSPS(3, 5)], ids=repr)
-def test_half_as_many_altered_fragments_lose_no_secret_without_checks(
-    protocol: SSPS | ISSPS,
-) -> None:
-    line = Topology.line(3)
-    behaviours = {
-        PhysicalBroker(broker, number): Behaviour(alter=1)
-        for broker in line.route
-        for number in range(1, (protocol.n - protocol.k) // 2 + 1)
-    }
-    outcome = Simulation(line, protocol, behaviours=behaviours).share(secrets(3))
-    assert outcome.intact["S1"].all()
-
-
-def test_with_k_fragments_nobody_notices_an_altered_one() -> None:
-    behaviours = {PhysicalBroker("B2", 1): Behaviour(alter=1)}
-    outcome = Simulation(Topology.line(3), ISSPS(3), behaviours=behaviours).share(secrets(4))
-    assert outcome.wrong["S1"].all() and not outcome.intact["S1"].any()
-    checked = Simulation(Topology.line(3), ISSPS(3), behaviours=behaviours, checked=True)
-    outcome = checked.share(secrets(4))
-    assert not outcome.wrong["S1"].any() and not outcome.intact["S1"].any()
+def test_brokers_that_crash_send_no_messages() -> None:
+    outcome = share(Topology.line(1), ISSPS(2), 2, behaviours=at("B1.1", delay=5, crash=1.5))
+    assert not outcome.intact["S1"].any() and outcome.messages == 6
+    enclave = HyShare(2, 4, enclaves=["B2"])
+    assert share(Topology.line(3), enclave, behaviours=at("B2.1", crash=0)).received["S1"] == 0
 
 
 def test_what_an_enclaves_host_alters_is_refused() -> None:
-    protocol = HyShare(2, 3, enclaves=["B2"])
-    behaviours = {PhysicalBroker("B2", 1): Behaviour(alter=0.2, curious=True)}
-    simulation = Simulation(Topology.line(3), protocol, behaviours=behaviours)
-    outcome = simulation.share(secrets(300))
+    behaviours = at("B2.1", alter=0.2, curious=True)
+    outcome = share(Topology.line(3), PART, 300, behaviours=behaviours)
     assert 100 < sum(outcome.refused.values()) < 260  # of 900
     assert set(outcome.refused) == {"B3.1", "B3.2", "B3.3"}
     assert not outcome.wrong["S1"].any()
@@ -253,51 +280,8 @@ def test_what_an_enclaves_host_alters_is_refused() -> None:
     assert 240 < outcome.intact["S1"].sum() < 295
 
 
-def test_a_broker_that_crashes_before_it_sends_does_not_send() -> None:
-    behaviours = {PhysicalBroker("B1", 1): Behaviour(delay=5, crash=1.5)}
-    outcome = Simulation(Topology.line(1), ISSPS(2), behaviours=behaviours).share(secrets(2))
-    assert not outcome.intact["S1"].any() and outcome.messages == 6
-
-
-def test_faults_in_ssps_and_with_fewer_physical_brokers_count_otherwise() -> None:
-    """One broker in each of two logical ones breaks two of three paths; one of three brokers that
-    share four points has two of them."""
-    line = Topology.line(3)
-    broken = {
-        PhysicalBroker("B1", 1): Behaviour(crash=0),
-        PhysicalBroker("B2", 2): Behaviour(drop=1),
-    }
-    for protocol, arrives in ((SSPS(2, 3), False), (ISSPS(2, 3), True)):
-        outcome = Simulation(line, protocol, behaviours=broken).share(secrets(2))
-        assert outcome.intact["S1"].all() == arrives
-    one = {PhysicalBroker("B1", 1): Behaviour(crash=0)}
-    outcome = Simulation(line, ISSPS(3, 4, m=3), behaviours=one).share(secrets(2))
-    assert not outcome.intact["S1"].any()
-
-
-def test_an_enclave_is_a_single_point_of_failure() -> None:
-    behaviours = {PhysicalBroker("B2", 1): Behaviour(crash=0)}
-    protocol = HyShare(2, 4, enclaves=["B2"])
-    outcome = Simulation(Topology.line(3), protocol, behaviours=behaviours).share(secrets(2))
-    assert not outcome.intact["S1"].any()
-    assert outcome.received["S1"] == 0
-
-
-@pytest.mark.parametrize(("delay", "came"), [(7.5, True), (8.0, True), (8.5, False)])
-def test_an_enclave_waits_for_late_fragments_until_its_patience_ends(
-    delay: float, came: bool
-) -> None:
-    behaviours = {PhysicalBroker("B1", 1): Behaviour(delay=delay)}
-    line = Topology.line(3)
-    late = Simulation(line, HyShare(2, enclaves=["B2"]), behaviours=behaviours).share(secrets(2))
-    assert late.intact["S1"].all() == came
-    spare = Simulation(line, HyShare(2, 3, enclaves=["B2"]), behaviours=behaviours)
-    assert spare.share(secrets(2)).intact["S1"].all()
-
-
 def test_some_dropped_fragments_lose_some_secrets() -> None:
-    behaviours = {PhysicalBroker("B1", 1): Behaviour(drop=0.25)}
-    outcome = Simulation(Topology.line(2), SSPS(2), behaviours=behaviours).share(secrets(2000))
+    outcome = share(Topology.line(2), SSPS(2), 2000, behaviours=at("B1.1", drop=0.25))
     assert 1400 < outcome.intact["S1"].sum() < 1600
     assert outcome.messages == 2000 + 3 * 2000 + 2 * outcome.intact["S1"].sum()
 
@@ -409,51 +393,66 @@ def test_rows_are_the_fragments_of_messages() -> None:
 # -- arguments ----------------------------------------------------------------------------------
 
 
-def test_arguments_are_checked() -> None:
-    line = Topology.line(2)
-    with pytest.raises(
-        ParameterError, match=r"behaviours has .*'B3', number=1\), which is not on the route"
-    ):
-        Simulation(line, ISSPS(2), behaviours={PhysicalBroker("B3", 1): HONEST})
-    with pytest.raises(ParameterError, match=r"behaviours has .*'B1', number=2\)"):
-        Simulation(line, HyShare(2, enclaves=["B1"]), behaviours={PhysicalBroker("B1", 2): HONEST})
-    curious = {PhysicalBroker("B1", 1): Behaviour(curious=True)}
-    with pytest.raises(ParameterError, match="count is for honest brokers"):
-        Simulation(line, ISSPS(2), behaviours=curious).count()
-    with pytest.raises(ParameterError, match="secrets must be a whole number, at least 1, got 0"):
-        Simulation(line, ISSPS(2)).count(0)
-    with pytest.raises(ShapeError, match=r"secrets must be uint8 of shape \(count, bytes\)"):
-        Simulation(line, ISSPS(2)).share(np.zeros(3, dtype=np.uint8))
-    with pytest.raises(ParameterError, match="delay must be a time of at least 0"):
-        Behaviour(delay=-1)
-    for patience in (-1.0, float("nan")):
-        with pytest.raises(ParameterError, match="patience must be a time of at least 0"):
-            Simulation(line, ISSPS(2), patience=patience)
-    with pytest.raises(ParameterError, match="seed must be a whole number, at least 0"):
-        Simulation(line, ISSPS(2), seed=-1)
-    simulation = Simulation(line, ISSPS(2), behaviours=curious)
-    outcome = simulation.share(secrets(1))
-    assert simulation.recovered(outcome, [PhysicalBroker("B1", 1)]).count == 0
-    with pytest.raises(ParameterError, match=r"B1.2 kept nothing that it saw"):
-        simulation.recovered(outcome, [PhysicalBroker("B1", 2)])
-    with pytest.raises(ParameterError, match="secrets must be a whole number"):
-        ISSPS(2).messages(line, -3)
-    for enclaves in (None, 5, [1, "B1"]):
-        with pytest.raises(ParameterError, match="enclaves must be a list of names"):
-            HyShare(2, enclaves=enclaves)
+LINE = Topology.line(2)
+FIRST, SECOND = PhysicalBroker("B1", 1), PhysicalBroker("B1", 2)
+CURIOUS = Simulation(LINE, ISSPS(2), behaviours={FIRST: Behaviour(curious=True)})
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (
+            lambda: Simulation(LINE, ISSPS(2), behaviours={PhysicalBroker("B3", 1): HONEST}),
+            r"behaviours has .*'B3', number=1\), which is not on the route",
+        ),
+        (
+            lambda: Simulation(LINE, HyShare(2, enclaves=["B1"]), behaviours={SECOND: HONEST}),
+            r"behaviours has .*'B1', number=2\)",
+        ),
+        (CURIOUS.count, "count is for honest brokers"),
+        (lambda: Simulation(LINE, ISSPS(2)).count(0), "secrets must be .*, at least 1, got 0"),
+        (lambda: Simulation(LINE, ISSPS(2), patience=-1.0), "patience must be .* at least 0"),
+        (lambda: Simulation(LINE, ISSPS(2), patience=math.nan), "patience must be a finite number"),
+        (lambda: Simulation(LINE, ISSPS(2), seed=-1), "seed must be a whole number, at least 0"),
+        (lambda: Behaviour(delay=-1), "delay must be a finite number, at least 0"),
+        (lambda: Behaviour(crash=math.nan), "crash must be a finite number, at least 0"),
+        (lambda: Behaviour(crash=-1), "crash must be a finite number, at least 0"),
+        (lambda: Behaviour(alter=1.5), "alter must be a finite number from 0 to 1"),
+        (
+            lambda: CURIOUS.recovered(CURIOUS.share(secrets(1)), [SECOND]),
+            r"B1.2 kept nothing that it saw",
+        ),
+        (lambda: ISSPS(2).messages(LINE, -3), "secrets must be a whole number"),
+        (lambda: HyShare(2, enclaves=None), "enclaves must be a list of names"),
+        (lambda: HyShare(2, enclaves=5), "enclaves must be a list of names"),
+        (lambda: HyShare(2, enclaves=[1, "B1"]), "enclaves must be a list of names"),
+        (lambda: HyShare(2, enclaves="B1"), "enclaves must be a list of names"),
+    ],
+)
+def test_arguments_are_checked(use: Callable[[], object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        use()
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 4), (4, 0)])
+def test_secrets_are_rows_of_bytes(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match="secrets must"):
+        CURIOUS.share(np.zeros(shape, dtype=np.uint8))
+
+
+def test_a_broker_that_saw_too_little_recovers_nothing() -> None:
+    assert CURIOUS.recovered(CURIOUS.share(secrets(1)), [FIRST]).count == 0
     assert "direct=True" in repr(HyShare(2, enclaves=["B1"], direct=True))
-    with pytest.raises(ParameterError, match="crash must be a time"):
-        Behaviour(crash=float("nan"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((1,), "k must be at least 2"),
-        ((3, 2), "k"),
-        ((2, 256), "n"),
-        ((2, 3, 1), "m must be a whole number of 2 to 3, got 1"),
-        ((2, 3, 4), "m must be a whole number of 2 to 3, got 4"),
+        ((1,), "k must be .* from 2 to 255, got 1"),
+        ((3, 2), "n must be .* from 3 to 255, got 2"),
+        ((2, 256), "n must be .* got 256"),
+        ((2, 3, 1), "m must be a whole number from 2 to 3, got 1"),
+        ((2, 3, 4), "m must be a whole number from 2 to 3, got 4"),
     ],
 )
 def test_thresholds_are_checked(arguments: tuple[int, ...], message: str) -> None:
@@ -461,8 +460,6 @@ def test_thresholds_are_checked(arguments: tuple[int, ...], message: str) -> Non
     for make in (SSPS, ISSPS):
         with pytest.raises(ParameterError, match=message):
             make(k, n, m=m)
-    with pytest.raises(ParameterError, match="enclaves must be a list of names"):
-        HyShare(2, enclaves="B1")
 
 
 def test_enclaves_are_brokers_of_the_topology() -> None:

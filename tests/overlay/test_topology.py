@@ -63,7 +63,7 @@ def test_edges_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "network.edges"
     file.write_text("".join(f"{one} {other}\n" for one, other in EDGES))
     graph = networkx.read_edgelist(file)
-    imported = Topology.from_graph(graph, "a", {"far": "d", "side": "f"})
+    imported = Topology(graph.edges, "a", {"far": "d", "side": "f"})
     assert imported.path("far") == ["a", "c", "d"]
     assert imported.path("side") == ["a", "e", "f"]
 
@@ -74,7 +74,7 @@ def test_routes_are_shortest_paths(seed: int, nodes: int) -> None:
     graph = networkx.gnp_random_graph(nodes, 0.4, seed=seed)
     graph = networkx.relabel_nodes(graph, {i: f"b{i}" for i in range(nodes)})
     reached = sorted(networkx.node_connected_component(graph, "b0"))
-    topology = Topology.from_graph(graph, "b0", {f"s{name}": name for name in reached})
+    topology = Topology(graph.edges, "b0", {f"s{name}": name for name in reached})
     assert sorted(topology.route) == reached
     for subscriber, broker in topology.subscribers.items():
         path = topology.path(subscriber)

@@ -63,10 +63,7 @@ def test_failing_brokers_lose_secrets_as_often_as_they_should() -> None:
 
 @pytest.mark.parametrize(
     ("protocol", "safe"),
-    [
-        ("ISSPS", (0.7**2 + 2 * 0.7 * 0.3) ** 3),
-        ("SSPS", 1 - (1 - 0.7**3) ** 2),
-    ],
+    [("ISSPS", (0.7**2 + 2 * 0.7 * 0.3) ** 3), ("SSPS", 1 - (1 - 0.7**3) ** 2)],
 )
 def test_colluders_recover_secrets_as_often_as_they_should(protocol: str, safe: float) -> None:
     results = [trial(protocol=protocol, colluding=0.3, seed=seed).run() for seed in range(400)]
@@ -82,10 +79,10 @@ def test_colluders_recover_secrets_as_often_as_they_should(protocol: str, safe: 
         ({"topology": "mesh"}, "topology must be 'line', 'star', 'ring' or 'tree', got 'mesh'"),
         ({"protocol": "Shamir"}, "protocol must be 'SSPS', 'ISSPS' or 'HyShare', got 'Shamir'"),
         ({"enclaves": ["B1"]}, "enclaves are for HyShare, and protocol is 'ISSPS'"),
-        ({"failing": 1.5}, "failing must be a probability of 0 to 1, got 1.5"),
-        ({"colluding": -0.1}, "colluding must be a probability of 0 to 1, got -0.1"),
+        ({"failing": 1.5}, "failing must be a finite number from 0 to 1, got 1.5"),
+        ({"colluding": -0.1}, "colluding must be a finite number from 0 to 1, got -0.1"),
         ({"hops": 0}, "hops must be a whole number, at least 1, got 0"),
-        ({"k": 1}, "k must be at least 2"),
+        ({"k": 1}, "k must be a whole number from 2 to 255"),
         ({"secrets": 0}, "secrets must be a whole number, at least 1, got 0"),
         ({"seed": -1}, "seed must be a whole number, at least 0, got -1"),
     ],

@@ -217,10 +217,7 @@ def views_of_secrets(k: int, n: int, secrets: Sequence[bytes], seen: tuple[int, 
     views = set()
     for secret in secrets:
         coefficients = interpolated(points, [secret, *values])[1:]
-        parts = {
-            8 + (k - 1) * size: bytes(8) + b"".join(coefficients),
-            len(keys): keys,
-        }
+        parts = {8 + (k - 1) * size: bytes(8) + b"".join(coefficients), len(keys): keys}
         made = CheckedShamir(k, n).split(secret, randomness=parts.__getitem__)
         assert [made[place].value for place in seen] == values
         views.add(holders(made, seen))

@@ -25,8 +25,8 @@ from ccbps.delivery import (
     SubscriberRing,
     pack_groups,
 )
-from ccbps.delivery.group_keys import ID_BYTES, own_keys_of
-from ccbps.delivery.names import group_name, personal
+from ccbps.delivery.group_protocol import ID_BYTES, own_keys_of
+from ccbps.delivery.plans import group_name, personal
 from ccbps.errors import KeyMismatchError
 from ccbps.filters import FilterKey
 from ccbps.keys import RoleKey

@@ -395,7 +395,7 @@ def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Pa
         2: "event, members or payload is NULL",
         4: "members must be numbers 0 .. 6, got 7",
         5: "members must be numbers 0 .. 6, got None",
-        -8: "event must be a whole number, 0 .. 2^64 - 1, got -8",
+        -8: "event must be a whole number from 0 to 18,446,744,073,709,551,615, got -8",
     }
     good = [row for row in found if not row.rejected]
     assert [(row.event, row.subscriber) for row in good] == [(0, 0), (0, 1), (3, 0), (6, 1)]

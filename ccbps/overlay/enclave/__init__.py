@@ -1,1 +1,1 @@
-"""A simulated enclave, its attestation and its sessions."""
+"""Simulated enclaves, their attestation and their sessions."""

@@ -1,7 +1,7 @@
-"""Attestation: a party learns which code an enclave runs, and agrees on a session key with it.
+"""Attestation: a party verifies the code that an enclave runs, and agrees on a session key with it.
 
 ========  =========================  ===================================================
-step      message                    who checks what
+step      message                    checks
 ========  =========================  ===================================================
 1         challenge, 32 bytes        fresh, from the party that will trust the enclave
 2         quote: measurement,        the platform signs what it measured when it started
@@ -12,9 +12,9 @@ step      message                    who checks what
 4         keys                       X25519, and HKDF bound to the quote and both keys
 ========  =========================  ===================================================
 
-The platform's public key stands for the service that says which keys real hardware has. Step 3 is
-not in the source. Without it, whoever runs an enclave could take the place of the next hop and
-have the secret encrypted for himself; for the same reason an enclave's recipients are part of its
+The platform's public key stands for the service that tells which keys real hardware has. Step 3 is
+not in the source. Without it, the host of an enclave could take the place of the next hop and have
+the secret encrypted for himself. For the same reason the recipients of an enclave are part of its
 policy, and not of requests.
 
 Source: [Survey] section 2.2.1; message formats are this package's own.
@@ -36,50 +36,48 @@ from ccbps.arrays import Randomness
 from ccbps.ciphers.signatures import SigningKey, check_identity, signed_by
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.secret import Confined
-from ccbps.overlay.enclave.frames import pack
 from ccbps.overlay.enclave.sessions import Session, derive_keys
 from ccbps.overlay.splits.fragments import Agreed, Fragment
-from ccbps.records import Message
+from ccbps.records import Message, write
 from ccbps.sharing.share import check_threshold
 
 CHALLENGE_BYTES: Final = 32
 ENCLAVE: Final = b""
-"""In place of an identity: this member is an enclave, and proves itself by a quote."""
+"""Identity of members that are enclaves, which prove themselves by quotes."""
 OPENING: Final = b"ccbps simulated enclave opening\0"
 QUOTE: Final = b"ccbps simulated enclave quote\0"
 
 
 def measure(package: Path | None = None) -> bytes:
-    """SHA-256 of the code that enclaves run.
+    """Compute the SHA-256 of the code that enclaves run.
 
-    That is the source of this whole package: importing a part of it runs more than the part. The
-    interpreter, NumPy and cryptography are not measured.
+    That is the source of this whole package, since importing a part of it runs more than the part.
+    The interpreter, NumPy and cryptography are not measured.
 
     Args:
-        package: the folder of the package's source; this one's by default.
+        package: folder of the package's source; this package's by default.
     """
     folder = package or Path(__file__).parents[2]
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
-    parts = [part for name in sorted(found) for part in (name.encode(), found[name].read_bytes())]
-    return sha256(pack(parts)).digest()
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
+    return sha256(write([(name, files[name].read_bytes()) for name in sorted(files)])).digest()
 
 
 class Policy(Message, frozen=True):
-    """What all members of a network agree on before they trust an enclave. Public.
+    """Public agreement of all members of a network, before they trust an enclave.
 
     Attributes:
-        platform: the simulated platform's public key, 32 bytes.
-        measurement: of the code that enclaves run, 32 bytes: see `measure`.
-        k: fragments of each split that are needed.
-        n: fragments an enclave splits a secret into.
-        members: names and identities of those who may have sessions with enclaves; `ENCLAVE` for
+        platform: public key of the simulated platform, 32 bytes.
+        measurement: `measure` of the code that enclaves run, 32 bytes.
+        k: number of fragments of each split that are needed.
+        n: number of fragments into which an enclave splits a secret.
+        members: identities of those who may have sessions with enclaves, by name; `ENCLAVE` for
             another enclave.
-        routes: of each enclave, to whom it sends: n names, of which the first gets the first
-            fragment, and so on; or one name, which gets the whole secret.
-        sources: of each enclave, who sends to it: n names, of which the first sends fragments of
-            point 1, and so on; or one name, which sends all.
-        splits: of each enclave, how often fragments were split before they come to it.
-        checked: whether fragments carry checks of one another.
+        routes: receivers of each enclave: n names for fragments 1 to n, or one name for the whole
+            secret.
+        sources: senders to each enclave: n names, of which the first sends fragments of point 1,
+            and so on; or one name, which sends all fragments.
+        splits: number of splits that fragments went through before they come to each enclave.
+        checked: True if fragments carry checks of one another.
     """
 
     front: ClassVar[bytes] = b""
@@ -106,21 +104,29 @@ class Policy(Message, frozen=True):
                     f"enclave {name!r} needs routes, sources and splits: to whom it sends, who "
                     "sends to it, and what"
                 )
-        for what, ways in (("routes", self.routes), ("sources", self.sources)):
+        for argument, ways in (("routes", self.routes), ("sources", self.sources)):
             for name, others in ways.items():
                 if self.members.get(name) != ENCLAVE:
-                    raise ParameterError(f"{name!r} is in {what}, and not among members as ENCLAVE")
+                    raise ParameterError(
+                        f"{name!r} is in {argument}, and not among members as ENCLAVE"
+                    )
                 if len(others) not in (1, self.n) or not {*others} <= {*self.members}:
                     raise ParameterError(
-                        f"{what} of {name!r} must be one member or {self.n}, got {[*others]}"
+                        f"{argument} of {name!r} must be one member or {self.n}, got {[*others]}"
                     )
 
     def agreed(self, enclave: str) -> Agreed:
-        """What an enclave expects of fragments."""
+        """Return the parameters that an enclave expects of fragments."""
         return Agreed(self.k, self.n, self.splits[enclave], self.checked)
 
     def misfit(self, enclave: str, sender: str, fragment: Fragment) -> str | None:
-        """Why an enclave does not take a fragment from a sender; None if it does."""
+        """Explain why an enclave does not accept a fragment from a sender; return None if it does.
+
+        Args:
+            enclave: name of the enclave.
+            sender: name of the sender.
+            fragment: fragment that came.
+        """
         sources = self.sources[enclave]
         if sender not in sources:
             return f"{sender!r} does not send to {enclave!r}"
@@ -128,16 +134,16 @@ class Policy(Message, frozen=True):
         return self.agreed(enclave).misfit(fragment, number)
 
     def digest(self) -> bytes:
-        """32 bytes that stand for the policy in quotes."""
+        """Hash the policy to 32 bytes, which stand for it in quotes."""
         return sha256(self.to_bytes()).digest()
 
     def check(self, quote: bytes, enclave: str, challenge: bytes) -> Quote:
         """Read a quote and check it.
 
         Args:
-            quote: the message.
-            enclave: whose quote it must be.
-            challenge: which was sent for it.
+            quote: message of a quote.
+            enclave: name of the enclave whose quote it must be.
+            challenge: challenge that was sent for it.
 
         Raises:
             DecodeError: it is not this enclave's answer to the challenge, signed by the platform,
@@ -159,15 +165,15 @@ class Policy(Message, frozen=True):
 
 
 class Quote(Message, frozen=True):
-    """What the platform says about an enclave.
+    """Signed statement of the platform about an enclave.
 
     Attributes:
-        measurement: of its code.
-        policy: the digest of its policy.
-        enclave: its name.
-        public: its X25519 public key, for one session.
-        challenge: that it answers.
-        signature: the platform's.
+        measurement: measurement of its code.
+        policy: digest of its policy.
+        enclave: name of the enclave.
+        public: X25519 public key of the enclave, for one session.
+        challenge: challenge that the quote answers.
+        signature: signature of the platform.
     """
 
     front: ClassVar[bytes] = b""
@@ -180,62 +186,100 @@ class Quote(Message, frozen=True):
     signature: bytes = b""
 
     def body(self) -> bytes:
-        """What is signed."""
+        """Return the bytes that are signed."""
         return replace(self, signature=b"").to_bytes()
 
     def digest(self) -> bytes:
-        """What session keys are bound to."""
+        """Hash the quote to 32 bytes, to which session keys are bound."""
         return sha256(QUOTE + self.body()).digest()
 
     def signed(self, platform: SigningKey) -> bytes:
-        """The quote as a message, with the platform's signature."""
+        """Return the quote as a message with the platform's signature."""
         return replace(self, signature=platform.sign(QUOTE + self.body())).to_bytes()
 
 
-class Member(Confined):
-    """A party that talks to enclaves: a broker, a publisher or a subscriber.
+class Opening(Message, frozen=True):
+    """Message with which a party opens a session.
 
     Attributes:
-        name: in the policy.
+        enclave: public key of the enclave, from its quote.
+        name: name of the party.
+        public: public key of the party.
+        proof: signature of the party, or the quote of another enclave.
+    """
+
+    front: ClassVar[bytes] = b""
+    what: ClassVar[str] = "an opening"
+    enclave: bytes
+    name: str
+    public: bytes
+    proof: bytes
+
+
+class Challenger(Confined):
+    """Party that sends challenges to enclaves, and checks their quotes.
+
+    Args:
+        policy: agreement of all members.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._challenges: dict[str, bytes] = {}
+
+    def challenge(self, enclave: str, *, randomness: Randomness = os.urandom) -> bytes:
+        """Return a fresh challenge for an enclave. The last one counts, and once."""
+        self._challenges[enclave] = randomness(CHALLENGE_BYTES)
+        return self._challenges[enclave]
+
+    def agree(self, enclave: str, quote: bytes) -> tuple[Session, Quote, bytes]:
+        """Check the quote that came for the challenge, and agree on the keys of a session.
+
+        Returns:
+            this end of the session, the quote, and a fresh public key that the enclave needs.
+
+        Raises:
+            DecodeError: no challenge was sent, or the quote does not answer it (`Policy.check`).
+        """
+        if enclave not in self._challenges:
+            raise DecodeError(f"no challenge was sent to {enclave!r}: a quote answers one")
+        checked = self.policy.check(quote, enclave, self._challenges.pop(enclave))
+        own = X25519PrivateKey.generate()
+        public = own.public_key().public_bytes_raw()
+        keys = derive_keys(own, checked.public, checked.digest(), checked.public + public)
+        return Session(keys, enclave=False), checked, public
+
+
+class Member(Challenger):
+    """Party that talks to enclaves: a broker, a publisher or a subscriber.
+
+    Args:
+        name: name in the policy.
+        key: key that signs, whose identity is in the policy.
+        policy: agreement of all members.
+
+    Raises:
+        ParameterError: the policy has no such member, or it has another identity.
     """
 
     def __init__(self, name: str, key: SigningKey, policy: Policy) -> None:
-        """
-        Raises:
-            ParameterError: the policy has no such member, or it has another identity.
-        """
         if policy.members.get(name) != key.identity:
             raise ParameterError(f"the policy has no member {name!r} with this key's identity")
-        self.name, self._key, self._policy = name, key, policy
-        self._challenges: dict[str, bytes] = {}
+        super().__init__(policy)
+        self.name, self._key = name, key
 
     def __repr__(self) -> str:
         return f"<Member {self.name}>"
-
-    def challenge(self, enclave: str, *, randomness: Randomness = os.urandom) -> bytes:
-        """A fresh challenge for an enclave; the last one counts, and once."""
-        self._challenges[enclave] = randomness(CHALLENGE_BYTES)
-        return self._challenges[enclave]
 
     def accept(self, enclave: str, quote: bytes) -> tuple[Session, bytes]:
         """Check the quote that came for the challenge.
 
         Returns:
-            This end of the session, and the opening: for the enclave, which has the other end.
+            this end of the session, and the opening, which gives the enclave the other end.
 
         Raises:
-            DecodeError: see `Policy.check`; or no challenge was sent.
+            DecodeError: no challenge was sent, or the quote does not answer it (`Policy.check`).
         """
-        if enclave not in self._challenges:
-            raise DecodeError(f"no challenge was sent to {enclave!r}: a quote answers one")
-        seen = self._policy.check(quote, enclave, self._challenges.pop(enclave))
-        keys, public = answer(seen)
-        proof = self._key.sign(OPENING + seen.digest() + public)
-        return Session(keys, enclave=False), pack([seen.public, self.name.encode(), public, proof])
-
-
-def answer(quote: Quote) -> tuple[tuple[bytes, bytes, bytes], bytes]:
-    """Keys of a session with the enclave of a checked quote, and the fresh public key it needs."""
-    own = X25519PrivateKey.generate()
-    public = own.public_key().public_bytes_raw()
-    return derive_keys(own, quote.public, quote.digest(), quote.public + public), public
+        session, checked, public = self.agree(enclave, quote)
+        proof = self._key.sign(OPENING + checked.digest() + public)
+        return session, Opening(checked.public, self.name, public, proof).to_bytes()

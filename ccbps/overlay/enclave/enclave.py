@@ -1,45 +1,53 @@
-"""Simulated enclaves: for HyShare's brokers, which join fragments and split the secret afresh.
+"""Simulated enclaves, from the side of their hosts: HyShare's brokers.
 
-`SimulatedEnclave` is the broker's handle. The enclave is a process of its own
-(`ccbps.overlay.enclave.enclave_process`), with nothing but a pipe to the broker, which sees
-ciphertexts alone. This **simulates** Intel SGX and protects against nobody who owns the machine: he
-reads the process's memory, and takes the platform's key from his own. What is real is the protocol,
-the cryptography and the separation of processes, so that counts, messages and faults are real too.
+An enclave joins the fragments of a secret and splits the secret afresh. `SimulatedEnclave` is the
+broker's handle. The enclave is a process of its own (`ccbps.overlay.enclave.enclave_process`), with
+only a pipe to the broker, which sees nothing but ciphertexts. This **simulates** Intel SGX, and
+protects against no owner of the machine: he reads the process's memory, and takes the platform's
+key from his own. The protocol, the cryptography and the separation of processes are real, so that
+counts, messages and faults are real, too.
 
-A broker waits until enough fragments have come (`ccbps.overlay.enclave.sealed_queue`), and then
-enters the enclave.
+Fragments wait in a `SealedQueue` until enough have come for the broker to enter the enclave.
 
 Source: [Survey] sections 2.2, 8.4.
 """
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from ccbps.ciphers.signatures import SigningKey
 from ccbps.errors import DecodeError, EnclaveError, ParameterError
 from ccbps.keys.secret import Confined
-from ccbps.overlay.enclave.attestation import ENCLAVE, Policy, Quote, measure
-from ccbps.overlay.enclave.enclave_process import DONE, REFUSED
-from ccbps.overlay.enclave.frames import pack, read_frame, unpack, write_frame
-from ccbps.records import read
+from ccbps.overlay.enclave.attestation import ENCLAVE, Opening, Policy, Quote, measure
+from ccbps.overlay.enclave.enclave_process import DONE, REFUSED, read_frame, write_frame
+from ccbps.overlay.enclave.sessions import SealedFragment
+from ccbps.overlay.splits.fragments import Agreed
+from ccbps.records import read, write
 
 ROOT: Final = Path(__file__).parents[3]
 SECONDS: Final = 30.0
-"""To wait for an answer: the first one takes as long as a Python process takes to start."""
+"""Time limit of an answer (seconds). The first one takes as long as Python takes to start."""
+PER_PATH: Final = 4
+"""Largest number of ciphertexts of one path that wait. The first one may be an altered one."""
 
 
 class SimulatedPlatform(Confined):
-    """Stands for a machine with SGX and the key it signs with; starts enclaves.
+    """Simulated machine with SGX, which signs quotes and starts enclaves.
+
+    Args:
+        key: key of the platform; a fresh one by default.
 
     Attributes:
-        identity: its public key, which stands for Intel's attestation service.
-        measurement: of the code it starts.
+        identity: public key, which stands for Intel's attestation service.
+        measurement: measurement of the code that it starts.
 
     Example:
         >>> from ccbps.ciphers.signatures import SigningKey
@@ -69,16 +77,12 @@ class SimulatedPlatform(Confined):
         ...         sessions.append(session)
         ...     sealed = sessions[0].seal(Fragment.of(b"a seed", 2))
         ...     left, right = enclave.regenerate([sealed])
-        >>> came = [sessions[1].open(left), sessions[2].open(right)]
-        >>> join_fragments(came, Agreed(k=2, n=2, splits=1))
+        >>> fragments = [sessions[1].open(left), sessions[2].open(right)]
+        >>> join_fragments(fragments, Agreed(k=2, n=2, splits=1))
         b'a seed'
     """
 
     def __init__(self, key: SigningKey | None = None) -> None:
-        """
-        Args:
-            key: the platform's; a fresh one by default.
-        """
         self._key = key or SigningKey.generate()
         self.identity, self.measurement = self._key.identity, measure()
 
@@ -86,17 +90,17 @@ class SimulatedPlatform(Confined):
         return f"<SimulatedPlatform {self.identity.hex()[:16]}>"
 
     def quote(self, enclave: str, policy: Policy, public: bytes, challenge: bytes) -> bytes:
-        """What it measured, signed."""
-        made = Quote(self.measurement, policy.digest(), enclave, public, challenge)
-        return made.signed(self._key)
+        """Sign the measurement of an enclave with its policy, public key and challenge."""
+        quote = Quote(self.measurement, policy.digest(), enclave, public, challenge)
+        return quote.signed(self._key)
 
     def launch(self, name: str, policy: Policy, *, seconds: float = SECONDS) -> SimulatedEnclave:
         """Start an enclave.
 
         Args:
-            name: of the enclave, in the policy.
-            policy: it cannot be changed later.
-            seconds: to wait for each answer.
+            name: name of the enclave in the policy.
+            policy: agreement of all members, which cannot be changed later.
+            seconds: time limit of each answer.
 
         Raises:
             ParameterError: the policy has no such enclave.
@@ -105,14 +109,15 @@ class SimulatedPlatform(Confined):
 
 
 class SimulatedEnclave(Confined):
-    """A broker's handle of an enclave in a process of its own; see `SimulatedPlatform`.
+    """Handle of an enclave in a process of its own, from `SimulatedPlatform.launch`.
 
-    All methods raise EnclaveError if the process has ended or does not answer in time: its sessions
+    All methods raise EnclaveError if the process has ended or does not answer in time. Its sessions
     and fragments are lost then, and another enclave has to be started and attested.
 
     Attributes:
-        name: in its policy.
-        entries: how often it was entered to regenerate a secret.
+        name: name in its policy.
+        entries: number of times that it was entered to regenerate a secret.
+        pid: number of its process.
     """
 
     def __init__(
@@ -123,7 +128,7 @@ class SimulatedEnclave(Confined):
         self.name, self.entries = name, 0
         self._policy, self._platform, self._seconds = policy, platform, seconds
         self._lock = threading.Lock()
-        # Nothing of the host's environment: it may hold keys.
+        # The process gets nothing of the host's environment, which may hold keys.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ccbps.overlay.enclave.enclave_process"],
             stdin=subprocess.PIPE,
@@ -131,7 +136,8 @@ class SimulatedEnclave(Confined):
             stderr=subprocess.DEVNULL,
             env={"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         )
-        self._exchange(pack([name.encode(), policy.to_bytes()]), answer=False)
+        self.pid = self._process.pid
+        self._exchange(write((name, policy.to_bytes())), answer=False)
 
     def __repr__(self) -> str:
         return f"<SimulatedEnclave {self.name}, process {self.pid}>"
@@ -142,27 +148,20 @@ class SimulatedEnclave(Confined):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def pid(self) -> int:
-        """The number of its process."""
-        return self._process.pid
-
     def close(self) -> None:
-        """End the process; what it holds is gone."""
+        """End the process, and lose what it holds."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None and not pipe.closed:
-                try:
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # bytes that were not sent
                     pipe.close()
-                except OSError:  # what was not sent has nobody to go to
-                    continue
 
     def attest(self, challenge: bytes) -> bytes:
-        """The quote that answers a challenge.
+        """Return the quote that answers a challenge.
 
         Raises:
-            DecodeError: a challenge has 32 bytes.
+            DecodeError: the challenge has not 32 bytes.
         """
         (public,) = self._ask(b"report", challenge)
         return self._platform.quote(self.name, self._policy, public, challenge)
@@ -171,48 +170,47 @@ class SimulatedEnclave(Confined):
         """Hand over a member's opening, from `Member.accept`.
 
         Raises:
-            DecodeError: not of a member of the policy, altered, or used before.
+            DecodeError: it is not of a member of the policy, altered, or used before.
         """
         self._ask(b"open", opening)
 
     def challenge(self, enclave: str) -> bytes:
-        """This enclave's challenge for another one; see `introduce`."""
-        return self._ask(b"challenge", enclave.encode())[0]
+        """Return this enclave's challenge for another one, as `introduce` needs it."""
+        return self._ask(b"challenge_for", enclave.encode())[0]
 
     def accept(self, enclave: str, quote: bytes) -> bytes:
-        """This enclave's opening for another one, whose quote it checks.
+        """Return this enclave's opening for another one, whose quote it checks.
 
         Raises:
-            DecodeError: see `Policy.check`.
+            DecodeError: the quote does not answer this enclave's challenge (`Policy.check`).
         """
         theirs, public, digest = self._ask(b"accept", enclave.encode(), quote)
         proof = self._platform.quote(self.name, self._policy, public, digest)
-        return pack([theirs, self.name.encode(), public, proof])
+        return Opening(theirs, self.name, public, proof).to_bytes()
 
     def regenerate(self, ciphertexts: Iterable[bytes]) -> list[bytes]:
-        """Join a secret's fragments inside, split it afresh, and get it back encrypted.
+        """Join a secret's fragments inside, split the secret afresh, and get it back encrypted.
 
         Args:
-            ciphertexts: sealed fragments of one secret, enough of them: see
-                `ccbps.overlay.enclave.sealed_queue`.
+            ciphertexts: sealed fragments of one secret, as many as `SealedQueue` waits for.
 
         Returns:
-            A ciphertext for each name of the enclave's route, in its order.
+            a ciphertext for each name of the enclave's route, in its order.
 
         Raises:
-            DecodeError: some were altered or sent before (`rows` says which), or they do not give
-                a secret back, or the next hop has no session yet. Nothing was used up.
+            DecodeError: some were altered or sent before (`rows` tells which), or they do not
+                recover a secret, or the next hop has no session yet. Nothing was used up.
         """
         self.entries += 1
         return self._ask(b"regenerate", *ciphertexts)
 
     def _ask(self, *request: bytes) -> list[bytes]:
-        message = self._exchange(pack(request))
+        message = self._exchange(write(request))
         if message[:1] == DONE:
-            return unpack(message[1:])
+            return read(list[bytes], message[1:], refusal="not an answer")
         if message[:1] == REFUSED:
-            refusal = read(tuple[str, tuple[int, ...]], message[1:], refusal="not a refusal")
-            raise DecodeError(refusal[0], rows=refusal[1])
+            reason, rows = read(tuple[str, tuple[int, ...]], message[1:], refusal="not a refusal")
+            raise DecodeError(reason, rows=rows)
         raise EnclaveError(f"enclave {self.name!r} failed at a request, and does not say why")
 
     def _exchange(self, message: bytes, *, answer: bool = True) -> bytes:
@@ -224,18 +222,18 @@ class SimulatedEnclave(Confined):
             alarm.start()
             try:
                 write_frame(to, message)
-                got = read_frame(source) if answer else b""
+                reply = read_frame(source) if answer else b""
             except (OSError, ValueError):  # a broken or closed pipe, or half a frame
-                got = None
+                reply = None
             finally:
                 alarm.cancel()
                 alarm.join()
-        if got is None:
+        if reply is None:
             raise EnclaveError(
                 f"enclave {self.name!r} has ended or did not answer within {self._seconds:g} s; "
                 "its sessions and fragments are lost: start and attest another one"
             )
-        return got
+        return reply
 
 
 def introduce(first: SimulatedEnclave, second: SimulatedEnclave) -> None:
@@ -246,3 +244,92 @@ def introduce(first: SimulatedEnclave, second: SimulatedEnclave) -> None:
     """
     quote = second.attest(first.challenge(second.name))
     second.open(first.accept(second.name, quote))
+
+
+class SealedQueue:
+    """Sealed fragments that wait outside until there are enough of a secret to enter the enclave.
+
+    Of a split k fragments are enough, or with checks more than half of n. If some were altered they
+    are not enough, and the enclave says so. Then the queue returns all fragments again with each
+    one more, until `done`. Everything that the queue looks at is public, and nothing of it is
+    authenticated, so the fragments that the enclave refuses must be removed with `drop`.
+
+    Args:
+        agreed: parameters of fragments, from `Policy.agreed` of the enclave.
+        most: largest number of secrets that wait, and of names of finished secrets. The oldest
+            ones are forgotten.
+    """
+
+    def __init__(self, agreed: Agreed, most: int = 1 << 16) -> None:
+        self.agreed, self.most = agreed, most
+        self._waiting: dict[bytes, dict[tuple[int, ...], list[bytes]]] = {}
+        self._done: dict[bytes, None] = {}
+
+    def __repr__(self) -> str:
+        return f"<SealedQueue: {len(self._waiting)} secrets wait>"
+
+    def add(self, ciphertext: bytes, number: int | None = None) -> list[bytes] | None:
+        """Add a fragment, and return all of its secret's fragments once there are enough.
+
+        Args:
+            ciphertext: sealed fragment that came.
+            number: number of its sender among the n brokers of the previous hop, as its link
+                tells; None if unknown.
+
+        Raises:
+            DecodeError: it is no sealed fragment, or not as agreed.
+        """
+        fragment = SealedFragment.from_bytes(ciphertext).fragment
+        misfit = self.agreed.misfit(fragment, number)
+        if misfit:
+            raise DecodeError(f"a sealed fragment that is not as agreed: {misfit}")
+        if fragment.name in self._done:
+            return None
+        paths = self._waiting.setdefault(fragment.name, {})
+        several = paths.setdefault(fragment.path, [])
+        if ciphertext not in several and len(several) < PER_PATH:
+            several.append(ciphertext)
+        _forget(self._waiting, self.most)
+        if not self._enough(paths):
+            return None
+        return [waiting for several in paths.values() for waiting in several]
+
+    def drop(self, ciphertexts: Iterable[bytes]) -> None:
+        """Remove the fragments that the enclave refused."""
+        for ciphertext in ciphertexts:
+            fragment = SealedFragment.from_bytes(ciphertext).fragment
+            paths = self._waiting.get(fragment.name, {})
+            several = paths.get(fragment.path, [])
+            if ciphertext in several:
+                several.remove(ciphertext)
+            if not several:
+                paths.pop(fragment.path, None)
+
+    def done(self, ciphertext: bytes) -> None:
+        """Remove the secret of a fragment, which was regenerated, and ignore its later fragments.
+
+        Raises:
+            DecodeError: it is no sealed fragment.
+        """
+        fragment = SealedFragment.from_bytes(ciphertext).fragment
+        self._waiting.pop(fragment.name, None)
+        self._done[fragment.name] = None
+        _forget(self._done, self.most)
+
+    def _enough(self, paths: Iterable[tuple[int, ...]]) -> bool:
+        """Tell whether fragments of some paths recover the secret."""
+        k, n, splits = self.agreed.k, self.agreed.n, self.agreed.splits
+        needed = max(k, n // 2 + 1) if self.agreed.checked else k
+        level = {*paths}
+        if len(level) < needed**splits:
+            return False
+        for _ in range(splits):
+            children = Counter(path[:-1] for path in level)
+            level = {path for path, count in children.items() if count >= needed}
+        return bool(level)
+
+
+def _forget(entries: dict[bytes, Any], most: int) -> None:
+    """Forget the oldest entries."""
+    while len(entries) > most:
+        del entries[next(iter(entries))]

@@ -1,19 +1,19 @@
-"""What runs inside a simulated enclave: a process that alone holds secrets and whole fragments.
+"""Inside of a simulated enclave: a process that alone holds secrets and whole fragments.
 
-It is started by `ccbps.overlay.enclave.enclave`, reads requests from its standard input and answers
-on its standard output, in frames. Ciphertexts and public values come in and go out, nothing else.
-What it answers to a request that it refuses says why, in words that hold no part of a secret.
+`ccbps.overlay.enclave.enclave` starts it. It reads requests from its standard input and answers on
+its standard output. Only ciphertexts and public values come in and go out. The reason for which it
+refuses a request holds no part of a secret.
+
+Messages on a pipe are frames: four bytes of length, little-endian, and as many bytes.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from typing import IO, Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from msgspec.structs import replace
 
 from ccbps.ciphers.signatures import signed_by
 from ccbps.errors import DecodeError
@@ -21,55 +21,78 @@ from ccbps.overlay.enclave.attestation import (
     CHALLENGE_BYTES,
     ENCLAVE,
     OPENING,
+    Challenger,
+    Opening,
     Policy,
     Quote,
-    answer,
 )
-from ccbps.overlay.enclave.frames import pack, read_frame, unpack, write_frame
-from ccbps.overlay.enclave.sessions import Session, derive_keys, read_sealed
+from ccbps.overlay.enclave.sessions import SealedFragment, Session, derive_keys
 from ccbps.overlay.splits.fragments import Fragment, join_fragments
-from ccbps.records import write
+from ccbps.records import read, write
 
 DONE: Final = b"\0"
+"""First byte of an answer; its parts follow."""
 REFUSED: Final = b"\1"
-"""With the reason, and positions of the ciphertexts that were refused."""
+"""First byte of a refusal; the reason and the places of the refused ciphertexts follow."""
 FAILED: Final = b"\2"
-"""An error that is not the caller's; its text stays inside."""
+"""Answer after an error that is not the caller's. Its text stays inside."""
 MOST_DONE: Final = 1 << 16
-"""Names of secrets that were regenerated, which are remembered."""
+"""Number of names of regenerated secrets that are remembered."""
+LENGTH_BYTES: Final = 4
+MOST_BYTES: Final = 1 << 24
+"""Largest length of a frame. Otherwise an invented length could take all memory."""
 
 
-class _Inside:
-    """An enclave's state, and its answers to requests."""
+def write_frame(to: IO[bytes], message: bytes) -> None:
+    """Write a frame, and send it."""
+    to.write(len(message).to_bytes(LENGTH_BYTES, "little") + message)
+    to.flush()
+
+
+def read_frame(source: IO[bytes]) -> bytes | None:
+    """Read the message of the next frame; return None if there are no more.
+
+    Raises:
+        DecodeError: the frame was cut off, or is too long.
+    """
+    head = source.read(LENGTH_BYTES)
+    if not head:
+        return None
+    size = int.from_bytes(head, "little")
+    if len(head) < LENGTH_BYTES or size > MOST_BYTES:
+        raise DecodeError(f"a frame has a length of 4 bytes, at most {MOST_BYTES}")
+    message = source.read(size) or b""
+    if len(message) < size:
+        raise DecodeError(f"a frame of {size} bytes was cut off at {len(message)}")
+    return message
+
+
+class _Inside(Challenger):
+    """State of an enclave, and its answers to requests."""
 
     def __init__(self, name: str, policy: Policy) -> None:
-        self.name, self.policy = name, policy
+        super().__init__(policy)
+        self.name = name
         self.pending: dict[bytes, tuple[X25519PrivateKey, Quote]] = {}
-        self.challenges: dict[str, bytes] = {}
-        self.sessions: dict[bytes, Session] = {}
+        # Sessions by their names, with the member at the other end; and by this member.
+        self.sessions: dict[bytes, tuple[str, Session]] = {}
         self.to: dict[str, Session] = {}
         self.done: dict[bytes, None] = {}
-        self.requests: dict[bytes, Callable[[list[bytes]], list[bytes]]] = {
-            b"report": self.report,
-            b"open": self.open,
-            b"challenge": self.challenge,
-            b"accept": self.accept,
-            b"regenerate": self.regenerate,
-        }
+        requests = ("report", "open", "challenge_for", "accept", "regenerate")
+        self.requests = {name.encode(): getattr(self, name) for name in requests}
 
     def handle(self, message: bytes) -> bytes:
-        """The answer to a request: what became of it, and its parts."""
+        """Answer a request."""
         try:
-            name, *parts = unpack(message)
-            return DONE + pack(self.requests[name](parts))
-        except DecodeError as wrong:
-            return REFUSED + write((str(wrong), wrong.rows))
-        except Exception:  # whatever it says may name a secret
+            name, *parts = read(list[bytes], message, refusal="not a request, or cut off")
+            return DONE + write(self.requests[name](*parts))
+        except DecodeError as error:
+            return REFUSED + write((str(error), error.rows))
+        except Exception:  # its text may name a secret
             return FAILED
 
-    def report(self, parts: list[bytes]) -> list[bytes]:
-        """A fresh public key, for the platform to sign."""
-        (challenge,) = parts
+    def report(self, challenge: bytes) -> list[bytes]:
+        """Make a fresh public key, for the platform to sign."""
         if len(challenge) != CHALLENGE_BYTES:
             raise DecodeError(f"a challenge has {CHALLENGE_BYTES} bytes, got {len(challenge)}")
         key = X25519PrivateKey.generate()
@@ -78,102 +101,92 @@ class _Inside:
         self.pending[public] = key, quote
         return [public]
 
-    def open(self, parts: list[bytes]) -> list[bytes]:
-        """The enclave's end of a session, after it has checked whose the other end is."""
-        own_public, raw_name, public, proof = unpack(parts[0], 4)
-        name = raw_name.decode(errors="replace")
-        if own_public not in self.pending:
+    def open(self, message: bytes) -> list[bytes]:
+        """Open a session, after it has been checked whose the other end is."""
+        opening = Opening.from_bytes(message)
+        name, public = opening.name, opening.public
+        if opening.enclave not in self.pending:
             raise DecodeError("an opening for no quote of this enclave, or for a used one: replay")
-        key, quote = self.pending[own_public]
+        key, quote = self.pending[opening.enclave]
         identity = self.policy.members.get(name)
         if identity is None:
             raise DecodeError(f"{name!r} is no member of this enclave's policy")
         if identity == ENCLAVE:
-            if self.policy.check(proof, name, quote.digest()).public != public:
+            if self.policy.check(opening.proof, name, quote.digest()).public != public:
                 raise DecodeError(f"the opening of {name!r} has another key than its quote")
-        elif not signed_by(identity, OPENING + quote.digest() + public, proof):
+        elif not signed_by(identity, OPENING + quote.digest() + public, opening.proof):
             raise DecodeError(f"an opening that was altered, or is not signed by {name!r}")
-        keys = derive_keys(key, public, quote.digest(), own_public + public)
-        del self.pending[own_public]
+        keys = derive_keys(key, public, quote.digest(), opening.enclave + public)
+        del self.pending[opening.enclave]
         self.keep(name, Session(keys, enclave=True))
         return []
 
-    def challenge(self, parts: list[bytes]) -> list[bytes]:
-        """A challenge for another enclave."""
-        (name,) = parts
-        self.challenges[name.decode()] = os.urandom(CHALLENGE_BYTES)
-        return [self.challenges[name.decode()]]
+    def challenge_for(self, enclave: bytes) -> list[bytes]:
+        """Make a challenge for another enclave."""
+        return [self.challenge(enclave.decode())]
 
-    def accept(self, parts: list[bytes]) -> list[bytes]:
-        """After another enclave's quote: what its opening needs, for the platform to sign."""
-        raw_name, message = parts
-        name = raw_name.decode()
-        if name not in self.challenges:
-            raise DecodeError(f"no challenge was sent to {name!r}: a quote answers one")
-        quote = self.policy.check(message, name, self.challenges.pop(name))
-        keys, public = answer(quote)
-        self.keep(name, Session(keys, enclave=False))
+    def accept(self, enclave: bytes, message: bytes) -> list[bytes]:
+        """Check another enclave's quote; return parts of the opening, for the platform to sign."""
+        session, quote, public = self.agree(enclave.decode(), message)
+        self.keep(enclave.decode(), session)
         return [quote.public, public, quote.digest()]
 
     def keep(self, name: str, session: Session) -> None:
-        """A member has one session; a new one takes the old one's place."""
+        """Keep the session of a member, in place of its last one."""
         if name in self.to:
             del self.sessions[self.to[name].name]
-        self.to[name] = self.sessions[session.name] = session
+        self.to[name], self.sessions[session.name] = session, (name, session)
 
-    def regenerate(self, ciphertexts: list[bytes]) -> list[bytes]:
-        """Join the fragments, split the secret afresh, and encrypt for the next hop."""
-        fragments = self.open_all(ciphertexts)
-        secret = replace(
-            fragments[0],
-            path=(),
-            value=join_fragments(fragments, self.policy.agreed(self.name)),
-        )
+    def regenerate(self, *ciphertexts: bytes) -> list[bytes]:
+        """Join the fragments, split the secret afresh, and encrypt it for the next hop."""
+        opened = self.open_all(ciphertexts)
+        value = join_fragments(opened.values(), self.policy.agreed(self.name))
+        secret = replace(next(iter(opened.values())), path=(), value=value)
         if secret.name in self.done:
-            # Of two splits of one secret, the host could mix the fragments.
+            # The host could mix the fragments of two splits of one secret.
             raise DecodeError("a replay: this secret was regenerated before")
         route = self.policy.routes[self.name]
         missing = [name for name in dict.fromkeys(route) if name not in self.to]
         if missing:
             raise DecodeError(f"no session with {missing}: they have to attest this enclave first")
-        out = [secret] if len(route) == 1 else secret.split(self.policy.n)
-        for message in ciphertexts:
-            self.sessions[read_sealed(message)[0]].spend(message)
+        parts = [secret] if len(route) == 1 else secret.split(self.policy.n)
+        for sealed in opened:
+            self.sessions[sealed.session][1].spend(sealed)
         self.done[secret.name] = None
-        while len(self.done) > MOST_DONE:
+        if len(self.done) > MOST_DONE:
             del self.done[next(iter(self.done))]
-        return [self.to[name].seal(part) for name, part in zip(route, out, strict=True)]
+        return [self.to[name].seal(part) for name, part in zip(route, parts, strict=True)]
 
-    def open_all(self, ciphertexts: list[bytes]) -> list[Fragment]:
-        """The fragments; none of the messages is spent yet."""
-        fragments: list[Fragment] = []
-        refused: list[int] = []
-        causes: list[str] = []
+    def open_all(self, ciphertexts: tuple[bytes, ...]) -> dict[SealedFragment, Fragment]:
+        """Decrypt all fragments. None of the messages is spent yet."""
+        opened: dict[SealedFragment, Fragment] = {}
+        causes: dict[int, str] = {}
+        secret = b""
         for row, message in enumerate(ciphertexts):
             try:
-                name, _ = read_sealed(message)
-                if name not in self.sessions:
-                    raise DecodeError(f"no session {name.hex()} at this enclave")
-                if message in ciphertexts[:row]:
+                sealed = SealedFragment.from_bytes(message)
+                if sealed.session not in self.sessions:
+                    raise DecodeError(f"no session {sealed.session.hex()} at this enclave")
+                if sealed in opened:
                     raise DecodeError("a replay: this message came twice")
-                fragment = self.sessions[name].peek(message)
-                sender = next(one for one, session in self.to.items() if session.name == name)
-                wrong_because = self.policy.misfit(self.name, sender, fragment)
-                if wrong_because or (fragments and fragment.name != fragments[0].name):
-                    raise DecodeError(wrong_because or "a fragment of another secret")
-                fragments.append(fragment)
-            except DecodeError as wrong:
-                refused.append(row)
-                causes.append(str(wrong))
-        if refused:
+                sender, session = self.sessions[sealed.session]
+                fragment = session.peek(sealed)
+                misfit = self.policy.misfit(self.name, sender, fragment)
+                if misfit or secret not in (b"", fragment.name):
+                    raise DecodeError(misfit or "a fragment of another secret")
+                secret, opened[sealed] = fragment.name, fragment
+            except DecodeError as error:
+                causes[row] = str(error)
+        if causes:
+            row = min(causes)
             raise DecodeError(
-                f"ciphertext {refused[0]}: {causes[0]}; {len(refused)} of {len(ciphertexts)} are "
+                f"ciphertext {row}: {causes[row]}; {len(causes)} of {len(ciphertexts)} are "
                 "refused, none was used up: send the others",
-                rows=tuple(refused),
+                rows=tuple(causes),
             )
-        if not fragments:
+        if not opened:
             raise DecodeError("no fragments: a secret needs at least one")
-        return fragments
+        return opened
 
 
 def main() -> None:
@@ -182,8 +195,8 @@ def main() -> None:
     first = read_frame(source)
     if first is None:
         return
-    name, policy = unpack(first, 2)
-    inside = _Inside(name.decode(), Policy.from_bytes(policy))
+    name, policy = read(tuple[str, bytes], first, refusal="not the start of an enclave")
+    inside = _Inside(name, Policy.from_bytes(policy))
     while (message := read_frame(source)) is not None:
         write_frame(to, inside.handle(message))
 

@@ -1,131 +1,143 @@
 """Sessions: keys that an enclave and another party share, and fragments encrypted under them.
 
-=========  =====  ====================================================================
-part       bytes  holds
-=========  =====  ====================================================================
-kind           1  `Kind.SEALED_FRAGMENT`
-version        1  1
-session        8  names the session: public, different in every one
-counter        8  of this session and direction, little-endian; the nonce
-fragment          head and path as in `ccbps.overlay.splits.fragments`, readable for routing
-value             encrypted, and 16 bytes of a tag
-=========  =====  ====================================================================
-
-Each direction has a key of its own; the cipher is AES-256-GCM. Everything in front of the value is
-authenticated, and so is the direction. A message that was opened is refused from then on; messages
-may overtake one another, but not by more than `WINDOW`.
+Each direction has a key of its own. The cipher is AES-256-GCM, and the nonce is the number of the
+message. Everything but the value of a fragment is readable for routing, and authenticated together
+with the direction. A message that was opened is refused from then on. Messages may overtake one
+another, but not by `WINDOW` messages or more.
 
 Source: [Survey] section 8.3 asks for session keys and names no cipher; [SP800-38D], [RFC5869].
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Meta
+from msgspec.structs import replace
 
 from ccbps.errors import DecodeError
 from ccbps.keys.secret import Confined
 from ccbps.overlay.splits.fragments import Fragment
+from ccbps.records import Message, Number, write
 from ccbps.wire import Kind
 
-VERSION: Final = 1
 ID_BYTES: Final = 8
-HEAD_BYTES: Final = 2 + ID_BYTES + 8
 KEY_BYTES: Final = 32
 WINDOW: Final = 1024
-"""Messages that are behind the newest one by this many are refused as old."""
+"""Number of messages. A message that is behind the newest one by so many is refused as old."""
 
 SessionKeys = tuple[bytes, bytes, bytes]
-"""The session's name, the key to the enclave and the key from it."""
+"""Name of the session, key to the enclave, and key from it."""
+
+
+class SealedFragment(Message, frozen=True):
+    """Fragment that is encrypted for the other end of a session.
+
+    Attributes:
+        session: name of the session: public, different in every session.
+        counter: number of the message in this session and direction.
+        fragment: fragment with its encrypted value, which is 16 bytes longer.
+    """
+
+    front: ClassVar[bytes] = bytes([Kind.SEALED_FRAGMENT, 2])
+    what: ClassVar[str] = "a sealed fragment"
+    session: Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+    counter: Number
+    fragment: Fragment
+
+    def bound(self, direction: bytes) -> bytes:
+        """Return the bytes that the value is bound to: the direction, and everything else."""
+        part = self.fragment
+        public = self.session, self.counter, part.name, part.k, part.path, part.checked
+        return write((direction, *public))
 
 
 class Session(Confined):
-    """One party's end of a session.
+    """End of a session.
+
+    Args:
+        keys: keys from `derive_keys`.
+        enclave: True if this end is the enclave's.
 
     Attributes:
-        name: of the session, 8 bytes: in all its messages.
+        name: name of the session, 8 bytes, which is in all its messages.
     """
 
     def __init__(self, keys: SessionKeys, *, enclave: bool) -> None:
-        """
-        Args:
-            keys: from `derive_keys`.
-            enclave: whether this end is the enclave's.
-        """
-        self.name, to_enclave, from_enclave = keys
-        to, from_ = b"to enclave", b"from enclave"
-        self._sends, self._receives = (from_, to) if enclave else (to, from_)
-        ciphers = {to: AESGCM(to_enclave), from_: AESGCM(from_enclave)}
-        self._seal, self._open = ciphers[self._sends], ciphers[self._receives]
+        self.name, to_key, from_key = keys
+        # The names of the directions are authenticated, so messages do not pass for answers.
+        directions = (b"to enclave", AESGCM(to_key)), (b"from enclave", AESGCM(from_key))
+        self._sends, self._receives = directions[::-1] if enclave else directions
         self._next = 0
+        # Bit i of `_seen` is set if the message i before the newest one was opened.
         self._newest, self._seen = -1, 0
-
-    def __repr__(self) -> str:
-        return f"<Session {self.name.hex()}>"
 
     def seal(self, fragment: Fragment) -> bytes:
         """Encrypt a fragment's value for the other end."""
-        counter = self._next.to_bytes(8, "little")
+        direction, cipher = self._sends
+        sealed = SealedFragment(self.name, self._next, fragment)
         self._next += 1
-        head = bytes([Kind.SEALED_FRAGMENT, VERSION]) + self.name + counter
-        bound = self._sends + head + public_part(fragment)
-        value = self._seal.encrypt(_nonce(counter), fragment.value, bound)
-        return head + replace(fragment, value=value).to_bytes()
+        value = cipher.encrypt(_nonce(sealed), fragment.value, sealed.bound(direction))
+        return replace(sealed, fragment=replace(fragment, value=value)).to_bytes()
 
     def open(self, message: bytes) -> Fragment:
         """Decrypt a message of the other end, once.
 
         Raises:
-            DecodeError: altered, of another session or direction, or opened before.
+            DecodeError: it is altered, of another session or direction, or was opened before.
         """
-        fragment = self.peek(message)
-        self.spend(message)
+        sealed = SealedFragment.from_bytes(message)
+        fragment = self.peek(sealed)
+        self.spend(sealed)
         return fragment
 
-    def peek(self, message: bytes) -> Fragment:
-        """As `open`, but the message can be opened again until `spend` is called."""
-        name, fragment = read_sealed(message)
-        counter = message[HEAD_BYTES - 8 : HEAD_BYTES]
-        if name != self.name:
-            raise DecodeError(f"a message of session {name.hex()}, not of {self.name.hex()}")
-        behind = self._newest - int.from_bytes(counter, "little")
+    def peek(self, sealed: SealedFragment) -> Fragment:
+        """Decrypt a message as `open` does, but allow it again until `spend` is called."""
+        if sealed.session != self.name:
+            raise DecodeError(
+                f"a message of session {sealed.session.hex()}, not of {self.name.hex()}"
+            )
+        behind = self._newest - sealed.counter
         if behind >= WINDOW or (behind >= 0 and self._seen >> behind & 1):
             raise DecodeError("a replay: this message was opened before, or is too old to tell")
-        bound = self._receives + message[:HEAD_BYTES] + public_part(fragment)
+        direction, cipher = self._receives
         try:
-            value = self._open.decrypt(_nonce(counter), fragment.value, bound)
+            value = cipher.decrypt(_nonce(sealed), sealed.fragment.value, sealed.bound(direction))
         except InvalidTag:
             raise DecodeError(
                 "a sealed fragment was altered on its way, or is of another direction"
             ) from None
-        return replace(fragment, value=value)
+        return replace(sealed.fragment, value=value)
 
-    def spend(self, message: bytes) -> None:
-        """Refuse this message from now on. Only for what `peek` has accepted."""
-        counter = int.from_bytes(message[HEAD_BYTES - 8 : HEAD_BYTES], "little")
-        if counter > self._newest:
-            self._seen = self._seen << min(counter - self._newest, WINDOW) & (1 << WINDOW) - 1
-            self._newest = counter
-        self._seen |= 1 << self._newest - counter
+    def spend(self, sealed: SealedFragment) -> None:
+        """Refuse a message from now on, after `peek` accepted it."""
+        ahead = sealed.counter - self._newest
+        if ahead > 0:
+            self._seen = self._seen << min(ahead, WINDOW) & (1 << WINDOW) - 1
+            self._newest = sealed.counter
+        self._seen |= 1 << self._newest - sealed.counter
+
+
+def _nonce(sealed: SealedFragment) -> bytes:
+    return sealed.counter.to_bytes(12, "little")
 
 
 def derive_keys(own: X25519PrivateKey, other: bytes, quote: bytes, publics: bytes) -> SessionKeys:
-    """The keys of a session, the same at both ends.
+    """Derive the keys of a session, the same at both ends.
 
     Args:
-        own: this end's key pair.
-        other: the other end's public key, 32 bytes.
-        quote: the digest of the enclave's quote.
+        own: key pair of this end.
+        other: public key of the other end, 32 bytes.
+        quote: digest of the enclave's quote.
         publics: both public keys, the enclave's first.
 
     Raises:
-        DecodeError: `other` is no public key to agree on a key with.
+        DecodeError: the other end's key is no public key with which a key can be agreed on.
     """
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(other))
@@ -133,28 +145,5 @@ def derive_keys(own: X25519PrivateKey, other: bytes, quote: bytes, publics: byte
         raise DecodeError("not an X25519 public key to agree on a session key with") from None
     info = b"ccbps simulated enclave session\0" + publics
     size = ID_BYTES + 2 * KEY_BYTES
-    made = HKDF(algorithm=SHA256(), length=size, salt=quote, info=info).derive(shared)
-    return made[:ID_BYTES], made[ID_BYTES:][:KEY_BYTES], made[ID_BYTES + KEY_BYTES :]
-
-
-def read_sealed(message: bytes) -> tuple[bytes, Fragment]:
-    """What anybody can read of a sealed fragment: its session's name, and the fragment with the
-    encrypted value in place of the value.
-
-    Raises:
-        DecodeError: it is no sealed fragment of this version.
-    """
-    if message[:2] != bytes([Kind.SEALED_FRAGMENT, VERSION]):
-        raise DecodeError(
-            f"not a sealed fragment of this version: {len(message)} bytes that do not begin as one"
-        )
-    return message[2 : 2 + ID_BYTES], Fragment.from_bytes(message[HEAD_BYTES:])
-
-
-def public_part(fragment: Fragment) -> bytes:
-    """Everything of a fragment but its value."""
-    return fragment.to_bytes()[: -len(fragment.value)]
-
-
-def _nonce(counter: bytes) -> bytes:
-    return bytes(4) + counter
+    keys = HKDF(algorithm=SHA256(), length=size, salt=quote, info=info).derive(shared)
+    return keys[:ID_BYTES], keys[ID_BYTES:][:KEY_BYTES], keys[ID_BYTES + KEY_BYTES :]

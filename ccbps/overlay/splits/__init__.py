@@ -1,1 +1,1 @@
-"""Secrets that travel through brokers in fragments: protocols, collusion and simulation."""
+"""Protocols by which secrets travel in fragments, their simulation, and collusion."""

@@ -1,53 +1,60 @@
-"""Which colluding brokers learn a secret under SSPS, ISSPS and HyShare, and how likely it is.
+"""Sets of colluding brokers that learn a secret under SSPS, ISSPS and HyShare, and their risk.
 
 Colluding brokers follow the protocol, and put together what they receive. Of every split that its
 logical broker is sent, physical broker i of m receives the points i, i + m, i + 2m and so on.
 
 - In ISSPS the colluders learn the secret if and only if those of *some* logical broker have k
-  points together. Then they know k children of each fragment of the logical broker before it, so
+  points together. Then they know k children of each fragment of the previous logical broker, so
   all these fragments, and at last the secret. Otherwise no split tells them anything.
-- HyShare is the same without its enclaves: whoever runs one sees ciphertexts. An enclave splits
-  afresh, so what is known before it and after it does not add up.
-- In SSPS a fragment stays on brokers of one number. So it counts which numbers colluders have, in
-  whichever logical brokers, and these must hold k points.
+- HyShare is the same without its enclaves: the host of an enclave sees ciphertexts. An enclave
+  splits afresh, so knowledge from before it and from after it does not add up.
+- In SSPS a fragment stays on brokers of one number. So the numbers of the colluders count, in
+  whichever logical brokers, and these numbers must hold k points.
 
 *Errata*, [Survey] section 8.2:
 
-- Theorem 1: k - 1 colluding brokers learn nothing. True for m = n only. With fewer a broker holds
-  several points, and the k - 1 with the most of them have k or more: for k = 2, n = 4, m = 2 any
-  one broker is enough.
-- Its proof: a broker receives at most k fragments. For m = n it receives n^(j - 1) at hop j; but
+- Theorem 1: k - 1 colluding brokers learn nothing. This is true for m = n only. With fewer, a
+  broker holds several points, and the k - 1 brokers with the most points have k or more: for
+  k = 2, n = 4, m = 2 any single broker is enough.
+- Its proof: a broker receives at most k fragments. For m = n it receives n^(j - 1) at hop j, but
   of every split only one, which is what the proof needs.
-- Theorem 2: one broker in each logical broker that does not collude keeps the secret. True for
-  k = n only (so m = n); otherwise n - k + 1 of m = n are needed.
+- Theorem 2: one broker in each logical broker that does not collude keeps the secret. This is
+  true for k = n only (so m = n); otherwise n - k + 1 of m = n are needed.
 - The best case, (k - 1) / k of all brokers: it is (k - 1) / m for m = n. SSPS has the same: the
-  brokers of k - 1 numbers everywhere. ISSPS betters neither the best nor the worst case. There are
-  more sets that learn nothing.
+  brokers of k - 1 numbers everywhere. ISSPS betters neither the best nor the worst case. More
+  sets learn nothing.
 
 Source: [YK16]; [Survey] sections 2.3 and 8.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import comb
+from collections.abc import Hashable, Iterable, Mapping
+from math import comb, sqrt
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ccbps.arrays import Bools, Index, Reals
+from ccbps.checks import array, whole
 from ccbps.errors import ParameterError
 from ccbps.overlay.splits.protocols import ISSPS, SSPS, Party
-from ccbps.overlay.topology.topology import PhysicalBroker, Topology
+from ccbps.overlay.topology import PhysicalBroker, Topology
+
+BATCH: Final = 1 << 15
+"""Number of random numbers that are drawn at a time: 256 KiB."""
 
 
 class Collusion:
-    """Sets of brokers on the route of one secret, and which of them recover it.
+    """Sets of brokers on the route of a secret, some of which recover it.
+
+    Args:
+        protocol: protocol by which the secret travels.
+        topology: network. All its subscribers are sent the secret.
 
     Attributes:
-        protocol: how the secret travels.
-        topology: where.
-        brokers: the physical brokers of the route, in its order; an enclave's host is one of them.
+        brokers: physical brokers of the route, in its order. The host of an enclave is one of them.
 
     Example:
         >>> from ccbps.overlay import ISSPS, SSPS, Collusion, PhysicalBroker, Topology
@@ -57,83 +64,77 @@ class Collusion:
         (True, False)
         >>> Collusion(SSPS(2), line).tolerated(), Collusion(ISSPS(2), line).tolerated()
         ([1, 4, 2, 0, 0], [1, 4, 4, 0, 0])
+
+    Raises:
+        ParameterError: an enclave is no broker of the topology.
     """
 
     def __init__(self, protocol: SSPS | ISSPS, topology: Topology) -> None:
-        """
-        Args:
-            protocol: k, n, m and enclaves.
-            topology: all its subscribers are sent the secret.
-
-        Raises:
-            ParameterError: an enclave is no broker of the topology.
-        """
         self.protocol, self.topology = protocol, topology
-        m = protocol.m
         self.brokers = protocol.brokers(topology)
         self._columns = {broker: column for column, broker in enumerate(self.brokers)}
-        plain = [broker for broker in self.brokers if not self._is_enclave(broker.broker)]
-        self._plain: Index = np.array([self._columns[one] for one in plain], np.intp).reshape(-1, m)
+        plain = [b for b in self.brokers if protocol.party(b.broker) is not Party.ENCLAVE]
+        columns = np.array([self._columns[broker] for broker in plain], np.intp)
+        self._plain: Index = columns.reshape(-1, protocol.m)
         self._enclaves = len(self.brokers) - self._plain.size
         hops = len(self._plain)
-        # Whether brokers split for brokers. If so, every logical broker may recover the secret on
-        # its own; otherwise they all do together, as one with `_copies` brokers of each number.
+        # If brokers split for brokers, every logical broker may recover the secret on its own.
+        # Otherwise they all do together, as one with `_copies` brokers of each number.
         self._split = protocol.splits(Party.BROKER, Party.BROKER)
         self._groups, self._copies = (hops, 1) if self._split else (1, hops)
-        self._points = np.array([len(protocol.points(i + 1)) for i in range(m)], np.float32)
+        # Points of each split that physical brokers 1 .. m receive.
+        points = np.arange(protocol.n) % protocol.m
+        self._points = np.bincount(points).astype(np.float32)
         self._light = self._count_light()
 
     def __repr__(self) -> str:
         return f"Collusion({self.protocol!r}, {self.topology!r})"
 
-    def _is_enclave(self, name: str) -> bool:
-        return self.protocol.party(name) is Party.ENCLAVE
-
     def _count_light(self) -> list[int]:
-        """How many sets of s = 0 .. m numbers hold fewer than k points together.
+        """Count the sets of s = 0 .. m numbers that hold fewer than k points together.
 
-        `more` of the numbers hold one point more than the rest.
+        Some numbers, `more` of them, hold one point more than the rest.
         """
         k, m = self.protocol.k, self.protocol.m
-        each, more = divmod(self.protocol.n, m)
+        points, more = divmod(self.protocol.n, m)
         return [
             sum(
                 comb(more, a) * comb(m - more, s - a)
                 for a in range(min(s, more) + 1)
-                if each * s + a < k
+                if points * s + a < k
             )
             for s in range(m + 1)
         ]
 
     def check(self, broker: PhysicalBroker, argument: str) -> None:
-        """Refuse what is no physical broker of the network, on the route or off it.
+        """Check that an argument is a physical broker of the network, on the route or off it.
 
         Raises:
-            ParameterError: that is so; names the argument.
+            ParameterError: it is not. The message names the argument.
         """
-        known: list[PhysicalBroker] = []
+        hosts: list[PhysicalBroker] = []
         if isinstance(broker, PhysicalBroker) and broker.broker in self.topology.links:
-            known = self.protocol.hosts(broker.broker)
-        if broker not in known:
+            hosts = self.protocol.hosts(broker.broker)
+        if broker not in hosts:
             raise ParameterError(
                 f"{argument} must be PhysicalBroker(name, number) of the network, numbers from 1 "
-                f"to {len(known) or self.protocol.m}, got {broker!r}"
+                f"to {len(hosts) or self.protocol.m}, got {broker!r}"
             )
 
     def recovers(self, colluders: Iterable[PhysicalBroker]) -> bool:
-        """Whether these brokers together learn the secret.
+        """Tell whether some brokers learn the secret together.
 
         Args:
-            colluders: physical brokers of the network; those off the route receive nothing.
+            colluders: physical brokers of the network. Those off the route receive nothing.
 
         Raises:
-            ParameterError: one is not of the network.
+            ParameterError: a colluder is no broker of the network.
 
         Example:
             >>> from ccbps.overlay import HyShare, Collusion, PhysicalBroker, Topology
             >>> line = Collusion(HyShare(2, enclaves=["B2"]), Topology.line(3))
-            >>> one, two, host = ("B1", 1), ("B3", 2), ("B2", 1)
-            >>> line.recovers([PhysicalBroker(*each) for each in (one, two, host)])
+            >>> colluders = [("B1", 1), ("B3", 2), ("B2", 1)]
+            >>> line.recovers([PhysicalBroker(*broker) for broker in colluders])
             False
             >>> line.recovers([PhysicalBroker("B1", 1), PhysicalBroker("B1", 2)])
             True
@@ -146,16 +147,16 @@ class Collusion:
         return bool(self.recovers_each(chosen)[0])
 
     def recovers_each(self, chosen: Bools) -> Bools:
-        """Whether each of many sets of brokers learns the secret.
+        """Tell for each of many sets of brokers whether it learns the secret.
 
         Args:
-            chosen: (sets, brokers), columns as in `brokers`.
+            chosen: True for the members of a set, shape (sets, brokers), columns as in `brokers`.
 
         Returns:
-            (sets,).
+            True for each set that learns it, shape (sets,).
 
         Raises:
-            ParameterError: of another shape or type.
+            ShapeError: the sets have another shape or type.
 
         Example:
             >>> import numpy as np
@@ -165,11 +166,7 @@ class Collusion:
             ... )
             array([False,  True])
         """
-        if chosen.dtype != np.bool_ or chosen.ndim != 2 or chosen.shape[1] != len(self.brokers):
-            raise ParameterError(
-                f"chosen must be bools of shape (sets, {len(self.brokers)}), "
-                f"got {chosen.dtype} of shape {chosen.shape}"
-            )
+        array("chosen", chosen, np.bool_, ("sets", len(self.brokers)))
         sets = chosen[:, self._plain]
         if not self._split:
             sets = np.asarray(sets.any(axis=1, keepdims=True))
@@ -178,14 +175,14 @@ class Collusion:
         return np.asarray((points >= self.protocol.k).any(axis=1))
 
     def tolerated(self) -> list[int]:
-        """How many sets of each size, 0 to all brokers, do *not* recover the secret.
+        """Count the sets of each size, 0 to all brokers, that do *not* recover the secret.
 
-        The coefficients of a polynomial, (sum over s of light_s ((1 + x)^c - 1)^s)^g (1 + x)^e: a
-        number is touched as soon as one of its c brokers colludes, g groups are independent, and e
-        enclaves do not matter. light_s counts the sets of s numbers that hold fewer than k points.
-        In ISSPS c is 1 and g the hops, in SSPS the other way round. The value at one power of 256
-        that is great enough has the coefficients as its digits. Its size grows with the square of
-        the brokers: half a megabyte for 2,000.
+        The counts are the coefficients of a polynomial, (sum over s of light_s ((1 + x)^c -
+        1)^s)^g (1 + x)^e: a number is touched as soon as one of its c brokers colludes, g groups
+        are independent, and e enclaves do not matter. light_s counts the sets of s numbers that
+        hold fewer than k points. In ISSPS c is 1 and g is the number of hops, in SSPS the other
+        way round. The value at a power of 256 that is great enough has the coefficients as its
+        digits. Its size grows with the square of the number of brokers: half a megabyte for 2,000.
 
         Example:
             >>> from ccbps.overlay import ISSPS, Collusion, Topology
@@ -207,7 +204,7 @@ class Collusion:
 
     @property
     def fewest(self) -> int | None:
-        """Brokers of the smallest set that recovers the secret, the worst case; None if none does.
+        """Size of the smallest set that recovers the secret, the worst case; None if none does.
 
         Example:
             >>> from ccbps.overlay import ISSPS, Collusion, Topology
@@ -220,7 +217,7 @@ class Collusion:
 
     @property
     def most(self) -> int:
-        """Brokers of the greatest set that does not recover the secret, the best case.
+        """Size of the largest set that does not recover the secret, the best case.
 
         Example:
             >>> from ccbps.overlay import ISSPS, SSPS, Collusion, Topology
@@ -231,19 +228,19 @@ class Collusion:
         return numbers * self._groups * self._copies + self._enclaves
 
     def risk(self, share: ArrayLike) -> Reals:
-        """The probability that the secret is recovered if each broker colludes independently.
+        """Return the probability that the secret is recovered, for independent colluders.
 
-        Sums of positive terms, so that small values are as exact as large ones: to 1e-12 of
-        themselves, down to 1e-200.
+        It is computed from sums of positive terms, so that small values are as exact as large ones:
+        to 1e-12 of themselves, down to 1e-200.
 
         Args:
-            share: the probability that a broker does; any shape.
+            share: probability of each broker to collude, any shape.
 
         Returns:
-            As `share`.
+            probabilities, the same shape.
 
         Raises:
-            ParameterError: not all of it is within 0 to 1.
+            ParameterError: a share is not within 0 to 1.
 
         Example:
             >>> from ccbps.overlay import ISSPS, SSPS, Collusion, Topology
@@ -254,23 +251,103 @@ class Collusion:
             array([5.00e-06, 4.99e-03])
         """
         x = np.asarray(share, np.float64)
-        check_share(x)
+        _check_share(x)
         if not self._plain.size:
             return np.zeros_like(x)
         with np.errstate(divide="ignore"):  # the logarithm of 0
             untouched = (1 - x) ** self._copies
             touched = -np.expm1(self._copies * np.log1p(-x))
-            m, each = self.protocol.m, np.zeros_like(x)
+            m, group = self.protocol.m, np.zeros_like(x)
             for s, light in enumerate(self._light):
-                each += float(comb(m, s) - light) * touched**s * untouched ** (m - s)
-            return np.asarray(-np.expm1(self._groups * np.log1p(-np.minimum(each, 1))))
+                group += float(comb(m, s) - light) * touched**s * untouched ** (m - s)
+            return np.asarray(-np.expm1(self._groups * np.log1p(-np.minimum(group, 1))))
 
 
-def check_share(share: Reals) -> None:
-    """Refuse what is no probability.
+class Estimate(NamedTuple):
+    """Estimate of a probability from random samples.
+
+    Attributes:
+        risk: share of the samples in which the secret was recovered.
+        error: standard error, as if there were one more sample of either result: never 0.
+
+    Example:
+        >>> from ccbps.overlay import ISSPS, Collusion, Topology, estimate_risk
+        >>> case = Collusion(ISSPS(2), Topology.line(3))
+        >>> estimate = estimate_risk(case, 10_000, seed=1, share=0.5)
+        >>> abs(estimate.risk - (1 - 0.75**3)) < 5 * estimate.error
+        True
+    """
+
+    risk: float
+    error: float
+
+
+def estimate_risk(
+    collusion: Collusion,
+    samples: int,
+    *,
+    seed: int,
+    share: float | None = None,
+    count: int | None = None,
+    machines: Mapping[PhysicalBroker, Hashable] | None = None,
+) -> Estimate:
+    """Estimate the probability that the secret is recovered if random machines collude.
+
+    For another distribution, draw the sets yourself and call `Collusion.recovers_each`.
+
+    Args:
+        collusion: protocol and network.
+        samples: number of samples.
+        seed: seed of the samples. The same seed gives the same estimate.
+        share: probability of each machine to collude, independently of the others.
+        count: number of machines of the route that collude, instead of a share. All sets of so
+            many machines have the same probability.
+        machines: machine of each broker. All brokers of a machine collude together. A broker
+            without an entry has a machine of its own.
 
     Raises:
-        ParameterError: not all are within 0 to 1.
+        ParameterError: not exactly one of share and count is given, or one is out of range, or a
+            broker is not of the network.
+
+    Example:
+        >>> from ccbps.overlay import ISSPS, Collusion, Topology, estimate_risk
+        >>> line = Collusion(ISSPS(2), Topology.line(3))
+        >>> racks = {broker: broker.number for broker in line.brokers}
+        >>> estimate_risk(line, 1000, seed=1, count=2, machines=racks).risk
+        1.0
     """
+    samples = whole("samples", samples, 1)
+    if (share is None) == (count is None):
+        raise ParameterError("either share or count must be given, and not both")
+    machines = {} if machines is None else machines
+    for broker in machines:
+        collusion.check(broker, "machines")
+    places: dict[Hashable, int] = {}
+    # A machine's label may be equal to a broker, which is a tuple.
+    labels = [
+        (True, machines[broker]) if broker in machines else (False, broker)
+        for broker in collusion.brokers
+    ]
+    machine = [places.setdefault(label, len(places)) for label in labels]
+    if share is None:
+        count = whole("count", count, 0, len(places), hint="the route has so many machines")
+    else:
+        _check_share(np.asarray(share, np.float64))
+    rng, hits = np.random.default_rng(seed), 0
+    batch = max(1, BATCH // len(places))
+    for start in range(0, samples, batch):
+        drawn = rng.random((min(batch, samples - start), len(places)))
+        if share is not None:
+            colluding = drawn < share
+        else:
+            colluding = np.zeros(drawn.shape, np.bool_)
+            lowest = np.argsort(drawn, axis=1)[:, :count]
+            np.put_along_axis(colluding, lowest, True, axis=1)
+        hits += int(np.count_nonzero(collusion.recovers_each(colluding[:, machine])))
+    smoothed = (hits + 1) / (samples + 2)
+    return Estimate(hits / samples, sqrt(smoothed * (1 - smoothed) / samples))
+
+
+def _check_share(share: Reals) -> None:
     if not np.all((share >= 0) & (share <= 1)):
         raise ParameterError("share must be probabilities, from 0 to 1; in per cent, divide by 100")

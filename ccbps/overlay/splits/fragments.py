@@ -1,24 +1,15 @@
 """Fragments of a secret on their way through brokers: shares, and shares of shares.
 
-A publisher splits a secret; in ISSPS every broker splits each fragment again, as if it were the
-secret. So a fragment has a path, the point of each split it went through, the first one first; and
-whoever has enough of them joins them from the last split to the first.
+A publisher splits a secret. In ISSPS every broker splits each fragment again, as if it were the
+secret. So a fragment has a path: the point of each split that it went through, the first one first.
+Fragments are joined from the last split to the first.
 
-==========  =====  ====================================================================
-part        bytes  holds
-==========  =====  ====================================================================
-kind            1  `Kind.FRAGMENT`
-version         1  1
-threshold       1  k: fragments of each split that are needed
-checked         1  fragments of each split, if they carry checks of one another; otherwise 0
-length          1  of the path; 0 is the secret itself
-name            8  of the secret: uniform, the same in all its fragments
-path               a byte for each split, 1 .. 255
-value              as many bytes as the secret has; with checks 8 + 48 (n - 1) more for each split
-==========  =====  ====================================================================
+Everything but the value is public. Fragments that were split for different next hops may have the
+same path, and do not belong together: join only the fragments of one receiver.
 
-Everything but the value is public. Fragments that were split for different next hops may have one
-path, and do not belong together: join what one receiver has.
+The value of a fragment has as many bytes as the secret. With checks it has 8 + 48 (n - 1) more for
+each split: it consists of its share's name, value and checks, one behind the other, so it can be
+split again like any other value.
 Sources: [YK16] for SSPS and ISSPS; [Survey] section 2.3.
 """
 
@@ -26,39 +17,79 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Self, TypeAlias
+
+from msgspec import Meta
+from msgspec.structs import replace
 
 from ccbps.arrays import Randomness
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.secret import Confined
-from ccbps.overlay.splits.splits import Scheme, join_values, scheme_of, split_value
-from ccbps.sharing import Shamir
+from ccbps.records import Message, SecretRecord
+from ccbps.sharing import CheckedShamir, Shamir, Share
+from ccbps.sharing.share import as_secret, check_threshold
 from ccbps.wire import Kind
 
-VERSION: Final = 1
+Scheme: TypeAlias = Shamir | CheckedShamir
 NAME_BYTES: Final = 8
-HEAD_BYTES: Final = 5 + NAME_BYTES
+Point: TypeAlias = Annotated[int, Meta(ge=1, le=255)]
+CHECK_BYTES: Final = 48
+"""Bytes that a share carries for each other share to check it and be checked by it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment(Confined):
-    """A fragment. Its value is part of a secret and does not print.
+def scheme_of(k: int, n: int, *, checked: bool) -> Scheme:
+    """Return the scheme that splits values.
 
-    With checks, whoever joins the fragments of a split leaves out those that were altered, also by
+    Raises:
+        ParameterError: not ``1 <= k <= n <= 255``.
+    """
+    # Strict: of fragments that are joined as soon as enough came, the first may be altered ones.
+    return CheckedShamir(k, n, strict=True) if checked else Shamir(k, n)
+
+
+def split_value(scheme: Scheme, value: bytes, randomness: Randomness) -> list[bytes]:
+    """Split a value into n values of fragments, with points 1 .. n."""
+    return [
+        share.value if isinstance(scheme, Shamir) else share.name + share.value + share.checks
+        for share in scheme.split(value, randomness=randomness)
+    ]
+
+
+def join_values(scheme: Scheme, values: Mapping[int, bytes]) -> bytes:
+    """Join the values of fragments, given by their points.
+
+    Raises:
+        DecodeError: there are too few, or more were altered than can be corrected.
+    """
+    name, start, size = bytes(NAME_BYTES), 0, 0
+    if isinstance(scheme, CheckedShamir):
+        start, size = NAME_BYTES, CHECK_BYTES * (scheme.n - 1)
+    shares = []
+    for point, value in values.items():
+        end = len(value) - size
+        if end <= start:
+            raise DecodeError(f"a fragment of {len(value)} bytes is too short to have checks")
+        shares.append(Share(scheme.k, point, value[:start] or name, value[start:end], value[end:]))
+    return scheme.join(shares)
+
+
+class Fragment(SecretRecord, Message, frozen=True):
+    """Fragment of a secret. Its value is secret, so it neither prints nor pickles.
+
+    With checks, joining the fragments of a split leaves out those that were altered, even by
     brokers that work together, if they are fewer than half of all n: `ccbps.sharing.CheckedShamir`.
 
     Attributes:
-        name: of the secret, 8 bytes.
-        k: fragments of each split that are needed.
-        path: the point of each split, the first one first; () for the secret itself.
+        name: name of the secret, 8 bytes.
+        k: number of fragments of each split that are needed, 1 to 255.
+        path: point of each split, 1 to 255, the first one first; () for the secret itself.
         value: as many bytes as the secret has, or more with checks.
-        checked: n of every split, if its fragments carry checks of one another; 0 if they do not.
+        checked: number n of fragments of every split, if they carry checks of one another; else 0.
 
     Example:
-        >>> from dataclasses import replace
+        >>> from msgspec.structs import replace
         >>> from ccbps.overlay import Agreed, Fragment, join_fragments
         >>> first, second, third = Fragment.of(b"a seed", 2, checked=3).split(3)
         >>> altered = replace(second, value=bytes(len(second.value)))
@@ -66,84 +97,58 @@ class Fragment(Confined):
         b'a seed'
     """
 
-    name: bytes
-    k: int
-    path: tuple[int, ...]
-    value: bytes = field(repr=False)
-    checked: int = 0
+    front: ClassVar[bytes] = bytes([Kind.FRAGMENT, 2])
+    what: ClassVar[str] = "a fragment"
+    name: Annotated[bytes, Meta(min_length=NAME_BYTES, max_length=NAME_BYTES)]
+    k: Point
+    path: tuple[Point, ...]
+    value: Annotated[bytes, Meta(min_length=1)]
+    checked: Annotated[int, Meta(ge=0, le=255)] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_threshold(self.k, self.checked or 255, 255)
 
     @classmethod
     def of(
         cls, secret: bytes, k: int, *, checked: int = 0, randomness: Randomness = os.urandom
     ) -> Self:
-        """A secret, not yet split, under a fresh name.
+        """Return a secret that is not yet split, with a fresh name.
 
         Args:
-            secret: at least one byte.
-            k: fragments of each split that are needed.
-            checked: n of all its splits, whose fragments get checks; 0 for none.
-            randomness: of its name.
+            secret: bytes, at least one.
+            k: number of fragments of each split that are needed.
+            checked: number n of fragments of all its splits, if they get checks; 0 for no checks.
+            randomness: source of the name.
 
         Raises:
             ParameterError: the secret is empty, or not ``1 <= k <= 255``, or k is more than n.
         """
-        Shamir(k, checked or 255)
-        if not secret:
-            raise ParameterError("secret must have at least one byte")
-        return cls(randomness(NAME_BYTES), k, (), secret, checked)
+        return cls(randomness(NAME_BYTES), k, (), as_secret(secret), checked)
 
     def split(self, n: int, *, randomness: Randomness = os.urandom) -> list[Fragment]:
-        """Its n fragments, points 1 .. n at the end of their paths.
+        """Split the fragment into n, with points 1 .. n at the end of their paths.
 
         Raises:
             ParameterError: not ``1 <= k <= n <= 255``, or its checks are for another n.
         """
         if self.checked not in (0, n):
             raise ParameterError(f"n must be {self.checked}, as the secret's checks say, got {n}")
-        values = split_value(self._scheme(n), self.value, randomness)
+        scheme = scheme_of(self.k, n, checked=bool(self.checked))
         return [
             replace(self, path=(*self.path, point), value=value)
-            for point, value in enumerate(values, 1)
+            for point, value in enumerate(split_value(scheme, self.value, randomness), 1)
         ]
-
-    def _scheme(self, n: int) -> Scheme:
-        return scheme_of(self.k, n, checked=bool(self.checked))
-
-    def to_bytes(self) -> bytes:
-        """The fragment as a message."""
-        head = bytes([Kind.FRAGMENT, VERSION, self.k, self.checked, len(self.path)])
-        return head + self.name + bytes(self.path) + self.value
-
-    @classmethod
-    def from_bytes(cls, message: bytes) -> Self:
-        """Read a message.
-
-        Raises:
-            DecodeError: it is no fragment of this version, or cut off.
-        """
-        message = bytes(message)
-        if len(message) < HEAD_BYTES or message[:2] != bytes([Kind.FRAGMENT, VERSION]):
-            raise DecodeError(
-                f"not a fragment of this version: {len(message)} bytes that do not begin as one"
-            )
-        k, checked, length = message[2:5]
-        path, value = message[HEAD_BYTES:][:length], message[HEAD_BYTES + length :]
-        if not value or not k or 0 in path or 0 < checked < k:
-            raise DecodeError(
-                f"a fragment that was cut off or damaged: threshold {k}, checks for {checked}, "
-                f"path {[*path]}, {len(value)} bytes of value"
-            )
-        return cls(message[5:HEAD_BYTES], k, tuple(path), value, checked)
 
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What all parties agreed on, and a receiver expects of fragments whoever sends them.
+    """Parameters that all parties agreed on, and that a receiver expects of every fragment.
 
     Attributes:
-        k: fragments of each split that are needed.
-        n: fragments of each split.
-        splits: how often a fragment was split before it comes here.
+        k: number of fragments of each split that are needed.
+        n: number of fragments of each split.
+        splits: number of splits that a fragment went through before it comes here.
         checked: whether fragments carry checks of one another.
     """
 
@@ -153,12 +158,12 @@ class Agreed:
     checked: bool = False
 
     def misfit(self, fragment: Fragment, number: int | None = None) -> str | None:
-        """Why a fragment is none of these; None if it is.
+        """Explain why a fragment is not as agreed; return None if it is.
 
         Args:
-            fragment: that came.
-            number: which of the n brokers of the hop before sent it: a broker has no fragments but
-                those of its own point, and could replace the others'.
+            fragment: fragment that came.
+            number: number of its sender among the n brokers of the previous hop; None if unknown. A
+                broker has only fragments of its own point, and could replace those of others.
         """
         checked = self.n if self.checked else 0
         if (fragment.k, fragment.checked) != (self.k, checked):
@@ -174,20 +179,20 @@ class Agreed:
 
 
 def join_fragments(fragments: Iterable[Fragment], agreed: Agreed) -> bytes:
-    """The secret of which these are fragments.
+    """Recover a secret from its fragments.
 
-    Splits of which too few fragments came, or too many were altered, count as lost; so what is
-    needed is k of every split that is needed, from the last to the first. Left out are fragments
-    that are not as agreed, those of another name or length than most have, and those of which two
-    different ones came for one path. Without checks, an altered one among exactly k gives a wrong
-    secret, and nothing tells.
+    A split of which too few fragments came, or too many were altered, counts as lost. So k of every
+    split that is needed must be there, from the last split to the first. Left out are fragments
+    that are not as agreed, fragments of another name or length than most have, and paths with two
+    different fragments. Without checks, an altered fragment among exactly k gives a wrong secret
+    without notice.
 
-    Hazard: give it what came from each broker under that broker's own point only
-    (`Agreed.misfit`); otherwise one broker can send fragments in all others' names.
+    Hazard: accept from each broker only fragments of that broker's own point (`Agreed.misfit`).
+    Otherwise one broker can send fragments in the names of all others.
 
     Args:
-        fragments: of one secret, in any order.
-        agreed: what they must be.
+        fragments: fragments of one secret, in any order.
+        agreed: parameters of the fragments.
 
     Raises:
         DecodeError: too few came, or too many were altered.
@@ -197,13 +202,13 @@ def join_fragments(fragments: Iterable[Fragment], agreed: Agreed) -> bytes:
         >>> join_fragments(Fragment.of(b"a seed", 2).split(3)[1:], Agreed(k=2, n=3, splits=1))
         b'a seed'
     """
-    given = {*(one for one in fragments if agreed.misfit(one) is None)}
-    usual = Counter((one.name, len(one.value)) for one in given).most_common(1)
+    fitting = {fragment for fragment in fragments if agreed.misfit(fragment) is None}
+    usual = Counter((fragment.name, len(fragment.value)) for fragment in fitting).most_common(1)
     values: dict[tuple[int, ...], set[bytes]] = defaultdict(set)
-    for one in given:
-        if (one.name, len(one.value)) == usual[0][0]:
-            values[one.path].add(one.value)
-    level = {path: came.pop() for path, came in values.items() if len(came) == 1}
+    for fragment in fitting:
+        if (fragment.name, len(fragment.value)) == usual[0][0]:
+            values[fragment.path].add(fragment.value)
+    level = {path: several.pop() for path, several in values.items() if len(several) == 1}
     scheme = scheme_of(agreed.k, agreed.n, checked=agreed.checked)
     for _ in range(agreed.splits):
         splits: dict[tuple[int, ...], dict[int, bytes]] = defaultdict(dict)
@@ -215,7 +220,7 @@ def join_fragments(fragments: Iterable[Fragment], agreed: Agreed) -> bytes:
                 level[path] = join_values(scheme, parts)
     if not level:
         raise DecodeError(
-            f"{len(given)} fragments do not give their secret back: of some split fewer than "
+            f"{len(fitting)} fragments do not give their secret back: of some split fewer than "
             f"{agreed.k} came, or more were altered than can be told; get more fragments"
         )
     return level[()]

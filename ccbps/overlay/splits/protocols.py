@@ -1,13 +1,13 @@
-"""How a secret travels: SSPS, ISSPS and HyShare, and how many messages each takes.
+"""Protocols by which a secret travels, SSPS, ISSPS and HyShare, and the messages that they take.
 
-A publisher splits a secret into n fragments, of which k give it back. In SSPS each fragment takes a
+A publisher splits a secret into n fragments, of which k recover it. In SSPS each fragment takes a
 path of its own. In ISSPS every broker splits each fragment again for the next logical broker, so
-that only k physical brokers of one logical broker learn something together; the price is n times as
-many messages at each hop. HyShare puts enclaves in the place of some logical brokers: they join the
-fragments and split the secret afresh, so that the number falls to n again.
+that only k physical brokers of one logical broker learn something together. The price is n times as
+many messages at each hop. HyShare puts enclaves in the place of some logical brokers. They join the
+fragments and split the secret afresh, so that the number of fragments falls to n again.
 
-For each of several next hops a fragment is split afresh. Were the same shares sent to two of them,
-k brokers of both together would have k shares of one split.
+A fragment is split afresh for each of several next hops. If two of them got the same shares, k
+brokers of both together would have k shares of one split.
 
 Source: [YK16]; [Survey] sections 2.3 and 8.3 to 8.5.
 """
@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from typing import Any
 
+from ccbps.checks import whole
 from ccbps.errors import ParameterError
-from ccbps.overlay.topology.topology import PhysicalBroker, Topology, check_count
-from ccbps.sharing import Shamir
+from ccbps.overlay.topology import PhysicalBroker, Topology
 
 
 class Party(Enum):
-    """Who sends or receives."""
+    """Sender or receiver of fragments."""
 
     PUBLISHER = "publisher"
     BROKER = "broker"
@@ -32,94 +33,89 @@ class Party(Enum):
 
 
 class _Protocol:
-    """k, n and m, and what all three have in common."""
+    """Protocol with its parameters k, n and m.
+
+    Args:
+        k: number of fragments of a split that recover it, at least 2.
+        n: number of fragments of a split; k by default, as in the source's figures.
+        m: number of physical brokers of a logical one, k to n; n by default. If it is less than n,
+            some brokers receive several fragments of one split, so that fewer than k of them may
+            learn it.
+
+    Raises:
+        ParameterError: not ``2 <= k <= n <= 255``, or not ``k <= m <= n``.
+    """
 
     def __init__(self, k: int, n: int | None = None, *, m: int | None = None) -> None:
-        """
-        Args:
-            k: fragments of a split that give it back.
-            n: fragments of a split; k by default, as in the source's figures.
-            m: physical brokers of a logical one; n by default. With fewer, some receive several
-                fragments of one split, so that fewer than k of them may learn it.
-
-        Raises:
-            ParameterError: not ``2 <= k <= n <= 255``, or not ``k <= m <= n``.
-        """
-        n = k if n is None else n
-        Shamir(k, n)
-        self.k, self.n, self.m = k, n, n if m is None else m
-        if k < 2:
-            raise ParameterError(f"k must be at least 2, got {k}: one fragment would be the secret")
-        if type(self.m) is not int or not k <= self.m <= n:
-            raise ParameterError(f"m must be a whole number of {k} to {n}, got {m!r}")
+        self.k = whole("k", k, 2, 255, hint="a single fragment would be the secret")
+        self.n = self.k if n is None else whole("n", n, k, 255)
+        self.m = self.n if m is None else whole("m", m, k, self.n)
 
     def __repr__(self) -> str:
         m = "" if self.m == self.n else f", m={self.m}"
         return f"{type(self).__name__}({self.k}, {self.n}{m})"
 
     def party(self, broker: str) -> Party:
-        """What stands at a logical broker's place."""
+        """Return the party at the place of a logical broker."""
         return Party.BROKER
 
     def hosts(self, broker: str) -> list[PhysicalBroker]:
-        """The physical brokers of a logical one; an enclave has one host."""
+        """List the physical brokers of a logical one. An enclave has one host."""
         m = 1 if self.party(broker) is Party.ENCLAVE else self.m
         return [PhysicalBroker(broker, number) for number in range(1, m + 1)]
 
     def brokers(self, topology: Topology) -> list[PhysicalBroker]:
-        """All physical brokers of a topology's route, in its order."""
+        """List all physical brokers of a topology's route, in its order."""
         self.check(topology)
         return [broker for name in topology.route for broker in self.hosts(name)]
 
-    def points(self, number: int) -> range:
-        """The points of each split that physical broker 1 .. m of a logical one is sent."""
-        return range(number, self.n + 1, self.m)
+    def receivers(self, topology: Topology, broker: str) -> dict[str, Party]:
+        """Return the parties to which a broker of the route sends, by name."""
+        brokers = {child: self.party(child) for child in topology.children[broker]}
+        return brokers | dict.fromkeys(topology.clients[broker], Party.SUBSCRIBER)
 
     def splits(self, at: Party, to: Party) -> bool:
-        """Whether each fragment (or the secret) is split on the way from one party to the next."""
+        """Tell whether a party splits each fragment, or the secret, for the next party."""
         raise NotImplementedError
 
     def check(self, topology: Topology) -> None:
-        """Raise ParameterError unless the topology has all brokers that the protocol names."""
-
-    def arriving(self, topology: Topology) -> dict[str, int]:
-        """Messages of one secret that arrive at each logical broker and subscriber of its route.
+        """Check that the topology has all brokers that the protocol names.
 
         Raises:
-            ParameterError: enclaves has a name that the topology does not have.
+            ParameterError: a name is missing.
+        """
+
+    def arriving(self, topology: Topology) -> dict[str, int]:
+        """Count the messages of a secret that arrive at each logical broker and subscriber.
+
+        Raises:
+            ParameterError: an enclave is no broker of the topology.
         """
         self.check(topology)
-        counts: dict[str, int] = {}
-
-        def send(at: Party, fragments: int, name: str, to: Party) -> None:
-            counts[name] = fragments * (self.n if self.splits(at, to) else 1)
-
-        send(Party.PUBLISHER, 1, topology.root, self.party(topology.root))
+        first = self.splits(Party.PUBLISHER, self.party(topology.root))
+        counts = {topology.root: self.n if first else 1}
         for broker in topology.route:
-            party = self.party(broker)
-            fragments = 1 if party is Party.ENCLAVE else counts[broker]
-            for child in topology.children[broker]:
-                send(party, fragments, child, self.party(child))
-            for client in topology.clients[broker]:
-                send(party, fragments, client, Party.SUBSCRIBER)
+            at = self.party(broker)
+            fragments = 1 if at is Party.ENCLAVE else counts[broker]
+            for name, to in self.receivers(topology, broker).items():
+                counts[name] = fragments * (self.n if self.splits(at, to) else 1)
         return counts
 
     def messages(self, topology: Topology, secrets: int = 1) -> int:
-        """Messages that sharing so many secrets with all subscribers takes, without faults."""
-        check_count(secrets, "secrets", least=0)
-        return secrets * sum(self.arriving(topology).values())
+        """Count the messages that bring secrets to all subscribers without faults."""
+        return whole("secrets", secrets, 0) * sum(self.arriving(topology).values())
 
 
 class SSPS(_Protocol):
     """Secret Share Propagation Scheme: n fragments on n parallel paths.
 
-    On a line of h logical brokers n (h + 1) messages. k brokers of different paths learn the
-    secret, wherever they are.
+    On a line of h logical brokers it takes n (h + 1) messages. Any k brokers of different paths
+    learn the secret, wherever they are.
 
-    Attributes:
-        k: fragments of a split that give it back.
-        n: fragments of a split.
-        m: physical brokers of a logical one.
+    Args:
+        k: number of fragments of a split that recover it, at least 2.
+        n: number of fragments of a split; k by default.
+        m: number of physical brokers of a logical one, k to n; n by default.
 
     Example:
         >>> from ccbps.overlay import SSPS, Topology
@@ -128,20 +124,19 @@ class SSPS(_Protocol):
     """
 
     def splits(self, at: Party, to: Party) -> bool:
-        """See `ISSPS`."""
         return at is Party.PUBLISHER
 
 
 class ISSPS(_Protocol):
     """Iterative Secret Share Propagation Scheme: every broker splits each fragment again.
 
-    On a line of h logical brokers n + n^2 + ... + n^h + n^h messages. k brokers learn the secret
-    only if they belong to one logical broker.
+    On a line of h logical brokers it takes n + n^2 + ... + n^h + n^h messages. Any k brokers learn
+    the secret only if they belong to one logical broker.
 
-    Attributes:
-        k: fragments of a split that give it back.
-        n: fragments of a split.
-        m: physical brokers of a logical one.
+    Args:
+        k: number of fragments of a split that recover it, at least 2.
+        n: number of fragments of a split; k by default.
+        m: number of physical brokers of a logical one, k to n; n by default.
 
     Example:
         >>> from ccbps.overlay import ISSPS, Topology
@@ -150,25 +145,25 @@ class ISSPS(_Protocol):
     """
 
     def splits(self, at: Party, to: Party) -> bool:
-        """Whether each fragment (or the secret) is split on the way from one party to the next."""
         return at is Party.PUBLISHER or to is Party.BROKER
 
 
 class HyShare(ISSPS):
     """ISSPS with enclaves in the place of some logical brokers.
 
-    A broker splits for a broker, and forwards what it has to an enclave or a subscriber. An enclave
-    joins, and splits afresh for everybody: the rule behind all figures of the source.
+    A broker splits its fragments for a broker, and forwards them to an enclave or a subscriber. An
+    enclave joins them, and splits the secret afresh for every receiver. All figures of the source
+    follow this rule.
 
-    The source's text (section 8.4) asks for less: nobody needs to split what only an enclave or a
-    subscriber receives from a publisher or an enclave, since it is encrypted. That is `direct`.
+    The source's text (section 8.4) asks for less: a secret that a publisher or an enclave sends to
+    an enclave or a subscriber is encrypted, so it need not be split. That is `direct`.
 
-    Attributes:
-        k: fragments of a split that give it back.
-        n: fragments of a split.
-        m: physical brokers of a logical one.
+    Args:
+        k: number of fragments of a split that recover it, at least 2.
+        n: number of fragments of a split; k by default.
         enclaves: names of the logical brokers that are enclaves.
-        direct: whether the secret itself, encrypted, is sent from a publisher or enclave to an
+        m: number of physical brokers of a logical one, k to n; n by default.
+        direct: True to send the secret itself, encrypted, from a publisher or enclave to an
             enclave, and from an enclave to a subscriber: one message, not n.
 
     Example:
@@ -186,36 +181,25 @@ class HyShare(ISSPS):
         m: int | None = None,
         direct: bool = False,
     ) -> None:
-        """
-        Args:
-            k: as of `ISSPS`; and `n`, `m`.
-            n: likewise.
-            enclaves: names of logical brokers.
-            m: likewise.
-            direct: see above.
-        """
         super().__init__(k, n, m=m)
-        names = [*enclaves] if isinstance(enclaves, Iterable) else [None]
+        names: list[Any] = [*enclaves] if isinstance(enclaves, Iterable) else [None]
         if isinstance(enclaves, str) or not all(isinstance(name, str) for name in names):
             raise ParameterError(f"enclaves must be a list of names, got {enclaves!r}")
-        self.enclaves, self.direct = frozenset(name for name in names if name), direct
+        self.enclaves, self.direct = frozenset(names), direct
 
     def __repr__(self) -> str:
         direct = ", direct=True" * self.direct
         return f"{super().__repr__()[:-1]}, enclaves={sorted(self.enclaves)}{direct})"
 
     def party(self, broker: str) -> Party:
-        """What stands at a logical broker's place."""
         return Party.ENCLAVE if broker in self.enclaves else Party.BROKER
 
     def check(self, topology: Topology) -> None:
-        """Raise ParameterError unless the topology has all brokers that the protocol names."""
         for name in sorted(self.enclaves):
             if name not in topology.links:
                 raise ParameterError(f"enclaves must be brokers of the topology, {name!r} is none")
 
     def splits(self, at: Party, to: Party) -> bool:
-        """Whether each fragment (or the secret) is split on the way from one party to the next."""
         if to is Party.BROKER:
             return True
         if at is Party.BROKER:

@@ -1,44 +1,127 @@
-"""A network of brokers, simulated: who gets which messages when brokers fail, lie or tell.
+"""Simulated networks of brokers that fail, lie or collude, with every message that is sent.
 
-Messages travel by events in time: every link takes one unit, and an enclave waits for fragments
-that are late. Fragments are real ones, so that what curious brokers saw can be joined, or compared
-as a distribution. What a link to or from an enclave carries is sealed: its host's view has numbers
-and paths, and no values (`ccbps.overlay.enclave.enclave` has the real encryption, between real
-processes).
+Messages are events in time. Every link takes one unit, and an enclave waits for late fragments.
+Fragments are real, so that what curious brokers saw can be joined, or compared as a distribution.
+Messages to and from an enclave are sealed: the view of its host has numbers and paths, and no
+values. (`ccbps.overlay.enclave.enclave` has the real encryption, between real processes.)
 
-Everything follows from the seed. So do the fragments' random bytes: secrets that are simulated are
-not secret.
+Everything follows from the seed, even the random bytes of fragments. So secrets that are simulated
+are not secret.
 
-Source: [Survey] sections 8.1 (faults), 9.1 (messages are counted, for k = n).
+Source: [Survey] sections 8.1 (brokers that are honest but curious, that collude, and that drop and
+alter messages) and 9.1 (messages are counted, for k = n).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes
+from ccbps.checks import array, number, whole
 from ccbps.errors import ParameterError, ShapeError
-from ccbps.overlay.splits.behaviour import HONEST, Behaviour, Outcome
 from ccbps.overlay.splits.bundles import Bundle, Tally, recovered
+from ccbps.overlay.splits.fragments import scheme_of
 from ccbps.overlay.splits.protocols import ISSPS, SSPS, Party
-from ccbps.overlay.splits.splits import scheme_of
-from ccbps.overlay.topology.topology import PUBLISHER, PhysicalBroker, Topology, check_count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from ccbps.overlay.topology import PUBLISHER, PhysicalBroker, Topology
 
 Node: TypeAlias = str | PhysicalBroker
 LINK: Final = 1.0
 """Time that a message takes on a link."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """Behaviour of a physical broker, honest and not curious by default.
+
+    Attributes:
+        curious: True if it keeps what it sees. Colluders put together what they kept.
+        drop: share of its fragments that it does not send on, 0 to 1.
+        alter: share of its fragments whose bytes it changes, before it splits them or sends them
+            on. The host of an enclave changes ciphertexts, which their receivers refuse.
+        delay: time by which it sends later, in units of a link's time.
+        crash: time from which on it does nothing.
+
+    Example:
+        >>> from ccbps.overlay import Behaviour
+        >>> Behaviour(drop=1.5)
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.ParameterError: drop must be a finite number from 0 to 1, got 1.5
+    """
+
+    curious: bool = False
+    drop: float = 0.0
+    alter: float = 0.0
+    delay: float = 0.0
+    crash: float = math.inf
+
+    def __post_init__(self) -> None:
+        number("drop", self.drop, 0, 1)
+        number("alter", self.alter, 0, 1)
+        number("delay", self.delay, 0)
+        if self.crash != math.inf:
+            number("crash", self.crash, 0)
+
+
+HONEST: Final = Behaviour()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of a simulation.
+
+    Attributes:
+        links: number of messages from one party to another, by both names.
+        intact: True for each secret that a subscriber has, by subscriber, shape (secrets,).
+        wrong: True for each secret that a subscriber has wrong without notice, by subscriber.
+        refused: number of messages to each receiver that an enclave's host altered, which is
+            noticed.
+        views: fragments that each curious broker saw.
+        time: time at which the last message arrived.
+    """
+
+    links: Counter[tuple[str, str]] = field(default_factory=Counter)
+    intact: dict[str, Bools] = field(default_factory=dict)
+    wrong: dict[str, Bools] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
+    views: dict[Node, list[Bundle]] = field(default_factory=dict)
+    time: float = 0.0
+
+    @property
+    def messages(self) -> int:
+        """Number of messages that were sent."""
+        return self.links.total()
+
+    @property
+    def received(self) -> Counter[str]:
+        """Number of messages to each party."""
+        counts: Counter[str] = Counter()
+        for (_, receiver), count in self.links.items():
+            counts[receiver] += count
+        return counts
+
+
 class Simulation:
-    """One protocol on one network.
+    """Simulation of one protocol on one network.
+
+    Args:
+        topology: network of logical brokers.
+        protocol: protocol by which secrets travel.
+        behaviours: behaviours of physical brokers that are not honest. The host of an enclave is
+            number 1.
+        checked: True to give each split the checks of `CheckedShamir`. Then altered fragments are
+            left out as if they had been dropped, if they are fewer than half of a split. It takes
+            some 25 us a fragment.
+        patience: time that an enclave waits after the first fragment of any secret, in units of a
+            link's time. Then it joins the fragments that came, once.
+        seed: seed of everything that is random.
 
     Example:
         A line of two hops, in which one broker of each hop is broken:
@@ -54,6 +137,10 @@ class Simulation:
         >>> outcome = simulation.share(secrets)
         >>> outcome.messages, outcome.intact["S1"].all()
         (5200, np.True_)
+
+    Raises:
+        ParameterError: a broker with a behaviour is not on the route, or patience or seed is
+            negative.
     """
 
     def __init__(
@@ -66,34 +153,18 @@ class Simulation:
         patience: float = 8.0,
         seed: int = 0,
     ) -> None:
-        """
-        Args:
-            topology: of logical brokers.
-            protocol: how secrets travel.
-            behaviours: of physical brokers that are not honest; an enclave's host is number 1.
-            checked: give each split the checks of `CheckedShamir`, so that altered fragments are
-                left out as if they had been dropped, while fewer than half of a split are. It
-                takes some 25 us a fragment.
-            patience: how long an enclave waits after the first fragment of any secret, in units of
-                a link's time; then it joins what can be joined, once.
-            seed: of all that is random.
-
-        Raises:
-            ParameterError: a broker with a behaviour is not on the route; or patience or seed is
-                negative.
-        """
-        check_count(seed, "seed", least=0)
-        if not patience >= 0:
-            raise ParameterError(f"patience must be a time of at least 0, got {patience!r}")
-        self.topology, self.protocol, self.checked = topology, protocol, checked
-        self.behaviours, self.patience, self.seed = dict(behaviours or {}), patience, seed
-        known = protocol.brokers(topology)
-        for broker in self.behaviours:
-            if not isinstance(broker, PhysicalBroker) or broker not in known:
+        self.seed = whole("seed", seed, 0)
+        self.patience = number("patience", patience, 0)
+        self.topology, self.protocol = topology, protocol
+        self.behaviours: dict[Node, Behaviour] = {}
+        brokers = protocol.brokers(topology)
+        for broker, behaviour in (behaviours or {}).items():
+            if not isinstance(broker, PhysicalBroker) or broker not in brokers:
                 raise ParameterError(
                     f"behaviours has {broker!r}, which is not on the route: its brokers are "
-                    f"{', '.join(map(str, known[:4]))}, ..."
+                    f"{', '.join(map(str, brokers[:4]))}, ..."
                 )
+            self.behaviours[broker] = behaviour
         self.scheme = scheme_of(protocol.k, protocol.n, checked=checked)
 
     def __repr__(self) -> str:
@@ -106,32 +177,29 @@ class Simulation:
             secrets: uint8, shape (count, bytes).
 
         Raises:
-            ShapeError: not an array of such rows.
+            ShapeError: the secrets are not an array of such rows.
         """
-        if secrets.dtype != np.uint8 or secrets.ndim != 2 or not secrets.size:
-            raise ShapeError(
-                f"secrets must be uint8 of shape (count, bytes), got {secrets.dtype} "
-                f"{secrets.shape}"
-            )
+        array("secrets", secrets, np.uint8, ("count", "bytes"))
+        if not secrets.size:
+            raise ShapeError(f"secrets must have at least 1 byte, got shape {secrets.shape}")
         return _Run(self, Bundle.of(secrets)).run()
 
     def count(self, secrets: int = 1) -> Outcome:
-        """As `share`, of any number of messages: they are counted, and hold nothing.
+        """Count the messages of a number of secrets, as `share` sends them. They hold nothing.
 
         Raises:
-            ParameterError: some brokers are not honest; what they do needs fragments.
+            ParameterError: a broker is not honest. Its behaviour needs fragments.
         """
         if any(behaviour != HONEST for behaviour in self.behaviours.values()):
             raise ParameterError("count is for honest brokers: use share where behaviours differ")
-        if type(secrets) is not int or secrets < 1:
-            raise ParameterError(f"secrets must be a whole number, at least 1, got {secrets!r}")
+        secrets = whole("secrets", secrets, 1)
         return _Run(self, Tally(secrets, secrets)).run()
 
     def recovered(self, outcome: Outcome, colluders: Iterable[PhysicalBroker]) -> Bundle:
-        """The secrets that curious brokers learn who put together what they saw.
+        """Recover the secrets that curious brokers learn together from what they saw.
 
         Raises:
-            ParameterError: one of them was not curious.
+            ParameterError: a broker was not curious.
         """
         views: list[Bundle] = []
         for broker in colluders:
@@ -144,12 +212,15 @@ class Simulation:
 
 
 class _Run:
-    """The state of one run: what is on its way, and what waits at enclaves and subscribers."""
+    """State of a run: messages on their way, and fragments at enclaves and subscribers."""
 
     def __init__(self, simulation: Simulation, start: Any) -> None:
         # `Any`: bundles or tallies, never both.
-        self.simulation, self.start, self.outcome = simulation, start, Outcome()
+        self.simulation, self.start = simulation, start
         self.topology, self.protocol = simulation.topology, simulation.protocol
+        self.behaviours = simulation.behaviours
+        curious = [node for node, behaviour in self.behaviours.items() if behaviour.curious]
+        self.outcome = Outcome(views={node: [] for node in curious})
         self.arriving = self.protocol.arriving(self.topology)
         self.rng = np.random.default_rng(simulation.seed)
         self.events: list[tuple[float, int, Node]] = []
@@ -157,32 +228,25 @@ class _Run:
         self.pushed = 0
         self.waiting: dict[str, list[Any]] = defaultdict(list)
         self.closed: set[str] = set()
-        curious = (b for b, behaviour in simulation.behaviours.items() if behaviour.curious)
-        self.views: dict[PhysicalBroker, list[Bundle]] = {broker: [] for broker in curious}
 
     def run(self) -> Outcome:
-        """Until nothing is on its way any more."""
-        time = last = 0.0
-        self.send(time, PUBLISHER, Party.PUBLISHER, self.topology.root, self.start)
+        """Run until no message is on its way."""
+        last = 0.0
+        root = self.topology.root
+        self.send(0.0, PUBLISHER, Party.PUBLISHER, root, self.protocol.party(root), self.start)
         while self.events:
             time, _, receiver = heapq.heappop(self.events)
             loads = self.inbox.pop((time, receiver))
-            came = [load for load in loads if load is not None]
-            self.receive(time, receiver, came, over=len(came) < len(loads))
-            last = time if came else last
-        found = Outcome(self.outcome.links, {}, {}, self.outcome.refused, self.views, last)
+            arrived = [load for load in loads if load is not None]
+            self.receive(time, receiver, arrived, over=len(arrived) < len(loads))
+            last = time if arrived else last
         for subscriber in self.topology.subscribers:
-            self.finish(found, subscriber)
-        return found
-
-    def behaviour(self, node: Node) -> Behaviour:
-        if isinstance(node, str):
-            return HONEST
-        return self.simulation.behaviours.get(node, HONEST)
+            self.finish(subscriber)
+        return replace(self.outcome, time=last)
 
     def receive(self, time: float, receiver: Node, loads: list[Any], *, over: bool) -> None:
-        """Act on what arrives at one time; `over` is an enclave's patience."""
-        behaviour = self.behaviour(receiver)
+        """Handle the loads that arrive at one time, or on the end of an enclave's patience."""
+        behaviour = self.behaviours.get(receiver, HONEST)
         if time >= behaviour.crash:
             return
         if isinstance(receiver, str):
@@ -190,86 +254,75 @@ class _Run:
             return
         name = receiver.broker
         if self.protocol.party(name) is not Party.ENCLAVE:
-            whole = loads[0].merged(loads)
+            load = loads[0].merged(loads)
             if behaviour.curious:
-                self.views[receiver].append(whole)
+                self.outcome.views[receiver].append(load)
             if behaviour.alter:
-                changed = self.chosen(whole, behaviour.alter)
-                change = self.rng.integers(1, 256, whole.value.shape, dtype=np.uint8)
-                whole = whole.with_values(whole.value ^ change * changed[:, None])
-            self.forward(time, receiver, Party.BROKER, whole)
+                chosen = self.chosen(load, behaviour.alter)
+                change = self.rng.integers(1, 256, load.value.shape, dtype=np.uint8)
+                load = load.with_values(load.value ^ change * chosen[:, None])
+            self.forward(time, receiver, Party.BROKER, load)
             return
         if behaviour.curious:
-            self.views[receiver] += [load.sealed() for load in loads]
+            self.outcome.views[receiver] += [load.sealed() for load in loads]
         if loads and not self.waiting[name]:
             self.push(time + self.simulation.patience, receiver, None)
         self.waiting[name] += loads
-        came = sum(one.count for one in self.waiting[name])
-        if name not in self.closed and (over or came == self.expected(name)):
+        arrived = sum(load.count for load in self.waiting[name])
+        if name not in self.closed and (over or arrived == self.expected(name)):
             self.closed.add(name)
-            whole = self.joined(self.waiting[name])
-            if whole.count:
-                self.forward(time, receiver, Party.ENCLAVE, whole)
+            load = self.joined(self.waiting[name])
+            if load.count:
+                self.forward(time, receiver, Party.ENCLAVE, load)
 
     def expected(self, name: str) -> int:
+        """Return the number of fragments that a party receives if there are no faults."""
         return int(self.start.count) * self.arriving[name]
 
     def joined(self, loads: list[Any]) -> Any:
+        """Join the fragments of some loads to secrets."""
         if isinstance(self.start, Tally):
             return Tally(self.start.secrets, self.start.secrets)
         return recovered(loads, self.simulation.scheme)
 
-    def forward(self, time: float, sender: PhysicalBroker, party: Party, load: Any) -> None:
-        """Send to all next hops."""
-        for child in self.topology.children[sender.broker]:
-            self.send(time, sender, party, child, load)
-        for client in self.topology.clients[sender.broker]:
-            self.send(time, sender, party, client, load)
+    def forward(self, time: float, sender: PhysicalBroker, at: Party, load: Any) -> None:
+        """Send a load to all next hops."""
+        for name, to in self.protocol.receivers(self.topology, sender.broker).items():
+            self.send(time, sender, at, name, to, load)
 
-    def send(self, time: float, sender: Node, at: Party, to: str, load: Any) -> None:
-        """Send to one logical broker or subscriber, with what this broker does to it."""
-        client = to in self.topology.subscribers
-        party = Party.SUBSCRIBER if client else self.protocol.party(to)
+    def send(self, time: float, sender: Node, at: Party, name: str, to: Party, load: Any) -> None:
+        """Send a load to one logical broker or subscriber, split if the protocol says so."""
+        behaviour, split = self.behaviours.get(sender, HONEST), self.protocol.splits(at, to)
         parts = [load]
-        if self.protocol.splits(at, party):
-            parts = load.split(self.simulation.scheme, to, self.rng.bytes)
-        for number, part in self.numbered(sender, parts):
-            receiver: Node = to
-            if party is Party.ENCLAVE:
-                receiver = PhysicalBroker(to, 1)
-            elif party is Party.BROKER:
-                receiver = PhysicalBroker(to, number)
-            self.send_one(time, sender, at, receiver, part)
-
-    def numbered(self, sender: Node, parts: list[Any]) -> Iterator[tuple[int, Any]]:
-        """What is sent, and to which physical brokers: what is not split keeps its number."""
-        if len(parts) == 1 and isinstance(sender, PhysicalBroker):
-            yield sender.number, parts[0]
-            return
-        for number in range(1, self.protocol.m + 1):
-            for point in self.protocol.points(number):
-                if point <= len(parts):
-                    yield number, parts[point - 1]
-
-    def send_one(self, time: float, sender: Node, at: Party, receiver: Node, load: Any) -> None:
-        behaviour = self.behaviour(sender)
-        if behaviour.drop:
-            load = load.only(~self.chosen(load, behaviour.drop))
-        if not load.count or time + behaviour.delay >= behaviour.crash:
-            return
-        self.outcome.links[str(sender), str(receiver)] += load.count
-        if behaviour.alter and at is Party.ENCLAVE:
-            changed = self.chosen(load, behaviour.alter)
-            self.outcome.refused[str(receiver)] += int(changed.sum())
-            load = load.only(~changed)
-        if load.count:
-            self.push(time + LINK + behaviour.delay, receiver, load)
+        if split:
+            parts = load.split(self.simulation.scheme, name, self.rng.bytes)
+        for place, part in enumerate(parts):
+            receiver: Node = name
+            if to is Party.ENCLAVE:
+                receiver = PhysicalBroker(name, 1)
+            elif to is Party.BROKER:
+                receiver = PhysicalBroker(name, place % self.protocol.m + 1)
+                if isinstance(sender, PhysicalBroker) and not split:
+                    # A load that is not split stays on brokers of one number.
+                    receiver = PhysicalBroker(name, sender.number)
+            if behaviour.drop:
+                part = part.only(~self.chosen(part, behaviour.drop))
+            if not part.count or time + behaviour.delay >= behaviour.crash:
+                continue
+            self.outcome.links[str(sender), str(receiver)] += part.count
+            if behaviour.alter and at is Party.ENCLAVE:
+                chosen = self.chosen(part, behaviour.alter)
+                self.outcome.refused[str(receiver)] += int(chosen.sum())
+                part = part.only(~chosen)
+            if part.count:
+                self.push(time + LINK + behaviour.delay, receiver, part)
 
     def chosen(self, load: Bundle, share: float) -> Bools:
-        """So many of the fragments, at random."""
+        """Choose a share of the fragments at random."""
         return self.rng.random(load.count) < share
 
     def push(self, time: float, receiver: Node, load: Any) -> None:
+        """Let a load arrive at a time; None is the end of an enclave's patience."""
         waiting = self.inbox.setdefault((time, receiver), [])
         if not waiting:
             # The number breaks ties, so that the order is the same in each run.
@@ -277,13 +330,13 @@ class _Run:
             heapq.heappush(self.events, (time, self.pushed, receiver))
         waiting.append(load)
 
-    def finish(self, outcome: Outcome, subscriber: str) -> None:
-        """Which secrets a subscriber has."""
+    def finish(self, subscriber: str) -> None:
+        """Compare the secrets that a subscriber has with those that were sent."""
         loads, count = self.waiting[subscriber], int(self.start.count)
-        intact, wrong = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+        intact, wrong = np.zeros((2, count), dtype=np.bool_)
         if isinstance(self.start, Tally):
             intact[:] = sum(load.count for load in loads) == self.expected(subscriber)
-        elif (whole := self.joined(loads)).count:
-            right = (whole.value == self.start.value[whole.secret]).all(axis=1)
-            intact[whole.secret], wrong[whole.secret] = right, ~right
-        outcome.intact[subscriber], outcome.wrong[subscriber] = intact, wrong
+        elif (secrets := self.joined(loads)).count:
+            right = (secrets.value == self.start.value[secrets.secret]).all(axis=1)
+            intact[secrets.secret], wrong[secrets.secret] = right, ~right
+        self.outcome.intact[subscriber], self.outcome.wrong[subscriber] = intact, wrong

@@ -1,6 +1,6 @@
-"""Trials: one network, faults and colluders drawn at random, and what came of it.
+"""Trials: a network whose faults and colluders are drawn at random, and the result.
 
-A trial is made from plain values, so that a table of them can be spread over workers.
+A trial is made from plain values, so that a table of trials can be spread over workers.
 """
 
 from __future__ import annotations
@@ -11,29 +11,30 @@ from typing import Final
 
 import numpy as np
 
+from ccbps.checks import choice, number, whole
 from ccbps.errors import ParameterError
-from ccbps.overlay.splits.behaviour import Behaviour
 from ccbps.overlay.splits.protocols import ISSPS, SSPS, HyShare
-from ccbps.overlay.splits.simulator import Simulation
-from ccbps.overlay.topology.topology import PhysicalBroker, Topology, check_count
+from ccbps.overlay.splits.simulator import HONEST, Behaviour, Simulation
+from ccbps.overlay.topology import Topology
 
 SECRET_BYTES: Final = 32
 FRAGMENTS: Final = 1 << 21
-"""Fragments of secrets that are simulated together."""
+"""Number of fragments of secrets that are simulated together."""
 MOST_HELD: Final = 1 << 24
-"""Messages of one trial that hold fragments: some ten seconds, and at most 1.5 GB."""
+"""Largest number of messages of a trial that hold fragments. It takes some ten seconds, and at most
+1.5 GB."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What came of a trial.
+    """Result of a trial.
 
     Attributes:
-        messages: that were sent.
-        formula: messages that the protocol takes without faults.
-        held: whether messages held fragments; if not, they were only counted.
-        delivered: the share of secrets that subscribers have, of all secrets and subscribers.
-        recovered: the share of secrets that the colluders joined from what they saw.
+        messages: number of messages that were sent.
+        formula: number of messages that the protocol takes without faults.
+        held: True if messages held fragments, False if they were only counted.
+        delivered: share of secrets that subscribers have, of all secrets and subscribers.
+        recovered: share of secrets that the colluders joined from what they saw.
     """
 
     messages: int
@@ -45,21 +46,21 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One network, and how many of its brokers fail or collude.
+    """Network with random failures and random colluders.
 
     Attributes:
         topology: "line", "star", "ring" or "tree".
         hops: brokers of a line, leaves of a star, brokers of a ring, or levels of a tree.
-        fanout: of a tree.
+        fanout: links of each broker of a tree to brokers of the next level.
         protocol: "SSPS", "ISSPS" or "HyShare".
-        k: fragments of a split that give it back.
-        n: fragments of a split; k by default.
-        enclaves: logical brokers that are enclaves, of HyShare.
-        secrets: of 32 bytes, which the publisher shares.
-        failing: the probability of each physical broker to have crashed.
-        colluding: the probability of each physical broker to collude with the others that do.
-        seed: of all that is random.
-        most_held: with more messages than this, they are only counted, and hold nothing.
+        k: number of fragments of a split that recover it.
+        n: number of fragments of a split; k by default.
+        enclaves: names of logical brokers that are enclaves, for HyShare.
+        secrets: number of secrets of 32 bytes that the publisher shares.
+        failing: probability of each physical broker to have crashed.
+        colluding: probability of each physical broker to collude with the others that do.
+        seed: seed of everything that is random.
+        most_held: number of messages. More messages are only counted, and hold nothing.
 
     Example:
         >>> from ccbps.overlay import Trial
@@ -84,49 +85,49 @@ class Trial:
     most_held: int = MOST_HELD
 
     def network(self) -> Topology:
-        """The topology.
+        """Make the topology.
 
         Raises:
             ParameterError: there is none of this name, or a size is not possible.
         """
+        choice("topology", self.topology, ("line", "star", "ring", "tree"))
         if self.topology == "tree":
             return Topology.tree(self.hops, self.fanout)
-        shapes = {"line": Topology.line, "star": Topology.star, "ring": Topology.ring}
-        if self.topology not in shapes:
-            raise ParameterError(
-                f"topology must be 'line', 'star', 'ring' or 'tree', got {self.topology!r}"
-            )
-        return shapes[self.topology](self.hops)
+        shape: Topology = getattr(Topology, self.topology)(self.hops)
+        return shape
 
     def rule(self) -> SSPS | ISSPS:
-        """The protocol.
+        """Make the protocol.
 
         Raises:
             ParameterError: there is none of this name, or a number is not possible.
         """
-        if self.enclaves and self.protocol != "HyShare":
-            raise ParameterError(f"enclaves are for HyShare, and protocol is {self.protocol!r}")
-        if self.protocol == "SSPS":
-            return SSPS(self.k, self.n)
-        if self.protocol == "ISSPS":
-            return ISSPS(self.k, self.n)
+        choice("protocol", self.protocol, ("SSPS", "ISSPS", "HyShare"))
         if self.protocol == "HyShare":
             return HyShare(self.k, self.n, enclaves=self.enclaves)
-        raise ParameterError(
-            f"protocol must be 'SSPS', 'ISSPS' or 'HyShare', got {self.protocol!r}"
-        )
+        if self.enclaves:
+            raise ParameterError(f"enclaves are for HyShare, and protocol is {self.protocol!r}")
+        return SSPS(self.k, self.n) if self.protocol == "SSPS" else ISSPS(self.k, self.n)
 
     def run(self) -> TrialResult:
-        """Simulate it.
+        """Simulate the network.
 
         Raises:
-            ParameterError: see `network` and `rule`; or a probability or count is not possible; or
-                fragments are needed, and there would be too many.
+            ParameterError: a name, size, probability or count is not possible; or fragments are
+                needed, and there would be too many.
         """
-        self._check()
+        number("failing", self.failing, 0, 1)
+        number("colluding", self.colluding, 0, 1)
+        whole("secrets", self.secrets, 1)
         topology, protocol = self.network(), self.rule()
-        rng = np.random.default_rng([self.seed, 1])
-        behaviours = self._behaviours(protocol.brokers(topology), rng)
+        rng = np.random.default_rng([whole("seed", self.seed, 0), 1])
+        brokers = protocol.brokers(topology)
+        fails, colludes = rng.random((2, len(brokers))) < [[self.failing], [self.colluding]]
+        drawn = {
+            broker: Behaviour(curious=bool(curious), crash=0.0 if crashed else float("inf"))
+            for broker, crashed, curious in zip(brokers, fails, colludes, strict=True)
+        }
+        behaviours = {broker: drawn[broker] for broker in brokers if drawn[broker] != HONEST}
         simulation = Simulation(topology, protocol, behaviours=behaviours, seed=self.seed)
         formula = protocol.messages(topology, self.secrets)
         if formula > self.most_held:
@@ -137,7 +138,7 @@ class Trial:
                 )
             counted = simulation.count(self.secrets)
             return TrialResult(counted.messages, formula, False, 1.0, 0.0)
-        colluders = [broker for broker, what in behaviours.items() if what.curious]
+        colluders = [broker for broker in behaviours if behaviours[broker].curious]
         messages = delivered = recovered = 0
         step = max(1, FRAGMENTS * self.secrets // formula)
         for start in range(0, self.secrets, step):
@@ -146,27 +147,8 @@ class Trial:
             outcome = simulation.share(secrets)
             messages += outcome.messages
             delivered += sum(int(intact.sum()) for intact in outcome.intact.values())
-            found = simulation.recovered(outcome, colluders)
-            if found.count:
-                right = (found.value == secrets[found.secret]).all(axis=1)
-                recovered += int(right.sum())
+            learned = simulation.recovered(outcome, colluders)
+            if learned.count:
+                recovered += int((learned.value == secrets[learned.secret]).all(axis=1).sum())
         wanted = self.secrets * len(topology.subscribers)
         return TrialResult(messages, formula, True, delivered / wanted, recovered / self.secrets)
-
-    def _check(self) -> None:
-        for name, share in (("failing", self.failing), ("colluding", self.colluding)):
-            if not 0 <= share <= 1:
-                raise ParameterError(f"{name} must be a probability of 0 to 1, got {share!r}")
-        check_count(self.secrets, "secrets")
-        check_count(self.seed, "seed", least=0)
-
-    def _behaviours(
-        self, hosts: list[PhysicalBroker], rng: np.random.Generator
-    ) -> dict[PhysicalBroker, Behaviour]:
-        """Of the brokers that fail or collude."""
-        fails, colludes = rng.random((2, len(hosts))) < [[self.failing], [self.colluding]]
-        return {
-            host: Behaviour(curious=bool(tells), crash=0.0 if fails_ else float("inf"))
-            for host, fails_, tells in zip(hosts, fails, colludes, strict=True)
-            if fails_ or tells
-        }

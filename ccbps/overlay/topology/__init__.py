@@ -1,1 +1,0 @@
-"""Networks of logical brokers and the paths through them."""
