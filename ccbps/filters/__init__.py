@@ -5,7 +5,7 @@ from ccbps.filters.cuckoo import CuckooFilter
 from ccbps.filters.hashing import Hashing, Murmur3, SipHash
 from ccbps.filters.sizing import bloom_size, cuckoo_buckets
 from ccbps.filters.tokens import TopicTokens
-from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.plain_key import FilterKey
 
 __all__ = [
     "BloomFilter",

@@ -27,7 +27,7 @@ from ccbps.arrays import Index, Words
 from ccbps.checks import instance, whole
 from ccbps.compiled import rows_compiled
 from ccbps.filters.keys import KeyBytes
-from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.plain_key import FilterKey
 
 _C1: Final = np.uint64(0x87C37B91114253D5)
 _C2: Final = np.uint64(0x4CF5AD432745937F)

@@ -1,6 +1,6 @@
 """Seeds that step forward by epochs and are erased: k_(e+1) = HKDF(k_e).
 
-Whoever finds the seed of an epoch knows later epochs, but no earlier one.
+The seed of an epoch gives the seeds of later epochs, but of no earlier one.
 
 Hazard: Python cannot wipe memory. An erased seed is one that no object of this package holds.
 Source: Bellare and Yee, CT-RSA 2003 (forward security).
@@ -13,10 +13,10 @@ from typing import Annotated, Final, NoReturn, Self
 
 from msgspec import Meta
 
+from ccbps.checks import instance, whole
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys.seeds import SharedSeed, check_label
+from ccbps.keys.seeds import SharedSeed, as_labels, check_label
 from ccbps.records import SecretRecord, read, write
-from ccbps.sharing import Share
 
 MAX_EPOCH: Final = 10**9 - 1
 Epoch = Annotated[int, Meta(ge=0, le=MAX_EPOCH)]
@@ -24,7 +24,7 @@ Seed = Annotated[bytes, Meta(min_length=SharedSeed.length, max_length=SharedSeed
 
 
 class _Fields(SecretRecord, frozen=True):
-    """What the text of an epoch seed holds: the seed, and those of the pairs that were named."""
+    """The fields of an epoch seed's text: the seed, and the seeds of the named pairs."""
 
     epoch: Epoch
     secret: Seed
@@ -36,11 +36,12 @@ class EpochSeed(SharedSeed):
 
     Both parties of a pair hold one and step it at agreed times, for example at midnight. A
     publisher with many subscribers holds one for itself and gives "alice" the text of
-    ``master.pair("alice")``: from then on the publisher's copy of her seed is stepped along with
-    the master, and she steps her own. Rounds start afresh with each epoch.
+    ``master.pair("alice")``. From then on the publisher's copy of her seed is stepped along with
+    the master, and she steps her own. Rounds start afresh with each epoch. The text and the shares
+    of an epoch seed hold the seed of each pair that was named.
 
     Attributes:
-        epoch: how often the seed was stepped.
+        epoch: number of steps since the start of the chain.
 
     Example:
         >>> from ccbps import EpochSeed
@@ -58,47 +59,30 @@ class EpochSeed(SharedSeed):
     __slots__ = ("epoch",)
 
     def __init__(self, secret: bytes, epoch: int = 0) -> None:
-        if type(epoch) is not int or not 0 <= epoch <= MAX_EPOCH:
-            raise ParameterError(f"epoch must be a whole number of 0 to {MAX_EPOCH}, got {epoch!r}")
-        self.epoch = epoch
+        self.epoch = whole("epoch", epoch, 0, MAX_EPOCH)
         super().__init__(secret)
 
     @classmethod
     def start(cls, seed: SharedSeed, labels: Iterable[str] = ()) -> Self:
-        """Epoch 0 of a chain of seeds that starts with a seed. Erase that: all follow from it.
+        """Start a chain with a seed, at epoch 0. Erase that seed: all others follow from it.
 
         Args:
-            labels: of counterparts that have the seed of their pair with this master and start a
-                chain with it, too; the seed of a pair that is named later comes from the chain and
-                must be handed over.
+            seed: first secret of the chain.
+            labels: counterparts that have the seed of their pair with this master and start a chain
+                with it, too. The seed of a pair that is named later comes from the chain and must
+                be handed over.
 
         Raises:
-            ParameterError: not a seed, or an epoch seed, which is of a chain already; one string
-                instead of a list of labels, or a label is not a string that UTF-8 can hold.
+            ParameterError: the seed is none, or is of a chain already; labels are one string, or
+                one of them is not a string that UTF-8 can hold.
         """
-        if not isinstance(seed, SharedSeed):
-            raise ParameterError(
-                f"a chain starts with a SharedSeed, got {type(seed).__name__}; a SeedRing has "
-                "start_epochs()"
-            )
+        instance("seed", seed, SharedSeed, hint="a SeedRing has start_epochs()")
         if isinstance(seed, EpochSeed):
             raise ParameterError("an EpochSeed is of a chain already: step() it")
-        if isinstance(labels, str):
-            raise ParameterError(
-                f"start takes a list of pair labels, got one string; write [{labels!r}]"
-            )
         chained = cls(seed._derive(b"ratchet", b""))
-        for label in labels:
+        for label in as_labels(labels):
             chained._pairs[label] = cls.start(seed.pair(label))
         return chained
-
-    def to_text(self) -> str:
-        """The secret in text form, with the seed of each pair that was named."""
-        return super().to_text()
-
-    def to_shares(self, k: int, n: int) -> list[Share]:
-        """The secret in n shares, with its epoch and the seed of each pair that was named."""
-        return super().to_shares(k, n)
 
     def _to_bytes(self) -> bytes:
         pairs = {label: seed.export_secret() for label, seed in self._pairs.items()}
@@ -112,11 +96,11 @@ class EpochSeed(SharedSeed):
         return own
 
     def pair(self, label: str) -> EpochSeed:
-        """The seed shared with one counterpart, at this epoch.
+        """Return the seed shared with one counterpart, at this epoch.
 
-        The first time a label is named, its seed is derived from this one, which from then on keeps
-        and steps it: save the new `to_text`. The result is a separate object, for the counterpart
-        to step.
+        The first time that a label is named, its seed is derived from this one, which keeps and
+        steps it from then on: save the new `to_text`. The result is a separate object, for the
+        counterpart to step.
 
         Raises:
             ParameterError: the label is not a string that UTF-8 can hold.
@@ -126,10 +110,10 @@ class EpochSeed(SharedSeed):
         return EpochSeed(self._pairs[label].export_secret(), self.epoch)
 
     def step(self, to: int | None = None) -> EpochSeed:
-        """The seed of the next epoch, or of epoch `to`; this one is erased.
+        """Return the seed of the next epoch, or of epoch `to`, and erase this one.
 
         This object, and roles made with it, raise KeyMismatchError from now on: make roles with the
-        result. Erase what `to_text` wrote in this epoch, too.
+        result. Erase the texts of this epoch, too.
 
         Raises:
             KeyMismatchError: epoch `to` is over, or this object was stepped before.
@@ -138,7 +122,7 @@ class EpochSeed(SharedSeed):
         Cost: some 5 us for each epoch passed and each pair: count epochs, do not number them by
         date.
         """
-        key, to = self, self._checked(to)
+        key, to = self, self.next_epoch(to)
         while key.epoch < to:
             key = EpochSeed(key._derive(b"step", b""), key.epoch + 1)
         for label, seed in self._pairs.items():
@@ -147,20 +131,18 @@ class EpochSeed(SharedSeed):
         del self._secret, self._pairs, self._ciphers, self._marking
         return key
 
-    def _checked(self, to: int | None) -> int:
-        """The epoch to step to, if this seed can."""
+    def next_epoch(self, to: int | None) -> int:
+        """Return the epoch to step to, `to` or the next, and raise the errors of `step`."""
         to = self.epoch + 1 if to is None else to
         if type(to) is not int or to <= self.epoch:
             raise KeyMismatchError(
                 f"epoch {to!r} does not come after {self.epoch}: seeds step forward only"
             )
-        if to > MAX_EPOCH:
-            raise ParameterError(f"epochs end with {MAX_EPOCH}, got {to}")
         self.export_secret()  # raises if it is erased
-        return to
+        return whole("epoch", to, 0, MAX_EPOCH)
 
     def __getattr__(self, name: str) -> NoReturn:
-        # What `step` has deleted.
+        # `step` has deleted these.
         if name in ("_secret", "_pairs", "_ciphers", "_marking"):
             raise KeyMismatchError(
                 f"the seed of epoch {self.epoch} was stepped and is erased: use what step() "
@@ -169,15 +151,14 @@ class EpochSeed(SharedSeed):
         raise AttributeError(f"{type(self).__name__} has no {name!r}")
 
     def __contains__(self, label: object) -> bool:
-        """Was this pair named?"""
         return label in self._pairs
 
     def __repr__(self) -> str:
         try:
-            named = self.fingerprint()
+            name = self.fingerprint()
         except KeyMismatchError:
-            named = "erased"
-        return f"<EpochSeed {named}, epoch {self.epoch}>"
+            name = "erased"
+        return f"<EpochSeed {name}, epoch {self.epoch}>"
 
     def _counterpart(self, label: str) -> SharedSeed:
         if label not in self._pairs:

@@ -1,9 +1,9 @@
 """Seeds of 32 bytes, from which a pair's shared randomness follows (AES-256-CTR).
 
 HKDF-SHA256 turns a seed into one AES-256 key for each purpose (a matcher's fingerprint) and pair
-label; round r reads blocks r*n .. r*n + n - 1 of the CTR key stream, where n is the number of
-16-byte blocks a round needs. So any round can be reached directly, and a run of consecutive rounds
-costs one pass of the cipher. Security is computational.
+label. Round r reads blocks r*n .. r*n + n - 1 of the CTR key stream, where n is the number of
+16-byte blocks that a round needs. So any round can be reached directly, and a run of consecutive
+rounds costs one pass of the cipher. Security is computational.
 
 `ccbps.keys.epochs` has seeds that step forward, `ccbps.keys.rings` the seeds of several pairs.
 
@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Rounds
 from ccbps.errors import ParameterError
-from ccbps.keys.confine import confined
-from ccbps.keys.ledger_key import LedgerKey
-from ccbps.keys.plain_key import PlainKey
+from ccbps.keys.plain_key import LedgerKey, PlainKey
 from ccbps.keys.randomness import NAME_BYTES, Marks, Pairs, RandomnessReader
+from ccbps.keys.secret import confined
 from ccbps.keys.share_form import join_key, split_key
 from ccbps.keys.stream import BLOCK, KeyStream, row_tags
 from ccbps.sharing import Share
@@ -42,7 +41,7 @@ class SharedSeed(PlainKey):
     """A 32-byte seed that a publisher and a subscriber share.
 
     A publisher with many subscribers keeps one master seed and gives subscriber "alice" the seed
-    ``master.pair("alice")``; no subscriber can derive another's.
+    ``master.pair("alice")``. No subscriber can derive another's.
 
     Example:
         >>> from ccbps import SharedSeed
@@ -63,22 +62,22 @@ class SharedSeed(PlainKey):
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
-        # What was derived before: HKDF takes longer than a message.
+        # Keys derived before: HKDF takes longer than a message.
         self._pairs: dict[str, SharedSeed] = {}
         self._ciphers: dict[bytes, algorithms.AES256] = {}
         self._marking: dict[bytes, tuple[bytes, algorithms.AES256]] = {}
 
     @classmethod
     def generate(cls) -> Self:
-        """A fresh seed from the operating system."""
+        """Draw a seed from the operating system."""
         return cls(os.urandom(32))
 
     @confined
     def to_shares(self, k: int, n: int) -> list[Share]:
-        """The secret in n shares, of which any k give it back, and fewer say nothing about it.
+        """Split the secret into n shares: any k give it back, and fewer say nothing about it.
 
-        To bring a seed to a counterpart through parties of whom fewer than k work together: each
-        one carries ``share.to_bytes()``. A share is 60 bytes.
+        Shares bring a seed to a counterpart through parties of whom fewer than k work together.
+        Each one carries ``share.to_bytes()``. A share is 60 bytes.
 
         Raises:
             ParameterError: not ``1 <= k <= n <= 255``.
@@ -97,25 +96,25 @@ class SharedSeed(PlainKey):
     @classmethod
     @confined
     def from_shares(cls, shares: Iterable[Share]) -> Self:
-        """The seed that `to_shares` split.
+        """Recover the seed that `to_shares` split.
 
         A seed carries a check, so nobody who altered fewer than k shares can make this return
         another one. If k of the shares are as they were made, the others may be altered, doubled or
         of other secrets.
 
         Args:
-            shares: k or more, in any order.
+            shares: k shares or more, in any order.
 
         Raises:
-            DecodeError: they do not give a seed of this class back: too few came, or too many were
-                altered; or so many came, of which so many were altered, that 10,000 choices of k
-                did not find the seed.
-            ParameterError: something else than shares is among them.
+            DecodeError: the shares do not give a seed of this class back: too few came, or too many
+                were altered; or so many came, of which so many were altered, that 10,000 choices of
+                k did not find the seed.
+            ParameterError: one of them is not a share.
         """
         return cls._from_bytes(join_key(cls.text_kind, shares))
 
     def pair(self, label: str) -> SharedSeed:
-        """The seed shared with one counterpart.
+        """Return the seed shared with one counterpart.
 
         Raises:
             ParameterError: the label is not a string that UTF-8 can hold.
@@ -131,24 +130,24 @@ class SharedSeed(PlainKey):
     def reader(
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
-        """See `RandomnessSource.reader`."""
-        return reader_of(*self._seeds(pairs), purpose, width, rounds)
+        return reader_of(*self._seeds_of(pairs), purpose, width, rounds)
 
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
-        """See `RandomnessSource.marks`."""
-        return marks_of(*self._seeds(pairs), purpose, rounds, content)
+        return marks_of(*self._seeds_of(pairs), purpose, rounds, content)
 
     def naming_key(self, purpose: bytes) -> bytes:
-        """16 secret bytes for names of things in a file that others may read."""
+        """Return 16 secret bytes for names in a file that others may read."""
         return self._derive(b"names", purpose, NAME_BYTES)
 
     def ledger_key(self) -> LedgerKey:
-        """The key under which this publisher's workers know a `LedgerServer`; of an `EpochSeed`,
-        another one in each epoch."""
+        """Return the key under which this publisher's workers know a `LedgerServer`.
+
+        An `EpochSeed` has another one in each epoch.
+        """
         return LedgerKey(self._derive(b"ledger server", b"", LedgerKey.length))
 
-    def _seeds(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp] | None]:
-        """The seeds that rows use, and which of them each one does."""
+    def _seeds_of(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp] | None]:
+        """Return the seeds that rows use, and the index of each row's."""
         if pairs is None:
             return [self], None
         pairs = pairs.used()
@@ -163,7 +162,7 @@ class SharedSeed(PlainKey):
         return self._ciphers[purpose]
 
     def _mark(self, purpose: bytes) -> tuple[bytes, algorithms.AES256]:
-        """The name of this seed's stream in a ledger, 16 bytes, and the key of its tags."""
+        """Return the name of this seed's stream in a ledger, 16 bytes, and the key of its tags."""
         if purpose not in self._marking:
             derived = self._derive(b"ledger", purpose, 32 + NAME_BYTES)
             self._marking[purpose] = derived[32:], algorithms.AES256(derived[:32])
@@ -181,7 +180,7 @@ def reader_of(
     width: int,
     rounds: Rounds,
 ) -> RandomnessReader:
-    """`RandomnessSource.reader` where row i uses seeds[index[i]]; None where there is one seed."""
+    """Make a `RandomnessSource.reader` whose row i uses seeds[index[i]], or the only seed."""
     return KeyStream([seed._cipher(purpose) for seed in seeds], index, rounds, width)
 
 
@@ -192,7 +191,7 @@ def marks_of(
     rounds: Rounds,
     content: Bytes,
 ) -> Marks:
-    """`RandomnessSource.marks` where row i uses seeds[index[i]]; None where there is one seed."""
+    """Compute `RandomnessSource.marks` where row i uses seeds[index[i]], or the only seed."""
     # The round is tagged, too, so that equal contents of two rounds have different tags.
     rows = np.zeros((len(rounds), -(-(8 + content.shape[1]) // BLOCK) * BLOCK), dtype=np.uint8)
     rows[:, :8] = rounds.astype(">u8").view(np.uint8).reshape(-1, 8)
@@ -203,15 +202,19 @@ def marks_of(
 
 
 def check_label(label: str) -> bytes:
-    """A pair label as UTF-8.
+    """Return a pair label as UTF-8.
 
     Raises:
-        ParameterError: it is not a string that UTF-8 can hold.
+        ParameterError: the label is not a string that UTF-8 can hold.
     """
-    encoded = None
     if isinstance(label, str):
         with contextlib.suppress(UnicodeEncodeError):
-            encoded = label.encode()
-    if encoded is None:
-        raise ParameterError(f"a pair label must be a string that UTF-8 can hold, got {label!r}")
-    return encoded
+            return label.encode()
+    raise ParameterError(f"a pair label must be a string that UTF-8 can hold, got {label!r}")
+
+
+def as_labels(labels: Iterable[str]) -> Iterable[str]:
+    """Return labels of pairs, and refuse a single string with a ParameterError."""
+    if isinstance(labels, str):
+        raise ParameterError(f"labels must be a list, got one string; write [{labels!r}]")
+    return labels

@@ -23,8 +23,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, TypeAlias
 
 from ccbps.errors import KeyMismatchError, NetworkError, ParameterError, PeerError
-from ccbps.keys.confine import confined
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Confined, confined
 from ccbps.keys.used_rounds import this_process
 from ccbps.network.identity import Certificate, Credentials, Identity, tls_context
 

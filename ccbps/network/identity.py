@@ -38,8 +38,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from ccbps.errors import DecodeError
-from ccbps.keys.confine import confined
-from ccbps.keys.secret import SecretBytes
+from ccbps.keys.secret import SecretBytes, confined
 
 _BEGIN: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)

@@ -15,8 +15,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 from ccbps.errors import NetworkError, ParameterError, PeerError
-from ccbps.keys.confine import confined
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Confined, confined
 from ccbps.keys.used_rounds import this_process
 from ccbps.network.channel import Channel, Lookup, accept
 from ccbps.network.identity import Credentials

@@ -26,8 +26,8 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Rounds
 from ccbps.errors import LedgerError, NetworkError, ParameterError, PeerError
-from ccbps.keys.confine import confined
 from ccbps.keys.randomness import TAG_BYTES
+from ccbps.keys.secret import confined
 from ccbps.keys.sources import KeySource, ledger_key
 from ccbps.network.channel import Channel
 from ccbps.network.identity import Credentials

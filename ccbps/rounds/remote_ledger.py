@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Rounds
 from ccbps.errors import KeyMismatchError, LedgerError, NetworkError, PeerError
-from ccbps.keys.confine import confined
-from ccbps.keys.ledger_key import LedgerKey
+from ccbps.keys.plain_key import LedgerKey
+from ccbps.keys.secret import confined
 from ccbps.network.channel import Channel, connect, split_address
 from ccbps.network.identity import Identity
 from ccbps.rounds.ledger_file import WAIT_SECONDS, identity_bytes

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 import ccbps.keys
 from ccbps import EpochSeed, SeedRing, SharedSeed
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys.any_key import Key
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
-from ccbps.keys.filter_key import FilterKey
-from ccbps.keys.ledger_key import LedgerKey
+from ccbps.keys.plain_key import FilterKey, LedgerKey
 from ccbps.keys.role_key import KeyUpdate, RoleKey
+from ccbps.keys.sources import Key
 from ccbps.keys.text_form import KINDS, is_key_text, write_key
 from ccbps.records import write
 
