@@ -1,9 +1,8 @@
 """Proofs of possession: the owner of a public key knows the secret that belongs to it.
 
 Where public keys are multiplied, one that was made last, from the others, can cancel them: with
-y = g^x / (y_1 ... y_n) the product of all is g^x, and what is encrypted for all of them together is
-opened by x alone. Nobody knows the logarithm of such a y, so that nobody can prove that they know
-it.
+y = g^x / (y_1 ... y_n) the product of all is g^x, and x alone opens a message that is encrypted for
+all of them together. Nobody knows the logarithm of such a y, so nobody can prove to know it.
 
 Schnorr's proof, with a hash in the verifier's place. For y = g^x and a k that is used once,
 
@@ -11,38 +10,37 @@ Schnorr's proof, with a hash in the verifier's place. For y = g^x and a k that i
 
 and it holds if e = H(group, y, g^s / y^e, context).
 
-Conventions: a context says whose proof it is and what for, and the verifier knows it beforehand: a
-proof that is copied holds for nobody else. A secret's k is hashed from the secret, what is proven
-and fresh random bytes, so that random bytes which repeat do not give it away. Hashes are SHAKE256.
+Conventions: a context names the owner and the purpose of a proof, and the verifier knows it
+beforehand: a proof that is copied holds for nobody else. A secret's k is hashed from the secret,
+the statement and fresh random bytes, so random bytes that repeat do not give it away. Hashes are
+SHAKE256.
 
 Hazards: a proof says nothing about who sent it, and can be shown again: in the same context it is
 worth the same. Not constant time.
-Source: [S91]; [RY07] on what it prevents.
+Source: [S91]; [RY07] on the attack that it prevents.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
-from ccbps.algebra.prime_order import PrimeOrderGroup
+from ccbps.algebra.prime_order import Element, PrimeOrderGroup
 from ccbps.arrays import Bools, Randomness
 from ccbps.errors import ParameterError
-
-Element: TypeAlias = Any
 
 NONCE_BYTES: Final = 32
 
 
 class PossessionProofs:
-    """Proofs for public keys g^x of one group. Holds no secret.
+    """Proofs for public keys g^x of one group. It holds no secret.
 
     Attributes:
-        group: public.
-        proof_bytes: two exponents, e and s, the most significant byte first.
+        group: group of the public keys.
+        proof_bytes: bytes of a proof: two exponents, e and s, most significant byte first.
     """
 
     def __init__(self, group: PrimeOrderGroup) -> None:
@@ -53,7 +51,7 @@ class PossessionProofs:
         return f"<PossessionProofs over {self.group.name}>"
 
     def prove(self, secret: int, context: bytes, randomness: Randomness = os.urandom) -> bytes:
-        """A proof that its maker knows the secret x of the public key g^x."""
+        """Return a proof that its maker knows the secret x of the public key g^x."""
         group, width = self.group, self.group.exponent_bytes
         secret = int(secret % group.order)
         public = group.generator_power(secret)
@@ -68,12 +66,12 @@ class PossessionProofs:
     def hold(
         self, publics: Sequence[Element], proofs: Sequence[bytes], contexts: Sequence[bytes]
     ) -> Bools:
-        """Which proofs hold for their public keys and contexts, shape (publics,).
+        """Mark the proofs that hold for their public keys and contexts, shape (publics,).
 
-        None holds for what is not an element of the group, which has no logarithm in it.
+        None holds for a key that is not an element of the group, since it has no logarithm there.
 
         Raises:
-            ParameterError: not one proof and one context for each public key.
+            ParameterError: there is not one proof and one context for each public key.
         """
         if not len(publics) == len(proofs) == len(contexts):
             raise ParameterError(

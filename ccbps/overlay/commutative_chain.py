@@ -170,7 +170,8 @@ class ChainNode:
     def reads(self, message: NotificationMessage, word: bytes) -> bool:
         """Whether a notification that reached this subscriber is about `word`."""
         keys = [self.key(name) for name in self.ancestors]
-        return self.cipher.remove([message.element], *keys)[0] == self.cipher.encode(word)
+        (element,) = self.cipher.remove([message.element], *keys)
+        return bool(element == self.cipher.encode(word))
 
 
 class Chain:

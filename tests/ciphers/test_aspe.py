@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from ccbps.algebra.residues import PRIMES, Residues
 from ccbps.ciphers.aspe import (
+    ModularAspe,
     RealAspe,
     random_factors,
+    suited,
     tolerance,
     update_queries,
     updated,
 )
-from ccbps.ciphers.aspe_modular import ModularAspe, suited
 from ccbps.errors import ParameterError, ShapeError
 
 RNG = np.random.default_rng(3)
@@ -126,7 +127,7 @@ FAULTS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: RealAspe(np.ones((3, 3))), ParameterError, "singular"),
     (lambda: RealAspe(np.diag([1, 1e-12])), ParameterError, "singular"),
     (lambda: RealAspe(np.full((2, 2), np.nan)), ParameterError, "NaN"),
-    (lambda: RealAspe(np.ones((3, 2))), ShapeError, "square"),
+    (lambda: RealAspe(np.ones((3, 2))), ShapeError, r"\(n, n\)"),
     (lambda: RealAspe.generate(0, os.urandom), ParameterError, "at least 1"),
     (lambda: REAL.encrypt_points(np.array([[0, np.nan]])), ParameterError, "points must be finite"),
     (lambda: REAL.encrypt_points(np.array([[1e200, 0]])), ParameterError, "points must be finite"),
@@ -199,7 +200,7 @@ def test_modular_faults() -> None:
     ):
         with pytest.raises(kind, match="factors"):
             key.encrypt_queries(good, factors)
-    with pytest.raises(ShapeError, match="rows must have shape"):
+    with pytest.raises(ShapeError, match="rows must be a float64 array of shape"):
         key.encrypt_queries(np.ones((2, 1, 3)), np.array([1]))
     with pytest.raises(ParameterError, match="NaN"):
         key.encrypt_queries(good * np.nan, np.array([1]))

@@ -248,7 +248,9 @@ GOOD = drawn(2, 3)
     ],
 )
 def test_other_arrays_are_refused(name: str, arguments: tuple[Any, ...]) -> None:
-    with pytest.raises(ShapeError, match=rf"^{name} (must be uint8 of shape \(|is read-only)"):
+    with pytest.raises(
+        ShapeError, match=rf"^{name} (must be a uint8 array of shape \(|is read-only)"
+    ):
         encipher_rows(*arguments)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccbps.algebra.modular import inverse, lcm, powmod
 from ccbps.ciphers.nabeel import NabeelComparer, NabeelEncoder, NabeelParameters, factor_bits
-from ccbps.ciphers.paillier_keys import PaillierSecretKey
+from ccbps.ciphers.paillier import PaillierSecretKey
 from ccbps.errors import ParameterError
 
 TOY = 256

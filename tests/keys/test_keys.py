@@ -19,9 +19,14 @@ import pytest
 
 import ccbps
 from ccbps.algebra.named_groups import prime_order_group
-from ccbps.ciphers.group_layers import GroupKey, GroupLayers
-from ccbps.ciphers.paillier_keys import PaillierSecretKey
-from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
+from ccbps.ciphers.paillier import PaillierSecretKey
+from ccbps.ciphers.pohlig_hellman import (
+    TOY_PRIME_64,
+    GroupKey,
+    GroupLayers,
+    LayerKey,
+    PohligHellman,
+)
 from ccbps.errors import KeyMismatchError, SerializationError
 from ccbps.keys.delivery_keys import BrokerState
 from ccbps.keys.pad import OneTimePad

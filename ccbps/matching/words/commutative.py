@@ -28,8 +28,7 @@ from ccbps.algebra.modp import ModpGroup
 from ccbps.algebra.named_groups import prime_order_group
 from ccbps.algebra.prime_order import PrimeOrderGroup
 from ccbps.arrays import Bools, Bytes, Randomness, Words
-from ccbps.ciphers.group_layers import GroupLayers
-from ccbps.ciphers.pohlig_hellman import PohligHellman
+from ccbps.ciphers.pohlig_hellman import GroupLayers, PohligHellman
 from ccbps.forms.topic import topic_attributes
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
