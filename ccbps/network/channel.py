@@ -1,11 +1,11 @@
 """Messages between two machines that pin one another's certificates: frames over TLS 1.3.
 
-A frame is its length, 4 bytes (big-endian), and so many bytes. The receiver says how long a frame
-may be, and how long it may take to come as a whole: a peer that sends a byte now and then does not
-hold it up any longer than one that is silent. What is not read waits at the sender.
+A frame is its length, 4 bytes (big-endian), and so many bytes. The receiver limits the length of a
+frame and the time in which it must come as a whole: a peer that sends a byte now and then does not
+hold it up any longer than one that is silent. Unread bytes wait at the sender.
 
 The client names the certificate that it wants in the clear (as TLS's server name), so a server
-may have several. Whoever listens sees that name, lengths and times.
+may have several. An eavesdropper sees that name, lengths and times.
 
 Hazard: two machines that each send a large frame over one channel before they read wait for one
 another until their time is up. Give each direction a channel of its own.
@@ -32,21 +32,21 @@ Lookup: TypeAlias = Callable[[str], Credentials | None]
 
 LENGTH_BYTES: Final = 4
 MOST_BYTES: Final = (1 << 8 * LENGTH_BYTES) - 1
-"""The longest frame there is; what a receiver takes is for it to say."""
+"""Length of the longest frame (bytes). Receivers set lower limits."""
 PIECE_BYTES: Final = 1 << 20
-"""At most so much is handed to TLS at a time."""
+"""Most bytes that are handed to TLS at a time."""
 SMALL_BYTES: Final = 1 << 14
-"""A frame up to this long leaves in one record with its length."""
+"""Length of the longest frame that leaves in one record with its length (bytes)."""
 PARTING_SECONDS: Final = 1
-"""In which a peer that is not let in may read why."""
+"""Time in which a refused peer may read the reason."""
 LOST_SECONDS: Final = 6
-"""After which a machine that says nothing any more is lost."""
+"""Time after which a silent machine is lost."""
 _REFUSALS: Final = ("TLSV1_UNRECOGNIZED_NAME", "TLSV1_ALERT_UNKNOWN_CA")
-"""What OpenSSL calls the alerts of a server that lacks a certificate or does not pin ours."""
+"""OpenSSL's names of the alerts of a server that lacks a certificate or does not pin ours."""
 
 
 class Channel(Confined):
-    """One connection to a pinned peer. Frames are sent and received by one thread at a time.
+    """A connection to a pinned peer. Frames are sent and received by one thread at a time.
 
     After an error, and in a process forked from the one that made it, a channel is closed.
 
@@ -63,15 +63,15 @@ class Channel(Confined):
         True
 
     Attributes:
-        peer: the certificate that the other side proved to own.
+        peer: certificate that the other side proved to own.
+
+    Args:
+        connection: a connected socket whose handshake is done.
+        peer: certificate of the other side.
+        seconds: time that a frame may take to be sent or to arrive.
     """
 
     def __init__(self, connection: socket.socket, peer: Certificate, seconds: float) -> None:
-        """Args:
-        connection: a connected socket whose handshake is done.
-        peer: the certificate of the other side.
-        seconds: a frame may take to be sent or to arrive.
-        """
         self._connection, self.peer, self._seconds = connection, peer, seconds
         self._process = this_process()
 
@@ -88,8 +88,8 @@ class Channel(Confined):
         """Send one frame.
 
         Args:
-            parts: of its content, in order; they are not copied where they are large.
-            seconds: until the last byte must have left; None for the channel's own.
+            parts: parts of its content, in order; large ones are not copied.
+            seconds: time in which the last byte must have left; None for the channel's own.
 
         Raises:
             NetworkError: the connection broke, or the peer did not read in time.
@@ -112,8 +112,8 @@ class Channel(Confined):
         """Receive one frame.
 
         Args:
-            most: the length in bytes that the frame may have.
-            seconds: until its last byte must have come; None for the channel's own.
+            most: greatest length that the frame may have (bytes).
+            seconds: time in which its last byte must have come; None for the channel's own.
 
         Raises:
             NetworkError: the connection ended, also within a frame, or nothing came in time.
@@ -126,7 +126,7 @@ class Channel(Confined):
             return self._read(length, until)
 
     def close(self) -> None:
-        """End the connection, for the peer too. In a forked process only let go of it."""
+        """Close the connection, for the peer too. In a forked process only let go of it."""
         with suppress(OSError):  # it has ended
             if self._process == this_process():
                 # Processes forked meanwhile hold the connection, but do not keep it open.
@@ -146,7 +146,7 @@ class Channel(Confined):
 
     @contextmanager
     def _guarded(self, seconds: float | None) -> Iterator[float]:
-        """Give the time of the clock until which all must be done; close after any error."""
+        """Yield the time of the clock at which all must be done. Close after any error."""
         if self._process != this_process():
             # Two processes would encrypt different records under one nonce.
             self.close()
@@ -157,8 +157,7 @@ class Channel(Confined):
             yield time.monotonic() + (self._seconds if seconds is None else seconds)
         except BaseException as error:
             self.close()
-            if isinstance(error, OSError) and not isinstance(error, NetworkError):
-                raise _as_network_error(error) from None
+            _raise_as_network_error(error)
             raise
 
 
@@ -182,11 +181,11 @@ def connect(
         ccbps.errors.NetworkError: 127.0.0.1:9 cannot be reached: ...
 
     Args:
-        address: of the server, ``host:port``.
-        identity: what this side presents.
-        peer: the server's certificate.
-        seconds: that all of it may take; there may be many connections before this one.
-        frame_seconds: that a frame may take afterwards; None for `seconds`.
+        address: address of the server, ``host:port``.
+        identity: identity of this side.
+        peer: certificate of the server.
+        seconds: time that all of it may take; there may be many connections before this one.
+        frame_seconds: time that a frame may take afterwards; None for `seconds`.
 
     Raises:
         KeyMismatchError: the server says that it has no such certificate, or does not pin ours.
@@ -216,13 +215,13 @@ def connect(
 
 @confined
 def accept(connection: socket.socket, lookup: Lookup, until: float, seconds: float) -> Channel:
-    """Let a pinned peer in that has connected; whoever is not let in is disconnected.
+    """Admit a pinned peer that has connected, or disconnect another one.
 
     Args:
         connection: a connected socket, which is used up.
-        lookup: the credentials whose certificate has a fingerprint; None if there are none.
-        until: the time of the monotonic clock at which the peer must have proved who it is.
-        seconds: that a frame may take afterwards.
+        lookup: function that returns the credentials whose certificate has a fingerprint, or None.
+        until: time of the monotonic clock at which the peer must have proved its identity.
+        seconds: time that a frame may take afterwards.
 
     Raises:
         NetworkError: the connection broke, or the peer took too long.
@@ -249,7 +248,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Split an address into host and port.
 
     Raises:
-        ParameterError: it is no address.
+        ParameterError: the text is no address.
     """
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -260,7 +259,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 class _UnknownError(PeerError):
-    """The other side lacks the certificate that was asked for, or does not pin this one's."""
+    """Error of a side that lacks the requested certificate, or does not pin the other's."""
 
 
 @confined
@@ -275,10 +274,12 @@ def _shake_hands(
     """Make a channel of a connected socket, or close it.
 
     Args:
-        peers: whom to accept; may still be empty when the handshake begins.
-        until: the time of the monotonic clock at which the handshake must be done.
-        seconds: that a frame may take afterwards.
-        options: of `ssl.SSLContext.wrap_socket`.
+        connection: a connected socket.
+        context: TLS context of this side.
+        peers: certificates to accept; the list may still be empty when the handshake begins.
+        until: time of the monotonic clock at which the handshake must be done.
+        seconds: time that a frame may take afterwards.
+        options: options of `ssl.SSLContext.wrap_socket`.
     """
     try:
         _set_options(connection)
@@ -290,8 +291,7 @@ def _shake_hands(
             raise PeerError("the certificate of the other side is not pinned")
     except BaseException as error:
         _part(connection)
-        if isinstance(error, OSError) and not isinstance(error, NetworkError):
-            raise _as_network_error(error) from None
+        _raise_as_network_error(error)
         raise
     return Channel(connection, peer, seconds)
 
@@ -328,15 +328,21 @@ def _left(until: float) -> float:
     return seconds
 
 
-def _as_network_error(error: OSError) -> NetworkError:
-    """Say what an error of a socket means."""
+def _raise_as_network_error(error: BaseException) -> None:
+    """Raise the `NetworkError` that an error of a socket means; ignore other errors."""
+    if not isinstance(error, OSError) or isinstance(error, NetworkError):
+        return
+    kind, text = NetworkError, error.strerror or str(error)
     if isinstance(error, TimeoutError):
-        return NetworkError("the peer took too long")
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return PeerError(f"the certificate of the other side is refused: {error.verify_message}")
-    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
-        return NetworkError("the connection ended")
-    if isinstance(error, ssl.SSLError):
+        text = "the peer took too long"
+    elif isinstance(error, ssl.SSLCertVerificationError):
+        kind, text = (
+            PeerError,
+            f"the certificate of the other side is refused: {error.verify_message}",
+        )
+    elif isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
+        text = "the connection ended"
+    elif isinstance(error, ssl.SSLError):
         kind = _UnknownError if error.reason in _REFUSALS else PeerError
-        return kind(f"TLS failed: {error.reason}")
-    return NetworkError(error.strerror or str(error))
+        text = f"TLS failed: {error.reason}"
+    raise kind(text) from None

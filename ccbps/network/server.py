@@ -1,7 +1,8 @@
 """A server for pinned peers: each connection in a thread, a bounded number of them at a time.
 
-Further connections wait in the kernel's queue, and what peers send waits in their own kernels until
-it is read. Whoever has not proved within `HANDSHAKE_SECONDS` to be a pinned peer is disconnected.
+Further connections wait in the kernel's queue, and bytes of peers wait in their own kernels until
+they are read. A client that has not proved within `HANDSHAKE_SECONDS` to be a pinned peer is
+disconnected.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
 
-from ccbps.errors import NetworkError, ParameterError, PeerError
+from ccbps.checks import whole
+from ccbps.errors import NetworkError, PeerError
 from ccbps.keys.secret import Confined, confined
 from ccbps.keys.used_rounds import this_process
 from ccbps.network.channel import Channel, Lookup, accept
@@ -22,15 +24,15 @@ from ccbps.network.identity import Credentials
 
 _log: Final = logging.getLogger(__name__)
 HANDSHAKE_SECONDS: Final = 10
-"""Until a peer must have proved who it is."""
+"""Time in which a peer must have proved its identity."""
 REFUSALS: Final = 100
-"""That are logged in an hour: whoever can connect would fill the disk otherwise."""
+"""Most refusals that are logged in an hour. Strangers would fill the disk otherwise."""
 POLL_SECONDS: Final = 0.1
-"""After which a server that waits looks whether it was closed."""
+"""Time after which a waiting server checks whether it was closed."""
 
 
 class Server(Confined):
-    """Serves channels to pinned peers, from threads of this process.
+    """A server of channels for pinned peers, in threads of this process.
 
     Example:
         >>> from ccbps.network import Credentials, Identity, Server, connect
@@ -44,7 +46,21 @@ class Server(Confined):
         bytearray(b'HELLO')
 
     Attributes:
-        address: where it listens, ``host:port``; peers may know its machine by another name.
+        address: address of the server, ``host:port``; peers may know its machine by another name.
+
+    Args:
+        credentials: credentials of this side; or a function that returns them, or None, by the
+            fingerprint of the certificate that a client asks for.
+        serve: function called with each channel, in a thread of its own. When it returns, the
+            channel is closed. Its errors are logged.
+        host: name or number to listen at; by default this machine only.
+        port: port to listen at; 0 for any that is free.
+        connections: number of connections that are served at a time; others wait.
+        frame_seconds: time that a frame may take.
+        title: name of the server in log messages.
+
+    Raises:
+        NetworkError: the address cannot be listened at.
     """
 
     def __init__(
@@ -58,22 +74,7 @@ class Server(Confined):
         frame_seconds: float = 60,
         title: str = "the server",
     ) -> None:
-        """Args:
-            credentials: what this side presents and accepts; or a function that gives them, None
-                for none, by the fingerprint of the certificate that a client asks for.
-            serve: called with each channel, in a thread of its own; when it returns, the channel is
-                closed. What it raises is logged.
-            host: to listen at; by default for this machine only.
-            port: 0 for any that is free.
-            connections: that are served at a time; others wait.
-            frame_seconds: that a frame may take.
-            title: what log messages call it.
-
-        Raises:
-            NetworkError: the address cannot be listened at.
-        """
-        if type(port) is not int or not 0 <= port < 1 << 16:
-            raise ParameterError(f"port must be 0 to 65535, got {port!r}")
+        port = whole("port", port, 0, (1 << 16) - 1)
         self._lookup: Lookup
         if isinstance(credentials, Credentials):
             fingerprint = credentials.identity.certificate().fingerprint()
@@ -106,14 +107,14 @@ class Server(Confined):
         self.close()
 
     def close(self) -> None:
-        """Stop listening, and end all connections; returns when none is served any more.
+        """Stop listening, end all connections, and return when none is served any more.
 
         In a forked process it does nothing.
         """
         if self._process != this_process():
             return
         self._ended.set()
-        # Whoever inherited it in a fork does not keep it open.
+        # A process that inherited it in a fork does not keep it open.
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -126,7 +127,7 @@ class Server(Confined):
             thread.join()
 
     def log_some(self, level: int, text: str, *details: object) -> None:
-        """Log what a stranger can cause, at most `REFUSALS` times an hour."""
+        """Log a message that a stranger can cause, at most `REFUSALS` times an hour."""
         with self._lock:
             if (now := time.monotonic()) >= self._hour:
                 self._refusals, self._hour = 0, now + 3600
@@ -165,9 +166,7 @@ class Server(Confined):
         try:
             thread.start()
         except BaseException:
-            with self._lock:
-                del self._served[line]
-            _end(line)
+            self._forget(line)
             connection.close()
             raise
 
@@ -175,17 +174,23 @@ class Server(Confined):
         """Serve one connection.
 
         Args:
-            connection: handed on to TLS.
-            line: a second handle of it, by which `close` ends it.
-            place: where it comes from.
+            connection: socket for TLS.
+            line: second handle of it, by which `close` ends it.
+            place: address of the client.
         """
         try:
             self._admit(connection, place)
         finally:
-            with self._lock:
-                del self._served[line]
-            _end(line)
+            self._forget(line)
             self._free.release()
+
+    def _forget(self, line: socket.socket) -> None:
+        """Shut down a connection, also for processes forked meanwhile."""
+        with self._lock:
+            del self._served[line]
+        with suppress(OSError):  # it has ended
+            line.shutdown(socket.SHUT_RDWR)
+        line.close()
 
     @confined
     def _admit(self, connection: socket.socket, place: str) -> None:
@@ -199,10 +204,3 @@ class Server(Confined):
             _log.info("the connection of %s with %s broke: %s", self._title, place, error)
         except Exception:
             _log.exception("%s failed to serve %s", self._title, place)
-
-
-def _end(line: socket.socket) -> None:
-    """End a connection, also for processes forked meanwhile."""
-    with suppress(OSError):  # it has ended
-        line.shutdown(socket.SHUT_RDWR)
-    line.close()
