@@ -45,9 +45,8 @@ from ccbps.keys.plain_key import LedgerKey
 from ccbps.keys.randomness import TAG_BYTES
 from ccbps.keys.secret import confined
 from ccbps.keys.sources import KeySource, ledger_key
-from ccbps.network.channel import Channel, connect, split_address
+from ccbps.network.channel import Channel, Server, connect, split_address
 from ccbps.network.identity import Credentials, Identity
-from ccbps.network.server import Server
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.ledger_file import IDENTITY_BYTES, WAIT_SECONDS, identity_bytes
 

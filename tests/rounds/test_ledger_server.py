@@ -30,8 +30,7 @@ from ccbps.arrays import Bools, Bytes, Rounds
 from ccbps.cli.program import main
 from ccbps.errors import KeyMismatchError, LedgerError, NetworkError, ParameterError
 from ccbps.keys import FileKey, LedgerKey
-from ccbps.network import Identity, connect
-from ccbps.network import server as network_server
+from ccbps.network import Identity, channel, connect
 from ccbps.network.identity import tls_context
 from ccbps.rounds import EventLedger, LedgerServer, RemoteLedger, remote_ledger
 from ccbps.rounds.remote_ledger import identities
@@ -133,7 +132,7 @@ def test_who_has_no_key_gets_nothing(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(network_server, "HANDSHAKE_SECONDS", 1)
+    monkeypatch.setattr(channel, "HANDSHAKE_SECONDS", 1)
     file, (own, worker) = EventLedger(tmp_path / "events"), identities(KEY)
     name = own.certificate().fingerprint()
     name = f"{name[:32]}.{name[32:]}"
@@ -160,10 +159,10 @@ def test_who_has_no_key_gets_nothing(
                 told = b"".join(iter(lambda one=connection: read_or_end(one), b""))
                 assert len(told) in (0, 7)  # an alert
         # Who has the key is told nothing before it asks.
-        with connect(server.address, worker, own.certificate()) as channel:
-            channel.send(b"a request that is none")
+        with connect(server.address, worker, own.certificate()) as asking:
+            asking.send(b"a request that is none")
             with pytest.raises(NetworkError, match="ended"):
-                channel.receive(100)
+                asking.receive(100)
         assert file.used() == 0
         assert allot(ledger, [(0, 0)]) == ([0], [False])
     assert sum("refused" in one.message for one in caplog.records) == 8
@@ -175,7 +174,7 @@ def test_refusals_do_not_fill_the_log(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(network_server, "REFUSALS", 3)
+    monkeypatch.setattr(channel, "REFUSALS", 3)
     other = SharedSeed.generate().ledger_key()
     with LedgerServer(EventLedger(tmp_path / "events"), source) as server:
         inner = server
@@ -193,7 +192,7 @@ def test_refusals_do_not_fill_the_log(
 def test_connections_are_bounded_and_those_that_say_nothing_end(
     tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_server, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(channel, "HANDSHAKE_SECONDS", 0.5)
     monkeypatch.setattr(remote_ledger, "CONNECTIONS", 2)
     with LedgerServer(EventLedger(tmp_path / "events"), source) as server, ExitStack() as stack:
         for _ in range(5):
