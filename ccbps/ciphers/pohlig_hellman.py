@@ -126,14 +126,6 @@ class Layers(ABC):
     element_bytes: int
 
     @abstractmethod
-    def encode(self, word: bytes) -> Any:
-        """Return the element that stands for a word; never the identity."""
-
-    @abstractmethod
-    def key(self, secret: bytes) -> Any:
-        """Return the key from its `export_secret`."""
-
-    @abstractmethod
     def generate(self, randomness: Randomness = os.urandom) -> Any:
         """Draw a key."""
 
@@ -200,14 +192,6 @@ class Layers(ABC):
     def is_element(self, value: Any) -> bool:
         """Return whether a value of `from_rows` is an element."""
 
-    @abstractmethod
-    def to_rows(self, elements: Sequence[Any]) -> Bytes:
-        """Return elements as bytes, shape (len(elements), element_bytes)."""
-
-    @abstractmethod
-    def from_rows(self, rows: Bytes) -> list[Any]:
-        """Return the values of rows of bytes, each to be checked by `is_element`."""
-
 
 @lru_cache(maxsize=16)
 def _checked(prime: int) -> int:
@@ -256,6 +240,7 @@ class PohligHellman(Layers):
             counter += 1
 
     def key(self, secret: bytes) -> LayerKey:
+        """Return the key from its `export_secret`."""
         return LayerKey(secret, self.prime)
 
     def generate(self, randomness: Randomness = os.urandom) -> LayerKey:
@@ -281,9 +266,11 @@ class PohligHellman(Layers):
         return 1 < value < self.prime and jacobi(value, self._p) == 1
 
     def to_rows(self, elements: Sequence[int]) -> Bytes:
+        """Return elements as bytes, shape (len(elements), element_bytes)."""
         return rows_to(elements, self.element_bytes)
 
     def from_rows(self, rows: Bytes) -> list[int]:
+        """Return the integers of rows of bytes, each to be checked by `is_element`."""
         return rows_from(rows)
 
 
@@ -298,9 +285,11 @@ class GroupLayers(Layers):
         return f"<GroupLayers over {self.group.name}>"
 
     def encode(self, word: bytes) -> Any:
+        """Return the element that stands for a word; never the identity."""
         return self.group.hash_to_group(b"ccbps layers\0" + word)
 
     def key(self, secret: bytes) -> GroupKey:
+        """Return the key from its `export_secret`."""
         return GroupKey(secret, self.group)
 
     def generate(self, randomness: Randomness = os.urandom) -> GroupKey:
@@ -316,7 +305,9 @@ class GroupLayers(Layers):
         return value is not None
 
     def to_rows(self, elements: Sequence[Any]) -> Bytes:
+        """Return elements as bytes, shape (len(elements), element_bytes)."""
         return self.group.encode_many(elements)
 
     def from_rows(self, rows: Bytes) -> list[Any]:
+        """Return the element of each row of bytes, or None."""
         return self.group.decode_many(rows)

@@ -6,35 +6,116 @@ random r0, r1 gives (a c^r0, b d^r0, c^r1, d^r1). The owner of x knows its own c
 c / d^x = 1, and m is a / b^x.
 
 With y the product of the keys of several nodes, each takes its part away (`peel`), and the last one
-is left with m: an onion that is made new at every hop. Each node proves that it knows its secret
-(`ccbps.ciphers.possession`): with g^x over the product of the others in place of its own key, a
-node could open alone a message for all.
+is left with m: an onion that is made new at every hop.
+
+**Proofs of possession.** Each node proves that it knows its secret. Without proofs, a key that was
+made last, from the others, could cancel them: with y = g^x / (y_1 ... y_n) the product of all is
+g^x, and x alone opens a message that is encrypted for all of them together. Nobody knows the
+logarithm of such a y, so nobody can prove to know it. The proof is Schnorr's, with a hash in the
+verifier's place. For y = g^x and a k that is used once,
+
+    e = H(group, y, g^k, context),   s = k + e x mod q;   the proof is (e, s),
+
+and it holds if e = H(group, y, g^s / y^e, context). A context names the owner and the purpose of a
+proof, and the verifier knows it beforehand: a proof that is copied holds for nobody else. A
+secret's k is hashed from the secret, the statement and fresh random bytes, so random bytes that
+repeat do not give it away. Hashes are SHAKE256.
 
 Conventions: messages are elements of a group of prime order; send the hash of a random one as a
 key.
 
-Hazards: malleable, by design: no integrity. A ciphertext with d = 1 would stay recognizable through
-all re-encryptions, so the identity is refused in c and d, when rows are decoded and when
-ciphertexts are re-encrypted. Colluding ends of a path see who talks to whom. A product of public
-keys that was not made by `joint` may be anybody's. Not constant time.
-Source: [GJJS04]; [Survey] section 4.2 and chapter 6, both without proofs; [RY07] on these.
+Hazards: a proof says nothing about its sender, and can be shown again: in the same context it is
+worth the same. Ciphertexts are malleable, by design: no integrity. A ciphertext with d = 1 would
+stay recognizable through all re-encryptions, so the identity is refused in c and d, when rows are
+decoded and when ciphertexts are re-encrypted. Colluding ends of a path see who talks to whom. A
+product of public keys that was not made by `joint` may be anybody's. Not constant time.
+Source: [GJJS04]; [Survey] section 4.2 and chapter 6, both without proofs; [S91] for the proofs,
+[RY07] on the attack that they prevent.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from ccbps.algebra.prime_order import Element, PrimeOrderGroup
-from ccbps.arrays import Bytes, Randomness
+from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.ciphers.oblivious import decode_columns
-from ccbps.ciphers.possession import PossessionProofs
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 
+NONCE_BYTES: Final = 32
+
 Ciphertext: TypeAlias = tuple[Element, Element, Element, Element]
+
+
+class PossessionProofs:
+    """Proofs for public keys g^x of one group. It holds no secret.
+
+    Attributes:
+        group: group of the public keys.
+        proof_bytes: bytes of a proof: two exponents, e and s, most significant byte first.
+    """
+
+    def __init__(self, group: PrimeOrderGroup) -> None:
+        self.group = group
+        self.proof_bytes = 2 * group.exponent_bytes
+
+    def __repr__(self) -> str:
+        return f"<PossessionProofs over {self.group.name}>"
+
+    def prove(self, secret: int, context: bytes, randomness: Randomness = os.urandom) -> bytes:
+        """Return a proof that its maker knows the secret x of the public key g^x."""
+        group, width = self.group, self.group.exponent_bytes
+        secret = int(secret % group.order)
+        public = group.generator_power(secret)
+        drawn = secret.to_bytes(width, "big") + randomness(NONCE_BYTES)
+        nonce = group.hash_to_exponent(
+            b"ccbps possession nonce\0" + drawn + group.encode(public) + context
+        )
+        challenge = self._challenge(public, group.generator_power(nonce), context)
+        answer = (nonce + challenge * secret) % group.order
+        return int(challenge).to_bytes(width, "big") + int(answer).to_bytes(width, "big")
+
+    def hold(
+        self, publics: Sequence[Element], proofs: Sequence[bytes], contexts: Sequence[bytes]
+    ) -> Bools:
+        """Mark the proofs that hold for their public keys and contexts, shape (publics,).
+
+        None holds for a key that is not an element of the group, since it has no logarithm there.
+
+        Raises:
+            ParameterError: there is not one proof and one context for each public key.
+        """
+        if not len(publics) == len(proofs) == len(contexts):
+            raise ParameterError(
+                "each public key needs one proof and one context: got "
+                f"{len(publics)} public keys, {len(proofs)} proofs, {len(contexts)} contexts"
+            )
+        group, width = self.group, self.group.exponent_bytes
+        proofs = [p if isinstance(p, (bytes, bytearray, memoryview)) else b"" for p in proofs]
+        elements = group.decode_many(group.encode_many(publics))
+        formed = [
+            len(proof) == self.proof_bytes and (element is not None or public == group.identity)
+            for proof, element, public in zip(proofs, elements, publics, strict=True)
+        ]
+        challenges = [int.from_bytes(proof[:width], "big") for proof in proofs]
+        answers = [int.from_bytes(proof[width:], "big") for proof in proofs]
+        nonces = group.quotients(group.generator_powers(answers), group.powers(publics, challenges))
+        held = [
+            good and answer < group.order and challenge == self._challenge(public, nonce, context)
+            for good, answer, challenge, public, nonce, context in zip(
+                formed, answers, challenges, publics, nonces, contexts, strict=True
+            )
+        ]
+        return np.array(held, dtype=np.bool_)
+
+    def _challenge(self, public: Element, nonce: Element, context: bytes) -> int:
+        group = self.group
+        head = b"ccbps possession\0" + group.name.encode() + b"\0"
+        return group.hash_to_exponent(head + group.encode(public) + group.encode(nonce) + context)
 
 
 class UniversalCipher:

@@ -37,8 +37,7 @@ from ccbps.ciphers.payloads import (
 )
 from ccbps.dictionary import DictionaryColumn, pair_column
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.rings import SeedRing
-from ccbps.keys.seeds import SharedSeed
+from ccbps.keys.seeds import SeedRing, SharedSeed
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
 from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.wire import Kind

@@ -22,12 +22,10 @@ from typing import Final, Protocol, TypeVar, get_args, runtime_checkable
 
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
-from ccbps.keys.epochs import EpochSeed
 from ccbps.keys.plain_key import FilterKey, LedgerKey
-from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.secret import confined
-from ccbps.keys.seeds import SharedSeed
+from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
 from ccbps.keys.text_form import is_key_text, read_key
 
 Key = (

@@ -12,7 +12,7 @@ from scipy import stats
 
 from ccbps.algebra.modp import ModpGroup
 from ccbps.algebra.named_groups import prime_order_group
-from ccbps.ciphers.possession import PossessionProofs
+from ccbps.ciphers.universal import PossessionProofs
 from ccbps.errors import ParameterError
 
 TOY = prime_order_group("toy64")
