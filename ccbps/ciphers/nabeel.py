@@ -203,8 +203,6 @@ class NabeelEncoder(Confined):
 class NabeelComparer:
     """The broker's comparison of a value with a bound, which tells more (see the module)."""
 
-    __slots__ = ("_half", "mu", "n", "n2")
-
     def __init__(self, n: int, mu: int) -> None:
         self.n, self.mu = integer(n), integer(mu)
         self.n2, self._half = self.n * self.n, self.n >> 1

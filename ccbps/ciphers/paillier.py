@@ -379,8 +379,6 @@ class PaillierEncryptor:
         ParameterError: exponents are too short.
     """
 
-    __slots__ = ("_pool", "_process", "_randomness", "_table", "public")
-
     def __init__(
         self,
         public: PaillierPublicKey,
@@ -405,9 +403,8 @@ class PaillierEncryptor:
     def __repr__(self) -> str:
         return f"<PaillierEncryptor for {self.public!r}, {self.pooled} blindings in the pool>"
 
-    def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        state = {name: getattr(self, name) for name in self.__slots__}
-        return None, {**state, "_pool": []}
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pool": []}
 
     def _own_pool(self) -> list[int]:
         """Return the pool, or an empty one if another process filled it."""

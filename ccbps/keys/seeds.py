@@ -44,7 +44,34 @@ KEPT_PAIRS: Final = 1 << 16
 """Derived seeds of pairs that are kept at a time."""
 
 
-class SharedSeed(PlainKey):
+class _Seeds:
+    """Base of the sources of randomness that hold one or more seeds."""
+
+    __slots__ = ()
+
+    def reader(
+        self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
+    ) -> RandomnessReader:
+        seeds, index = self._seeds_of(pairs)
+        return KeyStream([seed._cipher(purpose) for seed in seeds], index, rounds, width)
+
+    def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
+        # The round is tagged, too, so that equal contents of two rounds have different tags.
+        width = 8 + content.shape[1]
+        rows = np.zeros((len(rounds), -(-width // BLOCK) * BLOCK), dtype=np.uint8)
+        rows[:, :8] = rounds.astype(">u8").view(np.uint8).reshape(-1, 8)
+        rows[:, 8:width] = content
+        seeds, index = self._seeds_of(pairs)
+        marking = [seed._mark(purpose) for seed in seeds]
+        tags = row_tags([cipher for _, cipher in marking], index, rows)
+        return Marks([name for name, _ in marking], index, tags)
+
+    def _seeds_of(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp] | None]:
+        """Return the seeds that rows use, and the index of each row's; None for the only seed."""
+        raise NotImplementedError
+
+
+class SharedSeed(_Seeds, PlainKey):
     """A 32-byte seed that a publisher and a subscriber share.
 
     A publisher with many subscribers keeps one master seed and gives subscriber "alice" the seed
@@ -134,14 +161,6 @@ class SharedSeed(PlainKey):
             self._pairs[label] = seed
         return seed
 
-    def reader(
-        self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
-    ) -> RandomnessReader:
-        return _reader(*self._seeds_of(pairs), purpose, width, rounds)
-
-    def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
-        return _marks(*self._seeds_of(pairs), purpose, rounds, content)
-
     def naming_key(self, purpose: bytes) -> bytes:
         """Return 16 secret bytes for names in a file that others may read."""
         return self._derive(b"names", purpose, NAME_BYTES)
@@ -154,7 +173,6 @@ class SharedSeed(PlainKey):
         return LedgerKey(self._derive(b"ledger server", b"", LedgerKey.length))
 
     def _seeds_of(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp] | None]:
-        """Return the seeds that rows use, and the index of each row's."""
         if pairs is None:
             return [self], None
         pairs = pairs.used()
@@ -178,34 +196,6 @@ class SharedSeed(PlainKey):
     def _derive(self, use: bytes, info: bytes, length: int = 32) -> bytes:
         context = b"ccbps 1 " + use + b"\0" + len(info).to_bytes(8, "big") + info
         return HKDF(SHA256(), length, salt=None, info=context).derive(self._secret)
-
-
-def _reader(
-    seeds: list[SharedSeed],
-    index: NDArray[np.intp] | None,
-    purpose: bytes,
-    width: int,
-    rounds: Rounds,
-) -> RandomnessReader:
-    """Make a `RandomnessSource.reader` whose row i uses seeds[index[i]], or the only seed."""
-    return KeyStream([seed._cipher(purpose) for seed in seeds], index, rounds, width)
-
-
-def _marks(
-    seeds: list[SharedSeed],
-    index: NDArray[np.intp] | None,
-    purpose: bytes,
-    rounds: Rounds,
-    content: Bytes,
-) -> Marks:
-    """Compute `RandomnessSource.marks` where row i uses seeds[index[i]], or the only seed."""
-    # The round is tagged, too, so that equal contents of two rounds have different tags.
-    rows = np.zeros((len(rounds), -(-(8 + content.shape[1]) // BLOCK) * BLOCK), dtype=np.uint8)
-    rows[:, :8] = rounds.astype(">u8").view(np.uint8).reshape(-1, 8)
-    rows[:, 8 : 8 + content.shape[1]] = content
-    marking = [seed._mark(purpose) for seed in seeds]
-    tags = row_tags([cipher for _, cipher in marking], index, rows)
-    return Marks([name for name, _ in marking], index, tags)
 
 
 def _utf8(label: str) -> bytes:
@@ -384,7 +374,7 @@ class _RingFields(SecretRecord, frozen=True):
     seeds: dict[str, Seed]
 
 
-class SeedRing(Confined, TextKey):
+class SeedRing(_Seeds, Confined, TextKey):
     """The seeds of several pairs, by label, without the master that they were derived from.
 
     It is for a party that subscribes under several labels, or that serves several subscribers. No
@@ -468,15 +458,7 @@ class SeedRing(Confined, TextKey):
             raise KeyMismatchError(f"no seed for pair {label!r} among the {len(self)} of this ring")
         return self._seeds[label]
 
-    def reader(
-        self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
-    ) -> RandomnessReader:
-        return _reader(*self._seeds_of(pairs), purpose, width, rounds)
-
-    def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
-        return _marks(*self._seeds_of(pairs), purpose, rounds, content)
-
-    def _seeds_of(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp]]:
+    def _seeds_of(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp] | None]:
         if pairs is None:
             raise ParameterError("a SeedRing holds many pairs' seeds: name each row's pair")
         pairs = pairs.used()

@@ -80,6 +80,7 @@ class EventLedger:
         identity: str | None = None,
     ) -> None:
         self.rounds = None if rounds is None else whole("rounds", rounds, 1, 1 << 63)
+        self._warned_from = max(1, int(FORETOLD * (self.rounds or 0)))
         identity_bytes(identity)  # refuses other text
         self._identity = identity
         kind, new = "a ledger of events", identity is None
@@ -198,7 +199,7 @@ class EventLedger:
                 f"{begin} of {self.rounds} rounds are used, and {count} more events came: "
                 "subscribers must encode interests for more rounds, and EventLedger be told"
             )
-        if begin < self._foretold(self.rounds) <= begin + count:
+        if begin < self._warned_from <= begin + count:
             _log.warning("%d of %d rounds are used: %s", begin + count, self.rounds, _MORE)
 
     def foretell(self) -> None:
@@ -207,14 +208,10 @@ class EventLedger:
         Raises:
             LedgerError: the file cannot be read.
         """
-        if self.rounds is None or (used := self.used()) < self._foretold(self.rounds):
+        if self.rounds is None or (used := self.used()) < self._warned_from:
             return
         of = "(with the matcher and seed, or epoch, that used most)"
         _log.warning("%d of %d rounds are used %s: %s", used, self.rounds, of, _MORE)
-
-    @staticmethod
-    def _foretold(rounds: int) -> int:
-        return max(1, int(FORETOLD * rounds))
 
 
 def _identity_of(file: sqlite3.Connection) -> str:
