@@ -110,8 +110,7 @@ class RealAspe(_Aspe):
     __slots__ = ()
 
     def __init__(self, matrix: Reals, inverse: Reals | None = None) -> None:
-        matrix = np.ascontiguousarray(matrix, dtype=np.float64)
-        array("matrix", matrix, np.float64, ("n", "n"))
+        matrix = _reals("matrix", np.ascontiguousarray(matrix), ("n", "n"))
         if not np.isfinite(matrix).all():
             raise ParameterError("a key matrix must be finite: it holds NaN or infinity")
         self.dimension = whole("dimension", len(matrix) - 1, 1)
@@ -137,7 +136,7 @@ class RealAspe(_Aspe):
 
     def encrypt_points(self, points: Reals) -> Reals:
         """Return ``(p, -|p|^2 / 2) M`` for each row p of `points`, shape (count, d)."""
-        array("points", points, np.float64, ("count", self.dimension))
+        points = _reals("points", points, ("count", self.dimension))
 
         def fill(rows: Reals, at: slice) -> None:
             rows[:-1] = points[at].T
@@ -154,9 +153,9 @@ class RealAspe(_Aspe):
             offsets: c, shape (count,).
             factors: r > 0, shape (count,).
         """
-        array("normals", normals, np.float64, ("count", self.dimension))
-        array("offsets", offsets, np.float64, (len(normals),))
-        self._check_factors(factors, len(normals))
+        normals = _reals("normals", normals, ("count", self.dimension))
+        offsets = _reals("offsets", offsets, normals.shape[:1])
+        factors = _factors(factors, len(normals))
 
         def fill(rows: Reals, at: slice) -> None:
             np.multiply(normals[at].T, factors[at], out=rows[:-1])
@@ -171,8 +170,8 @@ class RealAspe(_Aspe):
             queries: q, shape (count, d).
             factors: rho > 0, shape (count,).
         """
-        array("queries", queries, np.float64, ("count", self.dimension))
-        self._check_factors(factors, len(queries))
+        queries = _reals("queries", queries, ("count", self.dimension))
+        factors = _factors(factors, len(queries))
 
         def fill(rows: Reals, at: slice) -> None:
             np.multiply(queries[at].T, factors[at], out=rows[:-1])
@@ -232,11 +231,16 @@ class RealAspe(_Aspe):
             np.matmul(rows.T, matrix, out=out[at])
         return out
 
-    @staticmethod
-    def _check_factors(factors: Reals, count: int) -> None:
-        array("factors", factors, np.float64, (count,))
-        if count and not factors.min() > 0:
-            raise ParameterError("factors must be above 0: they would turn or hide the answer")
+
+def _reals(name: str, values: Reals, shape: tuple[int | str, ...]) -> Reals:
+    return array(name, np.asarray(values, dtype=np.float64), np.float64, shape)
+
+
+def _factors(factors: Reals, count: int) -> Reals:
+    factors = _reals("factors", factors, (count,))
+    if count and not factors.min() > 0:
+        raise ParameterError("factors must be above 0: they would turn or hide the answer")
+    return factors
 
 
 def updated(points: Reals, update: Reals) -> Reals:
