@@ -221,12 +221,6 @@ class PohligHellman(Layers):
     def __repr__(self) -> str:
         return f"<PohligHellman of {self.prime.bit_length()} bits>"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PohligHellman) and self.prime == other.prime
-
-    def __hash__(self) -> int:
-        return hash(("Pohlig-Hellman", self.prime))
-
     def encode(self, word: bytes) -> int:
         """Return the element that stands for a word, H(w)^2 mod p; never 0 or 1."""
         width = self.element_bytes + 16  # modulo p it is uniform up to 2^-128

@@ -165,12 +165,12 @@ class EnvKey:
         return _parse(f"environment variable {self.name}", os.environ[self.name])
 
 
-def _check_place(source: str, wanted: str, place: object, kinds: tuple[type, ...]) -> None:
+def _check_place(source: str, expected: str, place: object, kinds: tuple[type, ...]) -> None:
     if isinstance(place, kinds) and not is_key_text(str(place)):
         return
     got = "a key itself" if isinstance(place, kinds) else type(place).__name__
     raise ParameterError(
-        f"{source} takes {wanted}, got {got}; write the key's to_text() to a file that only you "
+        f"{source} takes {expected}, got {got}; write the key's to_text() to a file that only you "
         "may read, and pass FileKey('path')"
     )
 

@@ -89,8 +89,8 @@ class TextKey:
         """
         kind, secret = read_key(text)
         if kind not in cls.text_kinds():
-            wanted = KINDS.get(cls.text_kind, f"a {cls.kind}")
-            raise KeyMismatchError(f"this is {KINDS[kind]}, wanted {wanted}")
+            expected = KINDS.get(cls.text_kind, f"a {cls.kind}")
+            raise KeyMismatchError(f"this is {KINDS[kind]}, wanted {expected}")
         key = None
         with contextlib.suppress(CcbpsError):
             key = cls._from_bytes(secret)

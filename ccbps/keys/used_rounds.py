@@ -179,8 +179,8 @@ class RoundLedger(Confined):
             return *self._used[:2], rounds[-1:].copy()
         names: list[str] | list[None] = [None] if pairs is None else list(pairs.values)
         numbers = [self._pairs.setdefault(name, len(self._pairs)) for name in names]
-        known = np.array(numbers, dtype=np.intp)
-        owner = known[np.zeros(len(rounds), np.intp) if pairs is None else pairs.index]
+        owner = np.array(numbers, dtype=np.intp)
+        owner = owner[np.zeros(len(rounds), np.intp) if pairs is None else pairs.index]
         if len(names) > 1 or not bool((rounds[1:] > rounds[:-1]).all()):
             order = np.lexsort((rounds, owner))
             owner, rounds = owner[order], rounds[order]

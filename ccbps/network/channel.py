@@ -182,7 +182,6 @@ def connect(
     peer: Certificate,
     *,
     seconds: float = 60,
-    frame_seconds: float | None = None,
 ) -> Channel:
     """Connect to a `Server` that has a pinned certificate, and wait until it lets this side in.
 
@@ -198,8 +197,8 @@ def connect(
         address: address of the server, ``host:port``.
         identity: identity of this side.
         peer: certificate of the server.
-        seconds: time that all of it may take; there may be many connections before this one.
-        frame_seconds: time that a frame may take afterwards; None for `seconds`.
+        seconds: time that all of it may take, and each frame afterwards; there may be many
+            connections before this one.
 
     Raises:
         KeyMismatchError: the server says that it has no such certificate, or does not pin ours.
@@ -215,9 +214,8 @@ def connect(
         raise NetworkError(f"{address} cannot be reached: {error}") from None
     # The name that the server looks up. A part of a name has at most 63 characters.
     name = f"{fingerprint[:32]}.{fingerprint[32:]}"
-    later = seconds if frame_seconds is None else frame_seconds
     try:
-        channel = _shake_hands(connection, context, [peer], until, later, server_hostname=name)
+        channel = _shake_hands(connection, context, [peer], until, seconds, server_hostname=name)
         channel.receive(0, until - time.monotonic())
     except _UnknownError:
         raise KeyMismatchError(

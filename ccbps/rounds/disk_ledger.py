@@ -108,12 +108,12 @@ class DiskLedger:
                 raise LedgerError(
                     f"the ledger {self._file.path} is damaged, so nothing was encoded"
                 )
-            known, differ = _compared(batch, kept)
+            stored, differ = _compared(batch, kept)
             use = "used for something else" if marks.bound else "already used"
-            wrong = np.flatnonzero(differ if marks.bound else known)
+            wrong = np.flatnonzero(differ if marks.bound else stored)
             self._refuse(wrong, batch, pairs, f"was {use}, says {self._file.path}")
-            if not known.all():
-                _store(file, batch, np.flatnonzero(~known), kept)
+            if not stored.all():
+                _store(file, batch, np.flatnonzero(~stored), kept)
 
     def _refuse(
         self,
@@ -132,8 +132,8 @@ class DiskLedger:
 def _sorted(rounds: Rounds, marks: Marks) -> _Batch:
     # Two labels may lead to one stream.
     numbers: dict[bytes, int] = {}
-    known = np.array([numbers.setdefault(name, len(numbers)) for name in marks.names], np.intp)
-    owner = np.full(len(rounds), known[0]) if marks.index is None else known[marks.index]
+    streams = np.array([numbers.setdefault(name, len(numbers)) for name in marks.names], np.intp)
+    owner = streams[np.zeros(len(rounds), np.intp) if marks.index is None else marks.index]
     number = (rounds ^ np.uint64(1 << 63)).view(np.int64)
     rows = np.lexsort((number, owner))
     return _Batch(list(numbers), owner[rows], number[rows], marks.tags[rows], rows)
@@ -167,9 +167,9 @@ def _compared(
     batch: _Batch, kept: list[tuple[int, int, bytes]]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Mark the rounds of the batch that the file has, and those that it has with another tag."""
-    known, differ = np.zeros((2, len(batch.rows)), dtype=np.bool_)
+    stored, differ = np.zeros((2, len(batch.rows)), dtype=np.bool_)
     if not kept:
-        return known, differ
+        return stored, differ
     counts = np.array([len(tags) // TAG_BYTES for _, _, tags in kept], dtype=np.intp)
     place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     owner = np.repeat(np.array([owner for owner, _, _ in kept], dtype=np.intp), counts)
@@ -181,9 +181,9 @@ def _compared(
     order = np.lexsort((side, numbers, owners))
     both = (np.diff(owners[order]) == 0) & (numbers[order[1:]] == numbers[order[:-1]])
     theirs, ours = order[:-1][both], order[1:][both] - len(owner)
-    known[ours] = True
+    stored[ours] = True
     differ[ours] = (tags[theirs] != batch.tags[ours]).any(axis=1)
-    return known, differ
+    return stored, differ
 
 
 def _store(

@@ -146,10 +146,10 @@ class EventLedger:
         # In the order of the file.
         distinct, first, place = np.unique(names, return_index=True, return_inverse=True)
         with self._transaction() as file:
-            known, numbers, kept = _known(file, distinct)
+            stored, numbers, kept = _stored_events(file, distinct)
             start = file.execute("SELECT next FROM streams WHERE stream = ?", (stream,)).fetchone()
             begin = 0 if start is None else int(start[0])
-            new = np.flatnonzero(~known)
+            new = np.flatnonzero(~stored)
             self._require(begin, len(new))
             # In the order in which they come.
             numbers[new[np.argsort(first[new])]] = np.arange(begin, begin + len(new))
@@ -219,9 +219,11 @@ def _identity_of(file: sqlite3.Connection) -> str:
     return bytes(identity).hex()
 
 
-def _known(file: sqlite3.Connection, names: NDArray[np.int64]) -> tuple[Bools, Rounds, Bytes]:
+def _stored_events(
+    file: sqlite3.Connection, names: NDArray[np.int64]
+) -> tuple[Bools, Rounds, Bytes]:
     """Mark the events that have rounds; return the marks, the rounds and the tags."""
-    known = np.zeros(len(names), dtype=np.bool_)
+    stored = np.zeros(len(names), dtype=np.bool_)
     rounds, tags = np.zeros(len(names), np.uint64), np.zeros((len(names), TAG_BYTES), np.uint8)
     file.execute("CREATE TEMP TABLE asked (place INTEGER, name INTEGER)")
     file.executemany("INSERT INTO asked VALUES (?, ?)", enumerate(names.tolist()))
@@ -230,8 +232,8 @@ def _known(file: sqlite3.Connection, names: NDArray[np.int64]) -> tuple[Bools, R
     if any(len(tag) != TAG_BYTES for *_, tag in rows):
         raise LedgerError("the ledger is damaged, so nothing was encoded")
     if rows:
-        places, numbers, stored = zip(*rows, strict=True)
+        places, numbers, tag_bytes = zip(*rows, strict=True)
         index: Index = np.array(places, dtype=np.intp)
-        known[index], rounds[index] = True, numbers
-        tags[index] = np.frombuffer(b"".join(stored), np.uint8).reshape(-1, TAG_BYTES)
-    return known, rounds, tags
+        stored[index], rounds[index] = True, numbers
+        tags[index] = np.frombuffer(b"".join(tag_bytes), np.uint8).reshape(-1, TAG_BYTES)
+    return stored, rounds, tags

@@ -278,7 +278,7 @@ def _ask(
     count = len(names)
     channel.send(head, names.astype("<i8").tobytes())
     rounds: Rounds = np.zeros(0, dtype=np.uint64)
-    told = False
+    refused_once = False
     while True:
         answer = channel.receive(1 + max(8 * count, 1 << 16))
         kind, content = bytes(answer[:1]), memoryview(answer)[1:]
@@ -293,8 +293,8 @@ def _ask(
         other = np.unpackbits(np.frombuffer(content, np.uint8), count=count).astype(np.bool_)
         if kind == DONE:
             return rounds, other
-        if told:
+        if refused_once:
             raise PeerError("an answer that came before")
-        told = True
+        refused_once = True
         refuse(other, rounds)
         channel.send(b"")
