@@ -1,11 +1,11 @@
 """Signatures under keys handed over beforehand: proof of a message's writer and its wholeness.
 
-The writer has a `SigningKey`; the reader holds its `identity`, 32 public bytes, and does not
-believe what a message itself says about its writer. The scheme is Ed25519, about 128 bits; the same
+The writer has a `SigningKey`. The reader holds its `identity`, 32 public bytes, and ignores a
+message's own claims about its writer. The scheme is Ed25519, about 128 bits; the same
 message has the same signature, so nothing has to be drawn for one.
 
 Hazards: an identity is only as trustworthy as the way it came. Signatures convince third
-parties, too. Sign bytes that say what they are for; a signature does not know.
+parties, too. Sign bytes that name their purpose; a signature does not know it.
 Source: [RFC8032].
 """
 

@@ -4,7 +4,7 @@
   no word's blocks are the beginning of another word's (a first block that names the word's kind
   and length does).
 - `NonceHash` is F(y, N) for millions of keys y, each used with millions of nonces N. A key
-  schedule for each y would cost a thousand times what a block does, so y is no AES key:
+  schedule for each y would cost a thousand times as much as a block, so y is no AES key:
   F(y, N) = P(y XOR N) XOR y XOR N, where P is AES-128 under one key that is not secret. This is
   the cipher of Even and Mansour with one key, its output masked with the public N.
 

@@ -290,7 +290,7 @@ def _set_options(connection: socket.socket) -> None:
 def _part(connection: socket.socket) -> None:
     """Close a connection whose handshake failed, so that the other side still reads the alert.
 
-    A connection that is closed with bytes unread takes back what it sent.
+    A connection that is closed with bytes unread takes back its own last bytes.
     """
     until = time.monotonic() + PARTING_SECONDS
     with suppress(OSError):

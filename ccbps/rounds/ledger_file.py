@@ -131,7 +131,7 @@ class LedgerFile:
             ) from None
 
     def _check(self, file: sqlite3.Connection, new: bool) -> None:
-        """Turn an empty file into a ledger, if it may be `new`; refuse what is not a ledger."""
+        """Turn an empty file into a ledger, if it may be `new`; refuse any other file."""
         query = "SELECT * FROM pragma_application_id, pragma_user_version"
         application, version = file.execute(query).fetchone()
         if (application, version) == self._format:
