@@ -24,6 +24,7 @@ from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.sources import EnvKey, FileKey, Key
 from ccbps.keys.text_form import KINDS, is_key_text, write_key
 from ccbps.records import write
+from tests.support.tracebacks import locals_outside
 
 SECRETS = st.binary(min_size=32, max_size=32)
 LABELS = st.lists(st.text(max_size=12), min_size=1, max_size=4, unique=True)
@@ -218,13 +219,9 @@ def test_errors_hold_no_key_in_their_frames() -> None:
             for read in (ccbps.keys.from_text, type(key).from_text, EpochSeed.from_text):
                 with pytest.raises(KeyMismatchError) as caught:
                     read(broken)
-                frame = caught.value.__traceback__
-                while frame is not None:
-                    if frame.tb_frame.f_code.co_filename != __file__:
-                        shown = repr(frame.tb_frame.f_locals)
-                        assert secret.export_secret().hex() not in shown
-                        assert repr(secret.export_secret())[2:-1] not in shown
-                    frame = frame.tb_next
+                shown = locals_outside(__file__, caught.value)
+                assert secret.export_secret().hex() not in shown
+                assert repr(secret.export_secret())[2:-1] not in shown
 
 
 FIELDS = (bytes(32), "broker", bytes(6), 0, {})
